@@ -1,0 +1,61 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// Every Swift target: no warnings, unsafe code marked as such, and one optimisation across all modules for release,
+/// so that a generic is specialised where it is used.
+let settings: [SwiftSetting] = [
+  .treatAllWarnings(as: .error),
+  .unsafeFlags(["-cross-module-optimization"], .when(configuration: .release)),
+]
+
+let package = Package(
+  name: "streamd",
+  products: [
+    .library(name: "Reactive", targets: ["Reactive"]),
+    .library(name: "StreamServer", targets: ["StreamServer"]),
+    .library(name: "StreamClient", targets: ["StreamClient"]),
+    .executable(name: "streamd", targets: ["streamd"]),
+    .executable(name: "streamctl", targets: ["streamctl"]),
+  ],
+  targets: [
+    // C and C++ libraries, each behind one small module.
+    .systemLibrary(name: "CLinux"),
+    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+    .target(name: "CToml"),
+
+    // In the order in which data passes; arrows point up only.
+    .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: settings),
+    .target(name: "Reactive", swiftSettings: settings),
+    .target(name: "RSocket", swiftSettings: settings),
+    .target(name: "ReplayLog", dependencies: ["CLinux", "Reactive"], swiftSettings: settings),
+    .target(name: "StreamSources", dependencies: ["CCurl", "EventLoop", "Reactive"], swiftSettings: settings),
+    .target(
+      name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Reactive", "ReplayLog", "RSocket"],
+      swiftSettings: settings),
+    .target(name: "StreamClient", dependencies: ["EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
+    .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
+    .executableTarget(
+      name: "streamd", dependencies: ["CToml", "EventLoop", "Reactive", "StreamServer", "StreamSources", "Systemd"],
+      swiftSettings: settings),
+    .executableTarget(name: "streamctl", dependencies: ["Reactive", "StreamClient"], swiftSettings: settings),
+
+    .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: settings),
+    .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
+    .testTarget(
+      name: "RSocketTests", dependencies: ["RSocket"], exclude: ["Corpus", "Fuzz"], swiftSettings: settings),
+    .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),
+    .testTarget(
+      name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources"], swiftSettings: settings),
+    .testTarget(
+      name: "StreamServerTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamServer"],
+      swiftSettings: settings),
+    .testTarget(
+      name: "StreamClientTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer"],
+      swiftSettings: settings),
+    .testTarget(name: "SystemdTests", dependencies: ["Systemd"], swiftSettings: settings),
+    .testTarget(name: "streamdTests", dependencies: ["streamd", "StreamClient"], swiftSettings: settings),
+  ],
+  swiftLanguageModes: [.v6],
+  cxxLanguageStandard: .cxx17
+)
