@@ -1,1 +1,246 @@
-// Built in a later commit.
+import CLinux
+import Glibc
+import Synchronization
+
+/// One thread, one epoll set. Descriptors, timers and posted work, each turn in that order.
+///
+/// Everything but `execute`, `start`, `stop` and `isCurrent` belongs to the loop's own thread, or to the thread that
+/// prepares it before `start`. Nothing here blocks but `epoll_wait`.
+public final class EventLoop: @unchecked Sendable {  // loop state is touched by one thread only, as said above
+  /// What a descriptor is watched for, and what it was found ready for. A closed or failed peer is reported as both, so
+  /// that the next read or write says which.
+  public struct Readiness: OptionSet, Sendable {
+    /// The bits, as below.
+    public let rawValue: UInt8
+    /// From the bits below.
+    public init(rawValue: UInt8) { self.rawValue = rawValue }
+    /// There is something to read, or the end.
+    public static let readable = Readiness(rawValue: 1)
+    /// There is room to write.
+    public static let writable = Readiness(rawValue: 2)
+  }
+
+  /// Who is told when a descriptor is ready. Kept alive by the loop until it is unregistered.
+  public protocol Handler: AnyObject {
+    /// Level-triggered: what is left unread is reported again next turn.
+    func descriptorIsReady(_ readiness: Readiness)
+  }
+
+  /// A watched descriptor. The generation keeps an event that was already fetched from reaching whoever got the slot next.
+  public struct Registration: Sendable {
+    let slot: UInt32
+    let generation: UInt32
+    let descriptor: CInt
+  }
+
+  private struct Slot {
+    var handler: (any Handler)?
+    var generation: UInt32 = 0
+  }
+
+  /// The thread's name, at most 15 bytes are shown by the system.
+  public let name: String
+  /// What is left to do at the end of a turn, after all that has arrived was handled: where writes are gathered. Returns
+  /// true when it wants another turn at once.
+  public var endOfTurn: (() -> Bool)?
+  /// Nanoseconds of the monotonic clock, read once per turn.
+  public private(set) var now: UInt64
+
+  private let epoll: OwnedDescriptor
+  private let wakeUp: OwnedDescriptor
+  private let mailbox = Mailbox<@Sendable () -> Void>()
+  private let stopRequested = Atomic(false)
+  private let threadID = Atomic<UInt>(0)
+  private var slots: [Slot] = []
+  private var freeSlots: [UInt32] = []
+  private var timers = TimerQueue()
+
+  /// The slot number that stands for the loop's own wake-up descriptor.
+  private static let wakeUpToken = UInt64.max
+  private static let eventsPerTurn = 256
+
+  /// - Throws: `epoll_create1` or `eventfd`, when the process is out of descriptors.
+  public init(name: String) throws(SystemError) {
+    let epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
+    guard epoll >= 0 else { throw SystemError("epoll_create1") }
+    self.epoll = OwnedDescriptor(epoll)
+    let wakeUp = eventfd(0, CInt(EFD_CLOEXEC | EFD_NONBLOCK))
+    guard wakeUp >= 0 else { throw SystemError("eventfd") }
+    self.wakeUp = OwnedDescriptor(wakeUp)
+    self.name = name
+    now = Self.monotonicNow()
+    var event = epoll_event()
+    event.events = EPOLLIN.rawValue
+    event.data.u64 = Self.wakeUpToken
+    guard epoll_ctl(epoll, EPOLL_CTL_ADD, wakeUp, &event) == 0 else { throw SystemError("epoll_ctl") }
+  }
+
+  // MARK: From any thread
+
+  /// Runs `work` on the loop's thread, after what is there already; in the order of the calls from one thread. The loop is
+  /// woken once however many arrive before it looks.
+  public func execute(_ work: @escaping @Sendable () -> Void) {
+    if mailbox.post(work) { signalWakeUp() }
+  }
+
+  /// Whether the caller is on the loop's thread.
+  public var isCurrent: Bool { threadID.load(ordering: .relaxed) == pthread_self() }
+
+  /// Ends `run` after the current turn.
+  public func stop() {
+    stopRequested.store(true, ordering: .releasing)
+    signalWakeUp()
+  }
+
+  /// Runs the loop on a thread of its own. The thread keeps the loop alive until it stops.
+  /// - Throws: `pthread_create`, when the process may have no more threads.
+  public func start() throws(SystemError) {
+    let box = Unmanaged.passRetained(self)
+    var thread = pthread_t()
+    let result = pthread_create(
+      &thread, nil,
+      { argument in
+        guard let argument else { return nil }
+        Unmanaged<EventLoop>.fromOpaque(argument).takeRetainedValue().run()
+        return nil
+      }, box.toOpaque())
+    guard result == 0 else {
+      box.release()
+      throw SystemError("pthread_create", code: result)
+    }
+    pthread_detach(thread)
+  }
+
+  // MARK: On the loop
+
+  /// Runs turns on the calling thread until `stop`.
+  public func run() {
+    threadID.store(pthread_self(), ordering: .relaxed)
+    pthread_setname_np(pthread_self(), String(name.prefix(15)))
+    withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
+      var wantsTurn = false
+      while !stopRequested.load(ordering: .acquiring) {
+        wantsTurn = turn(events, waiting: !wantsTurn)
+      }
+    }
+  }
+
+  /// Watches `descriptor`, which stays its owner's and must be unregistered before it is closed.
+  /// - Throws: `epoll_ctl`, when the kernel's limit of watches is reached.
+  public func register(
+    _ descriptor: CInt, for readiness: Readiness, handler: any Handler
+  ) throws(SystemError) -> Registration {
+    let slot: UInt32
+    if let free = freeSlots.popLast() {
+      slot = free
+    } else {
+      slot = UInt32(slots.count)
+      slots.append(Slot())
+    }
+    let registration = Registration(slot: slot, generation: slots[Int(slot)].generation, descriptor: descriptor)
+    guard control(EPOLL_CTL_ADD, registration, readiness) == 0 else {
+      let error = SystemError("epoll_ctl")
+      freeSlots.append(slot)
+      throw error
+    }
+    slots[Int(slot)].handler = handler
+    return registration
+  }
+
+  /// Watches for something else from now on. Watching for nothing still reports a peer that is gone.
+  public func update(_ registration: Registration, for readiness: Readiness) {
+    let result = control(EPOLL_CTL_MOD, registration, readiness)
+    precondition(result == 0, "epoll_ctl on descriptor \(registration.descriptor): errno \(errno)")
+  }
+
+  /// Stops watching; no event of it is delivered any more, not even one that this turn has fetched already.
+  public func unregister(_ registration: Registration) {
+    guard slots[Int(registration.slot)].generation == registration.generation else { return }
+    _ = control(EPOLL_CTL_DEL, registration, [])
+    slots[Int(registration.slot)].handler = nil
+    slots[Int(registration.slot)].generation &+= 1
+    freeSlots.append(registration.slot)
+  }
+
+  /// Runs `action` once, `delay` from now; never early, late by what else the turn does and at most a millisecond.
+  public func schedule(after delay: Duration, _ action: @escaping () -> Void) -> TimerID {
+    timers.schedule(at: Self.monotonicNow() &+ delay.nanoseconds, action)
+  }
+
+  /// Does nothing when the action has run or was cancelled before.
+  public func cancel(_ timer: TimerID) {
+    timers.cancel(timer)
+  }
+
+  // MARK: A turn
+
+  /// One turn that does not wait: for tests that drive a loop by hand.
+  func runOneTurn() {
+    withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
+      _ = turn(events, waiting: false)
+    }
+  }
+
+  private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>, waiting: Bool) -> Bool {
+    let count = epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), waiting ? timeout() : 0)
+    precondition(count >= 0 || errno == EINTR, "epoll_wait: errno \(errno)")
+    now = Self.monotonicNow()
+    for index in 0..<max(0, Int(count)) {
+      deliver(events[index])
+    }
+    while let action = timers.popDue(at: now) { action() }
+    return endOfTurn?() ?? false
+  }
+
+  private func deliver(_ event: epoll_event) {
+    if event.data.u64 == Self.wakeUpToken {
+      var count: UInt64 = 0
+      _ = read(wakeUp.raw, &count, 8)
+      for work in mailbox.takeAll() { work() }
+      return
+    }
+    let slot = slots[Int(truncatingIfNeeded: event.data.u64 & 0xFFFF_FFFF)]
+    guard let handler = slot.handler, slot.generation == UInt32(event.data.u64 >> 32) else { return }
+    var readiness: Readiness = []
+    if event.events & (EPOLLIN.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.readable) }
+    if event.events & (EPOLLOUT.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.writable) }
+    handler.descriptorIsReady(readiness)
+  }
+
+  /// Milliseconds until the next timer, rounded up so that the loop does not spin through the last one; -1: none.
+  private func timeout() -> CInt {
+    guard let deadline = timers.nextDeadline() else { return -1 }
+    let current = Self.monotonicNow()
+    return deadline <= current ? 0 : CInt(min((deadline - current + 999_999) / 1_000_000, UInt64(CInt.max)))
+  }
+
+  private func control(_ operation: CInt, _ registration: Registration, _ readiness: Readiness) -> CInt {
+    var event = epoll_event()
+    if readiness.contains(.readable) { event.events |= EPOLLIN.rawValue }
+    if readiness.contains(.writable) { event.events |= EPOLLOUT.rawValue }
+    event.data.u64 = UInt64(registration.generation) << 32 | UInt64(registration.slot)
+    return epoll_ctl(epoll.raw, operation, registration.descriptor, &event)
+  }
+
+  private func signalWakeUp() {
+    var one: UInt64 = 1
+    _ = write(wakeUp.raw, &one, 8)  // full means that a wake-up is pending already
+  }
+
+  /// Nanoseconds of CLOCK_MONOTONIC: intervals are unaffected by the wall clock being set.
+  public static func monotonicNow() -> UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
+  }
+}
+
+extension Duration {
+  /// Whole nanoseconds; 0 for a negative duration, the greatest value for one that does not fit (584 years).
+  var nanoseconds: UInt64 {
+    let (seconds, attoseconds) = components
+    guard seconds >= 0, attoseconds >= 0 else { return 0 }
+    let (whole, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
+    return overflow ? UInt64.max / 2 : min(whole &+ UInt64(attoseconds / 1_000_000_000), UInt64.max / 2)
+  }
+}

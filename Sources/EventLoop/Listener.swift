@@ -1,0 +1,75 @@
+import CLinux
+import Glibc
+
+/// Accepts connections on one loop, and stops for a while when the machine has no more descriptors or memory for them.
+public final class Listener: EventLoop.Handler {
+  private let descriptor: OwnedDescriptor
+  private let loop: EventLoop
+  private let accepted: (consuming OwnedDescriptor) -> Void
+  private let paused: (SystemError) -> Void
+  private var registration: EventLoop.Registration?
+  private var retry: TimerID?
+
+  /// How many connections one turn takes, so that a burst of them does not hold up those who are there.
+  private static let acceptsPerTurn = 64
+  /// How long a full table is left alone: accepting spins otherwise, because the waiting connection stays readable.
+  private static let pause = Duration.seconds(1)
+
+  /// - Parameters:
+  ///   - descriptor: a listening stream socket; made non-blocking here.
+  ///   - accepted: takes each new connection, non-blocking and closed on exec.
+  ///   - paused: told once per pause why (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); accepting goes on by itself a second later.
+  public init(
+    _ descriptor: consuming OwnedDescriptor, on loop: EventLoop,
+    accepted: @escaping (consuming OwnedDescriptor) -> Void, paused: @escaping (SystemError) -> Void
+  ) {
+    self.descriptor = descriptor
+    self.loop = loop
+    self.accepted = accepted
+    self.paused = paused
+    _ = fcntl(self.descriptor.raw, F_SETFL, fcntl(self.descriptor.raw, F_GETFL) | O_NONBLOCK)
+  }
+
+  /// Begins to accept. On the loop.
+  public func start() throws(SystemError) {
+    registration = try loop.register(descriptor.raw, for: .readable, handler: self)
+  }
+
+  /// Ends accepting. On the loop. Those who are waiting in the backlog stay there until the socket is closed.
+  public func stop() {
+    if let registration { loop.unregister(registration) }
+    if let retry { loop.cancel(retry) }
+    registration = nil
+    retry = nil
+  }
+
+  /// Takes what is waiting, up to a turn's worth.
+  public func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    for _ in 0..<Self.acceptsPerTurn {
+      let raw = accept4(descriptor.raw, nil, nil, CInt(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue))
+      let code = errno
+      if raw >= 0 {
+        accepted(OwnedDescriptor(raw))
+        continue
+      }
+      switch code {
+      case EMFILE, ENFILE, ENOBUFS, ENOMEM:
+        pauseAccepting()
+        paused(SystemError("accept", code: code))
+        return
+      case EINTR, ECONNABORTED: continue  // that one gave up; the next may be fine
+      default: return  // EAGAIN: none left
+      }
+    }
+  }
+
+  private func pauseAccepting() {
+    guard let registration else { return }
+    loop.update(registration, for: [])
+    retry = loop.schedule(after: Self.pause) { [weak self] in
+      guard let self, let registration = self.registration else { return }
+      retry = nil
+      loop.update(registration, for: .readable)
+    }
+  }
+}

@@ -1,0 +1,34 @@
+import CLinux
+import Glibc
+
+/// Signals as events of a loop. Make it first thing in `main`: threads started later inherit the blocked set, so that no
+/// signal strikes a thread in the middle of anything.
+public final class Signals: EventLoop.Handler {
+  private let descriptor: OwnedDescriptor
+  private let received: (CInt) -> Void
+
+  /// - Parameters:
+  ///   - numbers: blocked for the process and delivered to `received`, on the loop. SIGPIPE is ignored besides: a peer
+  ///     that is gone shows as EPIPE.
+  /// - Throws: `signalfd`, when the process is out of descriptors.
+  public init(_ numbers: [CInt], on loop: EventLoop, received: @escaping (CInt) -> Void) throws(SystemError) {
+    var set = sigset_t()
+    sigemptyset(&set)
+    for number in numbers { sigaddset(&set, number) }
+    signal(SIGPIPE, SIG_IGN)
+    pthread_sigmask(SIG_BLOCK, &set, nil)
+    let raw = signalfd(-1, &set, CInt(SFD_CLOEXEC | SFD_NONBLOCK))
+    guard raw >= 0 else { throw SystemError("signalfd") }
+    descriptor = OwnedDescriptor(raw)
+    self.received = received
+    _ = try loop.register(raw, for: .readable, handler: self)
+  }
+
+  /// Hands on every signal that is pending.
+  public func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    var info = signalfd_siginfo()
+    while read(descriptor.raw, &info, MemoryLayout<signalfd_siginfo>.size) == MemoryLayout<signalfd_siginfo>.size {
+      received(CInt(info.ssi_signo))
+    }
+  }
+}

@@ -1,0 +1,54 @@
+import CLinux
+import Glibc
+
+/// Non-blocking Unix stream sockets.
+public enum UnixSocket {
+  /// Serves on `path`. A socket file that nobody listens on any more is replaced; one that somebody does is an error.
+  ///
+  /// - Parameters:
+  ///   - path: at most 107 bytes, the kernel's limit.
+  ///   - mode: of the socket file, as for `chmod`; in force before the first client can connect.
+  /// - Throws: the call that failed, with the path.
+  public static func listen(at path: String, mode: mode_t) throws(SystemError) -> OwnedDescriptor {
+    let socket = try open()
+    let status = try withAddress(path) { address, length in Glibc.connect(socket.raw, address, length) }
+    if status == 0 { throw SystemError("bind", path, code: EADDRINUSE) }
+    if errno == ECONNREFUSED { unlink(path) }
+    let listener = try open()
+    // The file inherits the socket's mode less the umask; chmod then gives what the umask took.
+    guard fchmod(listener.raw, mode) == 0 else { throw SystemError("fchmod", path) }
+    let bound = try withAddress(path) { address, length in bind(listener.raw, address, length) }
+    guard bound == 0 else { throw SystemError("bind", path) }
+    guard chmod(path, mode) == 0 else { throw SystemError("chmod", path) }
+    guard Glibc.listen(listener.raw, 4096) == 0 else { throw SystemError("listen", path) }  // cut to net.core.somaxconn
+    return listener
+  }
+
+  /// Connects to the socket at `path`; a Unix socket answers at once, so nothing is waited for.
+  /// - Throws: `connect` with the path; `EAGAIN` when the listener's backlog is full.
+  public static func connect(to path: String) throws(SystemError) -> OwnedDescriptor {
+    let socket = try open()
+    let status = try withAddress(path) { address, length in Glibc.connect(socket.raw, address, length) }
+    guard status == 0 else { throw SystemError("connect", path) }
+    return socket
+  }
+
+  private static func open() throws(SystemError) -> OwnedDescriptor {
+    let raw = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
+    guard raw >= 0 else { throw SystemError("socket") }
+    return OwnedDescriptor(raw)
+  }
+
+  private static func withAddress(
+    _ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> CInt
+  ) throws(SystemError) -> CInt {
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    let capacity = MemoryLayout.size(ofValue: address.sun_path)
+    guard path.utf8.count < capacity, !path.isEmpty else { throw SystemError("socket path", path, code: ENAMETOOLONG) }
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+    return withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    }
+  }
+}

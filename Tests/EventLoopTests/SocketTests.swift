@@ -1,0 +1,131 @@
+import CLinux
+import Glibc
+import Synchronization
+import Testing
+
+@testable import EventLoop
+
+/// A path in a folder of its own that goes away with the test.
+func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
+  var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
+  guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+  let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  defer {
+    unlink(folder + "/s")
+    rmdir(folder)
+  }
+  return try await body(folder + "/s")
+}
+
+@Suite struct UnixSocketTests {
+  @Test func theSocketFileHasTheModeThatWasAskedFor() async throws {
+    try await withSocketPath { path in
+      let listener = try UnixSocket.listen(at: path, mode: 0o660)
+      var status = stat()
+      stat(path, &status)
+      #expect(status.st_mode & 0o777 == 0o660)
+      _ = listener.raw
+    }
+  }
+
+  @Test func aSocketThatSomebodyServesIsNotTakenAway() async throws {
+    try await withSocketPath { path in
+      let first = try UnixSocket.listen(at: path, mode: 0o600)
+      #expect(throws: SystemError("bind", path, code: EADDRINUSE)) {
+        _ = try UnixSocket.listen(at: path, mode: 0o600).raw
+      }
+      _ = first.raw
+    }
+  }
+
+  @Test func aSocketFileThatNobodyServesIsReplaced() async throws {
+    try await withSocketPath { path in
+      do { _ = try UnixSocket.listen(at: path, mode: 0o600) }
+      let second = try UnixSocket.listen(at: path, mode: 0o600)
+      let client = try UnixSocket.connect(to: path)
+      #expect(client.raw != second.raw)
+    }
+  }
+
+  @Test func aPathThatIsTooLongIsRefusedByName() {
+    let path = "/tmp/" + String(repeating: "x", count: 200)
+    #expect(throws: SystemError("socket path", path, code: ENAMETOOLONG)) {
+      _ = try UnixSocket.connect(to: path).raw
+    }
+  }
+}
+
+@Suite struct ListenerTests {
+  @Test func everyConnectionIsAcceptedOnce() async throws {
+    try await withSocketPath { path in
+      try await withRunningLoop { loop in
+        let count = Atomic(0)
+        let descriptor = try UnixSocket.listen(at: path, mode: 0o600).release()
+        await loop.perform {
+          let listener = Listener(
+            OwnedDescriptor(descriptor), on: loop, accepted: { _ in count.add(1, ordering: .relaxed) }, paused: { _ in }
+          )
+          try? listener.start()
+        }
+        var clients: [CInt] = []
+        for _ in 0..<500 { clients.append(try UnixSocket.connect(to: path).release()) }
+        while count.load(ordering: .relaxed) < 500 { await Task.yield() }
+        clients.forEach { close($0) }
+        #expect(count.load(ordering: .relaxed) == 500)
+      }
+    }
+  }
+
+  /// The limit belongs to the process, so this runs in a child of its own.
+  @Test func aFullDescriptorTablePausesAcceptingAndSaysSoOnceInsteadOfSpinning() async throws {
+    await #expect(processExitsWith: .success) {
+      try await withSocketPath { path in
+        let loop = try EventLoop(name: "test")
+        let listening = try UnixSocket.listen(at: path, mode: 0o600)
+        let client = try UnixSocket.connect(to: path)
+        var limit = rlimit(rlim_cur: 0, rlim_max: 0)
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        let full = rlimit(rlim_cur: rlim_t(client.raw) + 1, rlim_max: limit.rlim_max)
+        var pauses: [CInt] = []
+        var accepted = 0
+        let listener = Listener(
+          listening, on: loop,
+          accepted: { _ in
+            accepted += 1
+            loop.stop()
+          }, paused: { pauses.append($0.code) })
+        try listener.start()
+        withUnsafePointer(to: full) { _ = setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), $0) }
+        var turns = 0
+        loop.endOfTurn = {
+          turns += 1
+          return false
+        }
+        // Well before the retry there is room again: it is the retry that finds it.
+        _ = loop.schedule(after: .milliseconds(200)) {
+          withUnsafePointer(to: limit) { _ = setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), $0) }
+        }
+        loop.run()
+        precondition(accepted == 1 && pauses == [EMFILE] && turns < 10, "\(accepted) \(pauses) \(turns)")
+      }
+    }
+  }
+}
+
+@Suite struct SignalTests {
+  @Test func aSignalArrivesOnTheLoopAndNotInTheMiddleOfAThread() async {
+    await #expect(processExitsWith: .success) {
+      let loop = try EventLoop(name: "test")
+      var received: [CInt] = []
+      let signals = try Signals([SIGTERM, SIGHUP], on: loop) { number in
+        received.append(number)
+        if received.count == 2 { loop.stop() }
+      }
+      pthread_kill(pthread_self(), SIGTERM)
+      pthread_kill(pthread_self(), SIGHUP)
+      loop.run()
+      withExtendedLifetime(signals) {}
+      precondition(received.sorted() == [SIGHUP, SIGTERM])
+    }
+  }
+}
