@@ -59,19 +59,19 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
   @Test func everyConnectionIsAcceptedOnce() async throws {
     try await withSocketPath { path in
       try await withRunningLoop { loop in
-        let count = Atomic(0)
+        let counter = Counter()
         let descriptor = try UnixSocket.listen(at: path, mode: 0o600).release()
         await loop.perform {
           let listener = Listener(
-            OwnedDescriptor(descriptor), on: loop, accepted: { _ in count.add(1, ordering: .relaxed) }, paused: { _ in }
+            OwnedDescriptor(descriptor), on: loop, accepted: { _ in counter.increment() }, paused: { _ in }
           )
           try? listener.start()
         }
         var clients: [CInt] = []
         for _ in 0..<500 { clients.append(try UnixSocket.connect(to: path).release()) }
-        while count.load(ordering: .relaxed) < 500 { await Task.yield() }
+        while counter.value < 500 { await Task.yield() }
         clients.forEach { close($0) }
-        #expect(count.load(ordering: .relaxed) == 500)
+        #expect(counter.value == 500)
       }
     }
   }
