@@ -1,0 +1,56 @@
+import CSystemd
+import Glibc
+
+/// What socket activation handed to this process, sorted into what can be served and what cannot.
+public struct PassedDescriptors: Sendable, Equatable {
+  /// A listening stream socket. Whoever takes this value owns the descriptor and closes it; it is close-on-exec.
+  public struct Listener: Sendable, Equatable {
+    /// The open descriptor.
+    public let descriptor: CInt
+    /// FileDescriptorName= of the socket unit; by default the unit's own name.
+    public let name: String
+  }
+
+  /// A descriptor that was closed, as nothing here could use it.
+  public struct Refusal: Sendable, Equatable {
+    /// As in `Listener`.
+    public let name: String
+    /// One sentence for the log.
+    public let reason: String
+  }
+
+  /// In the order in which the socket unit lists them.
+  public private(set) var listeners: [Listener] = []
+  /// To be logged; empty when the socket unit fits.
+  public private(set) var refusals: [Refusal] = []
+
+  init(_ passed: [(descriptor: CInt, name: String)]) {
+    for (descriptor, name) in passed {
+      if sd_is_socket(descriptor, AF_UNSPEC, CInt(SOCK_STREAM.rawValue), 1) > 0 {
+        listeners.append(Listener(descriptor: descriptor, name: name))
+      } else {
+        close(descriptor)
+        refusals.append(Refusal(name: name, reason: "descriptor \(descriptor) is not a listening stream socket"))
+      }
+    }
+  }
+}
+
+extension ServiceManager {
+  /// Takes the sockets of socket activation, once: a second call finds none, and neither does a child process.
+  ///
+  /// Changes the environment, so it has to come first, while the process has one thread and before any `notify`.
+  public func takeListenDescriptors() -> PassedDescriptors {
+    var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
+    let count = sd_listen_fds_with_names(1, &names)
+    guard count > 0 else { return PassedDescriptors([]) }
+    defer { free(names) }
+    let first: CInt = 3  // SD_LISTEN_FDS_START, a macro that Swift does not see
+    return PassedDescriptors(
+      (0..<count).map { index in
+        let name = names?[Int(index)]
+        defer { free(name) }
+        return (first + index, name.map { String(cString: $0) } ?? "unknown")
+      })
+  }
+}

@@ -1,0 +1,72 @@
+import CSystemd
+import Glibc
+
+/// The service manager that started this process, if there is one: what it is told and what it asks for.
+///
+/// Telling it something never waits and never fails: where no manager listens, or it does not take its messages, they
+/// are lost and nothing else happens.
+public final class ServiceManager: Sendable {
+  /// One thing to tell the service manager; see sd_notify(3).
+  public enum Notice: Sendable, Equatable {
+    /// Start-up is over: clients are accepted and answered.
+    case ready
+    /// The way out has begun.
+    case stopping
+    /// One line for `systemctl status`. Control characters in it become spaces.
+    case status(String)
+    /// The keep-alive, see `Watchdog`.
+    case watchdog
+    /// The running start or stop may take this much longer, from now on.
+    case extendTimeout(Duration)
+  }
+
+  /// Messages that may wait for a manager which does not read; there are a few per second at most.
+  private static let waitingLimit = 64
+
+  /// Whether a service manager asked to be told (NOTIFY_SOCKET).
+  public let isPresent: Bool
+
+  /// Within this time of the last keep-alive the next has to arrive (WatchdogSec= of the unit); nil when no watchdog
+  /// is set for this process.
+  public let watchdogInterval: Duration?
+
+  private let courier = Courier(label: "streamd.notify", limit: waitingLimit)
+
+  /// Reads the environment once.
+  public init() {
+    isPresent = getenv("NOTIFY_SOCKET") != nil
+    var microseconds: UInt64 = 0
+    watchdogInterval = sd_watchdog_enabled(0, &microseconds) > 0 ? .microseconds(microseconds) : nil
+  }
+
+  /// Tells the manager all of `notices` in one message.
+  public func notify(_ notices: Notice...) {
+    guard isPresent, !notices.isEmpty else { return }
+    let state = notices.map(\.assignment).joined(separator: "\n")
+    _ = courier.carry { sd_notify(0, state) }
+  }
+
+  /// Waits until the manager has all that it was told before. For the moment before the process ends.
+  ///
+  /// - Returns: false when `timeout` ran out first.
+  @discardableResult public func flush(within timeout: Duration) -> Bool { courier.flush(within: timeout) }
+}
+
+extension ServiceManager.Notice {
+  /// As sd_notify wants it. A newline would begin another assignment, so none gets through.
+  var assignment: String {
+    switch self {
+    case .ready: "READY=1"
+    case .stopping: "STOPPING=1"
+    case .status(let text):
+      "STATUS=" + String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isControl ? " " : $0 }))
+    case .watchdog: "WATCHDOG=1"
+    case .extendTimeout(let time): "EXTEND_TIMEOUT_USEC=\(max(0, time.nanoseconds / 1000))"
+    }
+  }
+}
+
+extension Unicode.Scalar {
+  /// C0, DEL and C1: what could move a terminal's cursor or break a line.
+  var isControl: Bool { value < 0x20 || (0x7f...0x9f).contains(value) }
+}

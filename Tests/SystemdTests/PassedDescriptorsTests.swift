@@ -1,0 +1,51 @@
+import Glibc
+import Testing
+
+@testable import Systemd
+
+struct PassedDescriptorsTests {
+  private func unixSocket(_ type: __socket_type, isListening: Bool) -> CInt {
+    let descriptor = socket(AF_UNIX, CInt(type.rawValue), 0)
+    if isListening {
+      var address = sockaddr_un()
+      address.sun_family = sa_family_t(AF_UNIX)
+      let length = socklen_t(MemoryLayout<sa_family_t>.size)  // no name: the kernel chooses one
+      _ = withUnsafePointer(to: &address) { pointer in
+        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, length) }
+      }
+      #expect(listen(descriptor, 1) == 0)
+    }
+    return descriptor
+  }
+
+  @Test func listeningStreamSocketsAreTakenInOrder() {
+    let first = unixSocket(SOCK_STREAM, isListening: true)
+    let second = unixSocket(SOCK_STREAM, isListening: true)
+    defer {
+      close(first)
+      close(second)
+    }
+    let passed = PassedDescriptors([(first, "streamd.socket"), (second, "more")])
+    #expect(passed.listeners.map(\.descriptor) == [first, second])
+    #expect(passed.listeners.map(\.name) == ["streamd.socket", "more"])
+    #expect(passed.refusals.isEmpty)
+  }
+
+  @Test func whatCannotBeServedIsClosedAndReported() {
+    let connected = unixSocket(SOCK_STREAM, isListening: false)
+    let datagram = unixSocket(SOCK_DGRAM, isListening: false)
+    let file = open("/dev/null", O_RDONLY)
+    let passed = PassedDescriptors([(connected, "a"), (datagram, "b"), (file, "c")])
+    #expect(passed.listeners.isEmpty)
+    #expect(passed.refusals.map(\.name) == ["a", "b", "c"])
+    #expect(passed.refusals.first?.reason == "descriptor \(connected) is not a listening stream socket")
+  }
+
+  @Test func aRefusedDescriptorIsClosed() async {
+    await #expect(processExitsWith: .success) {  // alone, so that nobody else takes the number meanwhile
+      let file = open("/dev/null", O_RDONLY)
+      #expect(PassedDescriptors([(file, "null")]).refusals.count == 1)
+      #expect(fcntl(file, F_GETFD) == -1)
+    }
+  }
+}

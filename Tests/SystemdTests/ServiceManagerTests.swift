@@ -1,0 +1,101 @@
+import Glibc
+import Testing
+
+@testable import Systemd
+
+/// The environment belongs to the whole process, so whatever reads it runs in a child of its own.
+struct ServiceManagerTests {
+  @Test func noticesOfOneCallArriveAsOneMessage() async {
+    await #expect(processExitsWith: .success) {
+      let far = try NotifySocket()
+      let manager = ServiceManager()
+      #expect(manager.isPresent)
+      manager.notify(.ready, .status("serving 3 streams"))
+      manager.notify(.watchdog)
+      manager.notify(.stopping, .extendTimeout(.milliseconds(1500)))
+      #expect(far.receive() == "READY=1\nSTATUS=serving 3 streams")
+      #expect(far.receive() == "WATCHDOG=1")
+      #expect(far.receive() == "STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000")
+      #expect(manager.flush(within: .seconds(60)))
+    }
+  }
+
+  @Test func aManagerThatDoesNotReadHoldsUpNobody() async {  // row 34
+    await #expect(processExitsWith: .success) {
+      let far = try NotifySocket()
+      let manager = ServiceManager()
+      for _ in 0..<1000 { manager.notify(.status("xxxx")) }
+      #expect(!manager.flush(within: .milliseconds(1)))
+      #expect(far.receive()?.hasPrefix("STATUS=x") == true)
+    }
+  }
+
+  @Test func aManagerThatIsGoneIsNoMistake() async {  // row 34
+    await #expect(processExitsWith: .success) {
+      setenv("NOTIFY_SOCKET", "/nonexistent/notify", 1)
+      let manager = ServiceManager()
+      manager.notify(.ready)
+      #expect(manager.flush(within: .seconds(60)))
+    }
+  }
+
+  @Test func withoutAManagerNothingIsSent() async {
+    await #expect(processExitsWith: .success) {
+      unsetenv("NOTIFY_SOCKET")
+      unsetenv("WATCHDOG_USEC")
+      let manager = ServiceManager()
+      #expect(!manager.isPresent)
+      #expect(manager.watchdogInterval == nil)
+      manager.notify(.ready)
+      #expect(manager.flush(within: .seconds(60)))
+      #expect(manager.takeListenDescriptors() == PassedDescriptors([]))
+    }
+  }
+
+  @Test func theWatchdogIntervalIsForThisProcessOnly() async {
+    await #expect(processExitsWith: .success) {
+      setenv("WATCHDOG_USEC", "20000000", 1)
+      setenv("WATCHDOG_PID", "\(getpid())", 1)
+      #expect(ServiceManager().watchdogInterval == .seconds(20))
+      setenv("WATCHDOG_PID", "1", 1)
+      #expect(ServiceManager().watchdogInterval == nil)
+    }
+  }
+
+  @Test func aStatusCannotSmuggleInAnotherAssignment() {
+    #expect(
+      ServiceManager.Notice.status("stream a\nMAINPID=1\r\u{1b}[2J é").assignment == "STATUS=stream a MAINPID=1  [2J é")
+  }
+
+  @Test func aNegativeExtensionIsNone() {
+    #expect(ServiceManager.Notice.extendTimeout(.seconds(-1)).assignment == "EXTEND_TIMEOUT_USEC=0")
+  }
+}
+
+/// The service manager's end: a datagram socket, named in this process's NOTIFY_SOCKET.
+private struct NotifySocket {
+  struct Failure: Error { let errorNumber: CInt }
+
+  private let descriptor: CInt
+
+  init() throws {
+    descriptor = socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue), 0)
+    let name = "streamd-test-\(getpid())"
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0[1...].copyBytes(from: name.utf8) }  // [0] stays 0: abstract
+    let length = socklen_t(MemoryLayout<sa_family_t>.size + 1 + name.utf8.count)
+    let result = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, length) }
+    }
+    guard result == 0 else { throw Failure(errorNumber: errno) }
+    setenv("NOTIFY_SOCKET", "@" + name, 1)
+  }
+
+  /// Waits for the next message.
+  func receive() -> String? {
+    var buffer = [UInt8](repeating: 0, count: 65536)
+    let count = recv(descriptor, &buffer, buffer.count, 0)
+    return count < 0 ? nil : String(decoding: buffer[..<count], as: UTF8.self)
+  }
+}
