@@ -1,0 +1,149 @@
+import CSystemd
+import Dispatch
+import Glibc
+import Synchronization
+
+/// The daemon's log: native entries in the journal, or the same lines on standard error where that is not the journal.
+///
+/// A caller never waits and never fails. Entries go through a bounded queue to a thread of their own; when the journal
+/// takes them too slowly, or not at all, entries are lost, and counted where that can be said. A flood of one kind is
+/// cut down to `FloodLimit.burst` per window, and the rest counted. Safe to use from any thread.
+///
+/// A process whose standard error may be a pipe has to ignore SIGPIPE, as one that serves sockets does anyway.
+public final class Journal: Sendable {
+  /// Where entries go.
+  enum Destination: Sendable, Equatable {
+    case journal
+    case descriptor(CInt)
+  }
+
+  /// The time, and a way to be called later: what a test puts in place of the clock.
+  struct Timekeeper: Sendable {
+    var now: @Sendable () -> ContinuousClock.Instant = { .now }
+    var after: @Sendable (Duration, @escaping @Sendable () -> Void) -> Void = { delay, call in
+      DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(delay.nanoseconds), execute: call)
+    }
+  }
+
+  /// Entries that may wait for a slow journal: at the flood limit this is more than a minute of every kind at once.
+  private static let waitingLimit = 4096
+
+  private let destination: Destination
+  private let time: Timekeeper
+  private let courier: Courier
+  private let threshold: Atomic<UInt8>
+  private let flood = Mutex(FloodLimit())
+  private let droppedCount = Atomic<Int>(0)
+
+  /// Finds out by itself where entries go: JOURNAL_STREAM names the file that standard error is when it is the journal.
+  public convenience init(level: Priority = .info) {
+    let variable = getenv("JOURNAL_STREAM").map { String(cString: $0) }
+    self.init(level: level, destination: Self.destination(journalStream: variable, standardError: STDERR_FILENO))
+  }
+
+  init(
+    level: Priority = .info, destination: Destination, time: Timekeeper = Timekeeper(),
+    waitingLimit: Int = waitingLimit
+  ) {
+    self.destination = destination
+    self.time = time
+    courier = Courier(label: "streamd.journal", limit: waitingLimit)
+    threshold = Atomic(level.rawValue)
+  }
+
+  /// The least urgent level that is written; may change at any time.
+  public var level: Priority {
+    get { Priority(rawValue: threshold.load(ordering: .relaxed)) ?? .info }
+    set { threshold.store(newValue.rawValue, ordering: .relaxed) }
+  }
+
+  /// Writes what happened, if its level is to be written and its kind is no flood.
+  public func write(_ messageID: MessageID?, _ priority: Priority, _ message: String, _ fields: Field...) {
+    write(Entry(messageID, priority, message, fields))
+  }
+
+  /// As above, with an entry made before.
+  public func write(_ entry: Entry) {
+    guard entry.priority <= level else { return }
+    let now = time.now()
+    let (summaries, verdict) = flood.withLock { ($0.takeSuppressed(at: now), $0.admit(entry, at: now)) }
+    summaries.forEach(send)
+    switch verdict {
+    case .pass: send(entry)
+    case .suppress(let end?): time.after(end - now) { [weak self] in self?.reportSuppressed() }
+    case .suppress: break
+    }
+  }
+
+  /// Writes what was held back so far, and waits until all that was written is out, but no longer than `timeout`. For
+  /// the moment before the process ends.
+  ///
+  /// - Returns: false when the time ran out first.
+  @discardableResult public func flush(within timeout: Duration) -> Bool {
+    flood.withLock { $0.takeSuppressed(at: nil) }.forEach(send)
+    return courier.flush(within: timeout)
+  }
+
+  private func reportSuppressed() {
+    let now = time.now()
+    flood.withLock { $0.takeSuppressed(at: now) }.forEach(send)
+  }
+
+  private func send(_ entry: Entry) {
+    let isTaken = courier.carry { [self] in
+      deliver(entry)
+      let lost = droppedCount.exchange(0, ordering: .relaxed)
+      if lost > 0 { deliver(Entry(nil, .warning, "\(lost) log messages lost: they were not taken in time")) }
+    }
+    if !isTaken { droppedCount.add(1, ordering: .relaxed) }
+  }
+}
+
+// On the courier's thread, where waiting is allowed.
+extension Journal {
+  private func deliver(_ entry: Entry) {
+    switch destination {
+    case .journal:
+      if Self.sendToJournal(entry.assignments) < 0 { Self.write(entry.line, to: STDERR_FILENO) }
+    case .descriptor(let descriptor): Self.write(entry.line, to: descriptor)
+    }
+  }
+
+  /// - Returns: as sd_journal_sendv(3): a negative errno on failure, 0 also when no journal runs.
+  private static func sendToJournal(_ assignments: [String]) -> CInt {
+    var bytes: [UInt8] = []
+    var ends: [Int] = []
+    for assignment in assignments {
+      bytes += assignment.utf8
+      ends.append(bytes.count)
+    }
+    return bytes.withUnsafeMutableBytes { buffer in
+      var start = 0
+      let vectors = ends.map { end in
+        defer { start = end }
+        return iovec(iov_base: buffer.baseAddress.map { $0 + start }, iov_len: end - start)
+      }
+      return sd_journal_sendv(vectors, CInt(vectors.count))
+    }
+  }
+
+  /// Best effort: what a closed or full descriptor does not take is lost.
+  private static func write(_ line: String, to descriptor: CInt) {
+    var rest = Array(line.utf8)[...]
+    while !rest.isEmpty {
+      let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      if written < 0, errno == EINTR { continue }
+      guard written > 0 else { return }
+      rest = rest.dropFirst(written)
+    }
+  }
+
+  /// The journal when `journalStream` ("device:inode", both decimal) names the file that `standardError` is open on.
+  static func destination(journalStream: String?, standardError: CInt) -> Destination {
+    var file = stat()
+    guard let journalStream, fstat(standardError, &file) == 0, journalStream == "\(file.st_dev):\(file.st_ino)" else {
+      return .descriptor(standardError)
+    }
+    return .journal
+  }
+}

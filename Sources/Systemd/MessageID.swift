@@ -1,0 +1,48 @@
+/// What kind of thing a journal entry reports: the same 128 bits for ever, on every machine.
+///
+/// `journalctl MESSAGE_ID=…` selects by it, and the message catalogue explains by it. Made once at random; an id is
+/// never reused for another meaning.
+public struct MessageID: Sendable, Hashable, CustomStringConvertible {
+  /// The first and the last 8 bytes, as they are written.
+  public let high, low: UInt64
+
+  /// The id whose text is the digits of `high`, then those of `low`.
+  public init(_ high: UInt64, _ low: UInt64) {
+    (self.high, self.low) = (high, low)
+  }
+
+  /// 32 lower-case hexadecimal digits, as the journal wants it.
+  public var description: String {
+    [high, low].map { half in
+      let digits = String(half, radix: 16)
+      return String(repeating: "0", count: 16 - digits.count) + digits
+    }.joined()
+  }
+}
+
+extension MessageID {
+  /// The daemon serves.
+  public static let start = MessageID(0x44d8_db3f_f4a5_4e9d, 0x939b_b67b_6d8c_c30e)
+  /// The daemon is on its way out, as it was told to.
+  public static let stop = MessageID(0x1cd8_ed84_1c12_47e9, 0x9ae8_ed38_0a64_eba8)
+  /// A client may not read or write what it asked for.
+  public static let clientRefused = MessageID(0x3320_c18b_ba32_4ef2, 0xaff6_2219_dd39_cf69)
+  /// A client broke the protocol, or fell silent for longer than it had promised, and was cut off.
+  public static let clientCutOff = MessageID(0x818f_c8b5_5d17_43b3, 0xbedd_e83b_6667_8360)
+  /// A subscriber fell off the end of what its stream holds, and lost events.
+  public static let clientLagged = MessageID(0xadf9_2c32_5f34_44a5, 0x81f4_03b2_f5de_3093)
+  /// A source failed, and is tried again later.
+  public static let sourceFailing = MessageID(0x4329_d3d8_7199_4d7c, 0xad48_7a73_594d_d30f)
+  /// A source that was failing delivers again.
+  public static let sourceRecovered = MessageID(0x14aa_e36a_ba9f_40b4, 0xac3f_f8b2_e431_493c)
+  /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.
+  public static let limitReached = MessageID(0xf9de_7488_2795_4883, 0x9337_129e_1f72_804d)
+  /// The configuration has mistakes, and was not taken.
+  public static let configurationRefused = MessageID(0x8915_078b_a956_4abd, 0x9aa6_49c8_2ccc_d6b5)
+  /// A reload was asked for, which this version cannot do.
+  public static let reloadUnsupported = MessageID(0x9fcc_5803_a2bb_466d, 0xb33e_b2f0_03d9_a95c)
+  /// A descriptor that the service manager passed is of no use here, and was closed.
+  public static let descriptorRefused = MessageID(0xbd71_f255_feb4_4194, 0xacb1_876a_d9b3_bc9e)
+  /// Part of the daemon has not come round in time; the service manager is about to restart it.
+  public static let progressLate = MessageID(0xd9c4_1456_b2c7_475c, 0x8f76_a3d4_ebf3_6c8e)
+}

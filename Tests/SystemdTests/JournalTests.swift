@@ -1,0 +1,165 @@
+import Glibc
+import Testing
+
+@testable import Systemd
+
+struct JournalTests {
+  private let refusal = Journal.Entry(
+    .clientRefused, .notice, "uid 1000 may not read \"pay\"", [.stream("pay"), .client(7), .uid(1000)])
+
+  @Test func theJournalGetsEveryFieldByItsName() {
+    #expect(
+      refusal.assignments == [
+        "MESSAGE=uid 1000 may not read \"pay\"", "PRIORITY=5", "MESSAGE_ID=3320c18bba324ef2aff62219dd39cf69",
+        "SYSLOG_IDENTIFIER=streamd", "STREAMD_STREAM=pay", "STREAMD_CLIENT=7", "STREAMD_UID=1000",
+      ])
+    #expect(
+      Journal.Entry(nil, .debug, "x").assignments == ["MESSAGE=x", "PRIORITY=7", "SYSLOG_IDENTIFIER=streamd"])
+  }
+
+  @Test func standardErrorGetsTheSameOnOneLine() {
+    #expect(refusal.line == "uid 1000 may not read \"pay\" stream=pay client=7 uid=1000\n")
+    let odd = Journal.Entry(nil, .info, "m", [.stream("a b"), Journal.Field("STREAMD_X", "\"="), .client("")])
+    #expect(odd.line == #"m stream="a b" x="\"=" client="""# + "\n")
+  }
+
+  @Test func textOfAPeerCanNeitherForgeALineNorSteerATerminal() {
+    let entry = Journal.Entry(nil, .info, "no stream \"a\nPRIORITY=0\u{1b}[2J\"", [.stream("b\r\nc")])
+    #expect(entry.line == #"no stream "a\nPRIORITY=0\u{1B}[2J" stream=b\r\nc"# + "\n")
+    #expect(entry.assignments.first == #"MESSAGE=no stream "a\nPRIORITY=0\u{1B}[2J""#)
+    #expect(entry.assignments.last == "STREAMD_STREAM=b\r\nc")
+  }
+
+  @Test func longTextIsClippedBetweenCharacters() {
+    let entry = Journal.Entry(nil, .info, "x" + String(repeating: "é", count: 5000))
+    let message = entry.line.dropLast()
+    #expect(message.utf8.count == 4095 + "…".utf8.count)
+    #expect(message.hasSuffix("é…"))
+  }
+
+  @Test func lessUrgentThanTheLevelIsNotWritten() throws {
+    let pipe = try Pipe()
+    let journal = Journal(level: .warning, destination: .descriptor(pipe.writing))
+    journal.write(.start, .info, "one")
+    journal.write(.start, .warning, "two")
+    journal.level = .info
+    journal.write(.start, .info, "three")
+    journal.write(.start, .debug, "four")
+    #expect(journal.flush(within: .seconds(60)))
+    #expect(pipe.readToEnd() == "two\nthree\n")
+  }
+
+  @Test func prioritiesHaveTheNamesAndNumbersOfSyslog() {
+    #expect(Journal.Priority(name: "emergency")?.rawValue == 0)
+    #expect(Journal.Priority(name: "warning")?.rawValue == 4)
+    #expect(Journal.Priority(name: "debug")?.rawValue == 7)
+    #expect(Journal.Priority(name: "loud") == nil)
+  }
+
+  @Test func onlyTheFileThatTheVariableNamesIsTheJournal() throws {
+    let pipe = try Pipe()
+    var file = stat()
+    #expect(fstat(pipe.writing, &file) == 0)
+    let name = "\(file.st_dev):\(file.st_ino)"
+    func destination(_ variable: String?) -> Journal.Destination {
+      Journal.destination(journalStream: variable, standardError: pipe.writing)
+    }
+    #expect(destination(name) == .journal)
+    #expect(destination(nil) == .descriptor(pipe.writing))
+    #expect(destination("\(file.st_dev):\(file.st_ino + 1)") == .descriptor(pipe.writing))
+    #expect(destination("garbage") == .descriptor(pipe.writing))
+  }
+
+  @Test func aFloodOfOneKindIsCutAndCountedAndTheOthersGoOn() throws {
+    let pipe = try Pipe()
+    let clock = TestClock()
+    let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
+    for index in 1...500 { journal.write(.clientLagged, .notice, "lag \(index)") }
+    journal.write(.sourceFailing, .warning, "feed is down")
+    #expect(clock.advance(by: FloodLimit.window - .nanoseconds(1)) == 0)
+    journal.write(.clientLagged, .notice, "still the same window")
+    #expect(clock.advance(by: .nanoseconds(1)) == 1)
+    journal.write(.clientLagged, .notice, "lag again")
+    #expect(journal.flush(within: .seconds(60)))
+    let expected =
+      (1...20).map { "lag \($0)" } + [
+        "feed is down",
+        "481 more such messages suppressed, the last: still the same window suppressed=481", "lag again",
+      ]
+    #expect(pipe.readToEnd() == expected.joined(separator: "\n") + "\n")
+  }
+
+  @Test func aFloodThatLastsCostsOneBurstAndOneSummaryPerWindow() throws {
+    let pipe = try Pipe()
+    let clock = TestClock()
+    let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
+    for _ in 0..<3 {
+      for _ in 0..<1000 { journal.write(.limitReached, .warning, "full") }
+      #expect(clock.advance(by: FloodLimit.window) == 1)
+    }
+    #expect(journal.flush(within: .seconds(60)))
+    let summary = "980 more such messages suppressed, the last: full suppressed=980\n"
+    let once = String(repeating: "full\n", count: 20) + summary
+    #expect(pipe.readToEnd() == once + once + once)
+  }
+
+  @Test func theEndTellsWhatWasHeldBack() throws {
+    let pipe = try Pipe()
+    let journal = Journal(destination: .descriptor(pipe.writing), time: TestClock().timekeeper)
+    for _ in 0..<22 { journal.write(.clientRefused, .notice, "no") }
+    #expect(journal.flush(within: .seconds(60)))
+    #expect(pipe.readToEnd().hasSuffix("no\n2 more such messages suppressed, the last: no suppressed=2\n"))
+  }
+
+  @Test func aReaderThatStopsHoldsUpNobodyAndTheLossIsTold() throws {  // row 34
+    let pipe = try Pipe()
+    let clock = TestClock()
+    let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper, waitingLimit: 8)
+    pipe.fill()
+    for _ in 0..<10 { journal.write(.clientLagged, .info, "lost or not") }
+    #expect(!journal.flush(within: .milliseconds(1)))
+    pipe.discard()
+    #expect(journal.flush(within: .seconds(60)))
+    let rest = String(repeating: "lost or not\n", count: 7)
+    #expect(pipe.readToEnd() == "lost or not\n2 log messages lost: they were not taken in time\n" + rest)
+  }
+
+  @Test func aClosedStandardErrorIsNoMistake() async {  // row 34
+    await #expect(processExitsWith: .success) {
+      signal(SIGPIPE, SIG_IGN)
+      var ends: [CInt] = [-1, -1]
+      #expect(pipe(&ends) == 0)
+      close(ends[0])
+      let journal = Journal(destination: .descriptor(ends[1]))
+      journal.write(.start, .info, "nobody reads this")
+      #expect(journal.flush(within: .seconds(60)))
+      let closed = Journal(destination: .descriptor(-1))
+      closed.write(.start, .info, "nor this")
+      #expect(closed.flush(within: .seconds(60)))
+    }
+  }
+
+  @Test func entriesOfManyThreadsStayWhole() async throws {
+    let pipe = try Pipe()
+    let journal = Journal(destination: .descriptor(pipe.writing))
+    await withTaskGroup { group in
+      for index in 0..<4 {
+        let id = MessageID(0, UInt64(index))
+        group.addTask { for _ in 0..<20 { journal.write(id, .info, "thread \(index) speaks") } }
+      }
+    }
+    #expect(journal.flush(within: .seconds(60)))
+    let lines = pipe.readToEnd().split(separator: "\n")
+    for index in 0..<4 { #expect(lines.count { $0 == "thread \(index) speaks" } == 20) }
+    #expect(lines.count == 80)
+  }
+
+  @Test func messageIDsAreDistinctAndWrittenInFull() {
+    let catalogue: [MessageID] = [
+      .start, .stop, .clientRefused, .clientCutOff, .clientLagged, .sourceFailing, .sourceRecovered, .limitReached,
+      .configurationRefused, .reloadUnsupported, .descriptorRefused, .progressLate,
+    ]
+    #expect(Set(catalogue).count == catalogue.count)
+    #expect(MessageID(0x1, 0xab).description == "000000000000000100000000000000ab")
+  }
+}
