@@ -1,0 +1,165 @@
+/// PAYLOAD frames in raw memory, for who writes many of them past ``ConnectionMachine``'s output: the same bytes may go
+/// to any number of connections, with only the stream ID patched.
+///
+/// Pointers need no alignment. Every function takes the address of a frame's u24 length, its first byte.
+public enum PayloadFrame {
+  /// Length, stream ID, type and flags: what precedes the data of a frame without metadata.
+  public static let headerByteCount = FrameLayout.lengthByteCount + FrameLayout.headerByteCount
+  /// What metadata adds to the header: its u24 length.
+  public static let metadataLengthByteCount = 3
+  /// Metadata and data of one frame together; a longer payload is sent in fragments. Source: WIRE.md, "fragments".
+  public static let maximumContentByteCount = 64 << 10
+
+  /// Writes everything that precedes metadata and data.
+  ///
+  /// - Parameters:
+  ///   - metadataByteCount: of this frame's metadata; `nil` for none, and then the metadata flag is not set.
+  ///   - flags: of `follows`, `complete` and `next`.
+  /// - Returns: how many bytes were written; metadata and then data belong right behind them.
+  @discardableResult
+  public static func writeHeader(
+    _ id: StreamID, _ flags: FrameFlags, metadataByteCount: Int?, dataByteCount: Int,
+    at frame: UnsafeMutableRawPointer
+  ) -> Int {
+    let extra = metadataByteCount.map { $0 + metadataLengthByteCount } ?? 0
+    storeU24(FrameLayout.headerByteCount + extra + dataByteCount, at: frame)
+    setStreamID(id, at: frame)
+    let typeAndFlags =
+      UInt16(FrameType.payload.rawValue) << 10
+      | flags.with(.metadata, if: metadataByteCount != nil).rawValue
+    frame.storeBytes(of: typeAndFlags.bigEndian, toByteOffset: 7, as: UInt16.self)
+    guard let metadataByteCount else { return headerByteCount }
+    storeU24(metadataByteCount, at: frame + headerByteCount)
+    return headerByteCount + metadataLengthByteCount
+  }
+
+  /// How many bytes ``write(_:isComplete:metadata:data:at:)`` will write: all frames with their headers.
+  public static func encodedByteCount(metadataByteCount: Int?, dataByteCount: Int) -> Int {
+    var total = 0
+    for fragment in Fragments(metadataByteCount: metadataByteCount, dataByteCount: dataByteCount) {
+      total += fragment.encodedByteCount
+    }
+    return total
+  }
+
+  /// Writes one value as one frame, or as fragments when it is long.
+  ///
+  /// - Returns: ``encodedByteCount(metadataByteCount:dataByteCount:)``, for which there must be room.
+  @discardableResult
+  public static func write(
+    _ id: StreamID, isComplete: Bool = false, metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer,
+    at start: UnsafeMutableRawPointer
+  ) -> Int {
+    var end = start
+    for fragment in Fragments(metadataByteCount: metadata?.count, dataByteCount: data.count) {
+      end += writeHeader(
+        id, fragment.flags(isComplete: isComplete), metadataByteCount: fragment.metadata?.count,
+        dataByteCount: fragment.data.count, at: end)
+      if let range = fragment.metadata, let metadata { end = copy(metadata[range], to: end) }
+      end = copy(data[fragment.data], to: end)
+    }
+    return end - start
+  }
+
+  /// Gives the frame to another request.
+  public static func setStreamID(_ id: StreamID, at frame: UnsafeMutableRawPointer) {
+    frame.storeBytes(of: id.rawValue.bigEndian, toByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)
+  }
+
+  /// The whole frame with its u24 length: the distance to the next frame. Needs the first 3 bytes.
+  public static func byteCount(at frame: UnsafeRawPointer) -> Int { FrameLayout.lengthByteCount + loadU24(at: frame) }
+
+  /// The request that the frame belongs to. Needs the first 7 bytes.
+  public static func streamID(at frame: UnsafeRawPointer) -> StreamID {
+    StreamID(UInt32(bigEndian: frame.loadUnaligned(fromByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)))
+  }
+
+  /// The frame's flags; a value ends with the frame that does not have `follows`. Needs the first 9 bytes.
+  public static func flags(at frame: UnsafeRawPointer) -> FrameFlags {
+    FrameFlags(rawValue: UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) & 0x3ff)
+  }
+
+  /// How much metadata this frame carries; `nil` without the flag. Needs the first 12 bytes.
+  public static func metadataByteCount(at frame: UnsafeRawPointer) -> Int? {
+    flags(at: frame).contains(.metadata) ? loadU24(at: frame + headerByteCount) : nil
+  }
+
+  /// How much data this frame carries. Needs the first 12 bytes.
+  public static func dataByteCount(at frame: UnsafeRawPointer) -> Int {
+    let extra = metadataByteCount(at: frame).map { $0 + metadataLengthByteCount } ?? 0
+    return byteCount(at: frame) - headerByteCount - extra
+  }
+
+  private static func copy(
+    _ bytes: Slice<UnsafeRawBufferPointer>, to destination: UnsafeMutableRawPointer
+  ) -> UnsafeMutableRawPointer {
+    let bytes = UnsafeRawBufferPointer(rebasing: bytes)
+    if let source = bytes.baseAddress { destination.copyMemory(from: source, byteCount: bytes.count) }
+    return destination + bytes.count
+  }
+
+  private static func storeU24(_ number: Int, at pointer: UnsafeMutableRawPointer) {
+    pointer.storeBytes(of: UInt8(truncatingIfNeeded: number >> 16), as: UInt8.self)
+    pointer.storeBytes(of: UInt16(truncatingIfNeeded: number).bigEndian, toByteOffset: 1, as: UInt16.self)
+  }
+
+  private static func loadU24(at pointer: UnsafeRawPointer) -> Int {
+    Int(pointer.load(as: UInt8.self)) << 16
+      | Int(UInt16(bigEndian: pointer.loadUnaligned(fromByteOffset: 1, as: UInt16.self)))
+  }
+}
+
+/// Where to cut a payload so that no frame carries more than ``PayloadFrame/maximumContentByteCount``.
+///
+/// All metadata comes before all data, as RSocket demands. There is always at least one fragment.
+public struct Fragments: Sequence, IteratorProtocol, Sendable {
+  /// One frame's share.
+  public struct Fragment: Equatable, Sendable {
+    /// Of the payload's metadata; `nil`: this frame has no metadata part.
+    public let metadata: Range<Int>?
+    /// Of the payload's data.
+    public let data: Range<Int>
+    /// Another one comes.
+    public let follows: Bool
+
+    /// As a PAYLOAD frame with its length.
+    var encodedByteCount: Int {
+      PayloadFrame.headerByteCount + data.count
+        + (metadata.map { PayloadFrame.metadataLengthByteCount + $0.count } ?? 0)
+    }
+
+    /// Every fragment of a value has `next`; the last one alone has `complete`.
+    func flags(isComplete: Bool) -> FrameFlags {
+      FrameFlags.next.with(.follows, if: follows).with(.complete, if: isComplete && !follows)
+    }
+  }
+
+  private let metadataByteCount: Int?
+  private let dataByteCount: Int
+  private var metadataOffset = 0
+  private var dataOffset = 0
+  private var isDone = false
+
+  /// The cuts for a payload of this size.
+  public init(metadataByteCount: Int?, dataByteCount: Int) {
+    self.metadataByteCount = metadataByteCount
+    self.dataByteCount = dataByteCount
+  }
+
+  /// The next fragment, `nil` after the last.
+  public mutating func next() -> Fragment? {
+    guard !isDone else { return nil }
+    var room = PayloadFrame.maximumContentByteCount
+    var metadata: Range<Int>?
+    if let metadataByteCount, metadataOffset < metadataByteCount || metadataOffset + dataOffset == 0 {
+      let end = Swift.min(metadataByteCount, metadataOffset + room)
+      metadata = metadataOffset..<end
+      room -= end - metadataOffset
+      metadataOffset = end
+    }
+    let data = dataOffset..<Swift.min(dataByteCount, dataOffset + room)
+    dataOffset = data.upperBound
+    isDone = dataOffset == dataByteCount && metadataOffset == metadataByteCount ?? 0
+    return Fragment(metadata: metadata, data: data, follows: !isDone)
+  }
+}
