@@ -1,0 +1,19 @@
+/// What one connection may ask of us. Each limit has a defined answer at it.
+public struct ConnectionLimits: Equatable, Sendable {
+  /// Metadata and data of one reassembled request or value, and of everything on the connection that is still half
+  /// assembled. Over it: CONNECTION_ERROR. Default 16 MiB - 1, the longest frame there is.
+  public var maximumRequestBytes: Int
+  /// One frame without its u24 length. Over it: CONNECTION_ERROR as soon as the length is seen.
+  public var maximumFrameBytes: Int
+  /// Requests alive at once. Over it: REJECTED for that request. Default 256.
+  public var maximumRequests: Int
+
+  /// - Parameter maximumFrameBytes: `nil` takes what `maximumRequestBytes` says, as far as a u24 goes.
+  public init(
+    maximumRequestBytes: Int = 0xff_ffff, maximumFrameBytes: Int? = nil, maximumRequests: Int = 256
+  ) {
+    self.maximumRequestBytes = maximumRequestBytes
+    self.maximumFrameBytes = min(maximumFrameBytes ?? maximumRequestBytes, FrameLayout.maximumByteCount)
+    self.maximumRequests = maximumRequests
+  }
+}

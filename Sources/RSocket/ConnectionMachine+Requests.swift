@@ -1,0 +1,148 @@
+/// What frames of one request mean, on either side.
+extension ConnectionMachine {
+  /// The first frame of a request.
+  mutating func receiveRequest(
+    _ id: StreamID, _ request: Assembly, follows: Bool, into events: inout [Event]
+  ) throws(ProtocolViolation) {
+    guard let kind = request.kind else { return }
+    guard id != .connection else { throw .malformed("a request has ID 0") }
+    guard id.rawValue % 2 == (isServer ? 1 : 0) else {
+      throw .malformed("request ID \(id) is \(isServer ? "even: a client's are odd" : "odd: a server's are even")")
+    }
+    guard live.index(of: id) == nil else { throw .malformed("request ID \(id) is in use") }
+    if let (code, message) = refusal(of: request) {
+      if kind != .fireAndForget { Frame.error(id, code, message).encode(into: &output) }
+      return
+    }
+    if kind != .fireAndForget || follows {
+      live.insert(LiveRequest(id: id, inboundCredit: 0, kind: kind, state: follows ? .assemblingRequest : []))
+    }
+    if follows {
+      try keep(request, of: id)
+    } else {
+      begin(id, request, into: &events)
+    }
+  }
+
+  /// Why the request is not taken, if it is not. Counts it against the lease, as its sender did.
+  private mutating func refusal(of request: Assembly) -> (ErrorCode, String)? {
+    guard isServer else { return (.rejected, "this client takes no requests") }
+    if usesLeases {
+      guard leaseCount > 0 else { return (.rejected, "the lease allows no more requests") }
+      leaseCount -= 1
+    }
+    if request.kind?.hasInitialRequest == true, !(1...Credit.unlimited).contains(request.initialRequest) {
+      return (.invalid, "an initial demand of \(request.initialRequest) is not 1...2147483647")
+    }
+    guard live.count < limits.maximumRequests else {
+      return (.rejected, "more than \(limits.maximumRequests) requests at once on one connection")
+    }
+    return nil
+  }
+
+  /// The request is whole: opens its halves and tells the owner.
+  private mutating func begin(_ id: StreamID, _ request: Assembly, into events: inout [Event]) {
+    guard let kind = request.kind else { return }
+    let isComplete = kind != .channel || request.isComplete
+    if let index = live.index(of: id) {
+      switch kind {
+      case .fireAndForget: live.remove(at: index)
+      case .response, .stream: live[index].state = .outbound
+      case .channel: live[index].state = isComplete ? .outbound : [.inbound, .outbound]
+      }
+    }
+    events.append(
+      .request(id, kind, initialRequest: request.initialRequest, request.payload, isComplete: isComplete))
+  }
+
+  mutating func receivePayload(
+    at index: Int, _ payload: Payload, follows: Bool, isComplete: Bool, isNext: Bool, into events: inout [Event]
+  ) throws(ProtocolViolation) {
+    let id = live[index].id
+    if !live[index].state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) {
+      try receiveFragment(at: index, payload, follows: follows, isComplete: isComplete, into: &events)
+      return
+    }
+    guard live[index].state.contains(.inbound) else { return }
+    guard isNext || follows else {
+      guard isComplete else { throw .malformed("PAYLOAD for request \(id) has neither next nor complete") }
+      endHalf(.inbound, at: index)
+      events.append(.complete(id))
+      return
+    }
+    let credit = live[index].inboundCredit
+    guard credit > 0 else { throw .malformed("a value for request \(id) came without demand for it") }
+    if credit != Credit.unlimited { live[index].inboundCredit = credit - 1 }
+    if follows {
+      live[index].state.insert(.assemblingValue)
+      try keep(Assembly(kind: nil, initialRequest: 0, payload: payload, isComplete: false), of: id)
+    } else {
+      deliver(at: index, payload, isComplete: isComplete, into: &events)
+    }
+  }
+
+  private mutating func deliver(at index: Int, _ payload: Payload, isComplete: Bool, into events: inout [Event]) {
+    let id = live[index].id
+    let isLast = isComplete || live[index].kind == .response
+    if isLast { endHalf(.inbound, at: index) }
+    events.append(.payload(id, payload, isComplete: isLast))
+  }
+
+  private mutating func receiveFragment(
+    at index: Int, _ payload: Payload, follows: Bool, isComplete: Bool, into events: inout [Event]
+  ) throws(ProtocolViolation) {
+    let id = live[index].id
+    guard var assembly = assemblies.removeValue(forKey: id) else { return }
+    assemblyByteCount -= assembly.payload.byteCount
+    assembly.payload.append(payload)
+    if isComplete { assembly.isComplete = true }
+    guard !follows else { return try keep(assembly, of: id) }
+    guard assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else { throw tooLong(id) }
+    dropAssembly(at: index)
+    if assembly.kind != nil {
+      begin(id, assembly, into: &events)
+    } else {
+      deliver(at: index, assembly.payload, isComplete: assembly.isComplete, into: &events)
+    }
+  }
+
+  private mutating func keep(_ assembly: Assembly, of id: StreamID) throws(ProtocolViolation) {
+    assemblyByteCount += assembly.payload.byteCount
+    guard assemblyByteCount <= limits.maximumRequestBytes else { throw tooLong(id) }
+    assemblies[id] = assembly
+  }
+
+  private func tooLong(_ id: StreamID) -> ProtocolViolation {
+    .malformed("the fragments up to request \(id) are over the limit of \(limits.maximumRequestBytes) bytes")
+  }
+
+  mutating func receiveRequestN(at index: Int, _ count: UInt32, into events: inout [Event]) {
+    let request = live[index]
+    let isWhole = !request.state.contains(.assemblingRequest)
+    guard isWhole ? request.state.contains(.outbound) && request.kind != .response : request.kind.hasInitialRequest
+    else { return }
+    guard (1...Credit.unlimited).contains(count) else {
+      let message = "a demand of \(count) is not 1...2147483647"
+      Frame.error(request.id, .invalid, message).encode(into: &output)
+      remove(at: index)
+      if isWhole { events.append(isServer ? .cancel(request.id) : .error(request.id, .invalid, message)) }
+      return
+    }
+    if isWhole {
+      events.append(.requestN(request.id, count))
+    } else if let sofar = assemblies[request.id]?.initialRequest {
+      assemblies[request.id]?.initialRequest = Credit.sum(sofar, count)
+    }
+  }
+
+  mutating func receiveCancel(at index: Int, into events: inout [Event]) {
+    let request = live[index]
+    if isServer {
+      remove(at: index)
+      if !request.state.contains(.assemblingRequest) { events.append(.cancel(request.id)) }
+    } else if request.state.contains(.outbound) {
+      endHalf(.outbound, at: index)
+      events.append(.cancel(request.id))
+    }
+  }
+}
