@@ -1,0 +1,92 @@
+import Glibc
+
+extension Configuration {
+  /// Reads the file at `path` and all that it refers to: users, groups and credentials.
+  ///
+  /// - Parameters:
+  ///   - path: at most 1 MiB of TOML.
+  ///   - credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
+  /// - Throws: every mistake of the file, or the one that keeps it from being read.
+  static func load(
+    path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) }
+  ) throws(ConfigurationMistakes) -> Configuration {
+    let text: [UInt8]
+    do {
+      text = try readFile(at: path, limit: 1 << 20)
+    } catch {
+      throw ConfigurationMistakes(file: path, [.init(text: "cannot be read: \(error.reason)")])
+    }
+    return try parse(text, file: path, credentialsDirectory: credentialsDirectory)
+  }
+
+  /// Reads `text` as the content of the file that mistakes call `file`.
+  ///
+  /// - Throws: the first mistake in TOML's grammar, else all mistakes in what it says.
+  static func parse(
+    _ text: [UInt8], file: String, credentialsDirectory: String?
+  ) throws(ConfigurationMistakes) -> Configuration {
+    let root: ConfigurationNode
+    do {
+      root = try ConfigurationNode.parse(text)
+    } catch {
+      throw ConfigurationMistakes(file: file, [error])
+    }
+    let reader = ConfigurationReader(credentials: CredentialFolder(path: credentialsDirectory))
+    let configuration = reader.configuration(root)
+    guard let configuration, reader.collector.mistakes.isEmpty else {
+      throw ConfigurationMistakes(file: file, reader.collector.mistakes)
+    }
+    return configuration
+  }
+}
+
+/// Turns the tables of the file into values. Goes on after a mistake, with the default in its place.
+struct ConfigurationReader {
+  let credentials: CredentialFolder
+  let collector = MistakeCollector()
+
+  /// - Parameter root: a table.
+  func configuration(_ root: ConfigurationNode) -> Configuration? {
+    guard let table = ConfigurationTable(root, path: "", collector: collector) else { return nil }
+    var configuration = Configuration()
+    configuration.server = table.table("server", server) ?? configuration.server
+    configuration.log = table.table("log", log) ?? configuration.log
+    configuration.streams = table.table("streams", streams) ?? []
+    table.refuse("http", notBuiltYet: "limits for each upstream host")
+    table.refuseUnknownKeys()
+    return configuration
+  }
+
+  private func server(_ table: ConfigurationTable) -> Configuration.Server {
+    let standard = Configuration.Server()
+    return Configuration.Server(
+      socket: table.value("socket", .socketPath, default: standard.socket),
+      mode: table.value("mode", .mode, default: standard.mode),
+      workers: table.value("workers", .count(0...1024), default: standard.workers),
+      maxConnections: table.value("max_connections", .count(1...1_048_576), default: standard.maxConnections),
+      maxRequestsPerConnection: table.value(
+        "max_requests_per_connection", .count(1...1_048_576), default: standard.maxRequestsPerConnection),
+      maxRequestBytes: table.value("max_request", .size(1024...(16 << 20) - 1), default: standard.maxRequestBytes),
+      handshakeTimeout: table.value("handshake_timeout", .duration(), default: standard.handshakeTimeout))
+  }
+
+  private func log(_ table: ConfigurationTable) -> Configuration.Log {
+    Configuration.Log(level: table.value("level", .choice, default: Configuration.Log().level))
+  }
+
+  private func streams(_ table: ConfigurationTable) -> [Configuration.Stream] {
+    table.keys.compactMap { name in
+      if !isStreamName(name) {
+        table.mistake("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
+      }
+      return table.table(name) { stream(named: name, $0) }
+    }
+  }
+
+  private func isStreamName(_ name: String) -> Bool {
+    (1...255).contains(name.utf8.count)
+      && name.unicodeScalars.allSatisfy {
+        $0.isASCII && ($0.properties.isAlphabetic || "0123456789._-/".unicodeScalars.contains($0))
+      }
+  }
+}

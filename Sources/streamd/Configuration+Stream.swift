@@ -1,0 +1,100 @@
+extension Configuration {
+  /// `[streams.NAME]`: one source and how it is shared.
+  struct Stream: Sendable, Equatable {
+    /// Letters, digits, `.`, `_`, `-` and `/`; 1 to 255 bytes.
+    var name: String
+    /// One line for the catalogue, at most 1024 bytes.
+    var description = ""
+    /// MIME type of the events, ASCII, at most 255 bytes (RSocket gives its length one byte).
+    var type = "application/json"
+    var source: Source
+    /// Events a newcomer gets, `0...buffer.events`.
+    var replay = 1
+    var buffer = Buffer()
+    var start = Start.subscribed
+    /// How long the source outlives its last subscriber; matters for `Start.subscribed`.
+    var linger = Duration.seconds(30)
+    var onLag = LagPolicy.skip
+    var retry = Retry()
+    /// Who may subscribe: whom any of the rules admits. Never empty.
+    var read: [AccessRule] = [.anyone]
+  }
+
+  /// Where the events come from.
+  enum Source: Sendable, Equatable {
+    case timer(Timer)
+    case http(HTTP)
+  }
+
+  /// A source that ticks.
+  struct Timer: Sendable, Equatable {
+    /// 1 ms to 365 days.
+    var every: Duration
+    /// How late a tick may be, in favour of fewer wake-ups. Less than `every`.
+    var leeway = Duration.zero
+    /// Ticks until the stream completes, at least 1; `nil`: without end.
+    var times: Int?
+  }
+
+  /// A source that polls a URL.
+  struct HTTP: Sendable, Equatable {
+    /// `http` or `https`, ASCII, with a host, without a user or password.
+    var url: String
+    /// 1 ms to 365 days.
+    var every: Duration
+    /// For one whole transfer.
+    var timeout = Duration.seconds(30)
+    /// Bytes of one response, after decompression; more than that is a failed fetch.
+    var maxBodyBytes = 8 << 20
+    /// By name.
+    var headers: [Header] = []
+    /// The token of `Authorization: Bearer`. Then no header is named `Authorization`.
+    var bearer: Secret?
+    /// Path of the Unix socket that the upstream listens on, absolute, at most 107 bytes; `nil`: TCP.
+    var unixSocket: String?
+  }
+
+  /// One header of a request.
+  struct Header: Sendable, Equatable {
+    /// A token of RFC 9110.
+    var name: String
+    /// No control characters.
+    var value: Value
+
+    /// What follows the colon.
+    enum Value: Sendable, Equatable {
+      case plain(String)
+      case secret(Secret)
+    }
+  }
+
+  /// What is held for those who lag; whichever limit is reached first.
+  struct Buffer: Sendable, Equatable {
+    var events = 65536
+    var bytes = 8 << 20
+    /// `nil`: however old.
+    var age: Duration?
+  }
+
+  /// When a stream's source is subscribed to.
+  enum Start: String, CaseIterable, Sendable {
+    /// While someone listens, plus `linger`.
+    case subscribed
+    /// From the first subscriber on.
+    case first
+    /// From start-up on.
+    case always
+  }
+
+  /// What happens to a subscriber whose next event is no longer held, unless it asks for something else.
+  enum LagPolicy: String, CaseIterable, Sendable {
+    case skip, latest, fail
+  }
+
+  /// The pauses after failures of a source: exponential, from `first` up to `max`.
+  struct Retry: Sendable, Equatable {
+    var first = Duration.seconds(1)
+    /// Not less than `first`.
+    var max = Duration.seconds(300)
+  }
+}

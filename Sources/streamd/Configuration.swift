@@ -1,0 +1,38 @@
+/// All that `streamd.toml` says, checked: every number is in its range, every name is looked up, every secret is read.
+///
+/// Values only, nothing of it runs; two configurations that compare equal run the same.
+struct Configuration: Sendable, Equatable {
+  var server = Server()
+  var log = Log()
+  /// In the order of the file. Names differ.
+  var streams: [Stream] = []
+
+  /// `[server]`: the socket and what one client may cost.
+  struct Server: Sendable, Equatable {
+    /// Absolute, at most 107 bytes (`sun_path` with its NUL). Used when the service manager passes no socket.
+    var socket = "/run/streamd/streamd.sock"
+    /// The permission bits of `socket`, at most 0o777.
+    var mode: UInt32 = 0o660
+    /// Event loops; 0: one per core.
+    var workers = 0
+    var maxConnections = 65536
+    var maxRequestsPerConnection = 256
+    /// Bytes of one reassembled request; at most 16 MiB - 1, the largest RSocket frame.
+    var maxRequestBytes = 1 << 20
+    /// How long a client may take from connecting to SETUP.
+    var handshakeTimeout = Duration.seconds(10)
+  }
+
+  /// `[log]`: what goes to the journal or to standard error.
+  struct Log: Sendable, Equatable {
+    var level = Level.info
+
+    /// Least severe line that is still written. Most severe first, so that a level's place is its syslog priority.
+    enum Level: String, CaseIterable, Sendable {
+      case emergency, alert, critical, error, warning, notice, info, debug
+
+      /// The priority of syslog(3): 0 (emergency) to 7 (debug).
+      var priority: Int { Self.allCases.firstIndex(of: self) ?? 0 }
+    }
+  }
+}

@@ -1,0 +1,84 @@
+import Glibc
+
+extension Configuration {
+  /// Whom a stream admits, with the names already looked up. Compared with what the kernel says of the peer.
+  enum AccessRule: Sendable, Hashable {
+    /// Whoever reaches the socket.
+    case anyone
+    case user(UInt32)
+    /// The peer's group or any of its supplementary ones.
+    case group(UInt32)
+  }
+}
+
+extension ConfigurationShape where Value == Configuration.AccessRule {
+  /// `"*"`, `"user:NAME"`, `"group:NAME"`, `"uid:N"` or `"gid:N"`. Names are looked up in the system's databases.
+  static var accessRule: Self {
+    Self { node throws(Expected) in
+      let forms = Expected(#""*", "user:NAME", "group:NAME", "uid:N" or "gid:N""#)
+      guard case .string(let text) = node.value else { throw forms }
+      if text == "*" { return .anyone }
+      let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      guard parts.count == 2, !parts[1].isEmpty, !text.hasControlCharacters else { throw forms }
+      switch parts[0] {
+      case "user": return .user(try lookUp("user") { userID(named: String(parts[1])) })
+      case "group": return .group(try lookUp("group") { groupID(named: String(parts[1])) })
+      // The highest number is (uid_t) -1, which means "no user" to every system call.
+      case "uid": if let id = UInt32(parts[1]), id != .max { return .user(id) }
+      case "gid": if let id = UInt32(parts[1]), id != .max { return .group(id) }
+      default: break
+      }
+      throw forms
+    }
+  }
+}
+
+/// What a database answered.
+private enum Answer {
+  case id(UInt32)
+  case unknown
+  case failed(code: CInt)
+}
+
+private func lookUp(_ kind: String, _ ask: () -> Answer) throws(Expected) -> UInt32 {
+  switch ask() {
+  case .id(let id): return id
+  case .unknown: throw Expected("a \(kind) that exists")
+  case .failed(let code): throw Expected("a \(kind) that can be looked up (\(String(cString: strerror(code))))")
+  }
+}
+
+private func userID(named name: String) -> Answer {
+  withGrowingBuffer { buffer in
+    var entry = passwd()
+    var found: UnsafeMutablePointer<passwd>?
+    let code = getpwnam_r(name, &entry, &buffer, buffer.count, &found)
+    return answer(code, found == nil ? nil : entry.pw_uid)
+  }
+}
+
+private func groupID(named name: String) -> Answer {
+  withGrowingBuffer { buffer in
+    var entry = group()
+    var found: UnsafeMutablePointer<group>?
+    let code = getgrnam_r(name, &entry, &buffer, buffer.count, &found)
+    return answer(code, found == nil ? nil : entry.gr_gid)
+  }
+}
+
+private func answer(_ code: CInt, _ id: UInt32?) -> Answer {
+  if let id { return .id(id) }
+  // getpwnam(3) lists these beside 0 for a name that was not found.
+  return [0, ENOENT, ESRCH, EBADF, EPERM].contains(code) ? .unknown : .failed(code: code)
+}
+
+/// Asks again with a larger buffer while the answer is ERANGE: a group of thousands of members needs a large one.
+private func withGrowingBuffer(_ ask: (inout [CChar]) -> Answer) -> Answer {
+  var byteCount = 4096
+  while true {
+    var buffer = [CChar](repeating: 0, count: byteCount)
+    let answer = ask(&buffer)
+    guard case .failed(code: ERANGE) = answer, byteCount < 16 << 20 else { return answer }
+    byteCount *= 4
+  }
+}

@@ -1,0 +1,38 @@
+/// Everything that is wrong with a file. Never empty.
+struct ConfigurationMistakes: Error, Equatable, CustomStringConvertible {
+  /// One line each, in the order of the file: `FILE:LINE: KEY: expected WHAT, got WHAT`; without what is not known.
+  let sentences: [String]
+
+  var description: String { sentences.joined(separator: "\n") }
+
+  /// One of them.
+  struct Mistake: Error {
+    /// From 1; 0: not known.
+    var line = 0
+    /// From 1; 0: not known.
+    var column = 0
+    /// The key with all that it stands in, such as `streams.quotes.http.every`; empty for the file itself.
+    var key = ""
+    var text: String
+  }
+
+  init(file: String, _ mistakes: [Mistake]) {
+    // Stable, unlike the library's guarantee for `sort`: mistakes of one line stay in the order of reading.
+    let ordered = mistakes.enumerated().sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
+    sentences = ordered.map { _, mistake in
+      var place = file
+      if mistake.line > 0 { place += ":\(mistake.line)" }
+      if mistake.line > 0 && mistake.column > 0 { place += ":\(mistake.column)" }
+      return [place, mistake.key, mistake.text].filter { !$0.isEmpty }.joined(separator: ": ")
+    }
+  }
+}
+
+/// Collects mistakes while a file is read, so that all of them are told at once.
+final class MistakeCollector {
+  private(set) var mistakes: [ConfigurationMistakes.Mistake] = []
+
+  func add(_ mistake: ConfigurationMistakes.Mistake) {
+    mistakes.append(mistake)
+  }
+}

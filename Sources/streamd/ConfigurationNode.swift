@@ -1,0 +1,86 @@
+import CToml
+import FoundationEssentials
+
+/// A value of the file, of whatever type, and the line it stands on.
+struct ConfigurationNode: Sendable {
+  /// From 1: the line of its key, or of itself inside an array.
+  let line: Int
+  let value: Value
+
+  /// TOML's types.
+  indirect enum Value: Sendable {
+    case string(String)
+    case integer(Int)
+    /// As written by toml++.
+    case float(String)
+    case boolean(Bool)
+    /// Any of TOML's dates and times, as written by toml++.
+    case date(String)
+    case array([ConfigurationNode])
+    case table([String: ConfigurationNode])
+  }
+
+  /// Reads TOML.
+  ///
+  /// - Returns: the file's table.
+  /// - Throws: the first mistake in the grammar; the parser does not go on after one.
+  static func parse(_ text: [UInt8]) throws(ConfigurationMistakes.Mistake) -> ConfigurationNode {
+    let outcome = text.withUnsafeBytes { toml_read($0.baseAddress, $0.count) }
+    defer { toml_outcome_free(outcome) }
+    guard let json = outcome.json else {
+      let message = outcome.message.map { String(cString: $0) } ?? "out of memory"
+      throw .init(line: Int(outcome.line), column: Int(outcome.column), text: message)
+    }
+    do {
+      return try JSONDecoder().decode(Self.self, from: Data(bytes: json, count: outcome.json_length))
+    } catch {
+      throw .init(text: "\(error)")
+    }
+  }
+
+  /// The value for the end of a mistake: short, on one line.
+  ///
+  /// - Parameter secret: says the type only, where people might have put a secret.
+  func described(secret: Bool = false) -> String {
+    switch value {
+    case .string(let text) where !secret:
+      let shown = text.count > 60 ? "\(text.prefix(60))…" : text
+      return "\"\(shown.map { String($0).hasControlCharacters ? "?" : String($0) }.joined())\""
+    case .integer(let number) where !secret: return "\(number)"
+    case .float(let text) where !secret: return text
+    case .string: return "a string"
+    case .integer, .float: return "a number"
+    case .boolean(let flag): return "\(flag)"
+    case .date: return "a date or time"
+    case .array: return "an array"
+    case .table: return "a table"
+    }
+  }
+}
+
+extension ConfigurationNode: Decodable {
+  /// The members of a node in the JSON of `toml_read`.
+  private enum Member: String, CodingKey {
+    case line, string, integer, float, boolean, date, array, table
+  }
+
+  init(from decoder: any Decoder) throws {
+    let members = try decoder.container(keyedBy: Member.self)
+    line = try members.decode(Int.self, forKey: .line)
+    if let text = try members.decodeIfPresent(String.self, forKey: .string) {
+      value = .string(text)
+    } else if let number = try members.decodeIfPresent(Int.self, forKey: .integer) {
+      value = .integer(number)
+    } else if let text = try members.decodeIfPresent(String.self, forKey: .float) {
+      value = .float(text)
+    } else if let flag = try members.decodeIfPresent(Bool.self, forKey: .boolean) {
+      value = .boolean(flag)
+    } else if let text = try members.decodeIfPresent(String.self, forKey: .date) {
+      value = .date(text)
+    } else if let nodes = try members.decodeIfPresent([ConfigurationNode].self, forKey: .array) {
+      value = .array(nodes)
+    } else {
+      value = .table(try members.decode([String: ConfigurationNode].self, forKey: .table))
+    }
+  }
+}

@@ -1,0 +1,135 @@
+/// What a value was expected to be; ends the sentence "expected …".
+struct Expected: Error {
+  let text: String
+
+  init(_ text: String) {
+    self.text = text
+  }
+}
+
+/// What a key's value must look like, and what it becomes.
+struct ConfigurationShape<Value> {
+  let read: (ConfigurationNode) throws(Expected) -> Value
+
+  init(_ read: @escaping (ConfigurationNode) throws(Expected) -> Value) {
+    self.read = read
+  }
+}
+
+extension ConfigurationShape where Value == Int {
+  /// A whole number.
+  static func count(_ range: ClosedRange<Int>) -> Self {
+    Self { node throws(Expected) in
+      guard case .integer(let number) = node.value, range.contains(number) else {
+        throw Expected("a whole number from \(range.lowerBound) to \(range.upperBound)")
+      }
+      return number
+    }
+  }
+
+  /// A number of bytes: digits and `B`, `KiB`, `MiB` or `GiB`.
+  static func size(_ range: ClosedRange<Int>) -> Self {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)]
+    return Self { node throws(Expected) in
+      guard case .string(let text) = node.value, let size = quantity(text, units) else {
+        throw Expected("a size such as \"64KiB\"")
+      }
+      guard let size = size.exactly, range.contains(size) else {
+        throw Expected("a size from \(written(range.lowerBound, units)) to \(written(range.upperBound, units))")
+      }
+      return size
+    }
+  }
+}
+
+extension ConfigurationShape where Value == Duration {
+  /// A time: digits and `ms`, `s`, `m`, `h` or `d`. At most 365 days, so that every clock's arithmetic can hold it.
+  static func duration(from shortest: Duration = .milliseconds(1)) -> Self {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)]
+    return Self { node throws(Expected) in
+      guard case .string(let text) = node.value, let milliseconds = quantity(text, units) else {
+        throw Expected("a duration such as \"30s\"")
+      }
+      guard let milliseconds = milliseconds.exactly, milliseconds <= 365 * 86_400_000,
+        .milliseconds(milliseconds) >= shortest
+      else {
+        throw Expected("a duration from \(shortest == .zero ? "0s" : "1ms") to 365d")
+      }
+      return .milliseconds(milliseconds)
+    }
+  }
+}
+
+/// A number with a unit, in the smallest unit; `exactly` is `nil` when it is too large for an `Int`.
+private struct Quantity {
+  let exactly: Int?
+}
+
+/// Digits, then one of `units`; `nil` for anything else, a sign, a space or a fraction included.
+private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Quantity? {
+  let digits = text.utf8.prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
+  let name = text.dropFirst(digits.count)
+  guard !digits.isEmpty, let unit = units.first(where: { $0.name == name }) else { return nil }
+  guard let number = Int(Substring(digits)) else { return Quantity(exactly: nil) }
+  let (product, overflows) = number.multipliedReportingOverflow(by: unit.factor)
+  return Quantity(exactly: overflows ? nil : product)
+}
+
+/// `number` in the largest unit that needs no fraction.
+private func written(_ number: Int, _ units: [(name: String, factor: Int)]) -> String {
+  let unit = units.first { number >= $0.factor && number % $0.factor == 0 } ?? ("B", 1)
+  return "\(number / unit.factor)\(unit.name)"
+}
+
+extension ConfigurationShape where Value: CaseIterable & RawRepresentable, Value.RawValue == String {
+  /// One of the names of an enumeration's cases.
+  static var choice: Self {
+    Self { node throws(Expected) in
+      guard case .string(let text) = node.value, let choice = Value(rawValue: text) else {
+        let names = Value.allCases.map { "\"\($0.rawValue)\"" }
+        throw Expected("\(names.dropLast().joined(separator: ", ")) or \(names.last ?? "")")
+      }
+      return choice
+    }
+  }
+}
+
+extension ConfigurationShape where Value == String {
+  /// A string for which `isValid`; `what` says what that is.
+  static func text(_ what: String, where isValid: @escaping (String) -> Bool) -> Self {
+    Self { node throws(Expected) in
+      guard case .string(let text) = node.value, isValid(text) else { throw Expected(what) }
+      return text
+    }
+  }
+
+  /// The path of a Unix socket: `sun_path` has 108 bytes, one of them for the NUL.
+  static var socketPath: Self {
+    text("an absolute path of at most 107 bytes") {
+      $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= 107 && !$0.hasControlCharacters
+    }
+  }
+
+  /// The name of a type of media, without a look at the registry.
+  static var mediaType: Self {
+    text("a media type such as \"application/json\"") { text in
+      let bytes = text.utf8
+      return bytes.count <= 255 && bytes.allSatisfy { (0x20...0x7e).contains($0) }
+        && text.split(separator: "/", omittingEmptySubsequences: false).prefix(2).filter { !$0.isEmpty }.count == 2
+    }
+  }
+}
+
+extension ConfigurationShape where Value == UInt32 {
+  /// Permission bits, octal in a string, as for chmod(1).
+  static var mode: Self {
+    Self { node throws(Expected) in
+      guard case .string(let text) = node.value, (3...4).contains(text.utf8.count), text.utf8.first != 0x2B,
+        let mode = UInt32(text, radix: 8), mode <= 0o777
+      else {
+        throw Expected("permissions in octal such as \"0660\"")
+      }
+      return mode
+    }
+  }
+}

@@ -1,0 +1,312 @@
+import Testing
+
+@testable import streamd
+
+/// The mistakes in `text`; none when it is right.
+func mistakes(_ text: String, credentials: String? = nil) -> [String] {
+  do {
+    _ = try parse(text, credentials: credentials)
+    return []
+  } catch {
+    return error.sentences
+  }
+}
+
+/// The mistakes in a stream `s` with a timer and the line `text` after it, which is line 3.
+func mistakes(inStream text: String) -> [String] {
+  mistakes("[streams.s]\ntimer = { every = \"1s\" }\n\(text)")
+}
+
+struct ConfigurationMistakeTests {
+  @Test func allMistakesAreToldAtOnceInTheOrderOfTheFile() {
+    let text = """
+      [streams.quotes]
+      http = { every = 5, url = "ftp://x", tiemout = "1s" }
+      replay = "ten"
+
+      [server]
+      mode = "rw"
+      [streams.none]
+      """
+    #expect(
+      mistakes(text) == [
+        #"test.toml:2: streams.quotes.http.url: expected a URL such as "https://example.org/", got "ftp://x""#,
+        #"test.toml:2: streams.quotes.http.every: expected a duration such as "30s", got 5"#,
+        #"test.toml:2: streams.quotes.http.tiemout: unknown key; did you mean "timeout"?"#,
+        #"test.toml:3: streams.quotes.replay: expected a whole number from 0 to 16777216, got "ten""#,
+        #"test.toml:6: server.mode: expected permissions in octal such as "0660", got "rw""#,
+        #"test.toml:7: streams.none: expected one source (timer, http, exec or publish), got none"#,
+      ])
+  }
+
+  @Test func aMistakeInTheGrammarNamesLineAndColumn() throws {
+    let sentences = mistakes("[server]\nworkers = = 3")
+    #expect(sentences.count == 1)
+    #expect(try #require(sentences.first).hasPrefix("test.toml:2:11: "))
+  }
+
+  @Test func bottomlessKeysAreRefused() {
+    let deep = String(repeating: "a.", count: 257) + "a = 1"
+    #expect(mistakes("\n" + deep) == ["test.toml:2:1: this line has more than 256 dots"])
+    let nested = String(repeating: "a.", count: 40) + "a = 1"
+    #expect(mistakes(nested) == ["test.toml:1: tables and arrays nest more than 32 deep"])
+  }
+
+  @Test func bytesThatAreNoTextAreRefused() throws {
+    let thrown = #expect(throws: ConfigurationMistakes.self) {
+      try Configuration.parse([0x61, 0xff, 0xfe], file: "test.toml", credentialsDirectory: nil)
+    }
+    #expect(try #require(thrown).sentences.count == 1)
+  }
+
+  /// What fuzzing found: input that toml++ itself aborts on or runs into undefined behaviour with.
+  @Test(arguments: [
+    ("a = 1\n[&\nb = 2", "test.toml:2: this is not TOML; a header is written [name]"),
+    ("[[[a]]]", "test.toml:1: this is not TOML; a header is written [name]"),
+    ("[é]", "test.toml:1: this is not TOML; a header is written [name]"),
+  ])
+  func headersThatUpsetTheParserAreMistakes(text: String, sentence: String) {
+    #expect(mistakes(text) == [sentence])
+  }
+
+  @Test func aLetterOutsideOfStringsIsAMistake() {
+    for letter in ["\u{a7}", "\u{fd3f}", "\u{2fff}"] { #expect(mistakes("a\(letter)= 1").count == 1) }
+  }
+
+  @Test func oneMistakeIsNotToldTwice() {
+    #expect(mistakes(inStream: "replay = 100000\nbuffer = { events = \"x\" }").count == 1)
+    #expect(mistakes(inStream: "retry = { first = \"10m\", max = 5 }").count == 1)
+  }
+
+  @Test func aFileThatCannotBeReadSaysWhy() {
+    #expect(
+      throws: ConfigurationMistakes(
+        file: "/nonexistent/x.toml", [.init(text: "cannot be read: No such file or directory")])
+    ) { try Configuration.load(path: "/nonexistent/x.toml") }
+    #expect(throws: ConfigurationMistakes(file: "/", [.init(text: "cannot be read: Is a directory")])) {
+      try Configuration.load(path: "/")
+    }
+    #expect(
+      throws: ConfigurationMistakes(
+        file: "/dev/zero", [.init(text: "cannot be read: it is larger than 1048576 bytes")])
+    ) { try Configuration.load(path: "/dev/zero") }
+  }
+
+  // MARK: - Keys
+
+  @Test(arguments: [
+    ("serve = 1", #"test.toml:1: serve: unknown key; did you mean "server"?"#),
+    ("x = 1", "test.toml:1: x: unknown key; expected one of: log, server, streams"),
+    ("[stream.a]", #"test.toml:1: stream: unknown key; did you mean "streams"?"#),
+    ("[log]\nlevle = 1", #"test.toml:2: log.levle: unknown key; did you mean "level"?"#),
+    ("[log]\n\"a b\" = 1", #"test.toml:2: log."a b": unknown key; expected one of: level"#),
+    ("server = 1", "test.toml:1: server: expected a table, got a number"),
+    ("streams = []", "test.toml:1: streams: expected a table, got an array"),
+  ])
+  func unknownKeysAndWrongTablesAreNamed(text: String, sentence: String) {
+    #expect(mistakes(text) == [sentence])
+  }
+
+  @Test func aNameWithADotAndNoQuotesIsExplained() {
+    #expect(
+      mistakes("[streams.a]\ntimer = { every = \"1s\" }\n[streams.a.kitchen]\ntimer = { every = \"1s\" }") == [
+        #"test.toml:3: streams.a.kitchen: unknown key; a stream of the name a.kitchen is written [streams."a.kitchen"]"#
+      ])
+  }
+
+  @Test(arguments: [#""$stats""#, #""a b""#, #""é""#, #""""#, "\"\(String(repeating: "n", count: 256))\""])
+  func namesAreRefused(name: String) throws {
+    let sentences = mistakes("[streams.\(name)]\ntimer = { every = \"1s\" }")
+    #expect(sentences.count == 1)
+    let what = #"expected a name of letters, digits, ".", "_", "-" and "/", at most 255 bytes"#
+    #expect(try #require(sentences.first).hasSuffix(what))
+  }
+
+  @Test func keysThatLookAlikeDoNotCrash() {
+    // Two keys for TOML, one for Swift: composed and decomposed.
+    #expect(!mistakes("\"\u{e9}\" = 1\n\"e\u{301}\" = 2").isEmpty)
+  }
+
+  // MARK: - Values
+
+  @Test(arguments: [
+    ("socket = \"x\"", #"server.socket: expected an absolute path of at most 107 bytes, got "x""#),
+    ("socket = 7", "server.socket: expected an absolute path of at most 107 bytes, got 7"),
+    ("socket = \"/a\\u0000b\"", #"server.socket: expected an absolute path of at most 107 bytes, got "/a?b""#),
+    ("mode = \"0888\"", #"server.mode: expected permissions in octal such as "0660", got "0888""#),
+    ("mode = \"+660\"", #"server.mode: expected permissions in octal such as "0660", got "+660""#),
+    ("mode = \"1777\"", #"server.mode: expected permissions in octal such as "0660", got "1777""#),
+    ("mode = 0o660", #"server.mode: expected permissions in octal such as "0660", got 432"#),
+    ("workers = -1", "server.workers: expected a whole number from 0 to 1024, got -1"),
+    ("workers = 1.5", "server.workers: expected a whole number from 0 to 1024, got 1.5"),
+    ("workers = true", "server.workers: expected a whole number from 0 to 1024, got true"),
+    ("max_connections = 0", "server.max_connections: expected a whole number from 1 to 1048576, got 0"),
+    (
+      "max_connections = 1979-05-27",
+      "server.max_connections: expected a whole number from 1 to 1048576, got a date or time"
+    ),
+    (
+      "max_requests_per_connection = 0",
+      "server.max_requests_per_connection: expected a whole number from 1 to 1048576, got 0"
+    ),
+    ("max_request = \"16MiB\"", #"server.max_request: expected a size from 1KiB to 16777215B, got "16MiB""#),
+    ("max_request = \"16\"", #"server.max_request: expected a size such as "64KiB", got "16""#),
+    ("max_request = \"16 KiB\"", #"server.max_request: expected a size such as "64KiB", got "16 KiB""#),
+    (
+      "max_request = \"9223372036854775807GiB\"",
+      #"server.max_request: expected a size from 1KiB to 16777215B, got "9223372036854775807GiB""#
+    ),
+    ("max_request = {}", #"server.max_request: expected a size such as "64KiB", got a table"#),
+    ("handshake_timeout = \"0s\"", #"server.handshake_timeout: expected a duration from 1ms to 365d, got "0s""#),
+    ("handshake_timeout = \"-1s\"", #"server.handshake_timeout: expected a duration such as "30s", got "-1s""#),
+    ("handshake_timeout = \"1.5s\"", #"server.handshake_timeout: expected a duration such as "30s", got "1.5s""#),
+    ("handshake_timeout = \"s\"", #"server.handshake_timeout: expected a duration such as "30s", got "s""#),
+    ("handshake_timeout = \"366d\"", #"server.handshake_timeout: expected a duration from 1ms to 365d, got "366d""#),
+    (
+      "handshake_timeout = \"99999999999999999999d\"",
+      #"server.handshake_timeout: expected a duration from 1ms to 365d, got "99999999999999999999d""#
+    ),
+  ])
+  func valuesOfTheServerAreChecked(line: String, sentence: String) {
+    #expect(mistakes("[server]\n\(line)") == ["test.toml:2: \(sentence)"])
+  }
+
+  @Test func aLevelIsOneOfSyslogs() {
+    let levels =
+      #""emergency", "alert", "critical", "error", "warning", "notice", "info" or "debug""#
+    #expect(mistakes("[log]\nlevel = \"loud\"") == ["test.toml:2: log.level: expected \(levels), got \"loud\""])
+  }
+
+  @Test(arguments: [
+    ("description = 1", "description: expected a text of at most 1024 bytes, got 1"),
+    ("type = \"json\"", #"type: expected a media type such as "application/json", got "json""#),
+    ("replay = -1", "replay: expected a whole number from 0 to 16777216, got -1"),
+    ("replay = 65537", "replay: expected at most buffer.events, which is 65536, got 65537"),
+    ("buffer = { events = 0 }", "buffer.events: expected a whole number from 1 to 16777216, got 0"),
+    ("buffer = { bytes = \"1B\" }", #"buffer.bytes: expected a size from 4KiB to 64GiB, got "1B""#),
+    ("buffer = { age = \"0s\" }", #"buffer.age: expected a duration from 1ms to 365d, got "0s""#),
+    ("buffer = 5", "buffer: expected a table, got a number"),
+    ("start = \"now\"", #"start: expected "subscribed", "first" or "always", got "now""#),
+    ("linger = 30", #"linger: expected a duration such as "30s", got 30"#),
+    ("linger = \"366d\"", #"linger: expected a duration from 0s to 365d, got "366d""#),
+    ("on_lag = \"block\"", #"on_lag: expected "skip", "latest" or "fail", got "block""#),
+    ("retry = { first = \"10m\" }", #"retry.first: expected at most max, which is 5m, got "10m""#),
+    ("retry = { first = \"2s\", max = \"1s\" }", #"retry.first: expected at most max, got "2s""#),
+    ("retry = { max = \"10ms\" }", #"retry.max: expected at least first, which is 1s, got "10ms""#),
+    ("overflow = \"grow\"", #"overflow: expected "drop" or "block", got "grow""#),
+    ("keep = \"yes\"", #"keep: expected "no", "memory" or "disk", got "yes""#),
+    ("read = \"*\"", #"read: expected a list of one or more, got "*""#),
+    ("read = []", "read: expected a list of one or more, got an array"),
+    ("read = [1]", #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got 1"#),
+    ("read = [\"root\"]", #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "root""#),
+    ("read = [\"user:\"]", #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "user:""#),
+    (
+      "read = [\"uid:4294967295\"]",
+      #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "uid:4294967295""#
+    ),
+    ("read = [\"user:no-such-user\"]", #"read: expected a user that exists, got "user:no-such-user""#),
+    ("read = [\"group:no-such-group\"]", #"read: expected a group that exists, got "group:no-such-group""#),
+  ])
+  func valuesOfAStreamAreChecked(line: String, sentence: String) {
+    #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
+  }
+
+  @Test func aRuleInsideAListNamesItsOwnLine() {
+    #expect(
+      mistakes(inStream: "read = [\n\"*\",\n\"x\",\n\"y\"]") == [
+        #"test.toml:5: streams.s.read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "x""#,
+        #"test.toml:6: streams.s.read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "y""#,
+      ])
+  }
+
+  // MARK: - Sources
+
+  @Test func aStreamHasExactlyOneSource() {
+    #expect(
+      mistakes(inStream: "http = { url = \"http://h\", every = \"1s\" }") == [
+        "test.toml:1: streams.s: expected one source, got timer and http"
+      ])
+  }
+
+  @Test(arguments: [
+    ("{}", #"timer: expected every, such as every = "30s", got none"#),
+    ("{ every = \"0s\" }", #"timer.every: expected a duration from 1ms to 365d, got "0s""#),
+    ("{ every = \"1s\", leeway = \"1s\" }", #"timer.leeway: expected less than every, got "1s""#),
+    (
+      "{ every = \"1s\", times = 0 }",
+      "timer.times: expected a whole number from 1 to 9223372036854775807, got 0"
+    ),
+    ("{ every = \"1s\", at = 1 }", "timer.at: unknown key; expected one of: every, leeway, times"),
+    ("\"1s\"", "timer: expected a table, got a string"),
+  ])
+  func timersAreChecked(timer: String, sentence: String) {
+    #expect(mistakes("[streams.s]\ntimer = \(timer)") == ["test.toml:2: streams.s.\(sentence)"])
+  }
+
+  @Test(arguments: [
+    ("every = \"1s\"", #": expected url, such as url = "https://example.org/", got none"#),
+    ("url = \"http://h\"", #": expected every, such as every = "30s", got none"#),
+    ("url = 5, every = \"1s\"", #".url: expected a URL such as "https://example.org/", got 5"#),
+    ("url = \"http://h\", every = \"1s\", timeout = \"x\"", #".timeout: expected a duration such as "30s", got "x""#),
+    (
+      "url = \"http://h\", every = \"1s\", max_body = \"2GiB\"",
+      #".max_body: expected a size from 1B to 1GiB, got "2GiB""#
+    ),
+    (
+      "url = \"http://h\", every = \"1s\", unix_socket = \"x\"",
+      #".unix_socket: expected an absolute path of at most 107 bytes, got "x""#
+    ),
+    (
+      "url = \"http://h\", every = \"1s\", headers = { \"a b\" = \"c\" }",
+      #".headers."a b": expected the name of a header"#
+    ),
+    (
+      "url = \"http://h\", every = \"1s\", headers = { a = 5 }",
+      #".headers.a: expected a string or { credential = "name" }, got a number"#
+    ),
+  ])
+  func httpSourcesAreChecked(http: String, sentence: String) {
+    #expect(mistakes("[streams.s]\nhttp = { \(http) }") == ["test.toml:2: streams.s.http\(sentence)"])
+  }
+
+  // MARK: - Not built yet
+
+  @Test(arguments: [
+    ("exec = { command = [\"a\"] }", "exec: not built yet: a program as a source"),
+    ("publish = {}", "publish: not built yet: a stream that clients publish to"),
+  ])
+  func sourcesThatAreNotBuiltYetAreRefusedByName(line: String, sentence: String) {
+    #expect(mistakes("[streams.s]\n\(line)") == ["test.toml:2: streams.s.\(sentence)"])
+  }
+
+  @Test(arguments: [
+    ("jq = \".a\"", "jq: not built yet: transforming events with jq"),
+    ("distinct = true", "distinct: not built yet: dropping events that repeat"),
+    ("throttle = \"1s\"", "throttle: not built yet: limiting the rate of events"),
+    ("write = [\"*\"]", "write: not built yet: a stream that clients publish to"),
+    ("block_timeout = \"1s\"", "block_timeout: not built yet: a source that waits for its slowest subscriber"),
+    (
+      "overflow = \"block\"",
+      #"overflow: not built yet: "block", a source that waits for its slowest subscriber; use "drop""#
+    ),
+    ("keep = \"memory\"", #"keep: not built yet: "memory", events that outlive the daemon; use "no""#),
+    ("keep = \"disk\"", #"keep: not built yet: "disk", events that outlive the daemon; use "no""#),
+  ])
+  func keysThatAreNotBuiltYetAreRefusedByName(line: String, sentence: String) {
+    #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
+  }
+
+  @Test func keysOfHTTPThatAreNotBuiltYetAreRefusedByName() {
+    #expect(mistakes("[http]\nmax_per_host = 4") == ["test.toml:1: http: not built yet: limits for each upstream host"])
+    let endless = "not built yet: a response without end as a source"
+    #expect(
+      mistakes("[streams.s.http]\nurl = \"http://h\"\nstream = \"sse\"\nidle_timeout = \"1m\"") == [
+        "test.toml:3: streams.s.http.stream: \(endless)", "test.toml:4: streams.s.http.idle_timeout: \(endless)",
+      ])
+    #expect(
+      mistakes("[streams.s.http]\nurl = \"http://h\"\nstream = \"sse\"\nevery = \"1s\"") == [
+        "test.toml:1: streams.s.http: expected every or stream, got both",
+        "test.toml:3: streams.s.http.stream: \(endless)",
+      ])
+  }
+}

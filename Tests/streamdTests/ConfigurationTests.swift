@@ -1,0 +1,174 @@
+import Testing
+
+@testable import streamd
+
+/// Reads `text` as `test.toml`, outside of a unit unless `credentials` says where.
+func parse(_ text: String, credentials: String? = nil) throws(ConfigurationMistakes) -> Configuration {
+  try Configuration.parse(Array(text.utf8), file: "test.toml", credentialsDirectory: credentials)
+}
+
+struct ConfigurationTests {
+  @Test func anEmptyFileGivesTheDefaults() throws {
+    let configuration = try parse("")
+    #expect(configuration == Configuration())
+    #expect(configuration.server.socket == "/run/streamd/streamd.sock")
+    #expect(configuration.server.mode == 0o660)
+    #expect(configuration.server.workers == 0)
+    #expect(configuration.server.maxConnections == 65536)
+    #expect(configuration.server.maxRequestsPerConnection == 256)
+    #expect(configuration.server.maxRequestBytes == 1_048_576)
+    #expect(configuration.server.handshakeTimeout == .seconds(10))
+    #expect(configuration.log.level == .info)
+    #expect(configuration.streams.isEmpty)
+  }
+
+  @Test func aStreamNeedsNoMoreThanItsSource() throws {
+    let configuration = try parse("[streams.clock]\ntimer = { every = \"1s\" }")
+    let stream = try #require(configuration.streams.first)
+    #expect(stream == Configuration.Stream(name: "clock", source: .timer(.init(every: .seconds(1)))))
+    #expect(stream.description == "")
+    #expect(stream.type == "application/json")
+    #expect(stream.replay == 1)
+    #expect(stream.buffer.events == 65536)
+    #expect(stream.buffer.bytes == 8_388_608)
+    #expect(stream.buffer.age == nil)
+    #expect(stream.start == .subscribed)
+    #expect(stream.linger == .seconds(30))
+    #expect(stream.onLag == .skip)
+    #expect(stream.retry.first == .seconds(1))
+    #expect(stream.retry.max == .seconds(300))
+    #expect(stream.read == [.anyone])
+  }
+
+  @Test func anHTTPSourceNeedsNoMoreThanItsURLAndInterval() throws {
+    let configuration = try parse("[streams.q]\nhttp = { url = \"http://localhost\", every = \"5m\" }")
+    guard case .http(let http) = configuration.streams.first?.source else {
+      Issue.record("not an HTTP source")
+      return
+    }
+    #expect(http == Configuration.HTTP(url: "http://localhost", every: .seconds(300)))
+    #expect(http.timeout == .seconds(30))
+    #expect(http.maxBodyBytes == 8_388_608)
+    #expect(http.headers.isEmpty && http.bearer == nil && http.unixSocket == nil)
+  }
+
+  @Test func everyKeyOfTheServerAndTheLogIsRead() throws {
+    let configuration = try parse(
+      """
+      [server]
+      socket = "/tmp/s.sock"
+      mode = "0600"
+      workers = 3
+      max_connections = 10
+      max_requests_per_connection = 4
+      max_request = "64KiB"
+      handshake_timeout = "500ms"
+      [log]
+      level = "debug"
+      """)
+    #expect(
+      configuration.server
+        == Configuration.Server(
+          socket: "/tmp/s.sock", mode: 0o600, workers: 3, maxConnections: 10, maxRequestsPerConnection: 4,
+          maxRequestBytes: 65536, handshakeTimeout: .milliseconds(500)))
+    #expect(configuration.log.level == .debug)
+  }
+
+  @Test func everyKeyOfAStreamIsRead() throws {
+    let configuration = try parse(
+      """
+      [streams."a/b.c_d-1"]
+      description = "All of it"
+      type = "text/plain; charset=utf-8"
+      timer = { every = "1h", leeway = "10s", times = 7 }
+      replay = 5
+      buffer = { events = 16, bytes = "4KiB", age = "1d" }
+      start = "first"
+      linger = "0s"
+      on_lag = "fail"
+      overflow = "drop"
+      retry = { first = "20ms", max = "2s" }
+      keep = "no"
+      read = ["*", "user:root", "group:root", "uid:1000", "gid:4294967294"]
+      """)
+    var stream = Configuration.Stream(
+      name: "a/b.c_d-1", source: .timer(.init(every: .seconds(3600), leeway: .seconds(10), times: 7)))
+    stream.description = "All of it"
+    stream.type = "text/plain; charset=utf-8"
+    stream.replay = 5
+    stream.buffer = .init(events: 16, bytes: 4096, age: .seconds(86400))
+    stream.start = .first
+    stream.linger = .zero
+    stream.onLag = .fail
+    stream.retry = .init(first: .milliseconds(20), max: .seconds(2))
+    stream.read = [.anyone, .user(0), .group(0), .user(1000), .group(4_294_967_294)]
+    #expect(configuration.streams == [stream])
+  }
+
+  @Test func everyKeyOfAnHTTPSourceIsRead() throws {
+    let folder = try TemporaryFolder(["token": "s3cret\n", "key": "k3y"])
+    let configuration = try parse(
+      """
+      [streams.q.http]
+      url = "https://example.org:8443/a?b=c#d"
+      every = "30s"
+      timeout = "10s"
+      max_body = "100B"
+      headers = { Accept = "application/json", X-Key = { credential = "key" } }
+      bearer = { credential = "token" }
+      unix_socket = "/run/up.sock"
+      """, credentials: folder.path)
+    var http = Configuration.HTTP(url: "https://example.org:8443/a?b=c#d", every: .seconds(30))
+    http.timeout = .seconds(10)
+    http.maxBodyBytes = 100
+    http.headers = [
+      .init(name: "Accept", value: .plain("application/json")),
+      .init(name: "X-Key", value: .secret(Secret(name: "key", content: "k3y"))),
+    ]
+    http.bearer = Secret(name: "token", content: "s3cret")
+    http.unixSocket = "/run/up.sock"
+    #expect(configuration.streams.map(\.source) == [.http(http)])
+  }
+
+  @Test func streamsComeInTheOrderOfTheFile() throws {
+    let timer = "timer = { every = \"1s\" }"
+    let configuration = try parse("[streams.z]\n\(timer)\n[streams.a]\n\(timer)\n[streams.m]\n\(timer)")
+    #expect(configuration.streams.map(\.name) == ["z", "a", "m"])
+  }
+
+  @Test(arguments: [
+    ("1ms", 1), ("500ms", 500), ("10s", 10_000), ("5m", 300_000), ("1h", 3_600_000), ("365d", 31_536_000_000),
+  ])
+  func durationsHaveFiveUnits(text: String, milliseconds: Int) throws {
+    let configuration = try parse("[streams.c]\ntimer = { every = \"\(text)\" }")
+    #expect(configuration.streams.first?.source == .timer(.init(every: .milliseconds(milliseconds))))
+  }
+
+  @Test(arguments: [("4096B", 4096), ("4KiB", 4096), ("2MiB", 2_097_152), ("64GiB", 68_719_476_736)])
+  func sizesHaveFourUnits(text: String, bytes: Int) throws {
+    let configuration = try parse("[streams.c]\ntimer = { every = \"1s\" }\nbuffer = { bytes = \"\(text)\" }")
+    #expect(configuration.streams.first?.buffer.bytes == bytes)
+  }
+
+  @Test func levelsHaveThePrioritiesOfSyslog() {
+    #expect(Configuration.Log.Level.emergency.priority == 0)
+    #expect(Configuration.Log.Level.info.priority == 6)
+    #expect(Configuration.Log.Level.debug.priority == 7)
+  }
+
+  @Test(arguments: [
+    "http://h", "HTTPS://h/", "http://h:1", "http://[::1]/x", "https://[fe80::1]:443", "http://10.0.0.1?q=a@b",
+  ])
+  func addressesAreTaken(url: String) throws {
+    try UpstreamURL.check(url)
+  }
+
+  @Test(arguments: [
+    "", "h", "ftp://h", "http:/h", "http://", "http:///p", "http://:80", "http://h:", "http://h:0", "http://h:65536",
+    "http://h:+1", "http://h:1x", "http://[::1", "http://[]", "http://[::1]x", "http://[h]", "http://a b", "http://é",
+    "http://h\\x", "file:///etc/passwd", "http://h/\r\nX: y",
+  ])
+  func whatIsNoAddressIsRefused(url: String) {
+    #expect(throws: UpstreamURL.Fault.noURL) { try UpstreamURL.check(url) }
+  }
+}
