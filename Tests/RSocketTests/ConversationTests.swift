@@ -46,4 +46,52 @@ struct ConversationTests {
     #expect(talk.client.machine.liveCount == 0)
     #expect(talk.server.machine.liveCount == 0)
   }
+
+  @Test("A long value crosses in fragments, both ways, in any split", arguments: [7, 4096, 65_536, Int.max])
+  func longValues(chunkByteCount: Int) throws {
+    let talk = Conversation(chunkByteCount: chunkByteCount)
+    let long = Payload(
+      metadata: [UInt8](repeating: 1, count: 70_000), data: (0..<200_000).map { UInt8(truncatingIfNeeded: $0) })
+    let id = try #require(talk.client.request(.channel, initialRequest: 1, long))
+    #expect(
+      talk.toServer().last == .request(id, .channel, initialRequest: 1, long, isComplete: false))
+    talk.server.machine.sendRequestN(id, 1)
+    talk.server.machine.sendPayload(id, long, isComplete: true)
+    #expect(talk.toClient() == [.requestN(id, 1), .payload(id, long, isComplete: true)])
+    talk.client.machine.sendPayload(id, long, isComplete: true)
+    #expect(talk.toServer() == [.payload(id, long, isComplete: true)])
+    #expect(talk.client.machine.liveCount + talk.server.machine.liveCount == 0)
+  }
+
+  @Test("Many requests run side by side and end one by one")
+  func manyRequests() throws {
+    let talk = Conversation()
+    let ids = (0..<100).compactMap { _ in talk.client.request(.stream, initialRequest: 1) }
+    #expect(talk.toServer().count == 101)
+    for id in ids.shuffled() { talk.server.machine.sendPayload(id, Payload("\(id)"), isComplete: true) }
+    for event in talk.toClient() {
+      guard case .payload(let id, let payload, true) = event else {
+        Issue.record("\(event)")
+        return
+      }
+      #expect(payload == Payload("\(id)"))
+    }
+    #expect(talk.client.machine.liveCount == 0)
+  }
+
+  @Test("Either side's violation reaches the other as the reason")
+  func reason() {
+    let talk = Conversation()
+    _ = talk.toServer()
+    guard case .closed(.connectionError, let message) = talk.server.receive([0, 0, 0]).last else {
+      Issue.record("not closed")
+      return
+    }
+    #expect(talk.toClient() == [.closed(.connectionError, message)])
+  }
+
+  @Test("An idle connection with one subscription is small")
+  func size() {
+    #expect(MemoryLayout<ConnectionMachine>.size <= 128)
+  }
 }
