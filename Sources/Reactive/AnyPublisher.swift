@@ -1,0 +1,29 @@
+/// A publisher whose own type is hidden.
+///
+/// The subscriber is erased on its way in, so that the whole pipeline behind is compiled for one known subscriber type
+/// and a value costs one indirect call.
+public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConvertible {
+  private let attach: (AnySubscriber<Output, Failure>) -> Void
+
+  /// Hides the type of `publisher`.
+  public init<P: Publisher>(_ publisher: P) where P.Output == Output, P.Failure == Failure {
+    if let erased = publisher as? Self {
+      self = erased
+    } else {
+      attach = { publisher.subscribe($0) }
+    }
+  }
+
+  /// Attaches the subscriber to the hidden publisher.
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    attach(AnySubscriber(subscriber))
+  }
+
+  /// `AnyPublisher`.
+  public var description: String { "AnyPublisher" }
+}
+
+extension Publisher {
+  /// Hides this publisher's type.
+  public func eraseToAnyPublisher() -> AnyPublisher<Output, Failure> { AnyPublisher(self) }
+}

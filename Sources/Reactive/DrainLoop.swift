@@ -1,0 +1,53 @@
+import Synchronization
+
+/// Makes signals to one subscriber serial without a lock held while they are delivered.
+///
+/// Whoever has work counts it; the first one in works, for all who come while it does: other threads, and the
+/// subscriber itself when it calls back from inside `receive`. So the depth is 1 and nobody waits.
+struct DrainLoop: ~Copyable, Sendable {
+  private let missed: Atomic<Int>
+
+  /// - Parameter held: Starts as if somebody were at work: nothing is delivered before ``release(_:)``.
+  init(held: Bool = false) { missed = Atomic(held ? 1 : 0) }
+
+  /// Runs `body`, here or where it is running already, at least once after this call began.
+  func run(_ body: () -> Void) {
+    if missed.add(1, ordering: .acquiringAndReleasing).oldValue == 0 { release(body) }
+  }
+
+  /// Runs `body` until nothing was missed. For the one who is at work.
+  func release(_ body: () -> Void) {
+    var seen = 1
+    repeat {
+      body()
+      seen = missed.subtract(seen, ordering: .acquiringAndReleasing).newValue
+    } while seen != 0
+  }
+}
+
+/// What a subscriber has asked for since the beginning: a count that only rises, and sticks at unlimited.
+struct DemandTally: ~Copyable, Sendable {
+  private let total = Atomic<UInt64>(0)
+
+  /// Stands for no limit. No count reaches it.
+  static let unlimited = UInt64.max
+
+  /// Everything asked for so far, or ``unlimited``.
+  var requested: UInt64 { total.load(ordering: .acquiring) }
+
+  func add(_ demand: Subscribers.Demand) {
+    guard demand != .none else { return }
+    guard let count = demand.max else {
+      total.store(Self.unlimited, ordering: .releasing)
+      return
+    }
+    var old = total.load(ordering: .relaxed)
+    while old != Self.unlimited {
+      let (sum, overflow) = old.addingReportingOverflow(UInt64(count))
+      let (exchanged, current) = total.weakCompareExchange(
+        expected: old, desired: overflow ? Self.unlimited : sum, ordering: .acquiringAndReleasing)
+      if exchanged { return }
+      old = current
+    }
+  }
+}
