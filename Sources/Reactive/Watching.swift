@@ -1,0 +1,124 @@
+// Operators that look on.
+
+extension Publishers {
+  /// Calls closures for what passes by; nothing else changes.
+  public struct HandleEvents<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Called before the subscription is passed on.
+    public var receiveSubscription: ((any Subscription) -> Void)?
+    /// Called before each value is passed on.
+    public var receiveOutput: ((Output) -> Void)?
+    /// Called before the completion is passed on.
+    public var receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
+    /// Called when the subscriber cancels, before upstream is told.
+    public var receiveCancel: (() -> Void)?
+    /// Called for each request, also for what `receive` returns when that is not none, before upstream is told.
+    public var receiveRequest: ((Subscribers.Demand) -> Void)?
+
+    /// `upstream.handleEvents(…)`
+    public init(
+      upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
+      receiveOutput: ((Output) -> Void)? = nil,
+      receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
+      receiveRequest: ((Subscribers.Demand) -> Void)?
+    ) {
+      self.upstream = upstream
+      self.receiveSubscription = receiveSubscription
+      self.receiveOutput = receiveOutput
+      self.receiveCompletion = receiveCompletion
+      self.receiveCancel = receiveCancel
+      self.receiveRequest = receiveRequest
+    }
+
+    /// Attaches the subscriber to upstream, with the closures in between.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      upstream.subscribe(EventLink(self, subscriber))
+    }
+  }
+}
+
+private final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber, Subscription
+where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
+  private let upstream = UpstreamSlot()
+  private let events: Publishers.HandleEvents<Upstream>
+  private let down: Down
+
+  init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
+    self.events = events
+    self.down = down
+  }
+
+  func receive(subscription: any Subscription) {
+    guard upstream.attach(subscription) else { return }
+    events.receiveSubscription?(subscription)
+    down.receive(subscription: self)
+  }
+
+  func receive(_ value: Upstream.Output) -> Subscribers.Demand {
+    guard upstream.isLive else { return .none }
+    events.receiveOutput?(value)
+    let more = down.receive(value)
+    if more != .none { events.receiveRequest?(more) }
+    return more
+  }
+
+  func receive(completion: Subscribers.Completion<Upstream.Failure>) {
+    guard upstream.finish() else { return }
+    events.receiveCompletion?(completion)
+    down.receive(completion: completion)
+  }
+
+  func request(_ demand: Subscribers.Demand) {
+    events.receiveRequest?(demand)
+    upstream.request(demand)
+  }
+
+  func cancel() {
+    if upstream.isLive { events.receiveCancel?() }
+    upstream.cancel()
+  }
+}
+
+extension Publisher {
+  /// Calls closures for what passes by, each before it is passed on.
+  public func handleEvents(
+    receiveSubscription: ((any Subscription) -> Void)? = nil, receiveOutput: ((Output) -> Void)? = nil,
+    receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
+    receiveRequest: ((Subscribers.Demand) -> Void)? = nil
+  ) -> Publishers.HandleEvents<Self> {
+    Publishers.HandleEvents(
+      upstream: self, receiveSubscription: receiveSubscription, receiveOutput: receiveOutput,
+      receiveCompletion: receiveCompletion, receiveCancel: receiveCancel, receiveRequest: receiveRequest)
+  }
+
+  /// Writes a line for everything that passes by.
+  ///
+  /// - Parameters:
+  ///   - prefix: Begins each line, followed by a colon unless empty.
+  ///   - stream: Where the lines go; default: standard output.
+  public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil) -> Publishers.HandleEvents<Self> {
+    let output = Guarded(stream)
+    let start = prefix.isEmpty ? "" : prefix + ": "
+    @Sendable func write(_ line: String) {
+      output.withLock { stream in
+        if stream == nil { Swift.print(start + line) } else { stream?.write(start + line + "\n") }
+      }
+    }
+    return handleEvents(
+      receiveSubscription: { write("receive subscription: (\($0))") },
+      receiveOutput: { write("receive value: (\($0))") },
+      receiveCompletion: { completion in
+        switch completion {
+        case .finished: write("receive finished")
+        case .failure(let error): write("receive error: (\(error))")
+        }
+      },
+      receiveCancel: { write("receive cancel") },
+      receiveRequest: { write("request \($0)") })
+  }
+}

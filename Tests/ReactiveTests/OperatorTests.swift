@@ -1,0 +1,122 @@
+import Reactive
+import Testing
+
+@Suite struct OperatorTests {
+  /// Everything that `publisher` says to a subscriber with this demand.
+  private func signals<P: Publisher>(
+    of publisher: P, demand: Subscribers.Demand = .unlimited
+  ) -> [Signal<P.Output>] where P.Output: Equatable & Sendable {
+    let recorder = Recorder<P.Output, P.Failure>(demand)
+    publisher.subscribe(recorder)
+    return recorder.signals
+  }
+
+  @Test func mapDeliversWhatTheClosureMakes() {
+    #expect(signals(of: [1, 2].publisher.map { "\($0)" }) == [.subscribed, .value("1"), .value("2"), .finished])
+  }
+
+  @Test func tryMapFailsWithWhatIsThrownAndCancelsUpstream() {
+    let probe = Probe<Int, Never>()
+    let recorder = Recorder<Int, any Error>()
+    probe.tryMap { value in if value == 2 { throw TestError() } else { value } }.subscribe(recorder)
+    probe.send(1)
+    probe.send(2)
+    probe.send(3)
+    probe.send(completion: .finished)
+    #expect(recorder.signals == [.subscribed, .value(1), .failed])
+    #expect(probe.state.cancels == 1)
+  }
+
+  @Test func swallowedValuesCostNoDemand() {
+    let even = (1...10).publisher.filter { $0.isMultiple(of: 2) }
+    #expect(signals(of: even, demand: .max(2)) == [.subscribed, .value(2), .value(4)])
+    let numbers = ["1", "x", "3", "4"].publisher.compactMap { Int($0) }
+    #expect(signals(of: numbers, demand: .max(2)) == [.subscribed, .value(1), .value(3)])
+    let changes = [1, 1, 2, 2, 3, 4].publisher.removeDuplicates()
+    #expect(signals(of: changes, demand: .max(3)) == [.subscribed, .value(1), .value(2), .value(3)])
+  }
+
+  @Test func scanStartsAnewForEachSubscriber() {
+    let sums = [1, 2, 3].publisher.scan(0, +)
+    #expect(signals(of: sums) == [.subscribed, .value(1), .value(3), .value(6), .finished])
+    #expect(signals(of: sums) == [.subscribed, .value(1), .value(3), .value(6), .finished])
+  }
+
+  @Test func prefixFinishesWithItsLastValue() {
+    let probe = Probe<Int, Never>()
+    let recorder = Recorder<Int, Never>()
+    probe.prefix(2).subscribe(recorder)
+    probe.send(1)
+    probe.send(2)
+    probe.send(3)
+    #expect(recorder.signals == [.subscribed, .value(1), .value(2), .finished])
+    #expect(probe.state.cancels == 1)
+  }
+
+  @Test func prefixOfNoneFinishesAtOnceAndAsksForNothing() {
+    let probe = Probe<Int, Never>()
+    let recorder = Recorder<Int, Never>()
+    probe.prefix(0).subscribe(recorder)
+    #expect(recorder.signals == [.subscribed, .finished])
+    #expect(probe.state.requested.isEmpty && probe.state.cancels == 1)
+  }
+
+  @Test func outputChoosesByIndex() {
+    #expect(signals(of: (0..<9).publisher.output(in: 2..<4)) == [.subscribed, .value(2), .value(3), .finished])
+    #expect(signals(of: (0..<9).publisher.output(in: 7...)) == [.subscribed, .value(7), .value(8), .finished])
+    #expect(signals(of: (0..<9).publisher.output(at: 3)) == [.subscribed, .value(3), .finished])
+  }
+
+  @Test func firstFinishesWithTheFirstThatFits() {
+    #expect(signals(of: (1...5).publisher.first()) == [.subscribed, .value(1), .finished])
+    #expect(signals(of: (1...5).publisher.first { $0 > 3 }, demand: .max(1)) == [.subscribed, .value(4), .finished])
+    #expect(signals(of: (1...5).publisher.first { $0 > 9 }) == [.subscribed, .finished])
+  }
+
+  @Test func failuresAreMapped() {
+    struct Other: Error, Equatable {}
+    var failure: Subscribers.Completion<Other>?
+    let sink = Fail<Int, TestError>(error: TestError()).mapError { _ in Other() }
+      .sink(receiveCompletion: { failure = $0 }, receiveValue: { _ in })
+    sink.cancel()
+    #expect(failure == .failure(Other()))
+  }
+
+  @Test func failureTypeIsSetWithoutAFailure() {
+    let recorder = Recorder<Int, TestError>()
+    Just(1).setFailureType(to: TestError.self).subscribe(recorder)
+    #expect(recorder.signals == [.subscribed, .value(1), .finished])
+  }
+
+  @Test func eventsAreHandledBeforeTheyArePassedOn() {
+    var log: [String] = []
+    let recorder = Recorder<Int, Never>(.max(1)) { _, value in
+      log.append("got \(value)")
+      return value == 1 ? .max(1) : .none
+    }
+    let probe = Probe<Int, Never>()
+    probe.handleEvents(
+      receiveSubscription: { _ in log.append("subscription") }, receiveOutput: { log.append("value \($0)") },
+      receiveCompletion: { _ in log.append("completion") }, receiveCancel: { log.append("cancel") },
+      receiveRequest: { log.append("request \($0)") }
+    ).subscribe(recorder)
+    probe.send(1)
+    recorder.cancel()
+    recorder.cancel()
+    probe.send(2)
+    probe.send(completion: .finished)
+    #expect(log == ["subscription", "request max(1)", "value 1", "got 1", "request max(1)", "cancel"])
+  }
+
+  @Test func printWritesALinePerSignal() {
+    struct Lines: TextOutputStream {
+      nonisolated(unsafe) static var text = ""
+      mutating func write(_ string: String) { Self.text += string }
+    }
+    let sink = [1].publisher.print("p", to: Lines()).sink { _ in }
+    sink.cancel()
+    #expect(
+      Lines.text == "p: receive subscription: ([1])\np: request unlimited\np: receive value: (1)\np: receive finished\n"
+    )
+  }
+}
