@@ -1,0 +1,143 @@
+import Synchronization
+
+/// A subscriber's place in a shared log: a position, a demand, and one who drains at a time.
+///
+/// Values, then the end, are read from the log when there is demand for them. What was dropped meanwhile is skipped
+/// and counted.
+final class LogCursor<Storage: ReplayStorage, Failure: Error, Down: Subscriber>: Subscription, LogReader,
+  CustomStringConvertible, @unchecked Sendable
+where Down.Input == Storage.Element, Down.Failure == Failure {
+  // Sendable: what is not atomic is touched by the one who drains.
+
+  enum Phase: UInt8, AtomicRepresentable {
+    case attached  // can become: counted, over
+    case counted  // as a subscriber of the log; can become: over
+    case over
+  }
+
+  private enum Step {
+    case value(Storage.Element, isLast: Bool)
+    case end(Subscribers.Completion<Failure>)
+    case wait
+  }
+
+  private let log: SharedLog<Storage, Failure>
+  private let onLag: (@Sendable (UInt64) -> Void)?
+  /// Kept alive for as long as somebody subscribes: the publisher that owns the log.
+  private var owner: AnyObject?
+  private let phase = Atomic(Phase.attached)
+  private let loop = DrainLoop(held: true)
+  private let tally = DemandTally()
+
+  private var down: Down?
+  private var position: UInt64 = 0
+  private var delivered: UInt64 = 0
+  /// How far this wants to read, and what of that the log has been told.
+  private let wanted = Atomic<UInt64>(0)
+  private let told = Atomic<UInt64>(0)
+
+  let description: String
+
+  init(
+    _ log: SharedLog<Storage, Failure>, _ down: Down, owner: AnyObject?, description: String,
+    onLag: (@Sendable (UInt64) -> Void)?
+  ) {
+    self.log = log
+    self.down = down
+    self.owner = owner
+    self.description = description
+    self.onLag = onLag
+  }
+
+  /// Attaches to the log, gives the subscriber its subscription and what is held of the last `replay` values, then
+  /// joins the log, unless the subscriber has had enough already.
+  func begin(replay: Int) {
+    log.attach(self)
+    position = log.read { storage, _ in
+      storage.endPosition - min(UInt64(replay), storage.endPosition - storage.firstPosition)
+    }
+    down?.receive(subscription: self)
+    loop.release(deliver)
+    tellWanted()
+    guard phase.load(ordering: .acquiring) == .attached else { return }
+    log.subscriberJoined()
+    let (counted, _) = phase.compareExchange(
+      expected: .attached, desired: .counted, ordering: .acquiringAndReleasing)
+    if !counted { log.subscriberLeft() }  // cancelled or ended meanwhile, by one who did not know of the count
+  }
+
+  func request(_ demand: Subscribers.Demand) {
+    tally.add(demand)
+    drain()
+  }
+
+  func cancel() {
+    if end() { drain() }
+  }
+
+  func logDidChange() { drain() }
+
+  private func drain() {
+    loop.run(deliver)
+    tellWanted()
+  }
+
+  /// Asks the log for what is missing. Not from inside the loop: upstream may deliver at once, and what it delivers is
+  /// held only while readers are told of it.
+  private func tellWanted() {
+    let wanted = wanted.load(ordering: .acquiring)
+    guard told.load(ordering: .acquiring) != wanted, told.exchange(wanted, ordering: .acquiringAndReleasing) != wanted
+    else { return }
+    log.reader(self, wantsThrough: wanted)
+  }
+
+  /// - Returns: True for the one call that ends it.
+  private func end() -> Bool {
+    let old = phase.exchange(.over, ordering: .acquiringAndReleasing)
+    guard old != .over else { return false }
+    log.detach(self)
+    if old == .counted { log.subscriberLeft() }
+    return true
+  }
+
+  private func deliver() {
+    while let down {
+      guard phase.load(ordering: .acquiring) != .over else { return release() }
+      let goal = tally.requested
+      let isStarved = delivered == goal
+      if isStarved, !log.hasEnded { return }
+      let (lost, step) = log.read { storage, completion -> (UInt64, Step) in
+        let lost = position < storage.firstPosition ? storage.firstPosition - position : 0
+        let next = position + lost
+        if next == storage.endPosition { return (lost, completion.map { .end($0) } ?? .wait) }
+        if isStarved { return (lost, .wait) }
+        return (lost, .value(storage.element(at: next), isLast: next + 1 == storage.endPosition))
+      }
+      if lost > 0 {
+        position += lost
+        onLag?(lost)
+      }
+      if case .end(let completion) = step {
+        guard end() else { continue }
+        release()
+        return down.receive(completion: completion)
+      }
+      if !isStarved {
+        let (sum, overflow) = position.addingReportingOverflow(goal - delivered)
+        wanted.store(goal == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
+      }
+      guard case .value(let value, let isLast) = step else { return }
+      position += 1
+      if goal != DemandTally.unlimited { delivered += 1 }
+      let more = down.receive(value)
+      tally.add(more)
+      if isLast, more == .none, !log.hasEnded { return }
+    }
+  }
+
+  /// Lets go of the subscriber and the publisher.
+  private func release() {
+    down = nil
+    owner = nil
+  }
+}

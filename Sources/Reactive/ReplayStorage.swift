@@ -1,0 +1,86 @@
+/// What a shared log keeps its values in.
+///
+/// Positions are absolute and only rise: position p is the p-th value ever appended, the first being 0 for a fresh
+/// memory log; a mapped log may start higher. Called under the log's lock: it must not call out.
+public protocol ReplayStorage<Input, Element> {
+  /// One upstream value: an element, or a batch of them.
+  associatedtype Input
+  /// What readers read.
+  associatedtype Element
+  /// The oldest position still held; `endPosition` when none is.
+  var firstPosition: UInt64 { get }
+  /// Where the next element goes.
+  var endPosition: UInt64 { get }
+  /// Appends. May drop the oldest.
+  mutating func append(_ input: Input)
+  /// The element at a position.
+  ///
+  /// - Precondition: `position` is in `firstPosition..<endPosition`.
+  func element(at position: UInt64) -> Element
+  /// Takes out the oldest element if more than the capacity and `slack` are held.
+  ///
+  /// The log asks for it with a slack while readers are still being told, then with none, and releases the element
+  /// outside its lock: a deinitialiser is foreign code. A storage whose elements are plain bytes drops them in
+  /// `append` and has no need of this.
+  mutating func dropExcess(sparing slack: Int) -> Element?
+}
+
+extension ReplayStorage {
+  /// Nothing: `append` has dropped it.
+  public mutating func dropExcess(sparing slack: Int) -> Element? { nil }
+}
+
+/// Values of any type, in a ring that grows up to what it has to hold.
+public struct MemoryStorage<Value>: ReplayStorage {
+  /// How many values are held once all readers have been told of the newest. Lowered, it takes effect with the next
+  /// ``dropExcess(sparing:)``.
+  public var capacity: Int
+  /// The position of the oldest value held.
+  public private(set) var firstPosition: UInt64 = 0
+  /// The position of the next value.
+  public private(set) var endPosition: UInt64 = 0
+  /// Position p is in slot p modulo the count, which is a power of two.
+  private var slots: [Value?] = [nil]
+
+  /// - Parameter capacity: 0 holds a value no longer than it takes to tell the readers of it.
+  public init(capacity: Int) {
+    precondition(capacity >= 0, "a capacity must not be negative, it is \(capacity)")
+    self.capacity = capacity
+  }
+
+  private func slot(_ position: UInt64) -> Int { Int(truncatingIfNeeded: position) & (slots.count - 1) }
+
+  /// Appends a value; O(1), amortised while the ring grows.
+  public mutating func append(_ value: Value) {
+    if endPosition - firstPosition == UInt64(slots.count) { grow() }
+    slots[slot(endPosition)] = value
+    endPosition += 1
+  }
+
+  /// The value at a position; O(1).
+  public func element(at position: UInt64) -> Value {
+    guard position >= firstPosition, position < endPosition, let value = slots[slot(position)] else {
+      preconditionFailure("position \(position) is not in \(firstPosition)..<\(endPosition)")
+    }
+    return value
+  }
+
+  /// Takes the oldest value out if more than `capacity + slack` are held; O(1).
+  public mutating func dropExcess(sparing slack: Int) -> Value? {
+    let (limit, overflow) = capacity.addingReportingOverflow(slack)
+    guard !overflow, endPosition - firstPosition > UInt64(limit) else { return nil }
+    let oldest = slot(firstPosition)
+    firstPosition += 1
+    return slots[oldest].take()
+  }
+
+  private mutating func grow() {
+    var larger = [Value?](repeating: nil, count: slots.count * 2)
+    for position in firstPosition..<endPosition {
+      larger[Int(truncatingIfNeeded: position) & (larger.count - 1)] = slots[slot(position)]
+    }
+    slots = larger
+  }
+}
+
+extension MemoryStorage: Sendable where Value: Sendable {}

@@ -1,0 +1,211 @@
+// The upstream side of a shared log: when it connects, what it asks for, how it lets go.
+
+extension SharedLog {
+  /// One subscription to upstream, from the decision to make it until its end.
+  struct Connection {
+    /// Raised with each connection and each end of one.
+    var generation: UInt64 = 0
+    var isConnected = false
+    /// `nil` until upstream has given it.
+    var subscription: (any Subscription)?
+    /// Exact: upstream has been asked for everything before this position; `.max` for everything.
+    var requested: UInt64 = 0
+    /// Exact: the most that any reader has wanted during this connection.
+    var wanted: UInt64 = 0
+    /// One at a time: a value is on its way.
+    var isOutstanding = false
+    /// Upstream is inside `receive`: what is wanted meanwhile is asked for by its return value.
+    var isReceiving = false
+    /// How often the last subscriber has left during this connection. A linger of an earlier time is void.
+    var departures = 0
+
+    /// - Returns: What is to be cancelled.
+    mutating func end() -> (any Subscription)? {
+      guard isConnected else { return nil }
+      defer { self = Connection(generation: generation + 1) }
+      return subscription
+    }
+  }
+
+  /// The moment at which the last subscriber left.
+  private struct Departure: Equatable {
+    let generation: UInt64
+    let count: Int
+
+    init(_ connection: Connection) {
+      generation = connection.generation
+      count = connection.departures
+    }
+  }
+
+  /// How many subscribers there are.
+  public var subscriberCount: Int { state.withLock { $0.subscribers } }
+
+  /// Whether there is an upstream subscription, or one in the making.
+  public var isConnected: Bool { state.withLock { $0.connection.isConnected } }
+
+  /// Gives the log its upstream: at most one, before the log is used.
+  public func setUpstream(_ upstream: AnyPublisher<Storage.Input, Failure>) {
+    state.withLock { state in
+      precondition(state.upstream == nil, "a log has one upstream")
+      state.upstream = upstream
+    }
+  }
+
+  /// Connects, if that is to be done without any subscriber. A second call does nothing.
+  public func start() {
+    if startMode == .always { connect() }
+  }
+
+  /// Counts a subscriber. May connect. Its reader is attached and has said what it wants already, so that it misses
+  /// nothing of an upstream which delivers at once.
+  public func subscriberJoined() {
+    let linger = state.withLock { state in
+      state.subscribers += 1
+      return state.linger.take()
+    }
+    linger?.cancel()
+    if startMode != .always { connect() }
+  }
+
+  /// Counts a subscriber out. May disconnect, now or after the linger.
+  public func subscriberLeft() {
+    let departure = state.withLock { state -> Departure? in
+      precondition(state.subscribers > 0, "more subscribers left than had joined")
+      state.subscribers -= 1
+      guard state.subscribers == 0, state.connection.isConnected else { return nil }
+      state.connection.departures += 1
+      return Departure(state.connection)
+    }
+    guard let departure, case .whileSubscribed(let linger) = startMode else { return }
+    if linger <= .zero { return disconnect(departure) }
+    let expire = Unchecked { [weak self] in self?.disconnect(departure) }  // the log is thread-safe
+    let timer = schedule(linger) { expire.value() }
+    let unneeded = state.withLock { state -> (any Cancellable)? in
+      guard state.subscribers == 0, state.connection.isConnected, departure == Departure(state.connection) else {
+        return timer
+      }
+      state.linger = timer
+      return nil
+    }
+    unneeded?.cancel()
+  }
+
+  /// Cancels upstream for good. Subscribers are not told an end; later ones get what is held.
+  public func shutDown() {
+    let (subscription, linger) = state.withLock { state in
+      state.isShutDown = true
+      return (state.connection.end(), state.linger.take())
+    }
+    linger?.cancel()
+    subscription?.cancel()
+  }
+
+  // MARK: - Connecting
+
+  private func connect() {
+    let start = state.withLock { state -> (upstream: AnyPublisher<Storage.Input, Failure>, inlet: Inlet)? in
+      guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown
+      else { return nil }
+      state.connection = Connection(
+        generation: state.connection.generation + 1, isConnected: true, requested: state.storage.endPosition,
+        wanted: state.wants.values.max() ?? 0)
+      return (upstream, Inlet(self, generation: state.connection.generation))
+    }
+    guard let (upstream, inlet) = start else { return }
+    upstream.subscribe(inlet)
+    tellConnection()
+  }
+
+  /// Ends the connection if nobody has come since then.
+  private func disconnect(_ departure: Departure) {
+    let (subscription, ended) = state.withLock { state -> ((any Subscription)?, Bool) in
+      guard state.subscribers == 0, state.connection.isConnected, departure == Departure(state.connection) else {
+        return (nil, false)
+      }
+      state.linger = nil
+      return (state.connection.end(), true)
+    }
+    subscription?.cancel()
+    if ended { tellConnection() }
+  }
+
+  private func tellConnection() {
+    for reader in state.withLock({ $0.readers }) { reader.logDidChange() }
+  }
+
+  /// Asks upstream for what is wanted and not asked for yet.
+  func request() {
+    let (subscription, demand) = state.withLock { state -> ((any Subscription)?, Subscribers.Demand) in
+      guard let subscription = state.connection.subscription, !state.connection.isReceiving else { return (nil, .none) }
+      return (subscription, nextDemand(&state))
+    }
+    if demand != .none { subscription?.request(demand) }
+  }
+
+  /// What is to be asked for now; counted as asked for.
+  private func nextDemand(_ state: inout State) -> Subscribers.Demand {
+    let wantsAll: Bool
+    if case .whileSubscribed = startMode { wantsAll = false } else { wantsAll = true }
+    switch demand {
+    case .exact:
+      let wanted = wantsAll ? .max : state.connection.wanted
+      guard wanted > state.connection.requested else { return .none }
+      let count = wanted == .max ? nil : Int(exactly: wanted - state.connection.requested)
+      state.connection.requested = wanted
+      return count.map { .max($0) } ?? .unlimited
+    case .oneAtATime:
+      let end = state.storage.endPosition
+      guard !state.connection.isOutstanding, wantsAll || state.wants.values.contains(where: { $0 > end }) else {
+        return .none
+      }
+      state.connection.isOutstanding = true
+      return .max(1)
+    }
+  }
+
+  // MARK: - From upstream
+
+  /// The subscriber of one connection.
+  private final class Inlet: Subscriber {
+    let log: SharedLog
+    let generation: UInt64
+
+    init(_ log: SharedLog, generation: UInt64) {
+      self.log = log
+      self.generation = generation
+    }
+
+    func receive(subscription: any Subscription) { log.accept(subscription, generation) }
+    func receive(_ input: Storage.Input) -> Subscribers.Demand { log.accept(input, generation) }
+    func receive(completion: Subscribers.Completion<Failure>) { log.finish(completion, generation: generation) }
+  }
+
+  private func accept(_ subscription: any Subscription, _ generation: UInt64) {
+    let isTaken = state.withLock { state in
+      guard state.connection.generation == generation, state.connection.isConnected,
+        state.connection.subscription == nil
+      else { return false }
+      state.connection.subscription = subscription
+      return true
+    }
+    if isTaken { request() } else { subscription.cancel() }
+  }
+
+  private func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
+    let (readers, dropped) = state.withLock { state -> ([any LogReader]?, Storage.Element?) in
+      guard state.connection.generation == generation else { return (nil, nil) }
+      state.connection.isOutstanding = false
+      state.connection.isReceiving = true
+      return state.append(input, slack: slack)
+    }
+    _ = dropped
+    guard let readers else { return .none }
+    tell(readers)
+    return state.withLock { state in
+      guard state.connection.generation == generation else { return .none }
+      state.connection.isReceiving = false
+      return nextDemand(&state)
+    }
+  }
+}

@@ -1,0 +1,215 @@
+import Dispatch
+import Synchronization
+
+// How sharing works. One log holds the values; a reader is a position in it and a demand. Publishing appends once and
+// tells each reader that there is something; readers read when and as far as they want. Replay and live are the same
+// read, a slow reader costs no memory, and falling off the ring's end is the drop-oldest buffer that each subscription
+// would otherwise keep for itself.
+//
+// The lock guards state only. Every transition is decided under it, together with what is to be called, and the calls
+// (subscribe, request, cancel, readers) are made after unlocking. Two calls may therefore overtake one another; a
+// generation number, raised with each connection and each end of one, tells whoever comes late that its connection is
+// gone, and nothing that a late one says has an effect.
+//
+// A log keeps what it holds when it disconnects: the next subscriber gets that at once, while upstream starts anew.
+
+/// When a shared log is subscribed to its upstream.
+public enum ShareStart: Sendable, Equatable {
+  /// From the first subscriber until `linger` after the last one has left; again with the next.
+  case whileSubscribed(linger: Duration)
+  /// From the first subscriber until upstream ends.
+  case fromFirstSubscriber
+  /// From ``SharedLog/start()`` until upstream ends.
+  case always
+}
+
+/// How upstream is asked for values.
+public enum UpstreamDemand: Sendable, Equatable {
+  /// An upstream value is one element: as many are outstanding as the reader who wants most wants beyond the end. What
+  /// was requested stays requested.
+  case exact
+  /// An upstream value is any number of elements: one is outstanding while some reader wants more than there is. Once
+  /// nobody does, nothing more is requested.
+  case oneAtATime
+}
+
+/// One who reads a log by itself and wants to be told.
+public protocol LogReader: AnyObject, Sendable {
+  /// The log grew, ended, or was connected or disconnected. Called outside every lock, on the thread that did it; may
+  /// be called without cause, and once more after ``SharedLog/detach(_:)``. Must return promptly.
+  func logDidChange()
+}
+
+/// Calls a closure after a time, unless what it returns is cancelled before. May call from any thread.
+public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) -> any Cancellable
+
+/// Delays by Dispatch's monotonic clock, on a global queue.
+@Sendable public func dispatchDelay(_ delay: Duration, _ body: @escaping @Sendable () -> Void) -> any Cancellable {
+  let item = Unchecked(value: DispatchWorkItem(block: body))  // cancelling and running it are thread-safe
+  let (seconds, attoseconds) = delay.components
+  let nanoseconds = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+  let interval = nanoseconds.overflow ? Int.max : Int(nanoseconds.partialValue) + Int(attoseconds / 1_000_000_000)
+  DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(interval), execute: item.value)
+  return AnyCancellable { item.value.cancel() }
+}
+
+/// One upstream, or none, shared with any number of readers through one store of values.
+///
+/// Thread-safe. Signals from upstream may come from any thread, from inside `subscribe` and `request`, and from inside
+/// a reader's callback.
+public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked Sendable {
+  // Sendable: all state is guarded; values reach one reader at a time under the subscriber contract.
+
+  struct State {
+    var storage: Storage
+    var completion: Subscribers.Completion<Failure>?
+    /// In the order of attaching. Copied for each round of telling, which costs nothing until it changes.
+    var readers: [any LogReader] = []
+    /// How far each reader wants to read, once it has said so.
+    var wants: [ObjectIdentifier: UInt64] = [:]
+    /// How many appends have not told all readers yet.
+    var telling = 0
+    var subscribers = 0
+    var connection = Connection()
+    var upstream: AnyPublisher<Storage.Input, Failure>?
+    var linger: (any Cancellable)?
+    var isShutDown = false
+  }
+
+  let state: Guarded<State>
+  let startMode: ShareStart
+  let demand: UpstreamDemand
+  let schedule: Delay
+  /// How many elements over its capacity a storage may hold while readers are being told. Protects those who have
+  /// demand when a subscriber publishes from inside `receive`.
+  let slack: Int
+  /// Called outside the lock when a reader wants something that is not there.
+  let wantsMore: (@Sendable () -> Void)?
+  /// Whether there is a completion: for those who have no demand and need not look closer.
+  private let ended = Atomic(false)
+  var hasEnded: Bool { ended.load(ordering: .acquiring) }
+
+  init(
+    storage: Storage, start: ShareStart, demand: UpstreamDemand, schedule: @escaping Delay = dispatchDelay,
+    slack: Int, wantsMore: (@Sendable () -> Void)? = nil
+  ) {
+    state = Guarded(State(storage: storage))
+    startMode = start
+    self.demand = demand
+    self.schedule = schedule
+    self.slack = slack
+    self.wantsMore = wantsMore
+  }
+
+  /// A log without an upstream yet.
+  ///
+  /// - Parameter schedule: Measures the linger; a test gives a clock of its own.
+  public convenience init(
+    storage: Storage, start: ShareStart, demand: UpstreamDemand, schedule: @escaping Delay = dispatchDelay
+  ) {
+    self.init(storage: storage, start: start, demand: demand, schedule: schedule, slack: 64)
+  }
+
+  // MARK: - Writing
+
+  /// Appends one upstream value and tells the readers. After the end it does nothing.
+  public func append(_ input: Storage.Input) {
+    let (readers, dropped) = state.withLock { $0.append(input, slack: slack) }
+    _ = dropped
+    if let readers { tell(readers) }
+  }
+
+  /// Ends the log. Readers see it after what they have not read yet; a second end does nothing.
+  public func finish(_ completion: Subscribers.Completion<Failure>) { finish(completion, generation: nil) }
+
+  /// - Parameter generation: The connection that ends, `nil` if the log does.
+  func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
+    let (subscription, linger, readers) = state.withLock {
+      state -> ((any Subscription)?, (any Cancellable)?, [any LogReader]) in
+      guard state.completion == nil, !state.isShutDown,
+        generation ?? state.connection.generation == state.connection.generation
+      else { return (nil, nil, []) }
+      state.completion = completion
+      ended.store(true, ordering: .releasing)
+      return (state.connection.end(), state.linger.take(), state.readers)
+    }
+    linger?.cancel()
+    if generation == nil { subscription?.cancel() }
+    for reader in readers { reader.logDidChange() }
+  }
+
+  /// Tells the readers of one append, then drops what was kept only for them.
+  func tell(_ readers: [any LogReader]) {
+    for reader in readers { reader.logDidChange() }
+    trim(told: 1)
+  }
+
+  /// Drops what is over the capacity, unless readers are still being told.
+  ///
+  /// - Parameter told: How many appends all readers have been told of.
+  func trim(told: Int = 0) {
+    var told = told
+    var more = true
+    while more {
+      let (oldest, next, readers) = state.withLock { state -> (Storage.Element?, Storage.Element?, [any LogReader]) in
+        state.telling -= told
+        guard state.telling == 0, let oldest = state.storage.dropExcess(sparing: 0) else { return (nil, nil, []) }
+        return (oldest, state.storage.dropExcess(sparing: 0), state.completion == nil ? [] : state.readers)
+      }
+      told = 0
+      _ = oldest
+      more = next != nil
+      for reader in readers { reader.logDidChange() }  // nothing may be left between them and the end now
+    }
+  }
+
+  // MARK: - Reading
+
+  /// Runs `body` under the log's lock. It must not call out.
+  ///
+  /// - Parameter body: Gets the storage and how the log ended, `nil` while it has not.
+  public func read<R>(_ body: (inout Storage, Subscribers.Completion<Failure>?) -> R) -> R {
+    state.withLock { body(&$0.storage, $0.completion) }
+  }
+
+  /// The reader is told of changes from now on. It is held until ``detach(_:)``.
+  ///
+  /// Read the position to start at after attaching: nothing is missed then.
+  public func attach(_ reader: any LogReader) {
+    state.withLock { $0.readers.append(reader) }
+  }
+
+  /// The reader is no longer told, and wants nothing any more.
+  public func detach(_ reader: any LogReader) {
+    state.withLock { state in
+      state.wants[ObjectIdentifier(reader)] = nil
+      if let index = state.readers.firstIndex(where: { $0 === reader }) { state.readers.remove(at: index) }
+    }
+  }
+
+  /// The reader wants everything before `position`: 0 for nothing, `.max` for everything. May ask upstream, which may
+  /// deliver before this returns.
+  public func reader(_ reader: any LogReader, wantsThrough position: UInt64) {
+    let isMore = state.withLock { state in
+      // Exact demand only rises: what was requested stays requested.
+      let before = demand == .exact ? state.wants[ObjectIdentifier(reader)] ?? 0 : 0
+      state.wants[ObjectIdentifier(reader)] = max(before, position)
+      state.connection.wanted = max(state.connection.wanted, position)
+      return position > state.storage.endPosition
+    }
+    guard isMore else { return }
+    wantsMore?()
+    request()
+  }
+}
+
+extension SharedLog.State {
+  /// - Returns: Who is to be told, `nil` if nothing was appended; and what had to make room, to be released outside
+  ///   the lock.
+  mutating func append(_ input: Storage.Input, slack: Int) -> (readers: [any LogReader]?, dropped: Storage.Element?) {
+    guard completion == nil, !isShutDown else { return (nil, nil) }
+    storage.append(input)
+    telling += 1
+    return (readers, storage.dropExcess(sparing: slack))
+  }
+}
