@@ -1,0 +1,146 @@
+import RSocket
+import Reactive
+import Synchronization
+
+/// One subscriber's request: from the demand that any thread may add, to the frames that only the loop may send.
+///
+/// What the subscriber asks for goes into an inbox; the loop is told once, however often that happens before it looks.
+/// Everything below "On the loop" belongs to the link's loop, which makes signals to the subscriber serial and lets
+/// them happen outside every lock; that, and the inbox's lock, is why the class may be shared between threads.
+final class RemoteSubscription<Down: Subscriber>: Subscription, LinkedRequest, @unchecked Sendable
+where Down.Input == StreamEvent, Down.Failure == StreamError {
+  private struct Inbox {
+    var demand = Subscribers.Demand.none
+    /// The loop has been told, or must not be yet: the subscriber is still being handed its subscription.
+    var isPosted = true
+  }
+
+  private enum Phase {
+    case idle  // can become: open, over
+    case open(StreamID)  // can become: over
+    case cancelled(StreamID)  // the server has to hear of it; can become: over
+    case over
+  }
+
+  private let link: Link
+  private let inbox = Mutex(Inbox())
+  /// Sticky, and looked at before every value: set long before the loop has come to it.
+  private let isCancelled = Atomic(false)
+
+  /// With the connection, which closes when nobody needs it; let go of at the end.
+  private var request: RemoteRequest?
+  private var phase = Phase.idle
+  private var demand = RemoteDemand()
+  /// Let go of at the end, whoever ends it.
+  private var down: Down?
+  private var waitsToSpeak = false
+
+  init(_ request: RemoteRequest, _ down: Down) {
+    link = request.connection.link
+    self.request = request
+    self.down = down
+  }
+
+  // MARK: From any thread
+
+  /// Hands the subscription to its subscriber. No value can overtake that, even if it asks for some at once.
+  func start(_ subscriber: Down) {
+    subscriber.receive(subscription: self)
+    let mustPost = inbox.withLock { inbox in
+      inbox.isPosted = inbox.demand > .none || isCancelled.load(ordering: .acquiring)
+      return inbox.isPosted
+    }
+    if mustPost { post() }
+  }
+
+  func request(_ more: Subscribers.Demand) {
+    tell { $0.demand += more }
+  }
+
+  func cancel() {
+    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    tell { _ in }
+  }
+
+  private func tell(_ change: (inout Inbox) -> Void) {
+    let mustPost = inbox.withLock { inbox in
+      change(&inbox)
+      defer { inbox.isPosted = true }
+      return !inbox.isPosted
+    }
+    if mustPost { post() }
+  }
+
+  private func post() {
+    let erased: any LinkedRequest = self  // `Down` need not be Sendable, and is not used on the way
+    if link.loop.isCurrent { readInbox() } else { link.loop.execute { erased.readInbox() } }
+  }
+
+  // MARK: On the loop
+
+  func readInbox() {
+    let more = inbox.withLock { inbox in
+      defer { inbox = Inbox(isPosted: false) }
+      return inbox.demand
+    }
+    if isCancelled.load(ordering: .acquiring) {
+      down = nil
+      request = nil
+      if case .open(let id) = phase { phase = .cancelled(id) } else if case .idle = phase { phase = .over }
+    } else {
+      demand.add(more)
+    }
+    speakIfNeeded()
+  }
+
+  private var hasSignal: Bool {
+    switch phase {
+    case .idle, .open: demand.hasGrant
+    case .cancelled: true
+    case .over: false
+    }
+  }
+
+  private func speakIfNeeded() {
+    guard hasSignal, !waitsToSpeak else { return }
+    waitsToSpeak = true
+    link.hear(self)
+  }
+
+  func takeSignal() throws(StreamError) -> LinkSignal {
+    waitsToSpeak = false
+    switch phase {
+    case .idle:
+      guard let request, demand.hasGrant else { return .nothing }
+      let payload = try request.payload()
+      let grant = demand.takeGrant()
+      return .open(request.kind, initialRequest: request.kind == .response ? 1 : grant, payload)
+    case .open(let id):
+      guard request?.kind == .stream, demand.hasGrant else { return .nothing }
+      return .grant(id, demand.takeGrant())
+    case .cancelled(let id):
+      phase = .over
+      return .cancel(id)
+    case .over: return .nothing
+    }
+  }
+
+  func opened(_ id: StreamID) {
+    phase = .open(id)
+  }
+
+  func receive(_ payload: Payload) {
+    guard let down, !isCancelled.load(ordering: .acquiring) else { return }
+    demand.spend()
+    demand.add(down.receive(StreamEvent(payload)))
+    speakIfNeeded()
+  }
+
+  func end(_ completion: Subscribers.Completion<StreamError>) {
+    phase = .over
+    request = nil
+    guard let ended = down else { return }
+    down = nil
+    if !isCancelled.load(ordering: .acquiring) { ended.receive(completion: completion) }
+  }
+}

@@ -1,0 +1,75 @@
+import EventLoop
+import RSocket
+import Synchronization
+
+/// One connection to a streamd socket, shared by any number of remote streams.
+///
+/// It is made when the first request is, and again by the next request after it was lost; a loss fails every stream that
+/// is live then. It is closed when it is let go of and its last stream has ended.
+public final class StreamConnection: Sendable {
+  /// Composite rather than plain routing metadata: every RSocket responder knows it, and what else a request may have to
+  /// carry one day fits beside the route. It costs four bytes a request.
+  static let metadataFormat = MetadataFormat.composite
+
+  let link: Link
+
+  /// - Parameters:
+  ///   - socket: path of the Unix socket, at most 107 bytes. Looked at only when the first request is made.
+  ///   - loop: where everything happens and every value is delivered; started by its owner. `nil`: one in the background
+  ///     that all such connections of the process share.
+  ///   - keepaliveInterval: how often the server is asked for a sign of life.
+  ///   - maximumLifetime: a server silent for longer is taken for dead; it does the same with this client.
+  /// - Throws: the call that failed, when the process has no descriptor or thread left for the shared loop.
+  public init(
+    socket path: String, loop: EventLoop? = nil, keepaliveInterval: Duration = .seconds(20),
+    maximumLifetime: Duration = .seconds(90)
+  ) throws(SystemError) {
+    let setup = Setup(
+      keepaliveInterval: keepaliveInterval, maximumLifetime: maximumLifetime,
+      metadataMIMEType: Self.metadataFormat.mimeType)
+    let chosen: EventLoop
+    if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
+    link = Link(path: path, loop: chosen, setup: setup)
+  }
+
+  deinit {
+    link.loop.execute { [link] in link.close() }
+  }
+
+  /// The stream called `name`, 1 to 255 bytes. Nothing is asked of the server before a subscriber has demand.
+  public func stream(_ name: String, options: SubscribeOptions = SubscribeOptions()) -> RemoteStream {
+    RemoteStream(request: RemoteRequest(connection: self, kind: .stream, name: name, data: options.json))
+  }
+
+  /// The newest value of the stream called `name`, asked for anew by every subscriber.
+  public func value(of name: String) -> RemoteValue {
+    RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name, data: []))
+  }
+
+  /// Closes the connection for good. Streams that are live, and later ones, fail with ``StreamError/disconnected(_:)``.
+  /// From any thread; done when the loop comes to it.
+  public func close() {
+    link.loop.execute { [link] in link.close() }
+  }
+}
+
+/// The loop of all connections that were given none.
+private enum SharedLoop {
+  private static let loop = Mutex<EventLoop?>(nil)
+
+  static func get() throws(SystemError) -> EventLoop {
+    // A failure is not kept: descriptors may be free again next time.
+    let result: Result<EventLoop, SystemError> = loop.withLock { loop in
+      if let loop { return .success(loop) }
+      do throws(SystemError) {
+        let new = try EventLoop(name: "stream client")
+        try new.start()
+        loop = new
+        return .success(new)
+      } catch {
+        return .failure(error)
+      }
+    }
+    return try result.get()
+  }
+}

@@ -1,0 +1,65 @@
+import Reactive
+import StreamClient
+import Synchronization
+
+/// What a subscriber saw.
+enum Signal: Equatable, Sendable {
+  case value(String)
+  case finished
+  case failed(StreamError)
+}
+
+/// A subscriber that records what it is told, and asks only for what the test says.
+final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set once, before anybody else has the probe
+  typealias Input = StreamEvent
+  typealias Failure = StreamError
+
+  let signals = Recorder<Signal>()
+  private(set) var subscription: (any Subscription)?
+  private let onSubscription: (any Subscription) -> Void
+  private let onValue: (Probe, String) -> Subscribers.Demand
+  private let onEnd: () -> Void
+
+  init(
+    onSubscription: @escaping (any Subscription) -> Void = { _ in },
+    onEnd: @escaping () -> Void = {},
+    onValue: @escaping (Probe, String) -> Subscribers.Demand = { _, _ in .none }
+  ) {
+    self.onSubscription = onSubscription
+    self.onEnd = onEnd
+    self.onValue = onValue
+  }
+
+  func receive(subscription: any Subscription) {
+    self.subscription = subscription
+    onSubscription(subscription)
+  }
+
+  func receive(_ event: StreamEvent) -> Subscribers.Demand {
+    let text = String(decoding: event.data, as: UTF8.self)
+    signals.record(.value(text))
+    return onValue(self, text)
+  }
+
+  func receive(completion: Subscribers.Completion<StreamError>) {
+    switch completion {
+    case .finished: signals.record(.finished)
+    case .failure(let error): signals.record(.failed(error))
+    }
+    onEnd()
+  }
+
+  func request(_ count: Int) { subscription?.request(.max(count)) }
+  func cancel() { subscription?.cancel() }
+  func next() async -> Signal? { await signals.next() }
+}
+
+extension Publisher where Output == StreamEvent, Failure == StreamError {
+  /// A probe that has asked for `count` values.
+  func probe(_ count: Int = 0) -> Probe {
+    let probe = Probe()
+    subscribe(probe)
+    if count > 0 { probe.request(count) }
+    return probe
+  }
+}

@@ -1,0 +1,184 @@
+import EventLoop
+import Glibc
+import RSocket
+import StreamClient
+import Synchronization
+
+/// What happened, in order, for a test to wait for.
+final class Recorder<Value: Sendable>: Sendable {
+  private let stream: AsyncStream<Value>
+  private let continuation: AsyncStream<Value>.Continuation
+
+  init() { (stream, continuation) = AsyncStream.makeStream() }
+
+  func record(_ value: Value) { continuation.yield(value) }
+
+  /// The next one, once it is there; nil when the test's time is up.
+  func next() async -> Value? {
+    var iterator = stream.makeAsyncIterator()
+    return await iterator.next()
+  }
+}
+
+/// The server's end of one connection. Everything but `id` belongs to the server's loop.
+final class Peer: EventLoop.Handler, @unchecked Sendable {
+  let id: Int
+  let loop: EventLoop
+  var machine = ConnectionMachine(acceptingWith: ConnectionLimits())
+  /// Cleared, the peer leaves alone what arrives until it is set again.
+  var reads: Bool {
+    didSet { watch() }
+  }
+  private let descriptor: OwnedDescriptor
+  private let script: @Sendable (Peer, ServerEvent) -> Void
+  private let raw: Bool
+  private var registration: EventLoop.Registration?
+  private var unwritten: [UInt8] = []
+
+  init(_ id: Int, _ descriptor: consuming OwnedDescriptor, _ server: borrowing ScriptedServer.Terms, on loop: EventLoop)
+  {
+    self.id = id
+    self.descriptor = descriptor
+    self.loop = loop
+    script = server.script
+    raw = server.raw
+    reads = server.reads
+    registration = try? loop.register(self.descriptor.raw, for: [], handler: self)
+    watch()
+  }
+
+  private func watch() {
+    guard let registration else { return }
+    var readiness: EventLoop.Readiness = reads ? .readable : []
+    if !unwritten.isEmpty { readiness.insert(.writable) }
+    loop.update(registration, for: readiness)
+  }
+
+  func send(_ text: String, on id: StreamID, number: UInt64 = 0, isComplete: Bool = false) {
+    let metadata = [number, 1_000_000 + number].flatMap { value in (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) }
+    }
+    machine.sendPayload(id, Payload(metadata: metadata, data: Array(text.utf8)), isComplete: isComplete)
+  }
+
+  func flush() {
+    if machine.hasOutput { write(machine.takeOutput()) }
+  }
+
+  func write(_ bytes: [UInt8]) {
+    unwritten += bytes
+    while !unwritten.isEmpty {
+      let count = Glibc.send(descriptor.raw, unwritten, unwritten.count, CInt(MSG_NOSIGNAL))
+      guard count > 0 else { break }
+      unwritten.removeFirst(count)
+    }
+    watch()
+  }
+
+  func close() {
+    flush()
+    if let registration { loop.unregister(registration) }
+    registration = nil
+    shutdown(descriptor.raw, CInt(SHUT_RDWR))
+  }
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable) { write([]) }
+    guard readiness.contains(.readable), reads || readiness.contains(.writable) else { return }
+    var buffer = [UInt8](repeating: 0, count: 65536)
+    let count = read(descriptor.raw, &buffer, buffer.count)
+    if count <= 0 {
+      guard count == 0 || errno != EAGAIN else { return }
+      close()
+      return script(self, .gone)
+    }
+    if raw { return script(self, .bytes(Array(buffer.prefix(count)))) }
+    var events: [ConnectionMachine.Event] = []
+    buffer.withUnsafeBytes { machine.receive(UnsafeRawBufferPointer(rebasing: $0[..<count]), into: &events) }
+    for event in events {
+      switch event {
+      case .request(let id, let kind, let initialRequest, let payload, _):
+        let name = try? machine.metadataFormat.route(in: payload.metadata)
+        script(self, .request(id, kind, initialRequest, name ?? "?", String(decoding: payload.data, as: UTF8.self)))
+      default: script(self, .other(event))
+      }
+    }
+    flush()
+  }
+}
+
+/// What a test's script is told.
+enum ServerEvent: Equatable, Sendable {
+  case request(StreamID, RequestKind, UInt32, String, String)
+  case other(ConnectionMachine.Event)
+  /// Of a raw server.
+  case bytes([UInt8])
+  /// The client is gone.
+  case gone
+}
+
+/// Accepts connections and does to each what the test's script says, on a loop of its own.
+final class ScriptedServer: Sendable {
+  struct Terms: Sendable {
+    var script: @Sendable (Peer, ServerEvent) -> Void
+    var raw = false
+    var reads = true
+  }
+
+  let path: String
+  let events = Recorder<ServerEvent>()
+  let loop: EventLoop
+  private let peers = Mutex<[Peer]>([])
+
+  private init(path: String) throws {
+    self.path = path
+    loop = try EventLoop(name: "scripted server")
+  }
+
+  /// Runs `body` against a server. Every event is recorded after the script has seen it, SETUP excepted.
+  static func run<R>(
+    raw: Bool = false, reads: Bool = true, script: @escaping @Sendable (Peer, ServerEvent) -> Void = { _, _ in },
+    body: (ScriptedServer) async throws -> R
+  ) async throws -> R {
+    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+    let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    defer {
+      unlink(folder + "/s")
+      rmdir(folder)
+    }
+    let server = try ScriptedServer(path: folder + "/s")
+    let descriptor = try UnixSocket.listen(at: server.path, mode: 0o600).release()
+    let recordingScript: @Sendable (Peer, ServerEvent) -> Void = { [events = server.events] peer, event in
+      script(peer, event)
+      if case .other(.setup) = event { return }
+      events.record(event)
+    }
+    let terms = Terms(script: recordingScript, raw: raw, reads: reads)
+    server.loop.execute { [unowned server] in
+      let listener = Listener(
+        OwnedDescriptor(descriptor), on: server.loop,
+        accepted: { socket in
+          let number = server.peers.withLock { $0.count }
+          let peer = Peer(number, socket, terms, on: server.loop)
+          server.peers.withLock { $0.append(peer) }
+        }, paused: { _ in })
+      try? listener.start()
+    }
+    try server.loop.start()
+    defer { server.loop.stop() }
+    return try await body(server)
+  }
+
+  func next() async -> ServerEvent? { await events.next() }
+
+  /// Runs `action` on the loop for the connection with this number, counted from 0, and writes what comes of it.
+  func act(_ number: Int = 0, _ action: @escaping @Sendable (Peer) -> Void) {
+    loop.execute { [self] in
+      guard let peer = peers.withLock({ $0.indices.contains(number) ? $0[number] : nil }) else { return }
+      action(peer)
+      peer.flush()
+    }
+  }
+
+  var connectionCount: Int { peers.withLock { $0.count } }
+}
