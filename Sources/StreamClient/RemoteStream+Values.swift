@@ -1,0 +1,169 @@
+import Reactive
+import Synchronization
+
+extension RemoteStream {
+  /// The stream's events for `for try await`. The server is asked for what is awaited and up to 16 events more, which
+  /// is what may wait here; a loop that takes its time holds up nobody else.
+  ///
+  /// Each iterator is a subscription of its own, made when its first value is awaited; it is cancelled when the iterator
+  /// is let go of, or when its task is cancelled, which ends the loop.
+  public var values: Values { Values(request: request) }
+
+  /// The events of one remote stream; see ``RemoteStream/values``.
+  public struct Values: AsyncSequence, Sendable {
+    /// One event each.
+    public typealias Element = StreamEvent
+    /// Thrown after the events that came before.
+    public typealias Failure = StreamError
+
+    let request: RemoteRequest
+
+    /// A subscription of its own, not made before the first `next()`.
+    public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(intake: EventIntake(request)) }
+
+    /// One consumer's place in the stream; not to be shared between tasks.
+    public struct AsyncIterator: AsyncIteratorProtocol {
+      let intake: EventIntake
+
+      /// The next event; `nil` once the stream has ended or the task is cancelled.
+      public mutating func next(
+        isolation actor: isolated (any Actor)? = #isolation
+      ) async throws(StreamError) -> StreamEvent? {
+        try await intake.next(isolation: actor)
+      }
+    }
+  }
+}
+
+extension RemoteValue {
+  /// Asks, and waits for the answer.
+  /// - Throws: why there is none; `.canceled` also when the task is cancelled or the answer is empty.
+  public var value: StreamEvent {
+    get async throws(StreamError) {
+      guard let event = try await EventIntake(request).next() else { throw .canceled("no value came of it") }
+      return event
+    }
+  }
+}
+
+/// A subscription of one task: events wait here between the loop that brings them and the task that takes them. Cancels
+/// when it is let go of.
+final class EventIntake: Sendable {
+  private let queue: EventQueue
+  private let subscription: RemoteSubscription<EventQueue>
+
+  init(_ request: RemoteRequest) {
+    queue = EventQueue()
+    subscription = RemoteSubscription(request, queue)
+  }
+
+  deinit { subscription.cancel() }
+
+  func next(isolation actor: isolated (any Actor)? = #isolation) async throws(StreamError) -> StreamEvent? {
+    if queue.begin() { subscription.start(queue) }
+    let result = await withTaskCancellationHandler {
+      await withCheckedContinuation(isolation: actor) { queue.take($0) }
+    } onCancel: {
+      subscription.cancel()
+      queue.finish(.finished, discarding: true)
+    }
+    let refill = queue.takeRefill()
+    if refill > 0 { subscription.request(.max(refill)) }
+    return try result.get()
+  }
+}
+
+/// What has come and was not taken yet, or who waits for it.
+final class EventQueue: Subscriber, Sendable {
+  typealias Input = StreamEvent
+  typealias Failure = StreamError
+  typealias Waiter = CheckedContinuation<Result<StreamEvent?, StreamError>, Never>
+
+  private struct State {
+    var hasBegun = false
+    /// At most ``EventQueue/capacity``.
+    var events: [StreamEvent] = []
+    /// Events taken since the server was last asked for more.
+    var refill = 0
+    var completion: Subscribers.Completion<StreamError>?
+    var waiter: Waiter?
+  }
+
+  private let state = Mutex(State())
+
+  /// How many events may be asked for and not taken; replenished at half.
+  private static let capacity = 16
+
+  /// - Returns: true the first time.
+  func begin() -> Bool {
+    state.withLock { state in
+      defer { state.hasBegun = true }
+      return !state.hasBegun
+    }
+  }
+
+  func take(_ waiter: Waiter) {
+    let result: Result<StreamEvent?, StreamError>? = state.withLock { state in
+      precondition(state.waiter == nil, "one iterator, awaited by two tasks at once")
+      if !state.events.isEmpty {
+        state.refill += 1
+        return .success(state.events.removeFirst())
+      }
+      if let completion = state.completion { return Self.result(of: completion, in: &state) }
+      state.waiter = waiter
+      return nil
+    }
+    if let result { waiter.resume(returning: result) }
+  }
+
+  /// How much to ask for again, once it is worth a frame.
+  func takeRefill() -> Int {
+    state.withLock { state in
+      guard state.refill >= Self.capacity / 2, state.completion == nil else { return 0 }
+      defer { state.refill = 0 }
+      return state.refill
+    }
+  }
+
+  func receive(subscription: any Subscription) {
+    subscription.request(.max(Self.capacity))
+  }
+
+  func receive(_ event: StreamEvent) -> Subscribers.Demand {
+    let waiter: Waiter? = state.withLock { state in
+      guard state.completion == nil else { return nil }
+      guard let waiter = state.waiter.take() else {
+        state.events.append(event)
+        return nil
+      }
+      state.refill += 1
+      return waiter
+    }
+    waiter?.resume(returning: .success(event))
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<StreamError>) {
+    finish(completion, discarding: false)
+  }
+
+  /// - Parameter discarding: whether what waits is dropped, as for a cancelled task.
+  func finish(_ completion: Subscribers.Completion<StreamError>, discarding: Bool) {
+    let (waiter, result): (Waiter?, Result<StreamEvent?, StreamError>) = state.withLock { state in
+      if discarding { state.events = [] }
+      if state.completion == nil || discarding { state.completion = completion }
+      guard let waiter = state.waiter.take() else { return (nil, .success(nil)) }
+      return (waiter, Self.result(of: completion, in: &state))
+    }
+    waiter?.resume(returning: result)
+  }
+
+  /// A failure is thrown once; after it, as after the end, there is nothing more.
+  private static func result(
+    of completion: Subscribers.Completion<StreamError>, in state: inout State
+  ) -> Result<StreamEvent?, StreamError> {
+    guard case .failure(let error) = completion else { return .success(nil) }
+    state.completion = .finished
+    return .failure(error)
+  }
+}
