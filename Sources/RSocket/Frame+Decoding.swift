@@ -177,7 +177,9 @@ private struct FrameReader {
   }
 
   private mutating func mimeType() throws(ProtocolViolation) -> String {
-    String(decoding: try take(Int(try number(UInt8.self)), "MIME types"), as: UTF8.self)
+    let bytes = try take(Int(try number(UInt8.self)), "MIME types")
+    guard let text = String(validating: bytes, as: UTF8.self) else { throw violation("has a MIME type not in UTF-8") }
+    return text
   }
 
   mutating func resume() throws(ProtocolViolation) -> Frame {

@@ -42,7 +42,7 @@ extension Duration {
   var wireMilliseconds: UInt32 {
     let (seconds, attoseconds) = components
     guard seconds >= 0, attoseconds >= 0 else { return 0 }
-    guard seconds < 2_147_483 else { return 0x7fff_ffff }
-    return UInt32(seconds * 1_000 + attoseconds / 1_000_000_000_000_000)
+    let milliseconds = min(seconds, 1 << 31) * 1_000 + attoseconds / 1_000_000_000_000_000
+    return UInt32(min(milliseconds, 0x7fff_ffff))
   }
 }

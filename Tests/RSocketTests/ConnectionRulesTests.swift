@@ -45,6 +45,7 @@ struct ConnectionRulesTests {
       ("000012 00000000 0400 0001 0000 00000000 00000001", "keepalive interval of 0"),
       ("000012 00000000 0400 0001 0000 00000001 80000000", "maximum lifetime of 2147483648"),
       ("000014 00000000 0400 0001 0000 00000001 00000001 05 61", "ends before its MIME types"),
+      ("000015 00000000 0400 0001 0000 00000001 00000001 01ff 0161 00", "MIME type not in UTF-8"),
       ("00001a 00000000 0500 0001 0000 00000001 00000001 0161 0161 000009 00", "metadata length of 9"),
     ])
   func unreadableSetup(text: String, part: String) throws {

@@ -12,6 +12,7 @@ private let samples: [Frame] = {
   return [
     .setup(Setup()), .setup(setup),
     .lease(timeToLive: .seconds(1), count: 3, metadata: nil), .lease(timeToLive: .zero, count: 0, metadata: [9]),
+    .lease(timeToLive: .milliseconds(0x7fff_ff01), count: 1, metadata: nil),
     .keepalive(respond: true, position: 0, data: []), .keepalive(respond: false, position: 77, data: [1, 2]),
     .request(id, .response, initialRequest: 1, payload, follows: false, isComplete: false),
     .request(id, .fireAndForget, initialRequest: 0, Payload(), follows: true, isComplete: false),
