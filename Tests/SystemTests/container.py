@@ -1,0 +1,194 @@
+"""A container with a systemd of its own: made, booted, asked, and taken away again without a trace."""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+SUITE = "bookworm"
+
+# What runs in it: systemd, and the libraries that the programs are linked against. No Swift, as on a user's machine.
+PACKAGES = ["ca-certificates", "dbus", "libcurl4", "libstdc++6", "libsystemd0", "systemd-sysv"]
+
+# A boot takes a few seconds here; a slow machine gets this.
+BOOT_SECONDS = 180
+COMMAND_SECONDS = 120
+
+
+class Failure(Exception):
+    """A sentence for whoever runs the tests."""
+
+
+def image(cache: pathlib.Path) -> pathlib.Path:
+    """The root file system as a tar archive, from `cache` if it was made before."""
+    key = hashlib.sha256(" ".join([SUITE, *PACKAGES]).encode()).hexdigest()[:12]
+    archive = cache / f"root-{SUITE}-{key}.tar"
+    if not archive.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = archive.with_suffix(".unfinished.tar")
+        subprocess.run(
+            ["mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), SUITE, unfinished]
+            + package_sources(),
+            check=True,
+        )
+        unfinished.rename(archive)
+    return archive
+
+
+def package_sources() -> list[str]:
+    """Where this machine gets its own Debian packages from, as one-line sources; nothing where it is no Debian of the
+    same suite: mmdebstrap then has its own default."""
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "deb $(REPO_URI) $(RELEASE) $(COMPONENT)",
+         "Created-By: Packages", "Origin: Debian"],
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()
+    return sorted({line for line in listed if SUITE in line.split()[2] and line.split()[3] == "main"})
+
+
+class ControlGroup:
+    """A control group of its own under the caller's, in every hierarchy that a systemd manages: two containers do not
+    meet in it, and what the one inside makes goes away with it."""
+
+    def __init__(self, name: str):
+        self.folders = []
+        mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for _, mount, kind, options, *_ in mounts:
+                is_named = kind == "cgroup" and controllers == "name=systemd" and controllers in options.split(",")
+                if is_named or (kind == "cgroup2" and not controllers):
+                    folder = pathlib.Path(mount, path.lstrip("/"), name)
+                    folder.mkdir()
+                    self.folders.append(folder)
+                    break
+
+    def enter(self):
+        """Puts the calling process in."""
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text("0")
+
+    def remove(self):
+        """For when its processes have ended; the kernel may still be putting the last of them away."""
+        for folder in self.folders:
+            for path, _, _ in os.walk(folder, topdown=False):
+                eventually(f"{path} is empty", lambda: try_rmdir(path))
+
+
+def try_rmdir(path):
+    try:
+        os.rmdir(path)
+        return True
+    except OSError:
+        return False
+
+
+def eventually(what: str, condition, seconds=60):
+    """Waits until `condition()` gives something true, and returns that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise Failure(f"not within {seconds} s: {what}")
+        time.sleep(0.1)
+
+
+class Container:
+    """For use in a `with`, after which nothing is left of it. `root` may be changed before `boot()`, and after."""
+
+    def __init__(self, archive: pathlib.Path, folder: pathlib.Path):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="container-", dir=folder))
+        self.name = self.folder.name.replace("_", "-").lower()
+        self.root = self.folder / "root"
+        self.group = None
+        self.process = None
+        self.leader = None
+        try:
+            self.root.mkdir()
+            subprocess.run(["tar", "-x", "-f", archive, "-C", self.root, "--numeric-owner"], check=True)
+        except BaseException:
+            self.remove()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.remove()
+
+    def boot(self):
+        self.group = ControlGroup(f"streamd-{self.name}")
+        console = open(self.folder / "console", "wb")
+        # Works without a systemd on the host: not registered anywhere, in the control group that is made here. Ends with
+        # this process, whatever ends that.
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", "systemd-nspawn", "--quiet", "-D", self.root, f"--machine={self.name}",
+             "--boot", "--register=no", "--keep-unit", "--private-network", "--console=pipe"],
+            stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=self.group.enter,
+        )
+        deadline = time.monotonic() + BOOT_SECONDS
+        state = "no answer"
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            self.leader = self.find_leader()
+            if self.leader:
+                state = self.run("systemctl", "is-system-running", check=False).strip()
+                if state in ("running", "degraded"):
+                    return
+            time.sleep(0.2)
+        tail = (self.folder / "console").read_text(errors="replace")[-2000:]
+        raise Failure(f"the container did not come up ({state}); the end of its console:\n{tail}")
+
+    def find_leader(self):
+        """The container's process 1, as this machine numbers it; None until it is systemd."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for child in children:
+            try:
+                if os.readlink(f"/proc/{child}/exe").endswith("/systemd/systemd"):
+                    return int(child)
+            except OSError:
+                continue
+        return None
+
+    def enter(self, *command):
+        return ["nsenter", "--target", str(self.leader), "--all", "--", *map(str, command)]
+
+    def run(self, *command, check=True, seconds=COMMAND_SECONDS):
+        """Standard output of a command in the container; with `check`, a failing one is a Failure."""
+        done = subprocess.run(
+            self.enter(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
+        if check and done.returncode != 0:
+            raise Failure(f"`{' '.join(map(str, command))}` ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start(self, *command):
+        """A command that goes on beside the test; it ends with the container at the latest."""
+        return subprocess.Popen(
+            self.enter(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True)
+
+    def remove(self):
+        if self.process and self.process.poll() is None:
+            # To process 1 itself, whose end ends all that run under it; nothing in there is worth a shutdown.
+            if self.leader:
+                os.kill(self.leader, signal.SIGKILL)
+            else:
+                self.process.terminate()
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        try:
+            if self.group:
+                self.group.remove()
+        finally:
+            shutil.rmtree(self.folder)
