@@ -3,7 +3,7 @@
 /// Numbers are as the wire has them, also when they break a rule (a demand of 0): judging is the machine's part.
 public enum Frame: Equatable, Sendable {
   /// The client's first frame.
-  case setup(Setup)
+  indirect case setup(Setup)
   /// Allows `count` requests for `timeToLive` (milliseconds on the wire); replaces the lease before it.
   case lease(timeToLive: Duration, count: UInt32, metadata: [UInt8]?)
   /// A sign of life; `position` belongs to resumption and is 0 without it.
