@@ -1,5 +1,6 @@
-import RSocket
 import Testing
+
+@testable import RSocket
 
 /// One side at a time: how requests begin, go on and end.
 @Suite("Requests")
@@ -125,6 +126,15 @@ struct RequestTests {
     #expect(server.receive(open(.stream, id: StreamID(3))).count == 1)
   }
 
+  @Test("A server cancels nothing: it ends requests with errors")
+  func serverCancel() {
+    let server = Side.openServer()
+    _ = server.receive(open(.channel))
+    server.machine.sendCancel(id)
+    #expect(!server.machine.hasOutput)
+    #expect(server.machine.isLive(id))
+  }
+
   // MARK: Publishing on a channel
 
   @Test("A channel's values come against credit, and its halves end one by one")
@@ -223,6 +233,15 @@ struct RequestTests {
         .request(StreamID(3), .fireAndForget, initialRequest: 0, Payload(), follows: false, isComplete: false),
         .request(StreamID(5), .response, initialRequest: 1, Payload(), follows: false, isComplete: false),
       ])
+  }
+
+  @Test("After the last ID come the first ones again, past those in use")
+  func idsWrap() {
+    let client = Side.openClient()
+    #expect(client.request(.stream) == StreamID(1))
+    client.machine.lastRequestID = 0x7fff_fffd
+    #expect(client.request(.stream) == StreamID(0x7fff_ffff))
+    #expect(client.request(.stream) == StreamID(3))
   }
 
   @Test("A server that sends beyond the client's demand is cut off")
