@@ -1,0 +1,170 @@
+import CCurl
+import EventLoop
+
+/// libcurl's multi interface on an event loop: many transfers, one thread, no waiting. Connections and looked-up names are
+/// kept for the next transfer. Everything here belongs to the loop's thread.
+///
+/// libcurl must not be called from inside its own callbacks. Whatever a callback brings about is therefore put off until
+/// libcurl has returned: see `outsideCurl`.
+final class HTTPClient {
+  let loop: EventLoop
+  private let multi: UnsafeMutableRawPointer
+  private var transfers: [UnsafeMutableRawPointer: Transfer] = [:]
+  private var watches: [curl_socket_t: SocketWatch] = [:]
+  private var timer: TimerID?
+  private var isInsideCurl = false
+  private var postponed: [() -> Void] = []
+
+  /// Idle connections that are kept. libcurl's own rule, four times the transfers under way, would keep next to none
+  /// between the polls of many hosts.
+  private static let idleConnectionLimit = 256
+
+  /// Safe from several threads at once since libcurl 7.84, and never undone: other users of libcurl may be in the process.
+  private static let isInitialised = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
+
+  /// nil when there is no memory for it.
+  init?(on loop: EventLoop) {
+    guard Self.isInitialised, let multi = curl_multi_init() else { return nil }
+    self.loop = loop
+    self.multi = multi
+    let box = Unmanaged.passUnretained(self).toOpaque()
+    curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, Self.idleConnectionLimit)
+    curl_multi_set_pointer(multi, CURLMOPT_SOCKETDATA, box)
+    curl_multi_set_pointer(multi, CURLMOPT_TIMERDATA, box)
+    curl_multi_set_socket_callback(multi) { easy, socket, what, client, _ in
+      guard let client else { return 0 }
+      Unmanaged<HTTPClient>.fromOpaque(client).takeUnretainedValue().watch(socket, for: what, of: easy)
+      return 0
+    }
+    curl_multi_set_timer_callback(multi) { _, milliseconds, client in
+      guard let client else { return 0 }
+      Unmanaged<HTTPClient>.fromOpaque(client).takeUnretainedValue().setTimer(milliseconds)
+      return 0
+    }
+  }
+
+  deinit {
+    curl_multi_set_socket_callback(multi, nil)
+    curl_multi_set_timer_callback(multi, nil)
+    curl_multi_cleanup(multi)
+  }
+
+  /// Begins `request`. The handler is kept until it has been told the end, or the transfer is cancelled.
+  func start(_ request: HTTPRequest, handler: any Transfer.Handler) -> Transfer {
+    let transfer = Transfer(request, handler: handler, client: self)
+    outsideCurl { transfer.start() }
+    return transfer
+  }
+
+  /// Ends every transfer without a word, and lets go of the loop.
+  func shutDown() {
+    for transfer in transfers.values { transfer.cancel() }
+    if let timer { loop.cancel(timer) }
+    for watch in watches.values { watch.stop() }
+    watches = [:]
+  }
+
+  // MARK: For transfers
+
+  func add(_ easy: UnsafeMutableRawPointer, _ transfer: Transfer) -> Bool {
+    guard curl_multi_add_handle(multi, easy) == CURLM_OK else { return false }
+    transfers[easy] = transfer
+    return true
+  }
+
+  func remove(_ easy: UnsafeMutableRawPointer) {
+    guard transfers.removeValue(forKey: easy) != nil else { return }
+    curl_multi_remove_handle(multi, easy)
+  }
+
+  /// Runs `work` now, or as soon as libcurl has returned when this is one of its callbacks.
+  func outsideCurl(_ work: @escaping () -> Void) {
+    if isInsideCurl { postponed.append(work) } else { work() }
+  }
+
+  /// Calls into libcurl, then deals with all that has come of it.
+  func insideCurl(_ call: () -> Void) {
+    isInsideCurl = true
+    call()
+    isInsideCurl = false
+    settle()
+  }
+
+  private func settle() {
+    while true {
+      if !postponed.isEmpty {
+        let works = postponed
+        postponed = []
+        for work in works { work() }
+      }
+      var left: CInt = 0
+      guard let message = curl_multi_info_read(multi, &left) else {
+        if postponed.isEmpty { return }
+        continue
+      }
+      let (easy, result) = (message.pointee.easy_handle, message.pointee.data.result)  // gone with the next call
+      if message.pointee.msg == CURLMSG_DONE, let easy, let transfer = transfers[easy] { transfer.ended(result) }
+    }
+  }
+
+  // MARK: What libcurl asks of the loop
+
+  private func setTimer(_ milliseconds: Int) {
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    guard milliseconds >= 0 else { return }
+    timer = loop.schedule(after: .milliseconds(milliseconds)) { [weak self] in
+      guard let self else { return }
+      timer = nil
+      act(on: curl_socket_t(CURL_SOCKET_TIMEOUT), 0)
+    }
+  }
+
+  private func watch(_ socket: curl_socket_t, for what: CInt, of easy: UnsafeMutableRawPointer?) {
+    // Always from new, never an update in place: should libcurl have closed the socket behind our back and got the same
+    // number again, this still watches the right one.
+    watches.removeValue(forKey: socket)?.stop()
+    var readiness: EventLoop.Readiness = []
+    if what == CURL_POLL_IN || what == CURL_POLL_INOUT { readiness.insert(.readable) }
+    if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { readiness.insert(.writable) }
+    guard what != CURL_POLL_REMOVE, !readiness.isEmpty else { return }
+    do throws(SystemError) {
+      watches[socket] = try SocketWatch(socket, for: readiness, client: self)
+    } catch {
+      guard let easy, let transfer = transfers[easy] else { return }
+      outsideCurl { transfer.fail(HTTPFailure(error.description)) }
+    }
+  }
+
+  fileprivate func act(on socket: curl_socket_t, _ events: CInt) {
+    insideCurl {
+      var running: CInt = 0
+      curl_multi_socket_action(multi, socket, events, &running)
+    }
+  }
+}
+
+/// One socket of libcurl's, watched by the loop.
+private final class SocketWatch: EventLoop.Handler {
+  private let socket: curl_socket_t
+  private let client: HTTPClient
+  private var registration: EventLoop.Registration?
+
+  init(_ socket: curl_socket_t, for readiness: EventLoop.Readiness, client: HTTPClient) throws(SystemError) {
+    self.socket = socket
+    self.client = client
+    registration = try client.loop.register(socket, for: readiness, handler: self)
+  }
+
+  func stop() {
+    if let registration { client.loop.unregister(registration) }
+    registration = nil
+  }
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    var events: CInt = 0
+    if readiness.contains(.readable) { events |= CURL_CSELECT_IN }
+    if readiness.contains(.writable) { events |= CURL_CSELECT_OUT }
+    client.act(on: socket, events)
+  }
+}

@@ -1,0 +1,75 @@
+/// A header field of a request.
+public struct HTTPHeader: Sendable, Equatable {
+  /// A token, as RFC 9110 has it: letters, digits and ``!#$%&'*+-.^_`|~``.
+  public let name: String
+  /// Without line breaks and other control characters. May be a secret: never printed.
+  public let value: String
+
+  /// Takes both as they are; `HTTPPollConfiguration.problems` checks them.
+  public init(name: String, value: String) {
+    self.name = name
+    self.value = value
+  }
+
+  /// Whether it may go to whoever a redirect points at: the fields that a browser, too, sends anywhere without asking
+  /// (Fetch Standard, "CORS-safelisted request-header"). Any other may be a key to the first server.
+  var isPublic: Bool {
+    ["accept", "accept-language", "content-language"].contains(name.lowercased())
+  }
+}
+
+/// What a server said about the version of what it sent, to be asked about the next time.
+struct Validators: Equatable, Sendable {
+  /// What answered, after redirects: validators mean something there alone.
+  let url: String
+  let entityTag: String?
+  let lastModified: String?
+}
+
+/// A GET. Everything secret in it stays with the origin of its URL, whatever redirects say.
+struct HTTPRequest: Equatable, Sendable {
+  let url: HTTPURL
+  var headers: [HTTPHeader] = []
+  /// Sent as `Authorization: Bearer`; goes before a user and password in the URL.
+  var bearer: String?
+  var validators: Validators?
+  /// Where to connect instead of the URL's host; redirects stay on it.
+  var unixSocket: String?
+  /// For all of it, redirects included; nil: none, for an answer that has no end.
+  var timeout: Duration?
+  var userAgent: String
+
+  /// The header lines for a request that goes to `hop`, as libcurl takes them.
+  func headerLines(for hop: HTTPURL) -> [String] {
+    let isHome = hop.origin == url.origin
+    var lines = headers.filter { isHome || $0.isPublic }.map { header in
+      // A semicolon: libcurl takes a colon with nothing behind it as "leave this header out".
+      header.value.isEmpty ? "\(header.name);" : "\(header.name): \(header.value)"
+    }
+    if isHome, let bearer { lines.append("Authorization: Bearer \(bearer)") }
+    if let validators, validators.url == hop.string {
+      if let entityTag = validators.entityTag { lines.append("If-None-Match: \(entityTag)") }
+      if let lastModified = validators.lastModified { lines.append("If-Modified-Since: \(lastModified)") }
+    }
+    return lines
+  }
+}
+
+/// What an answer says before its body.
+struct ResponseHead: Equatable, Sendable {
+  let status: Int
+  /// Where it came from, after redirects.
+  let url: String
+  /// Of the body as it is transferred, compressed or not; nil when the server does not say.
+  let contentLength: Int?
+  let entityTag: String?
+  let lastModified: String?
+  /// From now; a date in the past is 0.
+  let retryAfter: Duration?
+
+  /// What to ask with the next time; nil when the server gave nothing to ask with.
+  var validators: Validators? {
+    guard entityTag != nil || lastModified != nil else { return nil }
+    return Validators(url: url, entityTag: entityTag, lastModified: lastModified)
+  }
+}

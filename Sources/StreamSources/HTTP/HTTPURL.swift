@@ -1,0 +1,60 @@
+import CCurl
+
+/// An absolute http or https URL, taken apart by libcurl's own parser, so that what is checked is what is used.
+struct HTTPURL: Equatable, Sendable {
+  /// Who answers: what is secret goes no further than this.
+  struct Origin: Equatable, Sendable {
+    /// `http` or `https`.
+    let scheme: String
+    /// As in the URL; an IPv6 address in brackets.
+    let host: String
+    /// Given, or the scheme's own.
+    let port: String
+
+    /// `host:port`, the port left out where the scheme says it.
+    var authority: String {
+      (scheme, port) == ("http", "80") || (scheme, port) == ("https", "443") ? host : "\(host):\(port)"
+    }
+  }
+
+  /// Normalised; without user, password and fragment.
+  let string: String
+  /// Scheme, host and port.
+  let origin: Origin
+  /// From before the host, decoded.
+  let user: String?
+  /// From before the host, decoded.
+  let password: String?
+
+  /// - Parameters:
+  ///   - text: absolute, or relative to `base` as in a Location header.
+  /// - Throws: a sentence, when it is no URL, or one of another scheme. Never repeats `text`, which may hold a password.
+  init(_ text: String, relativeTo base: HTTPURL? = nil) throws(HTTPFailure) {
+    guard let url = curl_url() else { throw HTTPFailure("out of memory") }
+    defer { curl_url_cleanup(url) }
+    if let base { curl_url_set(url, CURLUPART_URL, base.string, 0) }
+    switch curl_url_set(url, CURLUPART_URL, text, UInt32(CURLU_URLENCODE)) {
+    case CURLUE_OK: break
+    case CURLUE_UNSUPPORTED_SCHEME: throw .otherScheme
+    default: throw .malformedURL
+    }
+    func part(_ part: CURLUPart, _ flags: Int32 = 0) -> String? {
+      var bytes: UnsafeMutablePointer<CChar>?
+      guard curl_url_get(url, part, &bytes, UInt32(flags)) == CURLUE_OK, let bytes else { return nil }
+      defer { curl_free(bytes) }
+      return String(cString: bytes)
+    }
+    guard let scheme = part(CURLUPART_SCHEME), scheme == "http" || scheme == "https" else { throw .otherScheme }
+    guard let host = part(CURLUPART_HOST), let port = part(CURLUPART_PORT, CURLU_DEFAULT_PORT) else {
+      throw .malformedURL
+    }
+    origin = Origin(scheme: scheme, host: host.lowercased(), port: port)
+    user = part(CURLUPART_USER, CURLU_URLDECODE)
+    password = part(CURLUPART_PASSWORD, CURLU_URLDECODE)
+    for secret in [CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_FRAGMENT] {
+      curl_url_set(url, secret, nil, 0)
+    }
+    guard let string = part(CURLUPART_URL) else { throw .malformedURL }
+    self.string = string
+  }
+}

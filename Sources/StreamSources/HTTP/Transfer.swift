@@ -1,0 +1,257 @@
+import CCurl
+
+/// One request and its answer, redirects included. Belongs to the client's loop.
+final class Transfer {
+  /// Who gets the answer. Each call on the loop; none after `cancel`.
+  protocol Handler: AnyObject {
+    /// The head of the answer, redirects left behind.
+    func transferReceived(_ head: ResponseHead) -> Plan
+    /// The next piece of the body, decompressed. Only with `.take`.
+    func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Flow
+    /// The last call.
+    func transferEnded(_ result: Result<ResponseHead, HTTPFailure>)
+  }
+
+  /// What is to become of the body.
+  enum Plan {
+    case take
+    /// Read and thrown away when it is small, so that the connection can be used again; otherwise cut off.
+    case discard
+    case refuse(HTTPFailure)
+  }
+
+  /// What is to become of a piece of it.
+  enum Flow {
+    case next
+    /// Not taken: the same bytes are given again after `resume`, and none are read from the socket until then.
+    case pause
+    case stop(HTTPFailure)
+  }
+
+  private let request: HTTPRequest
+  private weak var client: HTTPClient?
+  private var handler: (any Handler)?
+  private var easy: UnsafeMutableRawPointer?
+  private var headerList: UnsafeMutablePointer<curl_slist>?
+  private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
+  private var hop: HTTPURL
+  private var redirects = 0
+  private let deadline: ContinuousClock.Instant?
+
+  // Of the hop under way.
+  private var head: ResponseHead?
+  private var redirectsTo: String?
+  private var plan = Plan.discard
+  private var discarded = 0
+  private var refusal: HTTPFailure?
+
+  /// As many as curl's own programs and browsers about agree on (Fetch Standard: 20; libcurl before 8.3: without limit).
+  private static let redirectLimit = 10
+  /// Above this a new connection is cheaper than the rest of a body that nobody wants.
+  private static let discardLimit = 64 << 10
+
+  init(_ request: HTTPRequest, handler: any Handler, client: HTTPClient) {
+    self.request = request
+    self.handler = handler
+    self.client = client
+    hop = request.url
+    deadline = request.timeout.map { .now + $0 }
+    errorBuffer[0] = 0
+  }
+
+  deinit {
+    release()
+    errorBuffer.deallocate()
+  }
+
+  /// Ends it; the handler hears nothing more. Does nothing after the end.
+  func cancel() {
+    handler = nil
+    client?.outsideCurl { self.release() }
+  }
+
+  /// Goes on after `.pause`.
+  func resume() {
+    client?.outsideCurl { [self] in
+      guard let easy else { return }
+      client?.insideCurl { curl_easy_pause(easy, CURLPAUSE_CONT) }
+    }
+  }
+
+  // MARK: For the client
+
+  func start() {
+    guard handler != nil else { return }
+    guard let client, let easy = easy ?? curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
+    self.easy = easy
+    guard configure(easy), client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
+  }
+
+  /// The hop is over, one way or another.
+  func ended(_ result: CURLcode) {
+    guard let easy else { return }
+    let wasCut: Bool
+    if case .discard = plan { wasCut = discarded > Self.discardLimit } else { wasCut = false }
+    if let refusal { return fail(refusal) }
+    guard result == CURLE_OK || wasCut else {
+      var code = 0
+      curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &code)
+      return fail(
+        .transport(
+          result, origin: hop.origin, unixSocket: request.unixSocket, timeout: request.timeout,
+          osError: CInt(truncatingIfNeeded: code), detail: String(cString: errorBuffer)))
+    }
+    guard let head else { return fail(HTTPFailure("\(hop.origin.authority) did not answer in HTTP")) }
+    if let redirectsTo { follow(redirectsTo, head) } else { finish(.success(head)) }
+  }
+
+  func fail(_ failure: HTTPFailure) { finish(.failure(failure)) }
+
+  // MARK: One hop
+
+  private func follow(_ location: String, _ head: ResponseHead) {
+    redirects += 1
+    guard redirects <= Self.redirectLimit else {
+      return fail(HTTPFailure("more than \(Self.redirectLimit) redirects", retryAfter: head.retryAfter))
+    }
+    do throws(HTTPFailure) {
+      hop = try HTTPURL(location, relativeTo: hop)
+    } catch {
+      var failure = error == .otherScheme ? HTTPFailure.redirectedToOtherScheme : .redirectedToMalformedURL
+      failure.retryAfter = head.retryAfter
+      return fail(failure)
+    }
+    if let easy {
+      client?.remove(easy)
+      curl_easy_reset(easy)
+    }
+    (self.head, redirectsTo, plan, discarded) = (nil, nil, .discard, 0)
+    start()
+  }
+
+  private func finish(_ result: Result<ResponseHead, HTTPFailure>) {
+    let handler = handler
+    self.handler = nil
+    release()
+    handler?.transferEnded(result)
+  }
+
+  private func release() {
+    if let easy {
+      self.easy = nil
+      client?.remove(easy)
+      curl_easy_cleanup(easy)
+    }
+    curl_slist_free_all(headerList)
+    headerList = nil
+  }
+
+  private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
+    curl_slist_free_all(headerList)
+    headerList = nil
+    for line in request.headerLines(for: hop) {
+      guard let list = curl_slist_append(headerList, line) else { return false }
+      headerList = list
+    }
+    let isHome = hop.origin == request.url.origin
+    let user = isHome && request.bearer == nil ? request.url.user : nil
+    let strings: [(CURLoption, String?)] = [
+      (CURLOPT_URL, hop.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, request.userAgent),
+      (CURLOPT_ACCEPT_ENCODING, ""),  // whatever this libcurl can decode
+      (CURLOPT_UNIX_SOCKET_PATH, request.unixSocket), (CURLOPT_NOPROXY, request.unixSocket.map { _ in "*" }),
+      (CURLOPT_USERNAME, user), (CURLOPT_PASSWORD, user.map { _ in request.url.password ?? "" }),
+    ]
+    for case (let option, let value?) in strings {
+      guard curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
+    }
+    curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
+    curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's answer is not the head
+    // A transfer that ends while its name is being looked up leaves that thread to itself. Without this libcurl waits for
+    // it, and every other source with it, for as long as a name server does not answer.
+    curl_easy_set_long(easy, CURLOPT_QUICK_EXIT, 1)
+    curl_easy_set_long(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
+    // Redirects are followed here, not by libcurl: it takes every header but Authorization and Cookie along.
+    curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
+    if let deadline { curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, (deadline - .now).milliseconds)) }
+    curl_easy_set_pointer(easy, CURLOPT_HTTPHEADER, headerList)
+    curl_easy_set_pointer(easy, CURLOPT_ERRORBUFFER, errorBuffer)
+    let box = Unmanaged.passUnretained(self).toOpaque()
+    curl_easy_set_pointer(easy, CURLOPT_HEADERDATA, box)
+    curl_easy_set_pointer(easy, CURLOPT_WRITEDATA, box)
+    curl_easy_set_receiver(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, transfer in
+      guard let bytes, let transfer else { return 0 }
+      let line = UnsafeRawBufferPointer(start: bytes, count: size * count)
+      let goesOn = Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(headerLine: line)
+      return goesOn ? line.count : 0
+    }
+    curl_easy_set_receiver(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, transfer in
+      guard let bytes, let transfer else { return 0 }
+      let piece = UnsafeRawBufferPointer(start: bytes, count: size * count)
+      return Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(piece)
+    }
+    return true
+  }
+
+  // MARK: Inside libcurl
+
+  /// - Returns: false to end the transfer.
+  private func received(headerLine line: UnsafeRawBufferPointer) -> Bool {
+    guard handler != nil else { return false }
+    // The empty line ends a head: one of a 1xx answer, of the final one, or its trailers.
+    guard head == nil, let easy, line.first == 0x0D || line.first == 0x0A else { return true }
+    var status = 0
+    curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
+    guard status >= 200 else { return true }
+    let head = ResponseHead(
+      status: status, url: hop.string, contentLength: header("Content-Length").flatMap { Int($0) },
+      entityTag: header("ETag"), lastModified: header("Last-Modified"), retryAfter: retryAfter())
+    self.head = head
+    if [301, 302, 303, 307, 308].contains(status), let location = header("Location") {
+      redirectsTo = location
+      return true
+    }
+    guard let handler else { return false }
+    plan = handler.transferReceived(head)
+    if case .refuse(let failure) = plan { refusal = failure }
+    return refusal == nil
+  }
+
+  /// - Returns: how many bytes were taken, or what stands for a pause; fewer than all end the transfer.
+  private func received(_ piece: UnsafeRawBufferPointer) -> Int {
+    guard let handler else { return 0 }
+    guard case .take = plan else {
+      discarded += piece.count
+      return discarded > Self.discardLimit ? 0 : piece.count
+    }
+    switch handler.transferReceived(piece) {
+    case .next: return piece.count
+    case .pause: return Int(CURL_WRITEFUNC_PAUSE)
+    case .stop(let failure):
+      refusal = failure
+      return 0
+    }
+  }
+
+  private func header(_ name: String) -> String? {
+    var found: UnsafeMutablePointer<curl_header>?
+    guard let easy, curl_easy_header(easy, name, 0, UInt32(CURLH_HEADER), -1, &found) == CURLHE_OK, let found else {
+      return nil
+    }
+    return String(cString: found.pointee.value)
+  }
+
+  private func retryAfter() -> Duration? {
+    guard let easy, header("Retry-After") != nil else { return nil }
+    var seconds: curl_off_t = 0
+    curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)  // seconds or a date, made seconds from now
+    return .seconds(max(0, seconds))
+  }
+}
+
+extension Duration {
+  /// Whole milliseconds, cut to what libcurl takes.
+  var milliseconds: Int {
+    let (seconds, attoseconds) = components
+    return Int(clamping: min(seconds, 1 << 31)) * 1000 + Int(attoseconds / 1_000_000_000_000_000)
+  }
+}

@@ -1,0 +1,45 @@
+import EventLoop
+import Glibc
+
+/// The thread on which every upstream's work is done, so that none of it can delay a client.
+public final class SourceThread: @unchecked Sendable {  // but for `loop`, touched on the loop's thread only
+  /// Whose turns upstream work takes. Timers and descriptors of other sources may live on it, too.
+  public let loop: EventLoop
+  private var client: HTTPClient?
+  private var isStopped = false
+
+  /// - Throws: what the loop could not get from the system.
+  public init() throws(SystemError) {
+    loop = try EventLoop(name: "sources")
+    loop.execute {
+      // TLS libraries write to sockets without MSG_NOSIGNAL. Threads made on this one, for names, inherit it.
+      var signals = sigset_t()
+      sigemptyset(&signals)
+      sigaddset(&signals, SIGPIPE)
+      pthread_sigmask(SIG_BLOCK, &signals, nil)
+    }
+  }
+
+  /// Begins to work; what was subscribed to before starts now.
+  /// - Throws: `pthread_create`, when the process may have no more threads.
+  public func start() throws(SystemError) {
+    try loop.start()
+  }
+
+  /// Ends every transfer and then the thread, soon. For good: what is asked of it from now on does not happen.
+  public func stop() {
+    loop.execute { [self] in
+      isStopped = true
+      client?.shutDown()
+      client = nil
+      loop.stop()
+    }
+  }
+
+  /// Made at its first use: a daemon without HTTP sources does not pay for libcurl and TLS. nil once stopped, or without
+  /// memory. On the loop.
+  var httpClient: HTTPClient? {
+    if client == nil, !isStopped { client = HTTPClient(on: loop) }
+    return client
+  }
+}

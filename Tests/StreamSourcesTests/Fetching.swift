@@ -1,0 +1,100 @@
+import EventLoop
+import Foundation
+import Synchronization
+import Testing
+
+@testable import StreamSources
+
+/// A client on a thread that runs while `body` does.
+func withSourceThread<R>(_ body: (SourceThread) async throws -> R) async throws -> R {
+  let thread = try SourceThread()
+  try thread.start()
+  defer { thread.stop() }
+  return try await body(thread)
+}
+
+/// What came of one transfer.
+struct Fetched: Sendable {
+  var result: Result<ResponseHead, HTTPFailure>
+  var heads = 0
+  var pieces = 0
+  var body: [UInt8]
+
+  var failure: String? {
+    if case .failure(let failure) = result { failure.sentence } else { nil }
+  }
+  var status: Int? { try? result.get().status }
+  var text: String { String(decoding: body, as: UTF8.self) }
+  func json() throws -> [String: String] { try JSONDecoder().decode([String: String].self, from: Data(body)) }
+}
+
+/// Takes a whole answer; pauses at every piece when told to, and goes on in the next turn.
+final class Collector: Transfer.Handler {
+  var fetched = Fetched(result: .failure(HTTPFailure("nothing yet")), body: [])
+  var transfer: Transfer?
+  let plan: Transfer.Plan
+  let pausing: EventLoop?
+  private var isPaused = false
+  private let done: (Fetched) -> Void
+
+  init(plan: Transfer.Plan = .take, pausing: EventLoop? = nil, done: @escaping (Fetched) -> Void) {
+    self.plan = plan
+    self.pausing = pausing
+    self.done = done
+  }
+
+  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+    fetched.heads += 1
+    return plan
+  }
+
+  func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
+    if let pausing, !isPaused {
+      isPaused = true
+      _ = pausing.schedule(after: .zero) { [self] in transfer?.resume() }
+      return .pause
+    }
+    isPaused = false
+    fetched.pieces += 1
+    fetched.body += bytes
+    return .next
+  }
+
+  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+    fetched.result = result
+    done(fetched)
+    transfer = nil
+  }
+}
+
+extension SourceThread {
+  /// The whole of one transfer.
+  func fetch(
+    _ url: String, plan: Transfer.Plan = .take, pausing: Bool = false,
+    _ change: @escaping @Sendable (inout HTTPRequest) -> Void = { _ in }
+  ) async throws -> Fetched {
+    var request = HTTPRequest(url: try HTTPURL(url), userAgent: "test")
+    request.timeout = .seconds(30)
+    change(&request)
+    let final = request
+    let refusal: HTTPFailure? = if case .refuse(let failure) = plan { failure } else { nil }
+    let isTaken = if case .take = plan { true } else { false }
+    return await withCheckedContinuation { continuation in
+      loop.execute { [self] in
+        let plan: Transfer.Plan = refusal.map { .refuse($0) } ?? (isTaken ? .take : .discard)
+        let collector = Collector(plan: plan, pausing: pausing ? loop : nil) { continuation.resume(returning: $0) }
+        collector.transfer = httpClient?.start(final, handler: collector)
+      }
+    }
+  }
+
+  /// How many requests the test's key has had.
+  func seen(_ key: String, at upstream: Upstream) async throws -> Int? {
+    Int(try await fetch(upstream.url("/seen/\(key)")).text)
+  }
+
+  /// The headers of its last one, names in lower case.
+  func lastHeaders(_ key: String, at upstream: Upstream) async throws -> [String: String] {
+    try await fetch(upstream.url("/head/\(key)")).json()
+  }
+}

@@ -1,0 +1,118 @@
+import Testing
+
+@testable import StreamSources
+
+@Suite(.timeLimit(.minutes(2))) struct RedirectTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  @Test(arguments: [301, 302, 303, 307, 308]) func aRedirectIsFollowed(code: Int) async throws {
+    try await withSourceThread { thread in
+      let url = upstream.url(Upstream.redirect("a" + key, to: "/count/\(key)", "&code=\(code)"))
+      let fetched = try await thread.fetch(url)
+      #expect(fetched.text == "1\n")
+      #expect(fetched.heads == 1)
+      #expect(try fetched.result.get().url == upstream.url("/count/\(key)"))
+    }
+  }
+
+  @Test(arguments: [100, 5_000_000]) func theBodyOfARedirectIsNobodys(bytes: Int) async throws {
+    try await withSourceThread { thread in
+      let url = upstream.url(Upstream.redirect("a" + key, to: "/count/\(key)", "&bytes=\(bytes)"))
+      let fetched = try await thread.fetch(url)
+      #expect(fetched.text == "1\n")
+    }
+  }
+
+  @Test(arguments: ["ftp://127.0.0.1/x", "file:///etc/passwd", "gopher://127.0.0.1:70/x"])
+  func aRedirectToAnotherSchemeIsAFailure(target: String) async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url(Upstream.redirect(key, to: target, "&retry=7")))
+      #expect(fetched.failure == "redirected to a scheme other than http or https")
+      #expect(fetched.result == .failure(HTTPFailure(fetched.failure ?? "", retryAfter: .seconds(7))))
+    }
+  }
+
+  @Test func aRedirectToNonsenseIsAFailure() async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url(Upstream.redirect(key, to: "http://h:99999/")))
+      #expect(fetched.failure == "redirected to something that is not a URL")
+    }
+  }
+
+  @Test func redirectsInACircleEnd() async throws {
+    try await withSourceThread { thread in
+      #expect(try await thread.fetch(upstream.url("/circle/\(key)")).failure == "more than 10 redirects")
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 11)
+    }
+  }
+
+  @Test func whatIsSecretStaysWithTheOriginOfTheURL() async throws {
+    try await withSourceThread { thread in
+      let url = upstream.url(Upstream.redirect("a" + key, to: upstream.otherURL("/count/\(key)")))
+      let fetched = try await thread.fetch(url) { request in
+        request.bearer = "secret"
+        request.headers = [
+          HTTPHeader(name: "X-Api-Key", value: "secret"), HTTPHeader(name: "Cookie", value: "secret"),
+          HTTPHeader(name: "Accept", value: "application/json"),
+        ]
+        request.validators = Validators(url: request.url.string, entityTag: "\"secret\"", lastModified: nil)
+      }
+      #expect(fetched.text == "1\n")
+      let home = try await thread.lastHeaders("a" + key, at: upstream)
+      #expect(home["authorization"] == "Bearer secret")
+      #expect(home["x-api-key"] == "secret")
+      #expect(home["if-none-match"] == "\"secret\"")
+      let away = try await thread.lastHeaders(key, at: upstream)
+      #expect(away["accept"] == "application/json")
+      #expect(away["user-agent"] == "test")
+      #expect(!away.values.contains { $0.contains("secret") }, "\(away)")
+    }
+  }
+
+  @Test func whatIsSecretGoesAlongWithinTheOrigin() async throws {
+    try await withSourceThread { thread in
+      let url = upstream.url(Upstream.redirect("a" + key, to: "/count/\(key)"))
+      _ = try await thread.fetch(url) { request in
+        request.bearer = "secret"
+        request.headers = [HTTPHeader(name: "X-Api-Key", value: "key"), HTTPHeader(name: "X-Empty", value: "")]
+      }
+      let headers = try await thread.lastHeaders(key, at: upstream)
+      #expect(headers["authorization"] == "Bearer secret")
+      #expect(headers["x-api-key"] == "key")
+      #expect(headers["x-empty"] == "")
+    }
+  }
+
+  @Test func aUserInTheURLStaysWithItsOrigin() async throws {
+    try await withSourceThread { thread in
+      let away = Upstream.redirect("b" + key, to: upstream.otherURL("/count/\(key)"))
+      let url = upstream.url(Upstream.redirect("a" + key, to: away))
+        .replacing("http://", with: "http://us%65r:pass@")
+      let fetched = try await thread.fetch(url)
+      #expect(fetched.text == "1\n")
+      for hop in ["a", "b"] {
+        let headers = try await thread.lastHeaders(hop + key, at: upstream)
+        #expect(headers["authorization"] == "Basic dXNlcjpwYXNz")
+      }
+      let headers = try await thread.lastHeaders(key, at: upstream)
+      #expect(headers["authorization"] == nil)
+    }
+  }
+
+  @Test func validatorsGoOnlyToWhereTheyCameFrom() async throws {
+    try await withSourceThread { thread in
+      let url = upstream.url(Upstream.redirect("a" + key, to: "/version/\(key)?by=tag"))
+      let first = try await thread.fetch(url)
+      let validators = try #require(try first.result.get().validators)
+      let second = try await thread.fetch(url) { $0.validators = validators }
+      #expect(second.status == 304)
+      #expect(second.body.isEmpty)
+      let headers = try await thread.lastHeaders("a" + key, at: upstream)
+      #expect(headers["if-none-match"] == nil)
+    }
+  }
+}

@@ -1,0 +1,164 @@
+"""An upstream for the tests: answers well and badly. Prints where it serves as one line of JSON, ends with its stdin.
+
+A path's first part says how to answer, the second is a key of the test's own: /count/KEY answers with how many requests
+that key has had. /seen/KEY tells the number without counting. /head/KEY tells the headers of the key's last request.
+"""
+import collections
+import gzip
+import http.server
+import json
+import os
+import socket
+import socketserver
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+
+lock = threading.Lock()
+counts = collections.Counter()
+heads = {}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # a head and its body in one packet, not the second after the first's acknowledgement
+
+    def log_message(self, *arguments):
+        pass
+
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        parts = url.path.strip("/").split("/")
+        kind, key = parts[0], (parts + [""])[1]
+        query = dict(urllib.parse.parse_qsl(url.query))
+        with lock:
+            if kind not in ("seen", "head"):
+                counts[key] += 1
+                heads[key] = {name.lower(): value for name, value in self.headers.items()}
+                heads[key]["peer"] = str(self.client_address[1]) if self.client_address else ""
+            number = counts[key]
+        getattr(self, "answer_" + kind)(key, number, query)
+
+    def answer(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if status not in (204, 304) and "Content_Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def answer_seen(self, key, number, query):
+        self.answer(200, str(number).encode())
+
+    def answer_head(self, key, number, query):
+        with lock:
+            self.answer(200, json.dumps(heads.get(key, {})).encode())
+
+    def answer_count(self, key, number, query):
+        self.answer(200, b"%d\n" % number)
+
+    def answer_status(self, key, number, query):
+        """/status/KEY?code=503&times=2&retry=…: so often that, then the number."""
+        if number <= int(query.get("times", "1")):
+            retry = {"Retry_After": query["retry"]} if "retry" in query else {}
+            self.answer(int(query["code"]), b"" if query["code"] == "204" else b"sorry", **retry)
+        else:
+            self.answer(200, b"%d\n" % number)
+
+    def answer_version(self, key, number, query):
+        """A new version every third request, told by ETag, Last-Modified or both."""
+        version = (number - 1) // 3
+        tag, date = '"v%d"' % version, "Mon, 0%d Jan 2024 00:00:00 GMT" % (version + 1)
+        headers = {"ETag": tag} if query["by"] == "tag" else {"Last_Modified": date}
+        asked = self.headers.get("If-None-Match" if query["by"] == "tag" else "If-Modified-Since")
+        if asked == (tag if query["by"] == "tag" else date):
+            self.answer(304, **headers)
+        else:
+            self.answer(200, b"version %d after %d\n" % (version, number), **headers)
+
+    def answer_size(self, key, number, query):
+        body = b"x" * int(query["bytes"])
+        if "chunked" in query:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            try:
+                for start in range(0, len(body), 1000):
+                    piece = body[start : start + 1000]
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                self.wfile.write(b"0\r\n\r\n")
+            except OSError:
+                self.close_connection = True
+        elif "gzip" in query:
+            self.answer(200, gzip.compress(body), Content_Encoding="gzip")
+        else:
+            self.answer(200, body)
+
+    def answer_announce(self, key, number, query):
+        """Says how much is coming; sends none of it."""
+        self.answer(200, Content_Length=query["bytes"])
+        self.rfile.read(1)
+
+    def answer_cut(self, key, number, query):
+        self.answer(200, b"only this", Content_Length="100")
+        self.close_connection = True
+
+    def answer_hang(self, key, number, query):
+        self.rfile.read(1)
+
+    def answer_early(self, key, number, query):
+        """An informational answer before the real one."""
+        self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nETag: \"early\"\r\n\r\n")
+        self.answer(200, b"late\n", ETag='"late"')
+
+    def answer_redirect(self, key, number, query):
+        body = b"y" * int(query.get("bytes", "0"))
+        retry = {"Retry_After": query["retry"]} if "retry" in query else {}
+        try:
+            self.answer(int(query.get("code", "302")), body, Location=query["to"], **retry)
+        except OSError:
+            self.close_connection = True
+
+
+    def answer_circle(self, key, number, query):
+        self.answer(302, Location=self.path)
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class UnixServer(Server):
+    address_family = socket.AF_UNIX
+
+    def server_bind(self):
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", 0
+
+
+folder = tempfile.TemporaryDirectory()
+unix = os.path.join(folder.name, "s")
+secure = Server(("127.0.0.1", 0), Handler)
+certificate, key = os.path.join(folder.name, "certificate"), os.path.join(folder.name, "key")
+subprocess.run(
+    ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"]
+    + ["-keyout", key, "-out", certificate],
+    check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate, key)
+secure.socket = context.wrap_socket(secure.socket, server_side=True)
+servers = [Server(("127.0.0.1", 0), Handler), Server(("127.0.0.1", 0), Handler), secure, UnixServer(unix, Handler)]
+for server in servers:
+    server.handle_error = lambda *arguments: None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+places = {"port": servers[0].server_port, "otherPort": servers[1].server_port, "securePort": secure.server_port}
+print(json.dumps({**places, "unixSocket": unix}), flush=True)
+sys.stdin.read()
+folder.cleanup()

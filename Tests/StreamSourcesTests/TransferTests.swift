@@ -1,0 +1,108 @@
+import EventLoop
+import Synchronization
+import Testing
+
+@testable import StreamSources
+
+@Suite(.timeLimit(.minutes(2))) struct TransferTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  @Test func aBodyIsGivenByteForByte() async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url("/count/\(key)"))
+      #expect(fetched.status == 200)
+      #expect(fetched.body == Array("1\n".utf8))
+      #expect(fetched.heads == 1)
+    }
+  }
+
+  @Test(arguments: ["", "&chunked", "&gzip"]) func aBigBodyArrivesInPieces(how: String) async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url("/size/\(key)?bytes=3000000\(how)"))
+      #expect(fetched.body == [UInt8](repeating: UInt8(ascii: "x"), count: 3_000_000))
+      #expect(fetched.pieces > 1)
+    }
+  }
+
+  @Test(arguments: ["", "&chunked", "&gzip"]) func aPauseAtEveryPieceLosesNothing(how: String) async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url("/size/\(key)?bytes=300000\(how)"), pausing: true)
+      #expect(fetched.body == [UInt8](repeating: UInt8(ascii: "x"), count: 300_000))
+    }
+  }
+
+  @Test func connectionsAreUsedAgain() async throws {
+    try await withSourceThread { thread in
+      var peers = Set<String>()
+      for _ in 0..<5 {
+        _ = try await thread.fetch(upstream.url("/count/\(key)"))
+        peers.insert(try await thread.lastHeaders(key, at: upstream)["peer"] ?? "")
+      }
+      #expect(peers.count == 1)
+    }
+  }
+
+  @Test func manyTransfersAreUnderWayAtOnce() async throws {
+    try await withSourceThread { thread in
+      try await withThrowingTaskGroup(of: Fetched.self) { group in
+        for _ in 0..<60 { group.addTask { try await thread.fetch(upstream.url("/count/\(key)")) } }
+        var bodies = Set<String>()
+        for try await fetched in group { bodies.insert(fetched.text) }
+        #expect(bodies == Set((1...60).map { "\($0)\n" }))
+      }
+    }
+  }
+
+  @Test func aTransferThatHangsDelaysNoOther() async throws {
+    try await withSourceThread { thread in
+      let hanging = try HTTPURL(upstream.url("/hang/\(key)"))
+      thread.loop.execute {
+        _ = thread.httpClient?.start(HTTPRequest(url: hanging, userAgent: "test"), handler: Collector { _ in })
+      }
+      for _ in 0..<10 {
+        let fetched = try await thread.fetch(upstream.url("/count/x\(key)"))
+        #expect(fetched.status == 200)
+      }
+    }
+  }
+
+  @Test func anInformationalAnswerIsNotTheHead() async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url("/early/\(key)"))
+      #expect(fetched.heads == 1)
+      #expect(try fetched.result.get().entityTag == "\"late\"")
+    }
+  }
+
+  @Test func aUnixSocketStandsForTheHost() async throws {
+    try await withSourceThread { thread in
+      let path = upstream.unixSocket
+      let fetched = try await thread.fetch("http://somewhere.invalid/count/\(key)") { $0.unixSocket = path }
+      #expect(fetched.text == "1\n")
+      let headers = try await thread.lastHeaders(key, at: upstream)
+      #expect(headers["host"] == "somewhere.invalid")
+    }
+  }
+
+  @Test func aTransferThatIsCancelledSaysNothingMore() async throws {
+    try await withSourceThread { thread in
+      let ended = Atomic(false)
+      let url = try HTTPURL(upstream.url("/hang/\(key)"))
+      await withCheckedContinuation { continuation in
+        thread.loop.execute {
+          let collector = Collector { _ in ended.store(true, ordering: .relaxed) }
+          let transfer = thread.httpClient?.start(HTTPRequest(url: url, userAgent: "test"), handler: collector)
+          transfer?.cancel()
+          transfer?.cancel()
+          continuation.resume()
+        }
+      }
+      #expect(try await thread.fetch(upstream.url("/count/x\(key)")).status == 200)
+      let hasEnded = ended.load(ordering: .relaxed)
+      #expect(!hasEnded)
+    }
+  }
+}
