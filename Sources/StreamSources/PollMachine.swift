@@ -1,0 +1,115 @@
+import Reactive
+
+/// When a poll fetches, and what it asks with. Knows demand, time and answers; never a socket, a clock or a thread.
+///
+/// Fetches fall on ticks, `every` apart. The first is made at the first demand, whenever that is; where the ticks after it
+/// lie in the interval is fixed by a hash, so that many polls which begin together do not stay together. A tick that
+/// nobody has demand for is made up for as soon as there is some, once however many were missed. A fetch that comes
+/// late, by half an interval or more, starts the ticks afresh, so that two fetches are never closer than that. Failures
+/// are tried again by the rule of `Backoff`, or when the server says, whatever the ticks.
+struct PollMachine {
+  /// What the caller must do now. Times are on the clock that the caller tells the time by.
+  enum Action: Equatable {
+    case fetch(Validators?)
+    /// Ask again then, unless a request or an answer comes before.
+    case wait(until: Duration)
+    /// Nothing is due until there is demand, or an answer.
+    case rest
+  }
+
+  /// What came of a fetch.
+  enum Answer: Equatable {
+    /// An event, to be delivered now.
+    case event(Validators?)
+    /// What was delivered last is still so.
+    case unchanged
+    case failed(HTTPFailure)
+  }
+
+  private enum Phase {
+    case idle(due: Duration)  // can become: fetching
+    case fetching(since: Duration)  // can become: idle
+  }
+
+  private let every: Duration
+  private let retry: Backoff
+  private let phaseFraction: Double
+  private var random: SplitMix
+  private var phase: Phase?  // nil: nothing was asked for yet
+  private var demand = Subscribers.Demand.none
+  private var tick = Duration.zero
+  private var failures = 0
+  private var validators: Validators?
+
+  /// A server that asks for more patience than this is asked again all the same.
+  private static let retryAfterLimit = Duration.seconds(24 * 3600)
+  /// How much of the interval a tick is put off by at most, at random each time, and that in whole.
+  private static let jitterShare = 0.05
+  private static let jitterLimit = Duration.seconds(30)
+
+  /// - Parameters:
+  ///   - phaseKey: what fixes where the ticks lie: the same key, the same place.
+  ///   - seed: for jitter.
+  init(every: Duration, retry: Backoff, phaseKey: String, seed: UInt64) {
+    self.every = every
+    self.retry = retry
+    var hash = SplitMix(seed: phaseKey)
+    phaseFraction = hash.fraction()
+    random = SplitMix(seed: seed)
+  }
+
+  mutating func request(_ more: Subscribers.Demand) {
+    demand += more
+  }
+
+  /// What is due at `now`. To be asked after each request and each answer, and at the time that it named.
+  mutating func next(at now: Duration) -> Action {
+    if case .fetching = phase { return .rest }
+    guard demand > .none else { return .rest }
+    switch phase {
+    case .idle(let due) where now < due: return .wait(until: due)
+    case .idle:
+      if now - tick >= every / 2 { tick = now }
+    case .fetching, nil:  // the first: as though its tick had been up to half an interval ago
+      tick = now - every * (0.5 - phaseFraction / 2)
+    }
+    phase = .fetching(since: now)
+    return .fetch(validators)
+  }
+
+  /// Takes the answer to the fetch.
+  /// - Returns: what to tell the operator.
+  mutating func receive(_ answer: Answer, at now: Duration) -> SourceReport? {
+    switch answer {
+    case .event(let validators):
+      self.validators = validators
+      demand -= .max(1)
+    case .unchanged:
+      guard validators != nil else { return fail(.status(304, retryAfter: nil), at: now) }
+    case .failed(let failure): return fail(failure, at: now)
+    }
+    tick = tickAfter(now)
+    phase = .idle(due: tick + jitter())
+    defer { failures = 0 }
+    return failures == 0 ? nil : .recovered(afterFailures: failures)
+  }
+
+  private mutating func fail(_ failure: HTTPFailure, at now: Duration) -> SourceReport {
+    failures += 1
+    var delay = retry.delay(afterFailures: failures, fraction: random.fraction())
+    if let wanted = failure.retryAfter { delay = max(delay, min(wanted, Self.retryAfterLimit) + jitter()) }
+    phase = .idle(due: now + delay)
+    return .failing(failure.sentence, attempt: failures, retryIn: delay)
+  }
+
+  /// The first tick after `now`: those that passed during the fetch are left out.
+  private func tickAfter(_ now: Duration) -> Duration {
+    var next = tick + every * max(1, (now - tick) / every).rounded(.down)
+    while next <= now { next += every }
+    return next
+  }
+
+  private mutating func jitter() -> Duration {
+    min(every * Self.jitterShare, Self.jitterLimit) * random.fraction()
+  }
+}

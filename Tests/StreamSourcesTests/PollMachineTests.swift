@@ -1,0 +1,266 @@
+import Reactive
+import Testing
+
+@testable import StreamSources
+
+private let tag = Validators(url: "http://a/", entityTag: "\"1\"", lastModified: nil)
+
+private struct NothingIsDue: Error {}
+
+/// A machine and the time, which the test moves.
+private struct Bench {
+  var machine: PollMachine
+  var now = Duration.seconds(1000)
+  let every: Duration
+
+  init(every: Duration = .seconds(10), retry: Backoff = Backoff(), phaseKey: String = "a", seed: UInt64 = 1) {
+    self.every = every
+    machine = PollMachine(every: every, retry: retry, phaseKey: phaseKey, seed: seed)
+  }
+
+  mutating func next() -> PollMachine.Action { machine.next(at: now) }
+
+  mutating func receive(_ answer: PollMachine.Answer) -> SourceReport? { machine.receive(answer, at: now) }
+
+  /// Moves time to when the machine wants to be asked again.
+  /// - Returns: by how much.
+  @discardableResult
+  mutating func wait() throws -> Duration {
+    guard case .wait(let until) = next() else { throw NothingIsDue() }
+    defer { now = until }
+    return until - now
+  }
+
+  /// One whole successful fetch that takes `duration`, begun now.
+  mutating func fetch(taking duration: Duration = .zero) {
+    guard case .fetch = next() else {
+      Issue.record("no fetch is due")
+      return
+    }
+    now += duration
+    _ = receive(.event(nil))
+  }
+}
+
+@Suite struct PollMachineTests {
+  @Test func withoutDemandNothingIsDue() throws {
+    var bench = Bench()
+    #expect(bench.next() == .rest)
+    bench.now += .seconds(3600)
+    #expect(bench.next() == .rest)
+  }
+
+  @Test func theFirstDemandFetchesAtOnceAndOneAtATime() throws {
+    var bench = Bench()
+    bench.machine.request(.max(5))
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.next() == .rest)
+    bench.machine.request(.unlimited)
+    #expect(bench.next() == .rest)
+  }
+
+  @Test func aUnitOfDemandIsOneEvent() throws {
+    var bench = Bench()
+    bench.machine.request(.max(2))
+    bench.fetch()
+    try bench.wait()
+    bench.fetch()
+    bench.now += .seconds(3600)
+    #expect(bench.next() == .rest)
+    bench.machine.request(.max(1))
+    #expect(bench.next() == .fetch(nil))
+  }
+
+  @Test(arguments: ["a", "b", "quotes", "clock", ""]) func fetchesComeOnceAnIntervalAfterTheFirst(key: String) throws {
+    var bench = Bench(phaseKey: key)
+    bench.machine.request(.unlimited)
+    bench.fetch()
+    let first = try bench.wait()
+    #expect(first >= bench.every / 2 && first <= bench.every * 1.05)
+    let start = bench.now
+    for _ in 0..<100 {
+      bench.fetch(taking: .milliseconds(300))
+      let gap = try bench.wait() + .milliseconds(300)
+      #expect(gap >= bench.every * 0.95 && gap <= bench.every * 1.05)
+    }
+    // Jitter is drawn anew for each tick and does not add up.
+    let drift = bench.now - start - bench.every * 100
+    #expect(drift > bench.every * -0.05 && drift < bench.every * 0.05)
+  }
+
+  @Test func whereTheTicksLieIsFixedByTheKeyAndSpreads() throws {  // row 30
+    var offsets: [Int: Int] = [:]
+    for number in 0..<1000 {
+      let waits = try (0..<2).map { _ in
+        var bench = Bench(every: .seconds(100), phaseKey: "stream \(number)", seed: 7)
+        bench.machine.request(.unlimited)
+        bench.fetch()
+        return try bench.wait()
+      }
+      #expect(waits[0] == waits[1])
+      offsets[Int(waits[0] / .seconds(1)), default: 0] += 1
+    }
+    // 1,000 over about 50 seconds are 20 a second; together they never come.
+    #expect(offsets.values.max() ?? 0 < 45)
+  }
+
+  @Test func jitterIsDrawnAnewForEachTick() throws {  // row 30
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    var gaps = Set<Duration>()
+    for _ in 0..<20 {
+      bench.fetch()
+      let gap = try bench.wait()
+      gaps.insert(gap)
+    }
+    #expect(gaps.count == 20)
+  }
+
+  @Test func ticksThatNobodyHadDemandForAreMadeUpForOnce() throws {  // row 30
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    bench.fetch()
+    bench.now += bench.every * 7.3
+    #expect(bench.next() == .rest)
+    bench.machine.request(.unlimited)
+    bench.fetch()
+    let gap = try bench.wait()
+    #expect(gap >= bench.every / 2 && gap <= bench.every * 1.05)
+  }
+
+  @Test func ticksThatPassDuringAFetchAreLeftOut() throws {  // row 30
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    for _ in 0..<10 {
+      bench.fetch(taking: bench.every * 3.5)
+      let gap = try bench.wait()
+      #expect(gap <= bench.every * 1.05)
+    }
+  }
+
+  @Test func aFetchAsksWithWhatTheLastEventCameWith() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    #expect(bench.next() == .fetch(nil))
+    _ = bench.receive(.event(tag))
+    try bench.wait()
+    #expect(bench.next() == .fetch(tag))
+    _ = bench.receive(.failed(HTTPFailure("x")))
+    try bench.wait()
+    #expect(bench.next() == .fetch(tag))
+    _ = bench.receive(.event(nil))
+    try bench.wait()
+    #expect(bench.next() == .fetch(nil))
+  }
+
+  @Test func whatIsUnchangedUsesNoDemand() throws {
+    var bench = Bench()
+    bench.machine.request(.max(2))
+    _ = bench.next()
+    _ = bench.receive(.event(tag))
+    for _ in 0..<10 {
+      try bench.wait()
+      #expect(bench.next() == .fetch(tag))
+      #expect(bench.receive(.unchanged) == nil)
+    }
+    try bench.wait()
+    #expect(bench.next() == .fetch(tag))
+    _ = bench.receive(.event(tag))
+    #expect(bench.next() == .rest)
+  }
+
+  @Test func unchangedWithoutHavingAskedIsAFailure() throws {
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    _ = bench.next()
+    guard case .failing("HTTP 304 Not Modified", attempt: 1, _) = bench.receive(.unchanged) else {
+      Issue.record("not reported")
+      return
+    }
+  }
+
+  @Test func failuresAreReportedEachAndBackOffToTheLimit() throws {
+    var bench = Bench(retry: Backoff(first: .seconds(1), max: .seconds(20)))
+    bench.machine.request(.max(1))
+    for (index, nominal) in [1, 2, 4, 8, 16, 20, 20, 20].enumerated() {
+      #expect(bench.next() == .fetch(nil))
+      guard case .failing("x", let attempt, let delay) = bench.receive(.failed(HTTPFailure("x"))) else {
+        Issue.record("not reported")
+        return
+      }
+      #expect(attempt == index + 1)
+      #expect(delay >= .seconds(nominal) / 2 && delay < .seconds(nominal))
+      let waited = try bench.wait()
+      #expect(waited == delay)
+    }
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.receive(.event(nil)) == .recovered(afterFailures: 8))
+    bench.machine.request(.max(1))
+    try bench.wait()
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.receive(.event(nil)) == nil)
+  }
+
+  @Test func afterARecoveryTheBackoffBeginsAnew() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    for answers in 0..<3 {
+      for attempt in 1...4 {
+        _ = bench.next()
+        guard case .failing(_, attempt, _) = bench.receive(.failed(HTTPFailure("x"))) else {
+          Issue.record("attempt \(attempt) of row \(answers) is not reported so")
+          return
+        }
+        try bench.wait()
+      }
+      bench.fetch()
+      try bench.wait()
+    }
+  }
+
+  @Test func failuresUseNoDemandAndWithoutDemandAreNotTriedAgain() throws {
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    for _ in 0..<5 {
+      _ = bench.next()
+      _ = bench.receive(.failed(HTTPFailure("x")))
+      try bench.wait()
+    }
+    bench.fetch()
+    #expect(bench.next() == .rest)
+  }
+
+  @Test(arguments: [(3, 3), (600, 600), (86_400, 86_400), (1_000_000, 86_400), (Int.max, 86_400)])
+  func theServersWishForPatienceIsObeyedWithinADay(asked: Int, granted: Int) throws {
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    _ = bench.next()
+    let failure = HTTPFailure("HTTP 503 Service Unavailable", retryAfter: .seconds(asked))
+    guard case .failing(_, attempt: 1, let delay) = bench.receive(.failed(failure)) else {
+      Issue.record("not reported")
+      return
+    }
+    #expect(delay >= .seconds(granted) && delay <= .seconds(granted) + bench.every * 0.05)
+    let waited = try bench.wait()
+    #expect(waited == delay)
+  }
+
+  @Test func aShortWishForPatienceDoesNotShortenTheBackoff() throws {
+    var bench = Bench(retry: Backoff(first: .seconds(60), max: .seconds(60)))
+    bench.machine.request(.max(1))
+    _ = bench.next()
+    guard case .failing(_, _, let delay) = bench.receive(.failed(HTTPFailure("x", retryAfter: .zero))) else {
+      Issue.record("not reported")
+      return
+    }
+    #expect(delay >= .seconds(30))
+  }
+
+  @Test func theBackoffOfAnyNumberOfFailuresIsWithinItsBounds() throws {
+    let backoff = Backoff(first: .milliseconds(100), max: .seconds(86_400 * 365))
+    for count in [1, 2, 10, 1000, Int.max] {
+      let delay = backoff.delay(afterFailures: count, fraction: 0.999)
+      #expect(delay > .zero && delay <= backoff.max)
+    }
+  }
+}
