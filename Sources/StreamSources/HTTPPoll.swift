@@ -1,0 +1,153 @@
+import EventLoop
+import Reactive
+import Synchronization
+
+/// Fetches a URL again and again, while somebody wants what it says.
+///
+/// Each value is a batch of one event: the body of a 200 answer, byte for byte. A unit of demand is a fetch that gives one;
+/// without demand none is made. An answer of 304, and a failure, give no event and use up no demand. Never completes.
+/// Each subscription is a poll of its own.
+public struct HTTPPoll: Publisher, Sendable {
+  /// A batch of events, each its bytes.
+  public typealias Output = [[UInt8]]
+  /// A failed fetch is reported and tried again.
+  public typealias Failure = Never
+
+  private let configuration: HTTPPollConfiguration
+  private let thread: SourceThread
+  private let report: @Sendable (SourceReport) -> Void
+
+  /// - Parameter report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
+  public init(
+    _ configuration: HTTPPollConfiguration, on thread: SourceThread,
+    report: @escaping @Sendable (SourceReport) -> Void
+  ) {
+    self.configuration = configuration
+    self.thread = thread
+    self.report = report
+  }
+
+  /// As of any publisher. Values are delivered on the source thread.
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    let poll = Poll(configuration, on: thread, report: report, to: AnySubscriber(subscriber))
+    subscriber.receive(subscription: poll)
+  }
+}
+
+/// A subscription: the machine with a clock, a client and a subscriber.
+///
+/// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
+private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
+  private let configuration: HTTPPollConfiguration
+  private let thread: SourceThread
+  private let report: @Sendable (SourceReport) -> Void
+  private let isCancelled = Atomic(false)
+  private var down: AnySubscriber<[[UInt8]], Never>?
+  private var machine: PollMachine
+  private var transfer: Transfer?
+  private var timer: TimerID?
+  private var body: [UInt8] = []
+
+  init(
+    _ configuration: HTTPPollConfiguration, on thread: SourceThread,
+    report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<[[UInt8]], Never>
+  ) {
+    self.configuration = configuration
+    self.thread = thread
+    self.report = report
+    self.down = down
+    machine = PollMachine(
+      every: configuration.every, retry: configuration.retry, phaseKey: configuration.phaseKey ?? configuration.url,
+      seed: UInt64.random(in: 0...UInt64.max))
+  }
+
+  func request(_ demand: Subscribers.Demand) {
+    thread.loop.execute { [self] in
+      machine.request(demand)
+      advance()
+    }
+  }
+
+  func cancel() {
+    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    thread.loop.execute { [self] in
+      transfer?.cancel()
+      transfer = nil
+      if let timer { thread.loop.cancel(timer) }
+      timer = nil
+      down = nil
+      body = []
+    }
+  }
+
+  private func advance() {
+    guard !isCancelled.load(ordering: .acquiring) else { return }
+    let now = Self.now
+    switch machine.next(at: now) {
+    case .rest: break
+    case .wait(let due):
+      guard timer == nil else { return }
+      timer = thread.loop.schedule(after: due - now) { [weak self] in
+        self?.timer = nil
+        self?.advance()
+      }
+    case .fetch(let validators): fetch(validators)
+    }
+  }
+
+  private func fetch(_ validators: Validators?) {
+    do throws(HTTPFailure) {
+      let request = try configuration.request(validators)
+      guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
+      transfer = client.start(request, handler: self)
+    } catch {
+      receive(.failed(error))
+    }
+  }
+
+  private func receive(_ answer: PollMachine.Answer) {
+    transfer = nil
+    let bytes = body
+    body = []
+    guard !isCancelled.load(ordering: .acquiring) else { return }
+    if let news = machine.receive(answer, at: Self.now) { report(news) }
+    if case .event = answer, !isCancelled.load(ordering: .acquiring), let down {
+      machine.request(down.receive([bytes]))
+    }
+    advance()
+  }
+
+  private static var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
+
+  // MARK: Transfer.Handler
+
+  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+    guard head.status == 200 else { return .discard }
+    let length = head.contentLength ?? 0
+    guard length <= configuration.maximumBodyBytes else { return .refuse(tooLarge) }
+    body.reserveCapacity(length)
+    return .take
+  }
+
+  func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
+    guard bytes.count <= configuration.maximumBodyBytes - body.count else { return .stop(tooLarge) }
+    body.append(contentsOf: bytes)
+    return .next
+  }
+
+  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+    switch result {
+    case .success(let head) where head.status == 200: receive(.event(head.validators))
+    case .success(let head) where head.status == 304: receive(.unchanged)
+    case .success(let head): receive(.failed(.status(head.status, retryAfter: head.retryAfter)))
+    case .failure(let failure): receive(.failed(failure))
+    }
+  }
+
+  private var tooLarge: HTTPFailure {
+    let limit = configuration.maximumBodyBytes
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+    let unit = units.first { limit >= $0.0 && limit % $0.0 == 0 } ?? (1, "B")
+    return HTTPFailure("body over \(limit / unit.0) \(unit.1)")
+  }
+}

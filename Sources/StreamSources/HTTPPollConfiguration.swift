@@ -1,0 +1,89 @@
+/// What to poll, how often, and within which limits.
+public struct HTTPPollConfiguration: Sendable, Equatable {
+  /// Absolute, http or https. A user and password in it are sent as basic authentication and never printed.
+  public var url: String
+  /// From one fetch to the next; more than nothing.
+  public var every: Duration
+  /// For a whole fetch, redirects included.
+  public var timeout: Duration
+  /// Of one event, decompressed.
+  public var maximumBodyBytes: Int
+  /// Sent to the origin of `url` only, whatever redirects say, but for Accept, Accept-Language and Content-Language.
+  public var headers: [HTTPHeader]
+  /// Sent as `Authorization: Bearer …` to the origin of `url` only.
+  public var bearer: String?
+  /// The path of a Unix socket to connect to instead of the URL's host.
+  public var unixSocket: String?
+  /// After failures.
+  public var retry: Backoff
+  /// What the server is told who asks.
+  public var userAgent: String
+  /// What fixes where in the interval the fetches fall: a stream's name. The URL when nil.
+  public var phaseKey: String?
+
+  /// Everything but the URL and the interval has a default.
+  public init(
+    url: String, every: Duration, timeout: Duration = .seconds(30), maximumBodyBytes: Int = 8 << 20,
+    headers: [HTTPHeader] = [], bearer: String? = nil, unixSocket: String? = nil, retry: Backoff = Backoff(),
+    userAgent: String = "streamd", phaseKey: String? = nil
+  ) {
+    self.url = url
+    self.every = every
+    self.timeout = timeout
+    self.maximumBodyBytes = maximumBodyBytes
+    self.headers = headers
+    self.bearer = bearer
+    self.unixSocket = unixSocket
+    self.retry = retry
+    self.userAgent = userAgent
+    self.phaseKey = phaseKey
+  }
+
+  /// What is wrong with it, a sentence each, without anything secret. A poll of a configuration that has problems reports
+  /// a failure at every fetch.
+  public var problems: [String] {
+    var problems: [String] = []
+    do throws(HTTPFailure) { _ = try HTTPURL(url) } catch { problems.append("url: \(error.sentence)") }
+    if every <= .zero { problems.append("every: must be more than nothing") }
+    if timeout <= .zero { problems.append("timeout: must be more than nothing") }
+    if maximumBodyBytes < 0 { problems.append("maximum body: must not be negative") }
+    for header in headers {
+      if header.name.isEmpty || !header.name.utf8.allSatisfy(Self.isTokenByte) {
+        problems.append("headers: a name may have only letters, digits and !#$%&'*+-.^_`|~")
+      } else if !header.value.utf8.allSatisfy(Self.isValueByte) {
+        problems.append("headers: \(header.name) has a control character in its value")
+      }
+    }
+    if let bearer, !bearer.utf8.allSatisfy(Self.isValueByte) {
+      problems.append("bearer: has a control character in it")
+    }
+    if !userAgent.utf8.allSatisfy(Self.isValueByte) {
+      problems.append("user agent: has a control character in it")
+    }
+    if let unixSocket, !(1...107).contains(unixSocket.utf8.count) {
+      problems.append("unix socket: a path has 1 to 107 bytes")
+    }
+    return problems
+  }
+
+  /// - Throws: the first of `problems`.
+  func request(_ validators: Validators?) throws(HTTPFailure) -> HTTPRequest {
+    if let problem = problems.first { throw HTTPFailure(problem) }
+    return HTTPRequest(
+      url: try HTTPURL(url), headers: headers, bearer: bearer, validators: validators, unixSocket: unixSocket,
+      timeout: timeout, userAgent: userAgent)
+  }
+
+  /// RFC 9110, 5.6.2.
+  private static func isTokenByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
+    }
+  }
+
+  /// RFC 9110, 5.5.
+  private static func isValueByte(_ byte: UInt8) -> Bool { byte == 0x09 || (byte >= 0x20 && byte != 0x7F) }
+}

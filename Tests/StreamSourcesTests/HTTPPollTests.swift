@@ -1,0 +1,357 @@
+import Reactive
+import Synchronization
+import Testing
+
+@testable import StreamSources
+
+/// Takes what a source gives, and lets a test wait for it.
+final class Taker: Subscriber, Sendable {
+  typealias Input = [[UInt8]]
+  typealias Failure = Never
+
+  private struct State {
+    var subscription: (any Subscription)?
+    var count = 0
+  }
+
+  let events: AsyncStream<String>
+  private let sink: AsyncStream<String>.Continuation
+  private let state = Guarded(State())
+  private let initial: Subscribers.Demand
+  private let onValue: @Sendable (Taker) -> Subscribers.Demand
+
+  init(_ initial: Subscribers.Demand, onValue: @escaping @Sendable (Taker) -> Subscribers.Demand = { _ in .none }) {
+    self.initial = initial
+    self.onValue = onValue
+    (events, sink) = AsyncStream.makeStream()
+  }
+
+  func receive(subscription: any Subscription) {
+    state.withLock { $0.subscription = subscription }
+    if initial > .none { subscription.request(initial) }
+  }
+
+  func receive(_ batch: [[UInt8]]) -> Subscribers.Demand {
+    state.withLock { $0.count += 1 }
+    sink.yield(batch.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "|"))
+    return onValue(self)
+  }
+
+  func receive(completion: Subscribers.Completion<Never>) { sink.finish() }
+
+  func request(_ demand: Subscribers.Demand) { state.withLock { $0.subscription }?.request(demand) }
+
+  func cancel() { state.withLock { $0.subscription }?.cancel() }
+
+  var count: Int { state.withLock { $0.count } }
+
+  /// The next so many events.
+  func next(_ count: Int) async -> [String] {
+    var taken: [String] = []
+    for await event in events {
+      taken.append(event)
+      if taken.count == count { break }
+    }
+    return taken
+  }
+}
+
+/// Test state behind a lock, whatever is in it.
+final class Guarded<Value>: @unchecked Sendable {  // every access holds the lock
+  private let lock = Mutex<Void>(())
+  private var value: Value
+  init(_ value: Value) { self.value = value }
+  func withLock<R>(_ body: (inout Value) -> R) -> R { lock.withLock { _ in body(&value) } }
+}
+
+@Suite(.timeLimit(.minutes(2))) struct HTTPPollTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+  let reports = Guarded<[SourceReport]>([])
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  func poll(
+    _ path: String, on thread: SourceThread, _ change: (inout HTTPPollConfiguration) -> Void = { _ in }
+  ) -> HTTPPoll {
+    var configuration = HTTPPollConfiguration(
+      url: upstream.url(path), every: .milliseconds(2),
+      retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
+    change(&configuration)
+    let reports = reports
+    return HTTPPoll(configuration, on: thread) { report in reports.withLock { $0.append(report) } }
+  }
+
+  /// Waits until another source on the same thread has come round so many times: long enough for a fetch that should not
+  /// be made to have been made.
+  func letTicksPass(_ count: Int, on thread: SourceThread) async {
+    let taker = Taker(.unlimited)
+    poll("/count/clock\(key)", on: thread).subscribe(taker)
+    _ = await taker.next(count)
+    taker.cancel()
+  }
+
+  /// The sentences of all failures reported so far.
+  var sentences: [String] {
+    reports.withLock { reports in
+      reports.compactMap { if case .failing(let sentence, _, _) = $0 { sentence } else { nil } }
+    }
+  }
+
+  @Test func eachFetchIsABatchOfOneEventByteForByte() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/count/\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(5) == ["1\n", "2\n", "3\n", "4\n", "5\n"])
+      taker.cancel()
+      #expect(reports.withLock { $0 }.isEmpty)
+    }
+  }
+
+  @Test func withoutDemandNoFetchIsMade() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.none)
+      poll("/count/\(key)", on: thread).subscribe(taker)
+      await letTicksPass(20, on: thread)
+      let before = try await thread.seen(key, at: upstream)
+      #expect(before == 0)
+      taker.request(.max(3))
+      #expect(await taker.next(3) == ["1\n", "2\n", "3\n"])
+      await letTicksPass(20, on: thread)
+      let after = try await thread.seen(key, at: upstream)
+      #expect(after == 3)
+      taker.request(.max(2))
+      #expect(await taker.next(2) == ["4\n", "5\n"])
+      taker.cancel()
+    }
+  }
+
+  @Test func demandReturnedFromAValueIsAddedToWhatThereIs() async throws {  // row 16
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1)) { $0.count < 4 ? .max(1) : .none }
+      poll("/count/\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(4) == ["1\n", "2\n", "3\n", "4\n"])
+      await letTicksPass(20, on: thread)
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 4)
+      taker.cancel()
+    }
+  }
+
+  @Test func requestsFromInsideAValueAreHonoured() async throws {  // row 17
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1)) { taker in
+        if taker.count < 4 { taker.request(.max(1)) }
+        return .none
+      }
+      poll("/count/\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(4).count == 4)
+      taker.cancel()
+    }
+  }
+
+  @Test(arguments: ["tag", "date"]) func whatIsUnchangedIsNoEventAndUsesNoDemand(by: String) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(3))
+      poll("/version/\(key)?by=\(by)", on: thread).subscribe(taker)
+      #expect(await taker.next(3) == ["version 0 after 1\n", "version 1 after 4\n", "version 2 after 7\n"])
+      taker.cancel()
+      #expect(reports.withLock { $0 }.isEmpty)
+    }
+  }
+
+  @Test func aFailureIsReportedAndTriedAgainUntilItWorks() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      poll("/status/\(key)?code=503&times=3", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["4\n"])
+      #expect(sentences == [String](repeating: "HTTP 503 Service Unavailable", count: 3))
+      let (attempts, last) = reports.withLock { reports in
+        let attempts = reports.compactMap { if case .failing(_, let attempt, _) = $0 { attempt } else { nil } }
+        return (attempts, reports.last)
+      }
+      #expect(attempts == [1, 2, 3])
+      #expect(last == .recovered(afterFailures: 3))
+      taker.cancel()
+    }
+  }
+
+  @Test(arguments: [204, 404, 418, 500]) func whatIsNoAnswerToAGetIsAFailure(code: Int) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      poll("/status/\(key)?code=\(code)", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["2\n"])
+      #expect(sentences.first?.hasPrefix("HTTP \(code)") == true)
+      taker.cancel()
+    }
+  }
+
+  @Test(arguments: ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
+  func theServersWishForPatienceIsObeyed(retry: String) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      let query = retry.replacing(" ", with: "%20")
+      poll("/status/\(key)?code=429&retry=\(query)", on: thread).subscribe(taker)
+      await letTicksPass(100, on: thread)
+      guard case .failing("HTTP 429 Too Many Requests", attempt: 1, let delay) = reports.withLock({ $0.first }) else {
+        Issue.record("not reported")
+        return
+      }
+      let asked = retry == "3600" ? Duration.seconds(3600) : .seconds(86_400)  // a day at most
+      #expect(delay >= asked && delay < asked + .seconds(1))
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 1)
+      taker.cancel()
+    }
+  }
+
+  @Test(arguments: [
+    "/announce/KEY?bytes=1025", "/size/KEY?bytes=1025", "/size/KEY?bytes=1025&chunked", "/size/KEY?bytes=1000000&gzip",
+  ])
+  func aBodyOverTheLimitIsRefused(path: String) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      let reported = AsyncStream<SourceReport>.makeStream()
+      let configuration = HTTPPollConfiguration(
+        url: upstream.url(path.replacing("KEY", with: key)), every: .seconds(1), maximumBodyBytes: 1024)
+      HTTPPoll(configuration, on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      guard case .failing("body over 1 KiB", attempt: 1, _) = await reported.stream.first(where: { _ in true }) else {
+        Issue.record("not reported so")
+        return
+      }
+      #expect(taker.count == 0)
+      taker.cancel()
+    }
+  }
+
+  @Test(arguments: ["", "&chunked", "&gzip"]) func aBodyOfExactlyTheLimitIsTaken(how: String) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      poll("/size/\(key)?bytes=1024\(how)", on: thread) { $0.maximumBodyBytes = 1024 }.subscribe(taker)
+      #expect(await taker.next(1).first?.count == 1024)
+      taker.cancel()
+    }
+  }
+
+  @Test func afterCancelNothingIsDeliveredOrFetched() async throws {  // rows 4, 20
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/count/\(key)", on: thread).subscribe(taker)
+      _ = await taker.next(2)
+      taker.cancel()
+      taker.cancel()
+      taker.request(.unlimited)
+      await letTicksPass(5, on: thread)  // what was under way at the cancel has arrived
+      let (count, seen) = (taker.count, try await thread.seen(key, at: upstream))
+      await letTicksPass(20, on: thread)
+      let seenLater = try await thread.seen(key, at: upstream)
+      #expect(taker.count == count)
+      #expect(seenLater == seen)
+    }
+  }
+
+  @Test func cancelFromInsideAValueIsTheLastOfIt() async throws {  // row 18
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited) { taker in
+        if taker.count == 3 { taker.cancel() }
+        return .unlimited
+      }
+      poll("/count/\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(3).count == 3)
+      await letTicksPass(20, on: thread)
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 3)
+      #expect(taker.count == 3)
+    }
+  }
+
+  @Test func cancelEndsATransferThatHangs() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/hang/\(key)", on: thread).subscribe(taker)
+      while try await thread.seen(key, at: upstream) == 0 {}
+      taker.cancel()
+      await letTicksPass(3, on: thread)
+      #expect(taker.count == 0)
+      #expect(reports.withLock { $0 }.isEmpty)
+    }
+  }
+
+  @Test func demandAndCancelMayComeFromManyThreads() async throws {  // row 19
+    try await withSourceThread { thread in
+      let takers = (0..<8).map { _ in Taker(.none) }
+      for taker in takers { poll("/count/\(key)", on: thread).subscribe(taker) }
+      await withTaskGroup(of: Void.self) { group in
+        for taker in takers {
+          for _ in 0..<10 { group.addTask { taker.request(.max(1)) } }
+        }
+      }
+      for taker in takers { #expect(await taker.next(10).count == 10) }
+      await withTaskGroup(of: Void.self) { group in
+        for taker in takers { for _ in 0..<3 { group.addTask { taker.cancel() } } }
+      }
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 80)
+    }
+  }
+
+  @Test func aSubscriptionThatIsCancelledBeforeItsDemandIsSeenCausesNoFetch() async throws {  // row 4
+    let thread = try SourceThread()
+    let taker = Taker(.unlimited)
+    poll("/count/\(key)", on: thread).subscribe(taker)
+    taker.cancel()
+    try thread.start()
+    await letTicksPass(10, on: thread)
+    let seen = try await thread.seen(key, at: upstream)
+    #expect(seen == 0)
+    #expect(taker.count == 0)
+    thread.stop()
+  }
+
+  @Test func aUnixSocketIsPolled() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(2))
+      poll("/count/\(key)", on: thread) { [path = upstream.unixSocket] in
+        $0.url = "http://localhost/count/\(key)"
+        $0.unixSocket = path
+      }.subscribe(taker)
+      #expect(await taker.next(2) == ["1\n", "2\n"])
+      taker.cancel()
+    }
+  }
+
+  @Test func aConfigurationThatCannotWorkIsReportedAtEveryFetch() async throws {
+    try await withSourceThread { thread in
+      let reported = AsyncStream<SourceReport>.makeStream()
+      let configuration = HTTPPollConfiguration(
+        url: "ftp://user:secret@h/", every: .seconds(1), retry: Backoff(first: .milliseconds(1)))
+      let taker = Taker(.max(1))
+      HTTPPoll(configuration, on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      var attempts = 0
+      for await report in reported.stream {
+        attempts += 1
+        guard case .failing("url: not an http or https URL", attempt: attempts, _) = report else {
+          Issue.record("\(report)")
+          return
+        }
+        if attempts == 3 { break }
+      }
+      taker.cancel()
+    }
+  }
+
+  @Test func everyProblemOfAConfigurationIsNamedAndNoSecretRepeated() {
+    let configuration = HTTPPollConfiguration(
+      url: "gopher://u:secret@h/", every: .zero, timeout: .zero, maximumBodyBytes: -1,
+      headers: [HTTPHeader(name: "a b", value: ""), HTTPHeader(name: "X-Key", value: "secret\r\nInjected: 1")],
+      bearer: "secret\n", unixSocket: String(repeating: "x", count: 108), userAgent: "a\nb")
+    #expect(
+      configuration.problems == [
+        "url: not an http or https URL", "every: must be more than nothing", "timeout: must be more than nothing",
+        "maximum body: must not be negative", "headers: a name may have only letters, digits and !#$%&'*+-.^_`|~",
+        "headers: X-Key has a control character in its value", "bearer: has a control character in it",
+        "user agent: has a control character in it", "unix socket: a path has 1 to 107 bytes",
+      ])
+    #expect(HTTPPollConfiguration(url: "http://h/", every: .seconds(1)).problems.isEmpty)
+  }
+}
