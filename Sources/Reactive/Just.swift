@@ -10,8 +10,9 @@ public struct Just<Output>: Publisher {
 
   /// Delivers the value upon the first demand.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
-    Publishers.Sequence<CollectionOfOne<Output>, Never>(sequence: CollectionOfOne(output))
-      .receive(subscriber: subscriber)
+    var publisher = Publishers.Sequence<CollectionOfOne<Output>, Never>(sequence: CollectionOfOne(output))
+    publisher.name = "Just"
+    publisher.receive(subscriber: subscriber)
   }
 }
 

@@ -7,13 +7,15 @@ extension Publishers {
     public typealias Output = Elements.Element
     /// What is delivered.
     public let sequence: Elements
+    /// What the subscription calls itself; `nil`: the sequence.
+    var name: String?
 
     /// Delivers `sequence`, iterated anew for each subscriber.
     public init(sequence: Elements) { self.sequence = sequence }
 
     /// Attaches the subscriber; one of an empty sequence is ended at once.
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let subscription = SequenceSubscription(sequence, subscriber)
+      let subscription = SequenceSubscription(sequence, subscriber, name: name)
       subscriber.receive(subscription: subscription)
       subscription.begin()
     }
@@ -39,10 +41,14 @@ where Down.Input == Elements.Element {
   private var delivered: UInt64 = 0
   private var down: Down?
 
-  let description: String
+  private let name: String?
+  private let sequence: Elements
 
-  init(_ sequence: Elements, _ down: Down) {
-    description = "\(sequence)"
+  var description: String { name ?? "\(sequence)" }
+
+  init(_ sequence: Elements, _ down: Down, name: String?) {
+    self.name = name
+    self.sequence = sequence
     var iterator = sequence.makeIterator()
     upcoming = iterator.next()
     self.iterator = iterator
