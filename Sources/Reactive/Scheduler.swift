@@ -1,0 +1,164 @@
+/// Where and when work is done.
+public protocol Scheduler<SchedulerTimeType> {
+  /// A moment on this scheduler's clock.
+  associatedtype SchedulerTimeType: Strideable where SchedulerTimeType.Stride: SchedulerTimeIntervalConvertible
+  /// What the scheduler can be told beyond the time.
+  associatedtype SchedulerOptions
+
+  /// This moment.
+  var now: SchedulerTimeType { get }
+  /// The least tolerance that the scheduler can keep to.
+  var minimumTolerance: SchedulerTimeType.Stride { get }
+  /// Does the work at the next opportunity.
+  func schedule(options: SchedulerOptions?, _ action: @escaping () -> Void)
+  /// Does the work at some time after `date`.
+  func schedule(
+    after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: SchedulerOptions?,
+    _ action: @escaping () -> Void)
+  /// Does the work at some time after `date`, and again after each `interval`.
+  ///
+  /// - Returns: Ends it.
+  func schedule(
+    after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
+    options: SchedulerOptions?, _ action: @escaping () -> Void
+  ) -> any Cancellable
+}
+
+/// A time span that can be made of seconds and their fractions.
+public protocol SchedulerTimeIntervalConvertible {
+  /// `s` seconds.
+  static func seconds(_ s: Int) -> Self
+  /// `s` seconds.
+  static func seconds(_ s: Double) -> Self
+  /// `ms` milliseconds.
+  static func milliseconds(_ ms: Int) -> Self
+  /// `us` microseconds.
+  static func microseconds(_ us: Int) -> Self
+  /// `ns` nanoseconds.
+  static func nanoseconds(_ ns: Int) -> Self
+}
+
+extension Scheduler {
+  /// Does the work at the next opportunity.
+  public func schedule(_ action: @escaping () -> Void) { schedule(options: nil, action) }
+
+  /// Does the work at some time after `date`.
+  public func schedule(after date: SchedulerTimeType, _ action: @escaping () -> Void) {
+    schedule(after: date, tolerance: minimumTolerance, options: nil, action)
+  }
+
+  /// Does the work at some time after `date`.
+  public func schedule(
+    after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, _ action: @escaping () -> Void
+  ) {
+    schedule(after: date, tolerance: tolerance, options: nil, action)
+  }
+
+  /// Does the work at some time after `date`, and again after each `interval`, until what it returns is cancelled.
+  public func schedule(
+    after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, _ action: @escaping () -> Void
+  ) -> any Cancellable {
+    schedule(after: date, interval: interval, tolerance: minimumTolerance, options: nil, action)
+  }
+
+  /// Does the work at some time after `date`, and again after each `interval`, until what it returns is cancelled.
+  public func schedule(
+    after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
+    _ action: @escaping () -> Void
+  ) -> any Cancellable {
+    schedule(after: date, interval: interval, tolerance: tolerance, options: nil, action)
+  }
+}
+
+/// Does all work at once, inside `schedule`, whatever the time given.
+public struct ImmediateScheduler: Scheduler, Sendable {
+  /// There are no options.
+  public typealias SchedulerOptions = Never
+  /// The one scheduler of this kind.
+  public static let shared = ImmediateScheduler()
+
+  private init() {}
+
+  /// A moment on a clock that stands still.
+  public struct SchedulerTimeType: Strideable, Sendable {
+    private let offset: Int
+
+    fileprivate init(_ offset: Int) { self.offset = offset }
+
+    /// The moment `n` later.
+    public func advanced(by n: Stride) -> Self { Self(offset + n.magnitude) }
+    /// From this moment to `other`.
+    public func distance(to other: Self) -> Stride { Stride(other.offset - offset) }
+
+    /// A time span of no meaning, but of a size.
+    public struct Stride: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, ExpressibleByFloatLiteral,
+      Codable,
+      Sendable
+    {
+      /// The size.
+      public var magnitude: Int
+
+      /// A span of this size.
+      public init(_ value: Int) { magnitude = value }
+      /// A span of this size.
+      public init(integerLiteral value: Int) { self.init(value) }
+      /// A span of this size, rounded towards zero.
+      public init(floatLiteral value: Double) { self.init(Int(value)) }
+      /// A span of this size, if it has one.
+      public init?<T: BinaryInteger>(exactly source: T) {
+        guard let value = Int(exactly: source) else { return nil }
+        self.init(value)
+      }
+
+      /// The shorter.
+      public static func < (lhs: Self, rhs: Self) -> Bool { lhs.magnitude < rhs.magnitude }
+      /// The product.
+      public static func * (lhs: Self, rhs: Self) -> Self { Self(lhs.magnitude * rhs.magnitude) }
+      /// The sum.
+      public static func + (lhs: Self, rhs: Self) -> Self { Self(lhs.magnitude + rhs.magnitude) }
+      /// The difference.
+      public static func - (lhs: Self, rhs: Self) -> Self { Self(lhs.magnitude - rhs.magnitude) }
+      /// Multiplies.
+      public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
+      /// Adds.
+      public static func += (lhs: inout Self, rhs: Self) { lhs = lhs + rhs }
+      /// Subtracts.
+      public static func -= (lhs: inout Self, rhs: Self) { lhs = lhs - rhs }
+      /// No time.
+      public static func seconds(_ s: Int) -> Self { 0 }
+      /// No time.
+      public static func seconds(_ s: Double) -> Self { 0 }
+      /// No time.
+      public static func milliseconds(_ ms: Int) -> Self { 0 }
+      /// No time.
+      public static func microseconds(_ us: Int) -> Self { 0 }
+      /// No time.
+      public static func nanoseconds(_ ns: Int) -> Self { 0 }
+    }
+  }
+
+  /// The one moment.
+  public var now: SchedulerTimeType { SchedulerTimeType(0) }
+  /// None.
+  public var minimumTolerance: SchedulerTimeType.Stride { 0 }
+
+  /// Does the work now.
+  public func schedule(options: Never?, _ action: @escaping () -> Void) { action() }
+
+  /// Does the work now.
+  public func schedule(
+    after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: Never?,
+    _ action: @escaping () -> Void
+  ) {
+    action()
+  }
+
+  /// Does the work now, once.
+  public func schedule(
+    after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
+    options: Never?, _ action: @escaping () -> Void
+  ) -> any Cancellable {
+    action()
+    return AnyCancellable {}
+  }
+}
