@@ -1,0 +1,132 @@
+import Dispatch
+import Synchronization
+import Testing
+
+@testable import Reactive
+
+// Many threads at once. Meant to be run under the thread sanitizer as well; the recorders trap signals that overlap.
+@Suite struct ConcurrencyTests {
+  private func concurrently(_ count: Int, _ body: @Sendable (Int) -> Void) {
+    DispatchQueue.concurrentPerform(iterations: count, execute: body)
+  }
+
+  @Test func simultaneousFirstSubscribersConnectOnce() {  // row 1
+    for _ in 0..<200 {
+      let probe = Probe<Int, Never>()
+      let shared = probe.shareReplay(1)
+      let recorders = (0..<4).map { _ in Recorder<Int, Never>() }
+      concurrently(4) { shared.subscribe(recorders[$0]) }
+      #expect(probe.state.subscriptions == 1)
+      #expect(shared.log.subscriberCount == 4)
+      probe.send(1)
+      for recorder in recorders { #expect(recorder.signals == [.subscribed, .value(1)]) }
+    }
+  }
+
+  @Test func newcomersInTheMiddleOfAStreamMissNothing() {  // rows 12, 19
+    for _ in 0..<20 {
+      let subject = ReplaySubject<Int, Never>(bufferSize: .max)
+      let recorders = (0..<3).map { _ in Recorder<Int, Never>() }
+      concurrently(4) { index in
+        if index > 0 { return subject.subscribe(recorders[index - 1]) }
+        (0..<1000).forEach(subject.send)
+        subject.send(completion: .finished)
+      }
+      for recorder in recorders { #expect(recorder.values == Array(0..<1000) && recorder.isEnded) }
+    }
+  }
+
+  @Test func severalSendersReachASubscriberOneAtATime() {  // row 19
+    let subject = PassthroughSubject<Int, Never>()
+    let recorder = Recorder<Int, Never>()
+    subject.subscribe(recorder)
+    concurrently(4) { sender in
+      for number in 0..<1000 { subject.send(sender * 1000 + number) }
+    }
+    for sender in 0..<4 {
+      #expect(recorder.values.filter { $0 / 1000 == sender } == Array(sender * 1000..<(sender + 1) * 1000))
+    }
+  }
+
+  @Test func requestsFromSeveralThreadsAddUp() {  // row 15
+    let recorder = Recorder<Int, Never>(.none)
+    let shared = (0..<100_000).publisher.shareReplay(capacity: .max)
+    shared.subscribe(recorder)
+    concurrently(4) { _ in
+      for _ in 0..<500 { recorder.request(2) }
+    }
+    #expect(recorder.values == Array(0..<4000))
+  }
+
+  @Test func cancelFromAnotherThreadEndsDelivery() {  // rows 4, 20
+    for _ in 0..<100 {
+      let subject = PassthroughSubject<Int, Never>()
+      let shared = subject.shareReplay(4)
+      let recorder = Recorder<Int, Never>()
+      shared.map { $0 }.subscribe(recorder)
+      concurrently(2) { index in
+        if index == 0 { (0..<100).forEach(subject.send) } else { recorder.cancel() }
+      }
+      let count = recorder.values.count
+      subject.send(1)
+      #expect(recorder.values.count == count)
+      #expect(!shared.log.isConnected)
+    }
+  }
+
+  @Test func comingAndGoingLeavesNothingBehind() {  // row 2
+    let probe = Probe<Int, Never>()
+    let shared = probe.shareReplay(2)
+    concurrently(4) { _ in
+      for _ in 0..<500 {
+        let recorder = Recorder<Int, Never>()
+        shared.subscribe(recorder)
+        recorder.cancel()
+      }
+    }
+    #expect(shared.log.subscriberCount == 0 && !shared.log.isConnected)
+    #expect(probe.state.subscriptions == probe.state.cancels)
+    let recorder = Recorder<Int, Never>()
+    shared.subscribe(recorder)
+    probe.send(1)
+    #expect(recorder.values == [1])
+  }
+
+  @Test func lingerRacingWithNewcomersNeverStrandsThem() {  // row 2
+    let clock = ManualClock()
+    let probe = Probe<Int, Never>()
+    let shared = Publishers.ShareReplay(
+      upstream: probe, capacity: 1, start: .whileSubscribed(linger: .seconds(1)), schedule: clock.schedule)
+    for _ in 0..<300 {
+      let first = Recorder<Int, Never>()
+      shared.subscribe(first)
+      first.cancel()
+      let second = Recorder<Int, Never>()
+      concurrently(2) { index in
+        if index == 0 { clock.all.last?.body() } else { shared.subscribe(second) }
+      }
+      #expect(shared.log.isConnected)
+      let count = second.values.count
+      probe.send(1)
+      #expect(second.values.count == count + 1)
+      second.cancel()
+      clock.all.last?.body()
+      #expect(!shared.log.isConnected)
+    }
+  }
+
+  @Test func endRacingWithNewcomersReachesAll() {  // rows 5, 13
+    for _ in 0..<200 {
+      let subject = PassthroughSubject<Int, TestError>()
+      let shared = subject.shareReplay(capacity: 3, start: .fromFirstSubscriber)
+      let recorders = (0..<3).map { _ in Recorder<Int, TestError>() }
+      shared.subscribe(recorders[0])
+      subject.send(1)
+      concurrently(3) { index in
+        if index > 0 { return shared.subscribe(recorders[index]) }
+        subject.send(completion: .failure(TestError()))
+      }
+      for recorder in recorders { #expect(recorder.signals == [.subscribed, .value(1), .failed]) }
+    }
+  }
+}
