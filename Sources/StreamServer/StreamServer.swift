@@ -1,1 +1,197 @@
-// Built in a later commit.
+import Dispatch
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+import ReplayLog
+import Synchronization
+
+/// Serves streams over sockets: each source is subscribed to once, each client reads at the pace of its own credit.
+///
+/// Thread-safe. Streams may be added at any time, sockets once it has started. What there is to tell, it tells `report`;
+/// it writes no log itself.
+public final class StreamServer: Sendable {
+  /// A stream that cannot be served.
+  public enum Mistake: Error, Equatable {
+    /// There is a stream of that name.
+    case nameTaken(String)
+    /// Names that begin with `$` are the server's own.
+    case nameReserved(String)
+    /// No memory for the stream's log.
+    case noMemory(SystemError)
+  }
+
+  private let limits: ServerLimits
+  private let version: String
+  private let report: @Sendable (ServerReport) -> Void
+  private let streams = StreamTable()
+  private let counts = ConnectionCounts()
+  private let workers: [Worker]
+  private let systemStreams = Mutex<[SystemStream]>([])
+  private let startedAt = EventLoop.monotonicNow()
+
+  /// - Parameters:
+  ///   - version: of the program, for `$stats`.
+  ///   - report: called on the event loops; must not block.
+  /// - Throws: `SystemError` when the process is out of descriptors, `Mistake.noMemory`.
+  public init(
+    limits: ServerLimits = .init(), version: String = "", report: @escaping @Sendable (ServerReport) -> Void = { _ in }
+  ) throws {
+    self.limits = limits
+    self.version = version
+    let counts = counts
+    self.report = { event in
+      if case .clientRefused = event { counts.refused.add(1, ordering: .relaxed) }
+      report(event)
+    }
+    let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
+    workers = try (0..<count).map { [report = self.report, streams] index in
+      try Worker(name: "worker \(index)", limits: limits, streams: streams, report: report)
+    }
+    try addSystemStream("$streams", "The catalogue of streams, whenever it changes", every: .milliseconds(250)) {
+      SystemStream.json($0.userStreams.map(\.summary))
+    }
+    try addSystemStream("$stats", "What the daemon does, once a second", every: .seconds(1)) {
+      SystemStream.json($0.statistics)
+    }
+  }
+
+  // MARK: Streams
+
+  /// Serves `source`, one value of which is a batch of events. It is subscribed to as `configuration.start` says, and
+  /// asked for one batch at a time.
+  /// - Throws: `Mistake`.
+  public func add(
+    _ configuration: StreamConfiguration, source: some Publisher<[[UInt8]], StreamFailure>
+  ) throws(Mistake) {
+    guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
+    guard let storage = EventLog(name: configuration.name, limits: configuration.limits) else {
+      throw .noMemory(SystemError("memfd_create", configuration.name))
+    }
+    let stream = ServedStream(configuration, storage: storage)
+    stream.setSource(source, report: report)
+    guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
+    stream.log.start()
+  }
+
+  /// How the source of a stream is doing now; shows in `$streams`.
+  public func note(_ state: SourceState, of name: String) {
+    streams[name]?.note(state)
+  }
+
+  private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
+
+  private func addSystemStream(
+    _ name: String, _ description: String, every interval: DispatchTimeInterval,
+    _ current: @escaping @Sendable (StreamServer) -> [UInt8]
+  ) throws(Mistake) {
+    let made = SystemStream(name: name, description: description, every: interval) { [weak self] in
+      self.map(current) ?? []
+    }
+    guard let made else { throw .noMemory(SystemError("memfd_create", name)) }
+    _ = streams.insert(made.stream)
+    systemStreams.withLock { $0.append(made) }
+  }
+
+  // MARK: Running
+
+  /// The loops that clients are served on, so that a watchdog can see that each still turns.
+  public var loops: [EventLoop] { workers.map(\.loop) }
+
+  /// Starts the event loops.
+  /// - Throws: when the process may have no more threads.
+  public func start() throws(SystemError) {
+    for worker in workers { try worker.loop.start() }
+  }
+
+  /// Accepts connections on a listening stream socket of any kind; they are dealt out to the loops in turn.
+  public func listen(on descriptor: consuming OwnedDescriptor) {
+    let raw = descriptor.release()
+    let first = workers[0]
+    first.loop.execute { [self] in
+      var turn = 0
+      let listener = Listener(
+        OwnedDescriptor(raw), on: first.loop,
+        accepted: { [self] socket in
+          turn = (turn + 1) % workers.count
+          accept(socket, on: workers[turn])
+        },
+        paused: { [report] error in report(.acceptingPaused(error)) })
+      do throws(SystemError) {
+        try listener.start()
+        first.keep(listener)
+      } catch {
+        report(.acceptingPaused(error))
+      }
+    }
+  }
+
+  private func accept(_ socket: consuming OwnedDescriptor, on worker: Worker) {
+    let number = counts.accepted.add(1, ordering: .relaxed).newValue
+    guard counts.open.add(1, ordering: .relaxed).newValue <= limits.connections else {
+      counts.open.subtract(1, ordering: .relaxed)
+      counts.refused.add(1, ordering: .relaxed)
+      report(.connectionLimitReached(limits.connections))
+      return turnAway(socket)
+    }
+    let raw = socket.release()
+    worker.loop.execute { [counts] in
+      worker.adopt(OwnedDescriptor(raw), number: number) { counts.open.subtract(1, ordering: .relaxed) }
+    }
+  }
+
+  /// One sentence fits into a fresh socket's buffer; nobody waits for it to be read.
+  private func turnAway(_ socket: consuming OwnedDescriptor) {
+    var machine = ConnectionMachine()
+    machine.close(.rejectedSetup, "the server has its \(limits.connections) connections already")
+    let bytes = machine.takeOutput()
+    _ = send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL))
+  }
+
+  /// Stops sources and accepting, ends every request with CANCELED, closes every connection as soon as it has read that
+  /// (a second at most), and stops the loops. `completed` is called once, on one of the loops.
+  public func stop(completed: @escaping @Sendable () -> Void) {
+    for stream in streams.all { stream.log.shutDown() }
+    let left = Countdown(workers.count)
+    for worker in workers {
+      worker.loop.execute {
+        worker.stop {
+          if left.isLast() { completed() }
+          worker.loop.stop()
+        }
+      }
+    }
+  }
+
+  // MARK: Statistics
+
+  /// As of now.
+  public var statistics: Statistics {
+    let summaries = userStreams.map(\.summary)
+    func sum(_ counter: (Worker) -> UInt64) -> UInt64 { workers.reduce(0) { $0 &+ counter($1) } }
+    return Statistics(
+      version: version, uptimeSeconds: (EventLoop.monotonicNow() - startedAt) / 1_000_000_000,
+      streams: summaries.count, connections: counts.open.load(ordering: .relaxed),
+      subscribers: summaries.reduce(0) { $0 + $1.subscribers },
+      accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
+      eventsIn: summaries.reduce(0) { $0 &+ $1.eventsIn }, bytesIn: summaries.reduce(0) { $0 &+ $1.bytesIn },
+      eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
+      bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
+      writes: sum { $0.counters.writes.load(ordering: .relaxed) },
+      laggedEvents: sum { $0.counters.laggedEvents.load(ordering: .relaxed) })
+  }
+}
+
+/// Connections, counted from every loop.
+private final class ConnectionCounts: Sendable {
+  let open = Atomic(0)
+  let accepted = Atomic<UInt64>(0)
+  let refused = Atomic<UInt64>(0)
+}
+
+/// Tells the last of several apart.
+private final class Countdown: Sendable {
+  private let left: Atomic<Int>
+  init(_ count: Int) { left = Atomic(count) }
+  func isLast() -> Bool { left.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 }
+}

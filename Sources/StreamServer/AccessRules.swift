@@ -1,0 +1,77 @@
+import CLinux
+import Glibc
+
+/// Who is at the other end of a connection, as the kernel recorded it when the peer connected.
+public struct PeerCredentials: Equatable, Sendable {
+  /// The peer's process at that time; for log lines, never for decisions.
+  public let process: Int32
+  /// Its effective user.
+  public let user: UInt32
+  /// Its effective group; the supplementary ones are asked for when a rule needs them.
+  public let group: UInt32
+
+  init(process: Int32, user: UInt32, group: UInt32) {
+    self.process = process
+    self.user = user
+    self.group = group
+  }
+
+  /// - Returns: nil for a peer that has none: one that came over TCP.
+  init?(of descriptor: CInt) {
+    var credentials = ucred()
+    var length = socklen_t(MemoryLayout<ucred>.size)
+    guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0, credentials.pid != 0 else {
+      return nil
+    }
+    process = credentials.pid
+    user = credentials.uid
+    group = credentials.gid
+  }
+
+  /// The supplementary groups, from the kernel (SO_PEERGROUPS, Linux 4.13), so that neither a name service nor a later
+  /// change of `/etc/group` has a say.
+  static func supplementaryGroups(of descriptor: CInt) -> [UInt32] {
+    var groups = [gid_t](repeating: 0, count: 32)
+    while true {
+      var length = socklen_t(groups.count * MemoryLayout<gid_t>.stride)
+      if getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, &groups, &length) == 0 {
+        return Array(groups.prefix(Int(length) / MemoryLayout<gid_t>.stride))
+      }
+      guard errno == ERANGE else { return [] }
+      groups = [gid_t](repeating: 0, count: Int(length) / MemoryLayout<gid_t>.stride)
+    }
+  }
+}
+
+/// Who may do something with a stream: whoever one of the rules names.
+public struct AccessRules: Equatable, Sendable {
+  /// One rule.
+  public enum Rule: Hashable, Sendable {
+    /// Whoever reaches the socket.
+    case anyone
+    /// The peer's effective user.
+    case user(UInt32)
+    /// The peer's effective group or one of its supplementary ones.
+    case group(UInt32)
+  }
+
+  private let rules: Set<Rule>
+  private let namesGroups: Bool
+
+  /// No rule at all lets nobody in.
+  public init(_ rules: [Rule] = [.anyone]) {
+    self.rules = Set(rules)
+    namesGroups = rules.contains { if case .group = $0 { true } else { false } }
+  }
+
+  /// - Parameters:
+  ///   - peer: nil matches only `anyone`.
+  ///   - groups: asked for at most once, and only when everything else said no.
+  func admit(_ peer: PeerCredentials?, groups: () -> [UInt32]) -> Bool {
+    if rules.contains(.anyone) { return true }
+    guard let peer else { return false }
+    if rules.contains(.user(peer.user)) { return true }
+    guard namesGroups else { return false }
+    return rules.contains(.group(peer.group)) || groups().contains { rules.contains(.group($0)) }
+  }
+}

@@ -1,0 +1,143 @@
+import RSocket
+import ReplayLog
+
+/// How a subscription's events are put into frames. Subscriptions of equal format share the same bytes.
+struct FrameFormat: Equatable {
+  /// Whether each payload carries its id and time as metadata.
+  let ids: Bool
+  /// Whether the first event also completes the request: the answer to REQUEST_RESPONSE.
+  let completes: Bool
+}
+
+/// Ready-made PAYLOAD frames from one place of a log on, built once for all subscribers that stand there.
+///
+/// One per worker, reused. Between two of them only the stream id may differ, and that is patched in place. The block
+/// describes itself: walking its frames tells where a subscriber stands after any number of bytes.
+final class FrameBlock {
+  /// Frames are added until there are this many bytes, so that one write covers many small events.
+  static let targetBytes = 64 << 10
+
+  /// What filling it has found.
+  enum Finding {
+    /// Frames, at least one.
+    case frames
+    /// Nothing to send yet.
+    case caughtUp
+    /// The cursor's place is gone; the log goes from `first` to `end`.
+    case fellBehind(first: UInt64, end: UInt64)
+  }
+
+  private let base: UnsafeMutableRawPointer
+  private var byteCount = 0
+  private var eventCount = 0
+  private var log: ObjectIdentifier?
+  private var format = FrameFormat(ids: true, completes: false)
+  private var streamID = StreamID.connection
+  private var start = Cursor(position: 0)
+  private var end = Cursor(position: 0)
+  /// The log's end when the block was filled: a block that reaches it is out of date once the log has grown.
+  private var logEnd: UInt64 = 0
+
+  init() {
+    let capacity = Self.targetBytes + PayloadFrame.maximumContentByteCount + 64
+    base = .allocate(byteCount: capacity, alignment: 16)
+  }
+
+  deinit { base.deallocate() }
+
+  /// Makes the block what the subscription needs; under the log's lock.
+  func fill(from storage: EventLog, for subscription: StreamSubscription) -> Finding {
+    let cursor = subscription.cursor
+    guard cursor.position >= storage.firstPosition else {
+      return .fellBehind(first: storage.firstPosition, end: storage.endPosition)
+    }
+    guard cursor.position < storage.endPosition else { return .caughtUp }
+    let isCurrent =
+      log == ObjectIdentifier(storage) && start == cursor && format == subscription.frames
+      && (logEnd == storage.endPosition || end.position < logEnd)
+    if !isCurrent { build(from: storage, at: cursor, format: subscription.frames, streamID: subscription.id) }
+    if streamID != subscription.id { patch(streamID: subscription.id) }
+    return .frames
+  }
+
+  /// Forgets which log it came from: an address may be used again.
+  func forget() {
+    log = nil
+  }
+
+  /// The bytes that `credit` events cover, from the block's start.
+  func bytes(coveredBy credit: Int?) -> UnsafeRawBufferPointer {
+    guard let credit, credit < eventCount else { return UnsafeRawBufferPointer(start: base, count: byteCount) }
+    var left = credit
+    var offset = 0
+    while left > 0 {
+      if !follows(at: offset) { left -= 1 }
+      offset += PayloadFrame.byteCount(at: base + offset)
+    }
+    return UnsafeRawBufferPointer(start: base, count: offset)
+  }
+
+  /// What a subscriber has got once the first `sent` bytes are on their way.
+  /// - Returns: the cursor behind the last frame that was begun, the events that ended, and the bytes of the begun
+  ///   frame that are still to be sent.
+  func progress(after sent: Int) -> (cursor: Cursor, events: Int, rest: UnsafeRawBufferPointer) {
+    if sent == byteCount { return (end, eventCount, UnsafeRawBufferPointer(start: nil, count: 0)) }
+    var cursor = start
+    var events = 0
+    var offset = 0
+    while offset < sent {
+      if follows(at: offset) {
+        cursor.sentBytes += PayloadFrame.dataByteCount(at: base + offset)
+      } else {
+        cursor = Cursor(position: cursor.position + 1)
+        events += 1
+      }
+      offset += PayloadFrame.byteCount(at: base + offset)
+    }
+    return (cursor, events, UnsafeRawBufferPointer(start: base + sent, count: offset - sent))
+  }
+
+  private func build(from storage: EventLog, at cursor: Cursor, format: FrameFormat, streamID: StreamID) {
+    (log, start, end, logEnd) = (ObjectIdentifier(storage), cursor, cursor, storage.endPosition)
+    (self.format, self.streamID) = (format, streamID)
+    byteCount = 0
+    eventCount = 0
+    while byteCount < Self.targetBytes, end.position < storage.endPosition {
+      let record = storage.record(at: end.position)
+      let stamp = end.sentBytes == 0 && format.ids ? EventLog.stampBytes : 0
+      let left = record.count - EventLog.stampBytes - end.sentBytes
+      let count = min(left, PayloadFrame.maximumContentByteCount - stamp)
+      let follows = count < left
+      let frame = base + byteCount
+      var flags = FrameFlags.next
+      if follows { flags.insert(.follows) }
+      if format.completes, !follows { flags.insert(.complete) }
+      let header = PayloadFrame.writeHeader(
+        streamID, flags, metadataByteCount: stamp > 0 ? stamp : nil, dataByteCount: count, at: frame)
+      let source = record.baseAddress! + EventLog.stampBytes + end.sentBytes - stamp
+      (frame + header).copyMemory(from: source, byteCount: stamp + count)
+      byteCount += header + stamp + count
+      if follows {
+        end.sentBytes += count
+      } else {
+        end = Cursor(position: end.position + 1)
+        eventCount += 1
+        if format.completes { break }
+      }
+    }
+  }
+
+  private func patch(streamID: StreamID) {
+    self.streamID = streamID
+    var offset = 0
+    while offset < byteCount {
+      PayloadFrame.setStreamID(streamID, at: base + offset)
+      offset += PayloadFrame.byteCount(at: base + offset)
+    }
+  }
+
+  /// Whether the frame at `offset` is a fragment that another one follows.
+  private func follows(at offset: Int) -> Bool {
+    PayloadFrame.flags(at: base + offset).contains(.follows)
+  }
+}

@@ -1,0 +1,132 @@
+import EventLoop
+import Reactive
+import ReplayLog
+import Synchronization
+
+/// The subscribers of one stream on one event loop: the log's reader there.
+///
+/// The log tells a lane at most once per tick that it grew, however many subscribers the lane has; the lane then makes
+/// those ready that wait for it. Subscribers without credit are in no list that anybody walks, but for the stream's end.
+final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `logDidChange` and its two atomics
+  let stream: ServedStream
+  private unowned let worker: Worker
+  private var members: [StreamSubscription] = []
+  private var waiting: [StreamSubscription] = []
+  /// Members with credit. While there is one, every append posts a wake-up.
+  private var creditedCount = 0
+  /// How far the members' credit reaches, as the log was told: while that is beyond its end, the source is asked for more.
+  private var reach: UInt64 = 0
+  private let wantsWakeUp = Atomic(false)
+  private let wakeUpPosted = Atomic(false)
+  private let hasEnded = Atomic(false)
+
+  init(stream: ServedStream, worker: Worker) {
+    self.stream = stream
+    self.worker = worker
+  }
+
+  var isEmpty: Bool { members.isEmpty }
+
+  // MARK: From the log, on any thread
+
+  func logDidChange() {
+    if !wantsWakeUp.load(ordering: .sequentiallyConsistent) {
+      // Nobody here has credit. Only the stream's end concerns them all the same.
+      guard stream.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
+    }
+    guard !wakeUpPosted.exchange(true, ordering: .sequentiallyConsistent) else { return }
+    worker.loop.execute { [self] in wakeUp() }
+  }
+
+  // MARK: On the loop
+
+  /// Takes a subscription in. The caller has placed its cursor; the source may start within this call.
+  func add(_ subscription: StreamSubscription) {
+    subscription.memberIndex = members.count
+    members.append(subscription)
+    if members.count == 1 { stream.log.attach(self) }
+    if subscription.credit > .none { changeCredited(by: 1) }
+    raiseReach(for: subscription)
+    stream.log.subscriberJoined()
+  }
+
+  /// Lets a subscription go; its state is `ended` already or becomes so.
+  func remove(_ subscription: StreamSubscription) {
+    if subscription.state == .waiting { stopWaiting(subscription) }
+    subscription.state = .ended
+    let last = members.removeLast()
+    if last !== subscription {
+      members[subscription.memberIndex] = last
+      last.memberIndex = subscription.memberIndex
+    }
+    if subscription.credit > .none { changeCredited(by: -1) }
+    if members.isEmpty {
+      stream.log.detach(self)
+      reach = 0
+    } else if reach > 0, subscription.reach == reach {
+      worker.remeasure(self)
+    }
+    stream.log.subscriberLeft()
+  }
+
+  /// The client granted more.
+  func grant(_ demand: Subscribers.Demand, to subscription: StreamSubscription) {
+    let hadCredit = subscription.credit > .none
+    subscription.credit += demand
+    if !hadCredit { changeCredited(by: 1) }
+    raiseReach(for: subscription)
+    if subscription.state == .idle { worker.makeReady(subscription) }
+  }
+
+  /// `count` events have reached the client.
+  func spend(_ count: Int, of subscription: StreamSubscription) {
+    guard count > 0 else { return }
+    subscription.credit -= .max(count)
+    if subscription.credit == .none { changeCredited(by: -1) }
+  }
+
+  /// Nothing to send for now.
+  func wait(_ subscription: StreamSubscription) {
+    subscription.state = .waiting
+    subscription.waitingIndex = waiting.count
+    waiting.append(subscription)
+  }
+
+  private func stopWaiting(_ subscription: StreamSubscription) {
+    let last = waiting.removeLast()
+    guard last !== subscription else { return }
+    waiting[subscription.waitingIndex] = last
+    last.waitingIndex = subscription.waitingIndex
+  }
+
+  private func wakeUp() {
+    // Cleared first: an append from here on posts the next wake-up, one before it is seen below.
+    wakeUpPosted.store(false, ordering: .sequentiallyConsistent)
+    if stream.hasEnded {
+      for member in members where member.state == .idle || member.state == .waiting { worker.makeReady(member) }
+    } else {
+      for subscription in waiting { worker.makeReady(subscription) }
+    }
+    waiting.removeAll(keepingCapacity: true)
+  }
+
+  /// The subscription's credit reaches further than before: it was granted some, or moved past a gap.
+  func raiseReach(for subscription: StreamSubscription) {
+    guard subscription.reach > reach else { return }
+    reach = subscription.reach
+    stream.log.reader(self, wantsThrough: reach)
+  }
+
+  /// Whoever reached furthest has left: finds out who does now. Once per turn, however many leave.
+  func remeasure() {
+    let measured = members.reduce(0) { max($0, $1.reach) }
+    guard !members.isEmpty, measured != reach else { return }
+    reach = measured
+    stream.log.reader(self, wantsThrough: reach)
+  }
+
+  private func changeCredited(by change: Int) {
+    creditedCount += change
+    wantsWakeUp.store(creditedCount > 0, ordering: .sequentiallyConsistent)
+  }
+}

@@ -1,0 +1,25 @@
+/// The server's bounds. Each has a defined answer when it is reached.
+public struct ServerLimits: Equatable, Sendable {
+  /// Event loops; 0: one per core.
+  public var workers: Int
+  /// Connections at a time; one more is told REJECTED_SETUP and closed.
+  public var connections: Int
+  /// Requests at a time on one connection; one more is REJECTED.
+  public var requestsPerConnection: Int
+  /// Bytes of one reassembled request; more is a CONNECTION_ERROR.
+  public var requestBytes: Int
+  /// How long a new connection may take to send SETUP before it is closed.
+  public var handshakeTimeout: Duration
+
+  /// The defaults of the daemon's configuration file.
+  public init(
+    workers: Int = 0, connections: Int = 65536, requestsPerConnection: Int = 256, requestBytes: Int = 1 << 20,
+    handshakeTimeout: Duration = .seconds(10)
+  ) {
+    self.workers = workers
+    self.connections = connections
+    self.requestsPerConnection = requestsPerConnection
+    self.requestBytes = requestBytes
+    self.handshakeTimeout = handshakeTimeout
+  }
+}

@@ -1,0 +1,25 @@
+import EventLoop
+
+/// A client, as log lines name it.
+public struct ClientIdentity: Equatable, Sendable {
+  /// Number of the connection, counted from 1 since the start.
+  public let number: UInt64
+  /// Nil for a client without credentials.
+  public let credentials: PeerCredentials?
+}
+
+/// What the server tells its owner. It happens on the event loops, so whoever is told must not block.
+public enum ServerReport: Sendable {
+  /// A request or a connection was turned away, with the sentence that the client got.
+  case clientRefused(ClientIdentity, stream: String?, reason: String)
+  /// A client broke the protocol or fell silent, and its connection was closed.
+  case clientDropped(ClientIdentity, reason: String)
+  /// A subscriber found its place gone; `lost` events never reached it.
+  case clientLagged(ClientIdentity, stream: String, lost: UInt64)
+  /// No more connections can be taken for the moment.
+  case acceptingPaused(SystemError)
+  /// The configured number of connections is reached.
+  case connectionLimitReached(Int)
+  /// Events too large for their stream's buffer were dropped.
+  case eventsTooLarge(stream: String, count: Int, limit: Int)
+}

@@ -1,0 +1,355 @@
+import CLinux
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+
+/// One client's connection: its socket, its protocol state, its subscriptions. Lives on one loop.
+///
+/// What it has to say beyond event frames (answers, errors, the rest of a frame that the socket took only a part of)
+/// stands in `unsent`, and nothing else is written before that is gone. Events are never queued: they stay in the log.
+final class Session: EventLoop.Handler {
+  /// What became of a write.
+  enum WriteResult {
+    /// So many bytes; 0 when the socket is full.
+    case wrote(Int)
+    /// The peer is gone and the session closed.
+    case gone
+  }
+
+  private enum Phase {
+    case open
+    /// Says what is left, then closes. Input is no longer read.
+    case closing
+    case closed
+  }
+
+  let identity: ClientIdentity
+  private let socket: OwnedDescriptor
+  private unowned let worker: Worker
+  private let closed: () -> Void
+  private var registration: EventLoop.Registration?
+  private var watched: EventLoop.Readiness = .readable
+  private var phase = Phase.open
+  private var machine: ConnectionMachine
+  private var subscriptions: [StreamSubscription] = []
+  private var unsent: [UInt8] = []
+  private var unsentOffset = 0
+  private(set) var isBlocked = false
+  private var heardAt: UInt64
+  private var clock: TimerID?
+  private var leaseClock: TimerID?
+
+  /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
+  private static let unsentLimit = 64 << 10
+  /// How long a closing connection may take to read what is left.
+  private static let closingTime = Duration.seconds(1)
+  /// A lease is for this long and is renewed at four fifths of it.
+  private static let leaseTime = Duration.seconds(30)
+
+  init(_ socket: consuming OwnedDescriptor, number: UInt64, worker: Worker, closed: @escaping () -> Void) {
+    identity = ClientIdentity(number: number, credentials: PeerCredentials(of: socket.raw))
+    self.socket = socket
+    self.worker = worker
+    self.closed = closed
+    machine = ConnectionMachine(
+      acceptingWith: ConnectionLimits(
+        maximumRequestBytes: worker.limits.requestBytes, maximumRequests: worker.limits.requestsPerConnection))
+    heardAt = worker.loop.now
+  }
+
+  /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
+  func start() -> Bool {
+    registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
+    guard registration != nil else { return false }
+    clock = worker.loop.schedule(after: worker.limits.handshakeTimeout) { [unowned self] in
+      clock = nil
+      drop("no SETUP within the handshake timeout")
+      close()
+    }
+    return true
+  }
+
+  // MARK: Input
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable), isBlocked {
+      isBlocked = false
+      if flush() { unblock() }
+    }
+    guard readiness.contains(.readable) else { return }
+    switch phase {
+    case .open: if watched.contains(.readable) || !isBlocked { read() }
+    case .closing: close()  // only a hang-up is reported now
+    case .closed: break
+    }
+  }
+
+  private func read() {
+    let count = recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
+    guard count > 0 else {
+      if count == 0 || (errno != EAGAIN && errno != EINTR) { close() }
+      return
+    }
+    heardAt = worker.loop.now
+    var events: [ConnectionMachine.Event] = []
+    machine.receive(UnsafeRawBufferPointer(rebasing: worker.input[..<count]), into: &events)
+    for event in events where phase == .open { handle(event) }
+    _ = flush()
+  }
+
+  private func handle(_ event: ConnectionMachine.Event) {
+    switch event {
+    case .setup: accepted()
+    case .request(let id, let kind, let demand, let payload, _): request(id, kind, demand, payload)
+    case .requestN(let id, let count):
+      if let subscription = subscription(id), !subscription.frames.completes {
+        subscription.lane.grant(Self.demand(count), to: subscription)
+      }
+    case .cancel(let id), .error(let id, _, _), .complete(let id):
+      if let subscription = subscription(id) { remove(subscription) }
+    case .closed(let code, let message):
+      if code == .connectionClose { return finishClosing() }
+      drop(message)
+      finishClosing()
+    case .payload, .lease, .metadataPush: break
+    }
+  }
+
+  private func accepted() {
+    if machine.usesLeases { renewLease() }
+    if let clock { worker.loop.cancel(clock) }
+    clock = nil
+    watchLifetime()
+  }
+
+  /// Closes a client that was silent for its maximum lifetime; zero means that it promised nothing.
+  private func watchLifetime() {
+    let lifetime = machine.maximumLifetime
+    guard lifetime > .zero else { return }
+    let silence = Duration.nanoseconds(Int64(worker.loop.now - heardAt))
+    guard silence < lifetime else {
+      drop("silent for its maximum lifetime of \(lifetime)")
+      return close()
+    }
+    clock = worker.loop.schedule(after: lifetime - silence) { [unowned self] in
+      clock = nil
+      watchLifetime()
+    }
+  }
+
+  private func renewLease() {
+    machine.sendLease(timeToLive: Self.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
+    _ = flush()
+    leaseClock = worker.loop.schedule(after: Self.leaseTime * 4 / 5) { [unowned self] in renewLease() }
+  }
+
+  // MARK: Requests
+
+  private func request(_ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload) {
+    guard kind != .fireAndForget else { return }  // best effort, and no stream takes values from clients
+    let name: String
+    do {
+      name = try machine.metadataFormat.route(in: payload.metadata)
+    } catch {
+      return machine.sendError(id, .invalid, error.message)
+    }
+    guard let stream = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
+    guard stream.configuration.read.admit(identity.credentials, groups: { groups }) else {
+      let who = identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials"
+      return refuse(id, name, "\(who) may not read \"\(name)\"")
+    }
+    switch kind {
+    case .stream, .response: subscribe(id, to: stream, kind, demand, payload.data)
+    case .channel, .fireAndForget: refuse(id, name, "\"\(name)\" takes no values from clients")
+    }
+  }
+
+  private func subscribe(
+    _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ demand: UInt32, _ data: [UInt8]
+  ) {
+    let lane = worker.lane(of: stream)
+    defer { worker.release(lane) }
+    do throws(SubscribeOptions.Mistake) {
+      let options = try SubscribeOptions(data)
+      if kind == .response, options.start != .replay || options.onLag != nil {
+        throw SubscribeOptions.Mistake("a request for one value takes no option but \"ids\"")
+      }
+      stream.refresh?()
+      let start = kind == .response ? .latest : options.start
+      let position = try stream.log.read { storage, _ in
+        Result { () throws(SubscribeOptions.Mistake) in
+          try start.position(in: storage, replay: stream.configuration.replay)
+        }
+      }.get()
+      let subscription = StreamSubscription(
+        session: self, lane: lane, id: id,
+        frames: FrameFormat(ids: options.ids, completes: kind == .response),
+        onLag: kind == .response ? .latest : options.onLag ?? stream.configuration.onLag,
+        cursor: Cursor(position: position), credit: Self.demand(demand))
+      subscriptions.append(subscription)
+      worker.makeReady(subscription)
+      lane.add(subscription)
+    } catch {
+      machine.sendError(id, .invalid, error.sentence)
+    }
+  }
+
+  private var groups: [UInt32] { PeerCredentials.supplementaryGroups(of: socket.raw) }
+
+  private func refuse(_ id: StreamID, _ stream: String?, _ reason: String) {
+    machine.sendError(id, .rejected, reason)
+    worker.report(.clientRefused(identity, stream: stream, reason: reason))
+  }
+
+  private func subscription(_ id: StreamID) -> StreamSubscription? {
+    subscriptions.first { $0.id == id }
+  }
+
+  private func remove(_ subscription: StreamSubscription) {
+    subscriptions.removeAll { $0 === subscription }
+    subscription.lane.remove(subscription)
+    worker.release(subscription.lane)
+  }
+
+  /// On the wire 2^31-1 means without limit.
+  private static func demand(_ count: UInt32) -> Subscribers.Demand {
+    count >= 0x7FFF_FFFF ? .unlimited : .max(Int(count))
+  }
+
+  // MARK: What the worker tells
+
+  /// The stream itself has ended and the subscriber has everything.
+  func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
+    switch completion {
+    case .finished:
+      machine.sendComplete(subscription.id)
+      remove(subscription)
+      _ = flush()
+    case .failure(let failure): fail(subscription, .applicationError, failure.message)
+    }
+  }
+
+  func fail(_ subscription: StreamSubscription, _ code: ErrorCode, _ message: String) {
+    machine.sendError(subscription.id, code, message)
+    remove(subscription)
+    _ = flush()
+  }
+
+  /// The frame that completes the request has been written past the machine.
+  func finished(_ subscription: StreamSubscription) {
+    machine.end(subscription.id)
+    remove(subscription)
+  }
+
+  /// The server stops: every request is told, then the connection closes.
+  func stop() {
+    guard phase == .open else { return }
+    for subscription in subscriptions {
+      machine.sendError(subscription.id, .canceled, "streamd is stopping")
+    }
+    machine.close(.connectionClose, "streamd is stopping")
+    finishClosing()
+  }
+
+  // MARK: Output
+
+  /// Writes what is unsent.
+  /// - Returns: whether the socket is free for events now.
+  func flush() -> Bool {
+    guard phase != .closed else { return false }
+    if machine.hasOutput {
+      if unsent.isEmpty { unsent = machine.takeOutput() } else { unsent += machine.takeOutput() }
+    }
+    while unsentOffset < unsent.count, !isBlocked {
+      let result = unsent.withUnsafeBytes { write(UnsafeRawBufferPointer(rebasing: $0[unsentOffset...])) }
+      guard case .wrote(let count) = result else { return false }
+      unsentOffset += count
+      if unsentOffset < unsent.count { isBlocked = true }
+    }
+    if unsentOffset == unsent.count, unsentOffset > 0 {
+      unsent = []
+      unsentOffset = 0
+      if phase == .closing {
+        close()
+        return false
+      }
+    }
+    watch()
+    return !isBlocked
+  }
+
+  /// Writes as much as the socket takes.
+  func write(_ bytes: UnsafeRawBufferPointer) -> WriteResult {
+    let count = send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
+    if count >= 0 { return .wrote(count) }
+    if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
+    close()
+    return .gone
+  }
+
+  /// The socket is full; `rest` is what it did not take of the frame that was begun.
+  func becomeBlocked(keeping rest: UnsafeRawBufferPointer) {
+    unsent = Array(rest)
+    unsentOffset = 0
+    isBlocked = true
+    watch()
+  }
+
+  private func unblock() {
+    for subscription in subscriptions where subscription.state == .blocked { worker.makeReady(subscription) }
+  }
+
+  private func watch() {
+    guard let registration else { return }
+    var wanted: EventLoop.Readiness = []
+    if phase == .open, unsent.count - unsentOffset <= Self.unsentLimit { wanted.insert(.readable) }
+    if isBlocked { wanted.insert(.writable) }
+    guard wanted != watched else { return }
+    watched = wanted
+    worker.loop.update(registration, for: wanted)
+  }
+
+  // MARK: The end
+
+  private func drop(_ reason: String) {
+    worker.report(.clientDropped(identity, reason: reason))
+  }
+
+  /// Says what is left and closes; a client that does not read it is closed all the same, after a while.
+  private func finishClosing() {
+    phase = .closing
+    for subscription in subscriptions { subscription.lane.remove(subscription) }
+    subscriptions = []
+    cancelClocks()
+    clock = worker.loop.schedule(after: Self.closingTime) { [unowned self] in
+      clock = nil
+      close()
+    }
+    if flush(), unsent.isEmpty { close() }
+  }
+
+  private func cancelClocks() {
+    if let clock { worker.loop.cancel(clock) }
+    if let leaseClock { worker.loop.cancel(leaseClock) }
+    clock = nil
+    leaseClock = nil
+  }
+
+  private func close() {
+    guard phase != .closed else { return }
+    phase = .closed
+    cancelClocks()
+    if let registration { worker.loop.unregister(registration) }
+    registration = nil
+    let leaving = subscriptions
+    subscriptions = []
+    for subscription in leaving {
+      subscription.lane.remove(subscription)
+      worker.release(subscription.lane)
+    }
+    // Kept alive until the turn's end by whoever called; the socket closes with the last reference.
+    worker.forget(self)
+    closed()
+  }
+}

@@ -1,0 +1,70 @@
+import Reactive
+import ReplayLog
+
+/// What a lagging subscriber gets: one that finds its place in the log gone.
+public enum LagPolicy: String, Sendable {
+  /// Goes on with the oldest event still held; the gap shows in the ids.
+  case skip
+  /// Goes on with the newest.
+  case latest
+  /// Its request ends with error 0x301 and the count of what it lost.
+  case fail
+}
+
+/// A stream as its clients know it, and the bounds of its log.
+public struct StreamConfiguration: Sendable {
+  /// How clients ask for it. Names that begin with `$` are the server's own.
+  public var name: String
+  /// For people; shown in `$streams`.
+  public var description: String
+  /// MIME type of its events; shown in `$streams`.
+  public var type: String
+  /// What feeds it, in one word: `timer`, `http`; shown in `$streams`.
+  public var source: String
+  /// Events that a newcomer gets unless it asks for something else.
+  public var replay: Int
+  /// What is held for those who lag.
+  public var limits: EventLog.Limits
+  /// When the source runs.
+  public var start: ShareStart
+  /// A subscriber's default.
+  public var onLag: LagPolicy
+  /// Who may subscribe.
+  public var read: AccessRules
+
+  /// The defaults of the daemon's configuration file.
+  public init(
+    name: String, description: String = "", type: String = "application/json", source: String = "publisher",
+    replay: Int = 1, limits: EventLog.Limits = .init(), start: ShareStart = .whileSubscribed(linger: .seconds(30)),
+    onLag: LagPolicy = .skip, read: AccessRules = .init()
+  ) {
+    self.name = name
+    self.description = description
+    self.type = type
+    self.source = source
+    self.replay = replay
+    self.limits = limits
+    self.start = start
+    self.onLag = onLag
+    self.read = read
+  }
+}
+
+/// Why a stream ended for good; clients get the message with APPLICATION_ERROR.
+public struct StreamFailure: Error, Equatable {
+  /// One sentence.
+  public let message: String
+
+  /// - Parameter message: one sentence.
+  public init(_ message: String) {
+    self.message = message
+  }
+}
+
+/// How a stream's source is doing, apart from whether anybody listens.
+public enum SourceState: Equatable, Sendable {
+  /// Nothing is known to be wrong.
+  case healthy
+  /// It fails, is being retried, and this is why.
+  case failing(String)
+}

@@ -1,0 +1,59 @@
+import RSocket
+import Reactive
+
+/// Where a subscriber stands: a position in the log, and how much of that event it has already got.
+struct Cursor: Equatable {
+  /// The id of the next event to be sent.
+  var position: UInt64
+  /// Data bytes of it that were sent as fragments. Only ever non-zero between two fragments.
+  var sentBytes = 0
+}
+
+/// One request for a stream: a cursor and a demand, nothing more. Its demand is the client's credit.
+final class StreamSubscription {
+  /// Where it is, as the loop sees it. Every change goes through `Lane` or `Worker`.
+  enum State {
+    /// No credit: costs nothing until some arrives. Becomes: ready, ended.
+    case idle
+    /// Credit, and nothing to send: in its lane's waiting list. Becomes: ready, ended.
+    case waiting
+    /// In the worker's queue. Becomes: idle, waiting, blocked, ended.
+    case ready
+    /// The socket is full. Becomes: ready, ended.
+    case blocked
+    /// Answered or cancelled.
+    case ended
+  }
+
+  unowned let session: Session
+  let lane: Lane
+  let id: StreamID
+  let frames: FrameFormat
+  let onLag: LagPolicy
+  var cursor: Cursor
+  var credit: Subscribers.Demand
+  var state = State.idle
+  /// Its place in the lane's list of all.
+  var memberIndex = 0
+  /// Its place in the lane's waiting list, while it is in there.
+  var waitingIndex = 0
+
+  /// The position before which its credit covers everything; 0 without credit.
+  var reach: UInt64 {
+    guard credit > .none else { return 0 }
+    return credit.max.map { cursor.position &+ UInt64($0) } ?? .max
+  }
+
+  init(
+    session: Session, lane: Lane, id: StreamID, frames: FrameFormat, onLag: LagPolicy, cursor: Cursor,
+    credit: Subscribers.Demand
+  ) {
+    self.session = session
+    self.lane = lane
+    self.id = id
+    self.frames = frames
+    self.onLag = onLag
+    self.cursor = cursor
+    self.credit = credit
+  }
+}

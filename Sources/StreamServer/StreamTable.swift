@@ -1,0 +1,20 @@
+import Synchronization
+
+/// The streams by name, for every thread.
+final class StreamTable: Sendable {
+  private let streams = Mutex<[String: ServedStream]>([:])
+
+  subscript(name: String) -> ServedStream? { streams.withLock { $0[name] } }
+
+  /// In the order of their names.
+  var all: [ServedStream] { streams.withLock { $0.values.sorted { $0.name < $1.name } } }
+
+  /// - Returns: false when the name is taken.
+  func insert(_ stream: ServedStream) -> Bool {
+    streams.withLock { streams in
+      guard streams[stream.name] == nil else { return false }
+      streams[stream.name] = stream
+      return true
+    }
+  }
+}

@@ -1,0 +1,58 @@
+import Dispatch
+import FoundationEssentials
+import Reactive
+import ReplayLog
+import Synchronization
+
+/// A stream that the server itself feeds: a value that is looked at every so often while somebody listens, and right
+/// before somebody subscribes, and appended when it has changed.
+///
+/// The timer runs under the same rules as any source: without subscribers, or without credit, there is none.
+final class SystemStream: Sendable {
+  let stream: ServedStream
+  private let current: @Sendable () -> [UInt8]
+  private let last = Mutex<[UInt8]>([])
+
+  /// - Parameters:
+  ///   - interval: between two looks.
+  ///   - current: the value now, as JSON. Called on any thread.
+  /// - Returns: nil, with `errno` set, when there is no memory for its log.
+  init?(
+    name: String, description: String, every interval: DispatchTimeInterval, current: @escaping @Sendable () -> [UInt8]
+  ) {
+    let configuration = StreamConfiguration(
+      name: name, description: description, source: "system", limits: .init(events: 64, bytes: 4 << 20),
+      start: .whileSubscribed(linger: .zero))
+    guard let storage = EventLog(name: name, limits: configuration.limits) else { return nil }
+    self.current = current
+    let refresh = Mutex<(@Sendable () -> Void)?>(nil)
+    stream = ServedStream(configuration, storage: storage, refresh: { refresh.withLock { $0 }?() })
+    refresh.withLock { $0 = { [weak self] in self?.refresh() } }
+    stream.log.setUpstream(
+      Publishers.timer(interval: interval)
+        .compactMap { [weak self] _ in self?.changed().map { [$0] } }
+        .setFailureType(to: StreamFailure.self)
+        .eraseToAnyPublisher())
+  }
+
+  private func refresh() {
+    if let changed = changed() { stream.log.append([changed]) }
+  }
+
+  private func changed() -> [UInt8]? {
+    let value = current()
+    return last.withLock { last in
+      guard last != value else { return nil }
+      last = value
+      return value
+    }
+  }
+
+  /// JSON with keys in a fixed order, so that equal values are equal bytes.
+  static func json(_ value: some Encodable) -> [UInt8] {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    guard let data = try? encoder.encode(value) else { preconditionFailure("\(value) has no JSON form") }
+    return [UInt8](data)
+  }
+}

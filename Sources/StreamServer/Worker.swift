@@ -1,0 +1,206 @@
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+import ReplayLog
+import Synchronization
+
+/// One event loop with its sessions: reads what they ask, and at the end of each turn sends what their credit allows.
+///
+/// Subscriptions that have something to send stand in one queue. Each gets one write of at most a block and goes to the
+/// end of the queue again, so that a long backlog holds nobody up.
+final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `counters`
+  /// What this worker did, readable from any thread.
+  struct Counters: ~Copyable {
+    let eventsOut = Atomic<UInt64>(0)
+    let bytesOut = Atomic<UInt64>(0)
+    let writes = Atomic<UInt64>(0)
+    let laggedEvents = Atomic<UInt64>(0)
+  }
+
+  let loop: EventLoop
+  let limits: ServerLimits
+  let streams: StreamTable
+  let report: @Sendable (ServerReport) -> Void
+  let counters = Counters()
+  /// Input of whichever session is reading; shared, so that an idle connection has no buffer.
+  let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
+  private var lanes: [ObjectIdentifier: Lane] = [:]
+  private var sessions: [ObjectIdentifier: Session] = [:]
+  private var listeners: [Listener] = []
+  private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
+  private var queue: [StreamSubscription] = []
+  private var queueHead = 0
+  private let block = FrameBlock()
+  private var stopped: (@Sendable () -> Void)?
+
+  /// Bytes that one turn sends before it looks for input again.
+  private static let turnBytes = 4 << 20
+
+  init(
+    name: String, limits: ServerLimits, streams: StreamTable, report: @escaping @Sendable (ServerReport) -> Void
+  ) throws(SystemError) {
+    loop = try EventLoop(name: name)
+    self.limits = limits
+    self.streams = streams
+    self.report = report
+    loop.endOfTurn = { [unowned self] in sendReady() }
+  }
+
+  deinit { input.deallocate() }
+
+  // MARK: Sessions
+
+  /// Keeps a listener for as long as the worker serves. On the loop.
+  func keep(_ listener: Listener) {
+    listeners.append(listener)
+  }
+
+  /// Takes a new connection. On the loop.
+  func adopt(_ socket: consuming OwnedDescriptor, number: UInt64, closed: @escaping () -> Void) {
+    let session = Session(socket, number: number, worker: self, closed: closed)
+    guard stopped == nil, session.start() else { return closed() }
+    sessions[ObjectIdentifier(session)] = session
+  }
+
+  func forget(_ session: Session) {
+    sessions[ObjectIdentifier(session)] = nil
+    if sessions.isEmpty, let stopped { stopped() }
+  }
+
+  /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
+  /// the last one is gone. On the loop.
+  func stop(completed: @escaping @Sendable () -> Void) {
+    stopped = completed
+    for listener in listeners { listener.stop() }
+    listeners = []
+    guard !sessions.isEmpty else { return completed() }
+    for session in Array(sessions.values) { session.stop() }
+  }
+
+  // MARK: Lanes
+
+  /// The stream's lane on this loop.
+  func lane(of stream: ServedStream) -> Lane {
+    if let lane = lanes[ObjectIdentifier(stream)] { return lane }
+    let lane = Lane(stream: stream, worker: self)
+    lanes[ObjectIdentifier(stream)] = lane
+    return lane
+  }
+
+  /// Forgets a lane without subscribers.
+  func release(_ lane: Lane) {
+    guard lane.isEmpty else { return }
+    lanes[ObjectIdentifier(lane.stream)] = nil
+    block.forget()
+  }
+
+  /// Measures the lane's reach anew at the end of the turn.
+  func remeasure(_ lane: Lane) {
+    lanesToMeasure[ObjectIdentifier(lane)] = lane
+  }
+
+  // MARK: Sending
+
+  /// Puts a subscription into the queue of those that are served at the end of the turn.
+  func makeReady(_ subscription: StreamSubscription) {
+    subscription.state = .ready
+    queue.append(subscription)
+  }
+
+  /// - Returns: whether there is more to send, and the loop should only look for input meanwhile.
+  private func sendReady() -> Bool {
+    for lane in lanesToMeasure.values { lane.remeasure() }
+    if !lanesToMeasure.isEmpty { lanesToMeasure = [:] }
+    var budget = Self.turnBytes
+    while queueHead < queue.count, budget > 0 {
+      let subscription = queue[queueHead]
+      queueHead += 1
+      if subscription.state == .ready { budget -= serve(subscription) }
+      if queueHead > 1024, queueHead * 2 > queue.count {
+        queue.removeFirst(queueHead)
+        queueHead = 0
+      }
+    }
+    guard queueHead == queue.count else { return true }
+    queue.removeAll(keepingCapacity: queue.count <= 4096)
+    queueHead = 0
+    return false
+  }
+
+  /// One subscription's turn.
+  /// - Returns: bytes written, at least 1 for the work.
+  private func serve(_ subscription: StreamSubscription) -> Int {
+    let session = subscription.session
+    guard session.flush() else {
+      if subscription.state == .ready { subscription.state = .blocked }
+      return 1
+    }
+    let (finding, ending) = subscription.lane.stream.log.read { storage, completion in
+      (block.fill(from: storage, for: subscription), completion)
+    }
+    switch finding {
+    case .fellBehind(let first, let end): fellBehind(subscription, first: first, end: end)
+    case .caughtUp:
+      if let ending {
+        session.end(subscription, with: ending)
+      } else if subscription.credit == .none {
+        subscription.state = .idle
+      } else {
+        subscription.lane.wait(subscription)
+      }
+    case .frames:
+      guard subscription.credit > .none else {
+        subscription.state = .idle
+        return 1
+      }
+      return send(to: subscription)
+    }
+    return 1
+  }
+
+  private func send(to subscription: StreamSubscription) -> Int {
+    let session = subscription.session
+    let bytes = block.bytes(coveredBy: subscription.credit.max)
+    let sent: Int
+    switch session.write(bytes) {
+    case .wrote(let count): sent = count
+    case .gone: return 1
+    }
+    let (cursor, events, rest) = block.progress(after: sent)
+    subscription.cursor = cursor
+    subscription.lane.spend(events, of: subscription)
+    counters.eventsOut.add(UInt64(events), ordering: .relaxed)
+    counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
+    counters.writes.add(1, ordering: .relaxed)
+    if sent < bytes.count { session.becomeBlocked(keeping: rest) }
+    if subscription.frames.completes, events > 0 {
+      session.finished(subscription)
+    } else if session.isBlocked {
+      subscription.state = .blocked
+    } else {
+      makeReady(subscription)
+    }
+    return max(1, sent)
+  }
+
+  /// The log no longer holds the subscription's place.
+  private func fellBehind(_ subscription: StreamSubscription, first: UInt64, end: UInt64) {
+    let session = subscription.session
+    let next = subscription.onLag == .latest ? max(first, end - 1) : first
+    let lost = next - subscription.cursor.position
+    counters.laggedEvents.add(lost, ordering: .relaxed)
+    report(.clientLagged(session.identity, stream: subscription.lane.stream.name, lost: lost))
+    if subscription.cursor.sentBytes > 0 {
+      // Half of an event is with the client already, and the other half is gone: there is no way to go on.
+      session.fail(
+        subscription, .lagged, "lagged: event \(subscription.cursor.position) left the buffer while it was being sent")
+    } else if subscription.onLag == .fail {
+      session.fail(subscription, .lagged, "lagged: \(lost) events lost")
+    } else {
+      subscription.cursor = Cursor(position: next)
+      subscription.lane.raiseReach(for: subscription)
+      makeReady(subscription)
+    }
+  }
+}

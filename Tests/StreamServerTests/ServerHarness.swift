@@ -1,0 +1,137 @@
+import EventLoop
+import Glibc
+import Reactive
+import Synchronization
+import Testing
+
+@testable import StreamServer
+
+/// A source that the test feeds by hand, and that remembers what was asked of it.
+final class HandFedSource: Publisher, Sendable {
+  typealias Output = [[UInt8]]
+  typealias Failure = StreamFailure
+
+  private struct State {
+    var link: Link?
+    var subscriptions = 0
+    var cancellations = 0
+    var demand = Subscribers.Demand.none
+  }
+
+  private let state = Mutex(State())
+
+  var subscriptions: Int { state.withLock { $0.subscriptions } }
+  var cancellations: Int { state.withLock { $0.cancellations } }
+  var demand: Subscribers.Demand { state.withLock { $0.demand } }
+  var isSubscribed: Bool { state.withLock { $0.link != nil } }
+
+  func receive<S: Subscriber>(subscriber: S) where S.Input == [[UInt8]], S.Failure == StreamFailure {
+    let link = Link(source: self, subscriber: AnySubscriber(subscriber))
+    state.withLock {
+      $0.link = link
+      $0.subscriptions += 1
+      $0.demand = .none
+    }
+    subscriber.receive(subscription: link)
+  }
+
+  /// Delivers a batch, whether it was asked for or not.
+  func send(_ events: [UInt8]...) { send(batch: events) }
+
+  func send(batch: [[UInt8]]) {
+    let more = state.withLock { $0.link }?.subscriber.receive(batch) ?? .none
+    state.withLock {
+      if $0.demand > .none { $0.demand -= 1 }; $0.demand += more
+    }
+  }
+
+  func finish(_ completion: Subscribers.Completion<StreamFailure> = .finished) {
+    state.withLock { $0.link }?.subscriber.receive(completion: completion)
+  }
+
+  final class Link: Subscription, @unchecked Sendable {  // a test sends from one thread at a time
+    let source: HandFedSource
+    let subscriber: AnySubscriber<[[UInt8]], StreamFailure>
+    init(source: HandFedSource, subscriber: AnySubscriber<[[UInt8]], StreamFailure>) {
+      self.source = source
+      self.subscriber = subscriber
+    }
+    func request(_ demand: Subscribers.Demand) { source.state.withLock { $0.demand += demand } }
+    func cancel() {
+      source.state.withLock {
+        $0.link = nil
+        $0.cancellations += 1
+      }
+    }
+  }
+}
+
+/// A running server on a socket of its own.
+final class ServerHarness: Sendable {
+  let server: StreamServer
+  let path: String
+  private let folder: String
+  private let seen = ReportLog()
+
+  var reports: [ServerReport] { seen.reports.withLock { $0 } }
+
+  private final class ReportLog: Sendable {
+    let reports = Mutex<[ServerReport]>([])
+  }
+
+  init(_ limits: ServerLimits = ServerLimits(workers: 2)) throws {
+    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+    folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    path = folder + "/s"
+    server = try StreamServer(limits: limits, version: "1.2.3") { [seen] report in
+      seen.reports.withLock { $0.append(report) }
+    }
+    try server.start()
+    server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
+  }
+
+  /// A stream that starts at once, so that a test may send before anybody listens.
+  func add(_ name: String, start: ShareStart = .always, _ change: (inout StreamConfiguration) -> Void = { _ in }) throws
+    -> HandFedSource
+  {
+    var configuration = StreamConfiguration(name: name, start: start)
+    change(&configuration)
+    let source = HandFedSource()
+    try server.add(configuration, source: source)
+    return source
+  }
+
+  /// Waits until `condition` holds; a test that waits for ten seconds has failed.
+  func eventually(_ condition: () throws -> Bool, sourceLocation: SourceLocation = #_sourceLocation) rethrows {
+    let deadline = EventLoop.monotonicNow() + 10_000_000_000
+    while try !condition() {
+      guard EventLoop.monotonicNow() < deadline else {
+        Issue.record("the condition never came true", sourceLocation: sourceLocation)
+        return
+      }
+      usleep(1000)
+    }
+  }
+
+  func stop() async {
+    await withCheckedContinuation { continuation in
+      server.stop { continuation.resume() }
+    }
+    unlink(path)
+    rmdir(folder)
+  }
+}
+
+func withServer(_ limits: ServerLimits = ServerLimits(workers: 2), _ body: (ServerHarness) async throws -> Void)
+  async throws
+{
+  let harness = try ServerHarness(limits)
+  do {
+    try await body(harness)
+  } catch {
+    await harness.stop()
+    throw error
+  }
+  await harness.stop()
+}

@@ -1,0 +1,113 @@
+import FoundationEssentials
+import RSocket
+import Reactive
+import Testing
+
+@testable import StreamServer
+
+@Suite struct SystemStreamTests {
+  private struct Row: Decodable, Equatable {
+    let name: String
+    let description: String
+    let type: String
+    let source: String
+    let state: String
+    let message: String?
+    let subscribers: Int
+    let last_id: UInt64?
+  }
+
+  private func catalogue(_ data: [UInt8]) throws -> [Row] {
+    try JSONDecoder().decode([Row].self, from: Data(data))
+  }
+
+  @Test func theCatalogueIsCurrentWheneverItIsAskedFor() async throws {
+    try await withServer { harness in
+      let source = try harness.add("b", start: .whileSubscribed(linger: .zero)) { $0.description = "the second" }
+      _ = try harness.add("a") {
+        $0.type = "text/plain"; $0.source = "timer"
+      }
+      let client = try WireClient.ready(harness.path)
+      client.get("$streams", options: #"{"ids": false}"#)
+      let idle = try catalogue(try client.event().data)
+      #expect(idle.map(\.name) == ["a", "b"])
+      #expect(
+        idle[0]
+          == Row(
+            name: "a", description: "", type: "text/plain", source: "timer", state: "running", message: nil,
+            subscribers: 0,
+            last_id: nil))
+      #expect(idle[1].state == "idle")
+      client.subscribe("b", credit: 5, id: 3)
+      harness.eventually { source.isSubscribed }
+      source.send([1])
+      let event = try client.event()
+      harness.server.note(.failing("HTTP 503"), of: "b")
+      client.get("$streams", id: 5)
+      let failing = try catalogue(try client.event().data)
+      #expect(
+        failing[1]
+          == Row(
+            name: "b", description: "the second", type: "application/json", source: "publisher", state: "failing",
+            message: "HTTP 503", subscribers: 1, last_id: event.id))
+    }
+  }
+
+  @Test func aSubscriberOfTheCatalogueGetsEachChange() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("$streams", credit: 100)
+      #expect(try catalogue(client.event().data)[0].subscribers == 0)
+      client.subscribe("s", credit: 1, id: 3)
+      #expect(try catalogue(client.event().data)[0].subscribers == 1)
+      client.send(.cancel(StreamID(3)))
+      #expect(try catalogue(client.event().data)[0].subscribers == 0)
+    }
+  }
+
+  @Test func statisticsCountWhatHappened() async throws {
+    struct Stats: Decodable {
+      let version: String
+      let events_in: Int, events_out: Int, connections: Int, accepted: Int, streams: Int, bytes_in: Int
+    }
+    try await withServer { harness in
+      let source = try harness.add("s") { $0.replay = 10 }
+      source.send([1, 2], [3])
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 100)
+      _ = try client.events(2)
+      client.subscribe("$stats", credit: 2, id: 3)
+      let stats = try JSONDecoder().decode(Stats.self, from: Data(try client.event().data))
+      #expect(stats.version == "1.2.3")
+      #expect(stats.events_in == 2 && stats.bytes_in == 3 && stats.events_out >= 2)
+      #expect(stats.connections == 1 && stats.accepted == 1 && stats.streams == 1)
+      let next = try JSONDecoder().decode(Stats.self, from: Data(try client.event().data))
+      #expect(next.events_out > stats.events_out)
+    }
+  }
+
+  @Test func namesOfTheSystemAndNamesTakenAreRefused() async throws {
+    try await withServer { harness in
+      #expect(throws: StreamServer.Mistake.nameReserved("$x")) { _ = try harness.add("$x") }
+      _ = try harness.add("s")
+      #expect(throws: StreamServer.Mistake.nameTaken("s")) { _ = try harness.add("s") }
+    }
+  }
+
+  @Test func anEventTooLargeForTheBufferIsDroppedAndReported() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        $0.limits = .init(bytes: 4096); $0.replay = 5
+      }
+      source.send([UInt8](repeating: 0, count: 5000), [1])
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 5)
+      #expect(try client.events(1) == [[1]])
+      guard case .eventsTooLarge(stream: "s", count: 1, limit: 4072)? = harness.reports.first else {
+        Issue.record("not reported: \(harness.reports)")
+        return
+      }
+    }
+  }
+}

@@ -1,0 +1,111 @@
+import EventLoop
+import Glibc
+import RSocket
+import Testing
+
+/// A client that says exactly what a test wants, right or wrong, over a real socket.
+final class WireClient {
+  struct Silence: Error {}
+
+  let descriptor: OwnedDescriptor
+  private var input: [UInt8] = []
+
+  /// - Parameter receiveBuffer: of the kernel, in bytes; nil: the system's.
+  init(_ path: String, receiveBuffer: CInt? = nil) throws {
+    descriptor = try UnixSocket.connect(to: path)
+    _ = fcntl(descriptor.raw, F_SETFL, 0)
+    if var size = receiveBuffer {
+      setsockopt(descriptor.raw, SOL_SOCKET, SO_RCVBUF, &size, socklen_t(MemoryLayout<CInt>.size))
+    }
+  }
+
+  /// One that has said SETUP.
+  static func ready(_ path: String, _ setup: Setup = Setup()) throws -> WireClient {
+    let client = try WireClient(path)
+    client.send(.setup(setup))
+    return client
+  }
+
+  func send(_ frame: Frame) {
+    var bytes: [UInt8] = []
+    frame.encode(into: &bytes)
+    send(bytes)
+  }
+
+  func send(_ bytes: [UInt8]) {
+    var offset = 0
+    while offset < bytes.count {
+      let count = bytes.withUnsafeBytes {
+        Glibc.send(descriptor.raw, $0.baseAddress! + offset, bytes.count - offset, CInt(MSG_NOSIGNAL))
+      }
+      guard count > 0 else { return }
+      offset += count
+    }
+  }
+
+  /// REQUEST_STREAM.
+  func subscribe(_ name: String, credit: UInt32, options: String = "", id: UInt32 = 1) {
+    let payload = Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8), data: Array(options.utf8))
+    send(.request(StreamID(id), .stream, initialRequest: credit, payload, follows: false, isComplete: false))
+  }
+
+  /// REQUEST_RESPONSE.
+  func get(_ name: String, options: String = "", id: UInt32 = 1) {
+    let payload = Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8), data: Array(options.utf8))
+    send(.request(StreamID(id), .response, initialRequest: 1, payload, follows: false, isComplete: false))
+  }
+
+  /// The next frame; nil at the connection's end.
+  /// - Throws: `Silence` after ten seconds: the guard against a test that hangs.
+  func receive() throws -> Frame? {
+    while true {
+      if input.count >= 3 {
+        let count = Int(input[0]) << 16 | Int(input[1]) << 8 | Int(input[2])
+        if input.count >= 3 + count {
+          let frame = try input.withUnsafeBytes {
+            try Frame.decode(UnsafeRawBufferPointer(rebasing: $0[3..<3 + count]))
+          }
+          input.removeFirst(3 + count)
+          return frame
+        }
+      }
+      var ready = pollfd(fd: descriptor.raw, events: Int16(POLLIN), revents: 0)
+      guard poll(&ready, 1, 10_000) == 1 else { throw Silence() }
+      var buffer = [UInt8](repeating: 0, count: 256 << 10)
+      let count = recv(descriptor.raw, &buffer, buffer.count, 0)
+      guard count > 0 else { return nil }
+      input += buffer[..<count]
+    }
+  }
+
+  /// The next event: its id and data.
+  func event() throws -> (id: UInt64, data: [UInt8]) {
+    var metadata: [UInt8] = []
+    var data: [UInt8] = []
+    while true {
+      let frame = try receive()
+      guard case .payload(_, let payload, let follows, _, true) = frame else {
+        Issue.record("expected an event, got \(String(describing: frame))")
+        throw Silence()
+      }
+      metadata += payload.metadata ?? []
+      data += payload.data
+      guard follows else { break }
+    }
+    return (metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }, data)
+  }
+
+  func events(_ count: Int) throws -> [[UInt8]] {
+    try (0..<count).map { _ in try event().data }
+  }
+
+  /// Whether nothing more is on its way: two KEEPALIVEs, one after the other, are all that comes back. What the server
+  /// had to send it sends at the end of the turn that answers the first.
+  func isSilent() throws -> Bool {
+    for round in [1, 2] as [UInt8] {
+      send(.keepalive(respond: true, position: 0, data: [round]))
+      guard try receive() == .keepalive(respond: false, position: 0, data: [round]) else { return false }
+    }
+    return true
+  }
+}
