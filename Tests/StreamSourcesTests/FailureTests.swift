@@ -12,7 +12,7 @@ import Testing
   @Test func anAnswerThatTakesTooLongIsGivenUp() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/hang/\(key)")) { $0.timeout = .milliseconds(50) }
-      #expect(fetched.failure == "no complete answer from \(upstream.authority) within 0.05 seconds")
+      #expect(fetched.failure == "no complete answer from \(upstream.authority) within 0.05 s")
     }
   }
 
@@ -20,7 +20,7 @@ import Testing
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect(key, to: "/hang/\(key)"))
       let fetched = try await thread.fetch(url) { $0.timeout = .milliseconds(200) }
-      #expect(fetched.failure == "no complete answer from \(upstream.authority) within 0.2 seconds")
+      #expect(fetched.failure == "no complete answer from \(upstream.authority) within 0.2 s")
     }
   }
 
@@ -59,6 +59,13 @@ import Testing
       let failure = try #require(fetched.failure)
       #expect(failure.hasPrefix("TLS with \(upstream.secureAuthority) failed: "), "\(failure)")
       #expect(failure.contains("certificate"), "\(failure)")
+    }
+  }
+
+  @Test(arguments: [10, 100_000]) func headersWithoutEndAreAFailure(count: Int) async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url("/headers/\(key)?count=\(count)"))
+      #expect(fetched.failure == (count == 10 ? nil : "headers over 256 KiB"))
     }
   }
 

@@ -37,7 +37,7 @@ struct HTTPFailure: Error, Equatable {
       let reason = osError == 0 ? "" : ": " + String(cString: strerror(osError))
       return HTTPFailure("could not connect to \(place)\(reason)")
     case CURLE_OPERATION_TIMEDOUT:
-      return HTTPFailure("no complete answer from \(place)" + (timeout.map { " within \($0)" } ?? ""))
+      return HTTPFailure("no complete answer from \(place)" + (timeout.map { " within \(seconds($0)) s" } ?? ""))
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
       return HTTPFailure("\(place) closed the connection before the whole answer had arrived")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
@@ -45,6 +45,12 @@ struct HTTPFailure: Error, Equatable {
       return HTTPFailure("TLS with \(place) failed: \(detail.isEmpty ? reason(of: code) : detail)")
     default: return HTTPFailure("transfer from \(place) failed: \(reason(of: code))")
     }
+  }
+
+  /// `10`, `0.25`.
+  private static func seconds(_ duration: Duration) -> String {
+    let (whole, rest) = duration.milliseconds.quotientAndRemainder(dividingBy: 1000)
+    return rest == 0 ? "\(whole)" : "\(Double(whole) + Double(rest) / 1000)"
   }
 
   private static func reason(of code: CURLcode) -> String { String(cString: curl_easy_strerror(code)) }

@@ -43,12 +43,15 @@ final class Transfer {
   private var redirectsTo: String?
   private var plan = Plan.discard
   private var discarded = 0
+  private var headerBytes = 0
   private var refusal: HTTPFailure?
 
   /// As many as curl's own programs and browsers about agree on (Fetch Standard: 20; libcurl before 8.3: without limit).
   private static let redirectLimit = 10
   /// Above this a new connection is cheaper than the rest of a body that nobody wants.
   private static let discardLimit = 64 << 10
+  /// Of one hop, all its heads together. libcurl keeps them, before 8.3 without limit.
+  private static let headerLimit = 256 << 10
 
   init(_ request: HTTPRequest, handler: any Handler, client: HTTPClient) {
     self.request = request
@@ -125,7 +128,7 @@ final class Transfer {
       client?.remove(easy)
       curl_easy_reset(easy)
     }
-    (self.head, redirectsTo, plan, discarded) = (nil, nil, .discard, 0)
+    (self.head, redirectsTo, plan, discarded, headerBytes) = (nil, nil, .discard, 0, 0)
     start()
   }
 
@@ -197,6 +200,11 @@ final class Transfer {
   /// - Returns: false to end the transfer.
   private func received(headerLine line: UnsafeRawBufferPointer) -> Bool {
     guard handler != nil else { return false }
+    headerBytes += line.count
+    guard headerBytes <= Self.headerLimit else {
+      refusal = HTTPFailure("headers over \(Self.headerLimit >> 10) KiB")
+      return false
+    }
     // The empty line ends a head: one of a 1xx answer, of the final one, or its trailers.
     guard head == nil, let easy, line.first == 0x0D || line.first == 0x0A else { return true }
     var status = 0

@@ -116,6 +116,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nETag: \"early\"\r\n\r\n")
         self.answer(200, b"late\n", ETag='"late"')
 
+    def answer_headers(self, key, number, query):
+        try:
+            self.answer(200, **{"X_%d" % number: "y" * 80 for number in range(int(query["count"]))})
+        except OSError:
+            self.close_connection = True
+
     def answer_redirect(self, key, number, query):
         body = b"y" * int(query.get("bytes", "0"))
         retry = {"Retry_After": query["retry"]} if "retry" in query else {}
