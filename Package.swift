@@ -47,7 +47,8 @@ let package = Package(
       name: "RSocketTests", dependencies: ["RSocket"], exclude: ["Corpus", "Fuzz"], swiftSettings: settings),
     .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),
     .testTarget(
-      name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources"], swiftSettings: settings),
+      name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources"], exclude: ["Server"],
+      swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamServer"],
       swiftSettings: settings),
