@@ -38,7 +38,7 @@ let package = Package(
     .executableTarget(
       name: "streamd", dependencies: ["CToml", "EventLoop", "Reactive", "StreamServer", "StreamSources", "Systemd"],
       swiftSettings: settings),
-    .executableTarget(name: "streambench", dependencies: ["EventLoop", "RSocket"], swiftSettings: settings),
+    .executableTarget(name: "streambench", dependencies: ["CLinux", "EventLoop", "RSocket"], swiftSettings: settings),
     .executableTarget(name: "streamctl", dependencies: ["Reactive", "StreamClient"], swiftSettings: settings),
 
     .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: settings),
