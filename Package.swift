@@ -39,7 +39,7 @@ let package = Package(
       name: "streamd", dependencies: ["CToml", "EventLoop", "Reactive", "StreamServer", "StreamSources", "Systemd"],
       swiftSettings: settings),
     .executableTarget(name: "streambench", dependencies: ["CLinux", "EventLoop", "RSocket"], swiftSettings: settings),
-    .executableTarget(name: "streamctl", dependencies: ["Reactive", "StreamClient"], swiftSettings: settings),
+    .executableTarget(name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
 
     .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
@@ -53,7 +53,8 @@ let package = Package(
       name: "StreamServerTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamServer"],
       swiftSettings: settings),
     .testTarget(
-      name: "StreamClientTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer"],
+      name: "StreamClientTests",
+      dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "streamctl"],
       swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd"], swiftSettings: settings),
     .testTarget(name: "streamdTests", dependencies: ["streamd", "StreamClient"], swiftSettings: settings),

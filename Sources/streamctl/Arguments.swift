@@ -1,0 +1,163 @@
+import StreamClient
+
+/// The command line, understood.
+struct Arguments: Equatable {
+  enum Command: Equatable {
+    case list
+    case subscribe(name: String, Subscription)
+    case get(name: String, EventFormat)
+    case status
+    case help
+    case version
+  }
+
+  /// What `sub` is to do.
+  struct Subscription: Equatable {
+    var options = SubscribeOptions()
+    var format = EventFormat.data
+    /// How many events are asked for at a time.
+    var credit = 256
+    /// After how many events to stop; `nil`: never.
+    var count: Int?
+  }
+
+  var socket: String
+  var command: Command
+
+  static let defaultSocket = "/run/streamd/streamd.sock"
+
+  static let help = """
+    Usage: streamctl [--socket PATH] COMMAND
+
+    Commands:
+      list                what the daemon serves, a line per stream
+      sub NAME            print a stream's events as they come, until it ends
+      get NAME            print a stream's newest event
+      status              the daemon's counters
+
+    Options of sub:
+      --credit N          ask for N events at a time, and for more once half of them are written (default 256)
+      --count N           stop after N events; never ask for more
+      --from POS          begin at: replay (default), latest, new, an event id (what came after it),
+                          an RFC 3339 time, or a span ago such as -5m
+      --on-lag POLICY     after falling behind: skip (go on with the oldest event still held), latest, fail
+                          (default: as the stream is configured)
+
+    Options of sub and get:
+      --format FORMAT     data: one event per line, the line breaks of JSON made spaces (default)
+                          json: one object per line with id, time and data; data is the event itself
+                                when it is JSON, else a string
+                          raw: the events' bytes and nothing else
+
+    Other options:
+      --socket PATH       the daemon's socket (default $STREAMD_SOCKET, else \(defaultSocket))
+      -h, --help          this text
+      --version           the version
+
+    Exit codes: 0, also when the reader of the output has had enough; 64 usage; 65 options that the daemon
+    does not take; 69 no daemon, or connection lost; 70 the stream failed; 71 out of descriptors or
+    threads; 74 output error; 75 fell behind with --on-lag fail; 76 no sense in an answer; 77 refused;
+    128 + N for signal N.
+
+    """
+}
+
+extension Arguments {
+  /// Options may stand anywhere, as `--name value` or `--name=value`; `--` ends them.
+  /// - Parameter words: without the program's name.
+  init(_ words: [String], environment socket: String?) throws(Stop) {
+    var values: [String: String] = [:]
+    var operands: [String] = []
+    var rest = words[...]
+    while let word = rest.popFirst() {
+      if word == "--" {
+        operands += rest
+        break
+      }
+      guard word.hasPrefix("-"), word != "-" else {
+        operands.append(word)
+        continue
+      }
+      if ["-h", "--help", "--version"].contains(word) {
+        self.init(socket: "", command: word == "--version" ? .version : .help)
+        return
+      }
+      let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+      guard Self.options.contains(parts[0]) else { throw .usage("unknown option \(parts[0])") }
+      // A value may begin with a dash: --from -5m.
+      guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else {
+        throw .usage("\(parts[0]) wants a value")
+      }
+      values[parts[0]] = value
+    }
+    let path = values.removeValue(forKey: "--socket") ?? socket.flatMap { $0.isEmpty ? nil : $0 }
+    self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values))
+  }
+
+  private static let options: Set = ["--socket", "--credit", "--count", "--from", "--on-lag", "--format"]
+
+  private static func command(
+    _ operands: [String], _ values: [String: String]
+  ) throws(Stop) -> Command {
+    guard let verb = operands.first else { throw .usage("a command is missing") }
+    switch verb {
+    case "list", "status":
+      guard operands.count == 1 else { throw .usage("\(verb) takes no \"\(operands[1])\"") }
+      try refuse(values, except: [], for: verb)
+      return verb == "list" ? .list : .status
+    case "get":
+      try refuse(values, except: ["--format"], for: verb)
+      return .get(name: try name(operands), try choice("--format", values) ?? .data)
+    case "sub":
+      var subscription = Subscription()
+      if let from = values["--from"] { subscription.options.from = position(from) }
+      subscription.options.onLag = try choice("--on-lag", values)
+      subscription.format = try choice("--format", values) ?? .data
+      subscription.credit = try number("--credit", values) ?? subscription.credit
+      subscription.count = try number("--count", values)
+      return .subscribe(name: try name(operands), subscription)
+    default: throw .usage("unknown command \(verb)")
+    }
+  }
+
+  private static func name(_ operands: [String]) throws(Stop) -> String {
+    guard operands.count > 1 else { throw .usage("\(operands[0]) wants a stream's name") }
+    guard operands.count == 2 else { throw .usage("\(operands[0]) takes one name, not also \"\(operands[2])\"") }
+    return operands[1]
+  }
+
+  private static func refuse(
+    _ values: [String: String], except allowed: Set<String>, for verb: String
+  ) throws(Stop) {
+    if let option = values.keys.filter({ !allowed.contains($0) }).min() {
+      throw .usage("\(option) is no option of \(verb)")
+    }
+  }
+
+  /// What is no keyword and no number is for the daemon to judge.
+  private static func position(_ text: String) -> SubscribeOptions.Start {
+    switch text {
+    case "replay": .replay
+    case "latest": .latest
+    case "new": .new
+    default: UInt64(text).map { .after(id: $0) } ?? .since(text)
+    }
+  }
+
+  private static func number(_ option: String, _ values: [String: String]) throws(Stop) -> Int? {
+    guard let text = values[option] else { return nil }
+    guard let number = Int(text), number > 0 else { throw .usage("\(option) wants a number above 0, not \"\(text)\"") }
+    return number
+  }
+
+  private static func choice<Choice: RawRepresentable<String> & CaseIterable>(
+    _ option: String, _ values: [String: String]
+  ) throws(Stop) -> Choice? {
+    guard let text = values[option] else { return nil }
+    guard let choice = Choice(rawValue: text) else {
+      let known = Choice.allCases.map(\.rawValue).joined(separator: ", ")
+      throw .usage("\(option) wants one of \(known), not \"\(text)\"")
+    }
+    return choice
+  }
+}

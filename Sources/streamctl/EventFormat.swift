@@ -1,0 +1,36 @@
+import StreamClient
+
+/// How an event is printed.
+enum EventFormat: String, CaseIterable {
+  /// Its bytes and a line break, unless it ends with one. The line breaks of JSON, which can only stand between its
+  /// parts, become spaces; those of other text stay.
+  case data
+  /// An object on a line of its own: id, time in UTC with microseconds, data. Data that is JSON stands there as it is;
+  /// other data is a string, in which U+FFFD stands for what is not UTF-8.
+  case json
+  /// Its bytes.
+  case raw
+
+  func append(_ event: StreamEvent, to output: inout Output) throws(Stop) {
+    switch self {
+    case .data:
+      let isBroken = event.data.dropLast().contains(lineFeed)
+      let line = isBroken && JSONText.isValid(event.data) ? JSONText.onOneLine(event.data) : event.data
+      try output.write(line)
+      if line.last != lineFeed { try output.write([lineFeed]) }
+    case .json:
+      let id = event.id.map { String($0) } ?? "null"
+      let time = event.time.map { "\"\(UTCTime(microsecondsSinceEpoch: $0))\"" } ?? "null"
+      try output.write(#"{"id":\#(id),"time":\#(time),"data":"#.utf8)
+      if JSONText.isValid(event.data) {
+        try output.write(JSONText.onOneLine(event.data))
+      } else {
+        try output.write(JSONText.string(String(decoding: event.data, as: UTF8.self)).utf8)
+      }
+      try output.write("}\n".utf8)
+    case .raw: try output.write(event.data)
+    }
+  }
+}
+
+private let lineFeed = UInt8(ascii: "\n")

@@ -1,0 +1,87 @@
+import Dispatch
+import Reactive
+import StreamClient
+import Synchronization
+
+/// Where events wait between the event loop and the main thread, which may block on its output for as long as that
+/// pleases: the loop goes on answering the daemon. Holds no more than was asked for.
+final class EventInbox: Subscriber, Sendable {
+  typealias Input = StreamEvent
+  typealias Failure = StreamError
+
+  private struct State {
+    var events: [StreamEvent] = []
+    var end: Stop?
+    var mustWake = true
+  }
+
+  /// A subscription may be used from any thread, which its type cannot say.
+  private struct Handle: @unchecked Sendable {
+    let subscription: any Subscription
+  }
+
+  private let state = Mutex(State())
+  private let wake = DispatchSemaphore(value: 0)
+  private let handle = Mutex<Handle?>(nil)
+
+  func request(_ count: Int) {
+    handle.withLock { $0 }?.subscription.request(.max(count))
+  }
+
+  func cancel() {
+    handle.withLock { $0 }?.subscription.cancel()
+  }
+
+  /// What has come since the last time, in order, and why no more will.
+  func takeAll() -> (events: [StreamEvent], end: Stop?) {
+    state.withLock { state in
+      defer { state.events = [] }
+      return (state.events, state.end)
+    }
+  }
+
+  /// Makes ready for another subscription, once the last one has ended.
+  func reuse() {
+    state.withLock { $0.end = nil }
+  }
+
+  /// Blocks until there may be something to take.
+  func wait() {
+    wake.wait()
+    state.withLock { $0.mustWake = true }
+  }
+
+  /// Ends the waiting at once; what has not been taken is dropped.
+  func interrupt(_ end: Stop) {
+    change { state in
+      state.events = []
+      state.end = end
+    }
+  }
+
+  func receive(subscription: any Subscription) {
+    let handle = Handle(subscription: subscription)
+    self.handle.withLock { $0 = handle }
+  }
+
+  func receive(_ event: StreamEvent) -> Subscribers.Demand {
+    change { $0.events.append(event) }
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<StreamError>) {
+    change { state in
+      guard state.end == nil else { return }
+      if case .failure(let error) = completion { state.end = Stop(error) } else { state.end = .done }
+    }
+  }
+
+  private func change(_ body: (inout State) -> Void) {
+    let mustWake = state.withLock { state in
+      body(&state)
+      defer { state.mustWake = false }
+      return state.mustWake
+    }
+    if mustWake { wake.signal() }
+  }
+}

@@ -1,0 +1,140 @@
+/// JSON as bytes, checked without being taken apart: numbers stay as precise as they came. Source: RFC 8259.
+enum JSONText {
+  /// Whether `bytes` are one JSON value, nested at most ``depthLimit`` deep, and white space around it.
+  static func isValid(_ bytes: [UInt8]) -> Bool {
+    guard String(validating: bytes, as: UTF8.self) != nil else { return false }
+    var reader = Reader(rest: bytes[...])
+    return reader.skipValue(depth: 0) && reader.isAtEnd
+  }
+
+  /// Valid JSON with its line breaks, none of which can be inside a string, made spaces; without those around it.
+  static func onOneLine(_ json: [UInt8]) -> [UInt8] {
+    let space = UInt8(ascii: " ")
+    let line = json.map { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: "\r") ? space : $0 }
+    guard let first = line.firstIndex(where: { $0 != space }), let last = line.lastIndex(where: { $0 != space }) else {
+      return []
+    }
+    return Array(line[first...last])
+  }
+
+  /// `text` in quotes, with quotes, backslashes and control characters escaped.
+  static func string(_ text: String) -> String {
+    var result = "\""
+    for scalar in text.unicodeScalars {
+      switch scalar {
+      case "\"", "\\": result += "\\\(scalar)"
+      case "\n": result += "\\n"
+      case "\r": result += "\\r"
+      case "\t": result += "\\t"
+      case "\u{0}"..."\u{1F}", "\u{7F}":
+        let digits = String(scalar.value, radix: 16)
+        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+      default: result.unicodeScalars.append(scalar)
+      }
+    }
+    return result + "\""
+  }
+
+  /// Bounds the stack; what is nested deeper counts as text.
+  static let depthLimit = 512
+
+  private struct Reader {
+    var rest: ArraySlice<UInt8>
+
+    /// Called after a value, which takes the white space behind it.
+    var isAtEnd: Bool { rest.isEmpty }
+
+    mutating func skipValue(depth: Int) -> Bool {
+      skipSpace()
+      guard depth < JSONText.depthLimit, let first = rest.first else { return false }
+      defer { skipSpace() }
+      switch first {
+      case UInt8(ascii: "{"): return skipList(closedBy: UInt8(ascii: "}")) { $0.skipMember(depth: depth + 1) }
+      case UInt8(ascii: "["): return skipList(closedBy: UInt8(ascii: "]")) { $0.skipValue(depth: depth + 1) }
+      case UInt8(ascii: "\""): return skipString()
+      case UInt8(ascii: "t"): return skip("true")
+      case UInt8(ascii: "f"): return skip("false")
+      case UInt8(ascii: "n"): return skip("null")
+      default: return skipNumber()
+      }
+    }
+
+    private mutating func skipMember(depth: Int) -> Bool {
+      skipSpace()
+      guard skipString() else { return false }
+      skipSpace()
+      return skip(":") && skipValue(depth: depth)
+    }
+
+    private mutating func skipList(closedBy end: UInt8, _ skipItem: (inout Reader) -> Bool) -> Bool {
+      rest.removeFirst()
+      skipSpace()
+      if rest.first == end {
+        rest.removeFirst()
+        return true
+      }
+      while skipItem(&self) {
+        skipSpace()
+        guard let next = rest.popFirst() else { return false }
+        if next == end { return true }
+        guard next == UInt8(ascii: ",") else { return false }
+      }
+      return false
+    }
+
+    private mutating func skipString() -> Bool {
+      guard skip("\"") else { return false }
+      while let byte = rest.popFirst() {
+        switch byte {
+        case UInt8(ascii: "\""): return true
+        case UInt8(ascii: "\\"):
+          guard let escaped = rest.popFirst() else { return false }
+          if escaped == UInt8(ascii: "u") {
+            guard rest.count >= 4, rest.prefix(4).allSatisfy(Self.isHexDigit) else { return false }
+            rest = rest.dropFirst(4)
+          } else if !"\"\\/bfnrt".utf8.contains(escaped) {
+            return false
+          }
+        case 0..<0x20: return false
+        default: break
+        }
+      }
+      return false
+    }
+
+    private mutating func skipNumber() -> Bool {
+      _ = skip("-")
+      if !skip("0"), !skipDigits() { return false }
+      if skip("."), !skipDigits() { return false }
+      guard skip("e") || skip("E") else { return true }
+      _ = skip("+") || skip("-")
+      return skipDigits()
+    }
+
+    private mutating func skipDigits() -> Bool {
+      let others = rest.drop { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
+      defer { rest = others }
+      return others.count < rest.count
+    }
+
+    private mutating func skip(_ text: StaticString) -> Bool {
+      let wanted = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
+      guard rest.starts(with: wanted) else { return false }
+      rest = rest.dropFirst(wanted.count)
+      return true
+    }
+
+    private mutating func skipSpace() {
+      rest = rest.drop { $0 == 0x20 || $0 == 0x0A || $0 == 0x0D || $0 == 0x09 }
+    }
+
+    private static func isHexDigit(_ byte: UInt8) -> Bool {
+      switch byte {
+      case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"),
+        UInt8(ascii: "A")...UInt8(ascii: "F"):
+        true
+      default: false
+      }
+    }
+  }
+}

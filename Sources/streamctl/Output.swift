@@ -1,0 +1,62 @@
+import EventLoop
+import Glibc
+
+/// Standard output, gathered: written when that is worth a call, or when there is nothing else to do.
+struct Output {
+  private var gathered: [UInt8] = []
+
+  private static let gatheredByteLimit = 64 << 10
+
+  mutating func write(_ bytes: some Collection<UInt8>) throws(Stop) {
+    gathered.append(contentsOf: bytes)
+    if gathered.count >= Self.gatheredByteLimit { try flush() }
+  }
+
+  /// Blocks until everything is written.
+  mutating func flush() throws(Stop) {
+    var rest = gathered[...]
+    gathered = []
+    while !rest.isEmpty {
+      let count = rest.withUnsafeBytes { Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+      let code = errno
+      if count >= 0 {
+        rest = rest.dropFirst(count)
+      } else if code == EAGAIN {  // whoever shares the terminal made it non-blocking
+        var waiting = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
+        _ = poll(&waiting, 1, -1)
+      } else if code != EINTR {
+        throw .output(SystemError("write", "standard output", code: code))
+      }
+    }
+  }
+}
+
+extension Output {
+  /// Writes one text and is done.
+  static func print(_ text: String) throws(Stop) {
+    var output = Output()
+    try output.write(text.utf8)
+    try output.flush()
+  }
+}
+
+/// Notices that the reader of standard output is gone while there is nothing to write. A file has no reader and is not
+/// watched.
+final class OutputWatch: EventLoop.Handler {
+  private let loop: EventLoop
+  private let closed: () -> Void
+  private var registration: EventLoop.Registration?
+
+  init(on loop: EventLoop, closed: @escaping () -> Void) {
+    self.loop = loop
+    self.closed = closed
+    registration = try? loop.register(STDOUT_FILENO, for: [], handler: self)
+  }
+
+  /// Nothing is waited for but the other end's close.
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    if let registration { loop.unregister(registration) }
+    registration = nil
+    closed()
+  }
+}

@@ -1,0 +1,34 @@
+import Glibc
+
+/// What the commands do.
+enum Program {
+  static let version = "0.1.0"
+
+  /// - Parameter words: the command line without the program's name.
+  /// - Throws: why the program ends, unless its work is done.
+  static func run(_ words: [String]) throws(Stop) {
+    signal(SIGPIPE, SIG_IGN)  // a reader that is gone shows as EPIPE
+    let socket = getenv("STREAMD_SOCKET").map { String(cString: $0) }
+    let arguments = try Arguments(words, environment: socket)
+    switch arguments.command {
+    case .help: try Output.print(Arguments.help)
+    case .version: try Output.print("streamctl \(version)\n")
+    case .list: try Output.print(catalogue(Session(socket: arguments.socket)).text)
+    case .status:
+      let session = try Session(socket: arguments.socket)
+      let streams = try catalogue(session)
+      try Output.print(StatusReport(json: session.value(of: "$stats").data, streams: streams).text)
+    case .get(let name, let format):
+      let event = try Session(socket: arguments.socket).value(of: name)
+      var output = Output()
+      try format.append(event, to: &output)
+      try output.flush()
+    case .subscribe(let name, let subscription):
+      try Session(socket: arguments.socket).follow(name, subscription)
+    }
+  }
+
+  private static func catalogue(_ session: Session) throws(Stop) -> StreamTable {
+    try StreamTable(json: session.value(of: "$streams").data)
+  }
+}

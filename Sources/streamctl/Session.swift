@@ -1,0 +1,76 @@
+import EventLoop
+import Glibc
+import Reactive
+import StreamClient
+
+/// One run of the program: a connection on a loop of its own, the signals that end it, and the main thread, which may block on its output.
+struct Session {
+  private let connection: StreamConnection
+  private let inbox = EventInbox()
+
+  /// How long a blocked output may hold up the end after a signal.
+  private static let grace = Duration.seconds(1)
+
+  /// Nothing is asked of the daemon yet.
+  init(socket: String) throws(Stop) {
+    do throws(SystemError) {
+      let loop = try EventLoop(name: "streamctl")
+      connection = try StreamConnection(socket: socket, loop: loop)
+      _ = try Signals([SIGINT, SIGTERM, SIGHUP], on: loop) { [inbox] number in
+        inbox.cancel()
+        // After the CANCEL, which may be waiting its turn behind a request for more.
+        loop.execute { inbox.interrupt(.signal(number)) }
+        _ = loop.schedule(after: Self.grace) { _exit(Stop.signal(number).exitCode) }
+      }
+      _ = OutputWatch(on: loop) { [inbox] in inbox.interrupt(.done) }
+      try loop.start()
+    } catch {
+      throw .system(error)
+    }
+  }
+
+  /// The newest event of a stream, once there is one.
+  func value(of name: String) throws(Stop) -> StreamEvent {
+    connection.value(of: name).subscribe(inbox)
+    inbox.request(1)
+    var value: StreamEvent?
+    while true {
+      let (events, end) = inbox.takeAll()
+      value = value ?? events.first
+      if let end {
+        guard let value, end == .done else { throw end }
+        inbox.reuse()
+        return value
+      }
+      inbox.wait()
+    }
+  }
+
+  /// Prints a stream's events until it ends, or as many as are wanted. More are asked for only when what was asked for
+  /// is half written, so that an output that takes its time costs no memory here and no event there.
+  func follow(_ name: String, _ wanted: Arguments.Subscription) throws(Stop) {
+    var output = Output()
+    connection.stream(name, options: wanted.options).subscribe(inbox)
+    var unwritten = wanted.count ?? .max
+    var granted = min(wanted.credit, unwritten)
+    inbox.request(granted)
+    while unwritten > 0 {
+      let (events, end) = inbox.takeAll()
+      for event in events {
+        try wanted.format.append(event, to: &output)
+        unwritten -= 1
+        granted -= 1
+        guard granted <= wanted.credit / 2, granted < unwritten else { continue }
+        try output.flush()
+        let more = min(wanted.credit, unwritten) - granted
+        inbox.request(more)
+        granted += more
+      }
+      guard events.isEmpty else { continue }
+      try output.flush()
+      if let end { throw end }
+      inbox.wait()
+    }
+    try output.flush()
+  }
+}

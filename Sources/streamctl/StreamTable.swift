@@ -1,0 +1,86 @@
+import FoundationEssentials
+
+/// The daemon's catalogue, as `$streams` gives it.
+struct StreamTable {
+  /// Only the name has to be there; keys that are not known here are passed over.
+  struct Row: Decodable {
+    var name: String
+    var description: String?
+    var source: String?
+    var state: String?
+    var subscribers: UInt64?
+    var lastID: UInt64?
+    /// What is wrong with a stream whose state is `failing`.
+    var message: String?
+
+    enum CodingKeys: String, CodingKey {
+      case name, description, source, state, subscribers, message
+      case lastID = "last_id"
+    }
+  }
+
+  let rows: [Row]
+
+  init(json: [UInt8]) throws(Stop) {
+    do {
+      rows = try JSONDecoder().decode([Row].self, from: Data(json))
+    } catch {
+      throw .badAnswer("the daemon's catalogue cannot be read")
+    }
+  }
+
+  /// A header and a line per stream: columns two spaces apart, the description last.
+  var text: String {
+    let header = ["NAME", "STATE", "SOURCE", "SUBSCRIBERS", "LAST ID", "DESCRIPTION"]
+    return Columns.text(
+      [header]
+        + rows.map { row in
+          [
+            row.name, row.state ?? "-", row.source ?? "-", row.subscribers.map { String($0) } ?? "-",
+            row.lastID.map { String($0) } ?? "-",
+            [row.description ?? "", row.message.map { "(\($0))" } ?? ""].filter { !$0.isEmpty }.joined(separator: " "),
+          ]
+        })
+  }
+
+  /// How many streams there are, and in which states: `3 (2 running, 1 failing)`.
+  var summary: String {
+    var counts: [(state: String, count: Int)] = []
+    for state in rows.compactMap(\.state) {
+      if let index = counts.firstIndex(where: { $0.state == state }) {
+        counts[index].count += 1
+      } else {
+        counts.append((state, 1))
+      }
+    }
+    let states = counts.map { "\($0.count) \($0.state)" }.joined(separator: ", ")
+    return states.isEmpty ? String(rows.count) : "\(rows.count) (\(states))"
+  }
+}
+
+/// Plain text in columns.
+enum Columns {
+  /// Every line ends with its last column's text, without padding. Control characters, which could move the cursor of a
+  /// terminal, become spaces: names and messages come from outside.
+  static func text(_ lines: [[String]]) -> String {
+    let lines = lines.map { $0.map(printable) }
+    let widths = (lines.first ?? []).indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
+    return lines.map { line in
+      var text = ""
+      for (column, cell) in line.enumerated() {
+        text += cell
+        if column < line.count - 1 { text += String(repeating: " ", count: widths[column] - cell.count + 2) }
+      }
+      while text.last == " " { text.removeLast() }
+      return text + "\n"
+    }.joined()
+  }
+
+  private static func printable(_ text: String) -> String {
+    var result = ""
+    for scalar in text.unicodeScalars {
+      result.unicodeScalars.append(scalar.properties.generalCategory == .control ? " " : scalar)
+    }
+    return result
+  }
+}

@@ -1,0 +1,188 @@
+import Glibc
+import RSocket
+import Testing
+
+/// The built program against a server that says what the test wants.
+@Suite(.timeLimit(.minutes(1))) struct CommandTests {
+  @Test func creditIsGrantedOnceAndReplenishedAtHalf() async throws {
+    try await ScriptedServer.run { server in
+      let command = try Command(["--socket", server.path, "sub", "clock", "--credit", "4"])
+      #expect(await server.next() == .request(StreamID(1), .stream, 4, "clock", ""))
+      server.act { $0.send("1", on: StreamID(1)) }
+      #expect(await command.line() == "1")
+      server.act { $0.send("2", on: StreamID(1)) }
+      #expect(await server.next() == .other(.requestN(StreamID(1), 2)))
+      server.act { peer in for number in 3...4 { peer.send("\(number)", on: StreamID(1)) } }
+      #expect(await server.next() == .other(.requestN(StreamID(1), 2)))
+      server.act { $0.machine.sendComplete(StreamID(1)) }
+      #expect(await command.rest() == "2\n3\n4\n")
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test func noMoreIsAskedForThanTheCount() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      switch event {
+      case .request(let id, _, let count, _, _), .other(.requestN(let id, let count)):
+        for _ in 0..<count { peer.send("x", on: id) }
+      default: break
+      }
+    }) { server in
+      let command = try Command(["--socket=\(server.path)", "sub", "--credit=2", "--count", "5", "clock"])
+      var granted: UInt32 = 0
+      while true {
+        switch await server.next() {
+        case .request(_, _, let count, _, _), .other(.requestN(_, let count)):
+          granted += count
+          continue
+        default: break
+        }
+        break
+      }
+      #expect(granted == 5)
+      #expect(await command.rest() == "x\nx\nx\nx\nx\n")
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test func optionsReachTheServer() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, .invalid, "no such time") }
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "clock", "--from", "-5m", "--on-lag", "fail"])
+      let options = #"{"from":"-5m","on_lag":"fail"}"#
+      #expect(await server.next() == .request(StreamID(1), .stream, 256, "clock", options))
+      #expect(await command.end() == (65, "streamctl: no such time\n"))
+    }
+  }
+
+  @Test func eachEventOfASlowStreamAppearsAtOnceAndAnInterruptCancels() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, _, _, _, _) = event { peer.send("first", on: id) }
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "clock"])
+      guard case .request(let id, _, _, _, _) = await server.next() else { return #expect(Bool(false), "no request") }
+      #expect(await command.line() == "first")
+      server.act { $0.send("second", on: id) }
+      #expect(await command.line() == "second")
+      command.interrupt()
+      #expect(await server.next() == .other(.cancel(id)))
+      #expect(await command.end() == (130, ""))
+    }
+  }
+
+  @Test func anOutputThatIsClosedEndsTheProgramQuietlyEvenWhileNothingComes() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, _, _, _, _) = event { peer.send("first", on: id) }
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "clock"])
+      #expect(await command.line() == "first")
+      command.closeOutput()
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test func anOutputThatBlocksHoldsUpOnlyTheCredit() async throws {
+    // The pipe is never read: what fits into it is written, and then no more is asked for, whatever comes.
+    let line = String(repeating: "x", count: 9_999)
+    try await ScriptedServer.run(script: { peer, event in
+      switch event {
+      case .request(let id, _, let count, _, _), .other(.requestN(let id, let count)):
+        for _ in 0..<count { peer.send(line, on: id) }
+      default: break
+      }
+    }) { server in
+      var ends: [CInt] = [0, 0]
+      guard pipe(&ends) == 0 else { return #expect(Bool(false), "pipe: errno \(errno)") }
+      for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+      let command = try Command(["--socket", server.path, "sub", "clock", "--credit", "10"], output: ends[1])
+      close(ends[1])
+      // Until the pipe is full: 65,536 bytes, 6 lines, of which 5 were replenished.
+      #expect(await server.next() == .request(StreamID(1), .stream, 10, "clock", ""))
+      #expect(await server.next() == .other(.requestN(StreamID(1), 5)))
+      command.interrupt()
+      #expect(await server.next() == .other(.cancel(StreamID(1))))
+      #expect(await command.end().code == 130)
+      close(ends[0])
+    }
+  }
+
+  @Test(
+    arguments: [
+      (64, "list extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
+      (64, "sub a --on-lag wait"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
+    ] as [(CInt, String)]) func mistakesAreOneLineAndACode(code: CInt, arguments: String) async throws
+  {
+    let end = try await Command(arguments.split(separator: " ").map(String.init)).end()
+    #expect(end.code == code)
+    #expect(end.errors.hasPrefix("streamctl: ") && end.errors.filter { $0 == "\n" }.count == 1)
+  }
+
+  @Test(arguments: [
+    (ErrorCode.rejected, CInt(77)), (.invalid, 65), (.canceled, 69), (.lagged, 75), (.applicationError, 70),
+  ]) func theServersRefusalIsOneLineAndACode(code: ErrorCode, exitCode: CInt) async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, code, "because") }
+    }) { server in
+      let command = try Command(["--socket", server.path, "get", "x"])
+      #expect(await command.end() == (exitCode, "streamctl: because\n"))
+    }
+  }
+
+  @Test func listAndStatusReadTheSystemStreams() async throws {
+    let streams = #"""
+      [{"name":"clock","description":"Once a second","type":"application/json","source":"timer","state":"running",
+      "subscribers":2,"last_id":17,"new":[1]},{"name":"quotes","description":"","type":"text/plain","source":"http",
+      "state":"failing","subscribers":0,"last_id":null,"message":"404\u001b[2J"}]
+      """#
+    let stats = #"{"version":"1.2.3","uptime_seconds":93784,"connections":3,"events_in":17,"lagged_events":0,"x":{}}"#
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, let name, _) = event else { return }
+      peer.send(name == "$stats" ? stats : streams, on: id, isComplete: true)
+    }) { server in
+      let list = try Command(["--socket", server.path, "list"])
+      #expect(
+        await list.rest() == """
+          NAME    STATE    SOURCE  SUBSCRIBERS  LAST ID  DESCRIPTION
+          clock   running  timer   2            17       Once a second
+          quotes  failing  http    0            -        (404 [2J)
+
+          """)
+      #expect(await list.end() == (0, ""))
+      let status = try Command(["--socket", server.path, "status"])
+      #expect(
+        await status.rest() == """
+          version        1.2.3
+          uptime         1d 2h 3m 4s
+          connections    3
+          streams        2 (1 running, 1 failing)
+          events in      17
+          lagged events  0
+          failing        quotes: 404 [2J
+
+          """)
+      #expect(await status.end() == (0, ""))
+    }
+  }
+
+  @Test(arguments: [
+    ("data", "{\"a\": 1 }\ntwo\nlines\n"), ("raw", "{\"a\":\n1 }\ntwo\nlines"),
+    (
+      "json",
+      """
+      {"id":1,"time":"1970-01-01T00:00:01.000001Z","data":{"a": 1 }}
+      {"id":2,"time":"1970-01-01T00:00:01.000002Z","data":"two\\nlines"}
+
+      """
+    ),
+  ]) func eventsArePrintedInTheFormatAskedFor(format: String, expected: String) async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      peer.send("{\"a\":\n1 }\n", on: id, number: 1)
+      peer.send("two\nlines", on: id, number: 2, isComplete: true)
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--format", format])
+      #expect(await command.rest() == expected)
+    }
+  }
+}

@@ -1,0 +1,68 @@
+import Testing
+
+@testable import streamctl
+
+@Suite struct JSONTextTests {
+  @Test(arguments: [
+    "{}", "[]", " [1, -0.5e+3 ,\"a\\u00e9\\n\"]\n", "{\"a\":{\"b\":[true,false,null]}}", "0", "\"é\"", "1E5",
+  ]) func validJSONIsRecognised(text: String) {
+    #expect(JSONText.isValid(Array(text.utf8)))
+  }
+
+  @Test(arguments: [
+    "", " ", "{", "[1,]", "{\"a\"}", "{a:1}", "01", "1.", "-", "+1", "\"\n\"", "\"\\x\"", "\"\\u12g4\"", "nul", "1 2",
+    "'a'",
+    "[1}", "{\"a\":1,}", "NaN",
+  ]) func otherTextIsNot(text: String) {
+    #expect(!JSONText.isValid(Array(text.utf8)))
+  }
+
+  @Test func bytesThatAreNotUTF8AreNotJSON() {
+    #expect(!JSONText.isValid([0x22, 0xff, 0x22]))
+  }
+
+  @Test func nestingIsBounded() {
+    let deep = { (depth: Int) in
+      Array((String(repeating: "[", count: depth) + String(repeating: "]", count: depth)).utf8)
+    }
+    #expect(JSONText.isValid(deep(JSONText.depthLimit)))
+    #expect(!JSONText.isValid(deep(JSONText.depthLimit + 1)))
+    #expect(!JSONText.isValid(Array(String(repeating: "[", count: 1_000_000).utf8)))
+  }
+
+  @Test(
+    arguments: [
+      (0, "1970-01-01T00:00:00.000000Z"), (951_782_400_000_001, "2000-02-29T00:00:00.000001Z"),
+      (1_795_190_471_123_456, "2026-11-20T16:01:11.123456Z"),
+    ] as [(UInt64, String)]) func timesAreRFC3339WithMicroseconds(microseconds: UInt64, text: String)
+  {
+    #expect("\(UTCTime(microsecondsSinceEpoch: microseconds))" == text)
+  }
+}
+
+@Suite struct ArgumentsTests {
+  @Test func everythingHasADefault() throws {
+    let arguments = try Arguments(["sub", "clock"], environment: nil)
+    #expect(arguments == Arguments(socket: "/run/streamd/streamd.sock", command: .subscribe(name: "clock", .init())))
+  }
+
+  @Test func theSocketIsTheOptionsThenTheEnvironments() throws {
+    #expect(try Arguments(["list"], environment: "/e").socket == "/e")
+    #expect(try Arguments(["list"], environment: "").socket == Arguments.defaultSocket)
+    #expect(try Arguments(["list", "--socket", "/o"], environment: "/e").socket == "/o")
+  }
+
+  @Test func positionsAreWordsIdsOrForTheServerToJudge() throws {
+    let positions = ["replay", "latest", "new", "42", "-5m", "2026-11-20T16:00:00Z"].map { word in
+      try? Arguments(["sub", "a", "--from", word], environment: nil).command
+    }
+    let expected: [Arguments.Command] = [
+      .replay, .latest, .new, .after(id: 42), .since("-5m"), .since("2026-11-20T16:00:00Z"),
+    ].map { from in .subscribe(name: "a", .init(options: .init(from: from))) }
+    #expect(positions == expected)
+  }
+
+  @Test func namesThatBeginWithADashFollowTwoOfThem() throws {
+    #expect(try Arguments(["get", "--", "-x"], environment: nil).command == .get(name: "-x", .data))
+  }
+}
