@@ -57,7 +57,9 @@ let package = Package(
       dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "streamctl"],
       swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd"], swiftSettings: settings),
-    .testTarget(name: "streamdTests", dependencies: ["streamd", "StreamClient"], swiftSettings: settings),
+    .testTarget(
+      name: "streamdTests", dependencies: ["EventLoop", "Reactive", "RSocket", "streamd", "StreamClient"],
+      swiftSettings: settings),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17

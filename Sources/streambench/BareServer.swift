@@ -38,13 +38,17 @@ final class BareServer {
   }
 }
 
-/// Starts a program with nothing but this environment.
+/// Starts a program with nothing but this environment; what it says goes nowhere.
 func spawn(_ arguments: [String], environment: [String]) throws(SystemError) -> pid_t {
   var argv = arguments.map { strdup($0) } + [nil]
   var envp = environment.map { strdup($0) } + [nil]
   defer { (argv + envp).forEach { free($0) } }
+  var actions = posix_spawn_file_actions_t()
+  posix_spawn_file_actions_init(&actions)
+  defer { posix_spawn_file_actions_destroy(&actions) }
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0)
   var child = pid_t()
-  let result = posix_spawn(&child, arguments[0], nil, nil, &argv, &envp)
+  let result = posix_spawn(&child, arguments[0], &actions, nil, &argv, &envp)
   guard result == 0 else { throw SystemError("posix_spawn", arguments[0], code: result) }
   return child
 }

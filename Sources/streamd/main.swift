@@ -1,1 +1,50 @@
-print("not built yet")
+import EventLoop
+import Glibc
+import StreamServer
+import Systemd
+
+func complain(_ line: String) {
+  let text = "streamd: \(line)\n"
+  write(STDERR_FILENO, text, text.utf8.count)
+}
+
+/// Says what is wrong with the configuration and ends with EX_CONFIG.
+func load(_ path: String, _ say: (String) -> Void) -> Configuration {
+  do throws(ConfigurationMistakes) {
+    return try Configuration.load(path: path)
+  } catch {
+    error.sentences.forEach(say)
+    exit(EX_CONFIG)
+  }
+}
+
+func serve(_ path: String) {
+  signal(SIGPIPE, SIG_IGN)
+  let journal = Journal()
+  let configuration = load(path) { sentence in
+    journal.write(.configurationRefused, .error, sentence)
+    journal.flush(within: .seconds(1))
+  }
+  journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
+  do {
+    try Daemon(configuration, journal: journal, manager: ServiceManager()).run()
+  } catch {
+    journal.write(nil, .critical, "streamd cannot start: \(error)")
+    journal.flush(within: .seconds(1))
+    exit(error is SystemError ? EX_OSERR : EX_SOFTWARE)
+  }
+}
+
+do throws(Arguments.Mistake) {
+  switch try Arguments.parse(Array(CommandLine.arguments.dropFirst())) {
+  case .help: print(Arguments.usage)
+  case .version: print("streamd \(Version.current)")
+  case .check(let path):
+    let configuration = load(path, complain)
+    print("\(path): \(configuration.streams.count) streams, no mistakes")
+  case .serve(let path): serve(path)
+  }
+} catch {
+  complain(error.sentence)
+  exit(EX_USAGE)
+}

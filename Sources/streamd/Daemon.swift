@@ -1,0 +1,142 @@
+import Dispatch
+import EventLoop
+import Glibc
+import Reactive
+import StreamServer
+import StreamSources
+import Systemd
+
+/// The daemon while it runs: sources on their thread, clients on the server's loops, and this thread for signals, the
+/// watchdog and the status line.
+final class Daemon {
+  private let configuration: Configuration
+  private let journal: Journal
+  private let manager: ServiceManager
+  private let loop: EventLoop
+  private let sources: SourceThread
+  private let server: StreamServer
+  private var signals: Signals?
+  private var watchdog: Watchdog?
+  private var lastEventsOut: UInt64 = 0
+  private var lastStatus = EventLoop.monotonicNow()
+  private var ownSocket: String?
+
+  /// How long the way out may take; systemd would be told otherwise.
+  private static let stopTime = Duration.seconds(4)
+  /// How often the status line is brought up to date where no watchdog sets the pace.
+  private static let statusPeriod = Duration.seconds(10)
+
+  /// Prepares everything; nothing is served yet.
+  /// - Throws: `SystemError`, `StreamServer.Mistake`: the machine does not give what is needed.
+  init(_ configuration: Configuration, journal: Journal, manager: ServiceManager) throws {
+    self.configuration = configuration
+    self.journal = journal
+    self.manager = manager
+    loop = try EventLoop(name: "streamd")
+    sources = try SourceThread()
+    server = try StreamServer(limits: ServerLimits(configuration.server), version: Version.current) {
+      journal.write(Journal.Entry($0))
+    }
+  }
+
+  /// Serves until a signal ends it.
+  /// - Throws: `SystemError`, `StreamServer.Mistake`.
+  func run() throws {
+    signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [unowned self] in handle($0) }
+    raiseDescriptorLimit()
+    try sources.start()
+    try server.start()
+    for stream in configuration.streams { try add(stream) }
+    try listen()
+    startWatchdog()
+    journal.write(.start, .info, "streamd \(Version.current) serves \(configuration.streams.count) streams")
+    manager.notify(.ready, .status(status()))
+    loop.run()
+    if let ownSocket { unlink(ownSocket) }
+    journal.write(.stop, .info, "streamd has stopped")
+    journal.flush(within: .milliseconds(500))
+    manager.flush(within: .milliseconds(500))
+  }
+
+  // MARK: Parts
+
+  private func add(_ stream: Configuration.Stream) throws {
+    let report: @Sendable (SourceReport) -> Void = { [server, journal] report in
+      server.note(SourceState(report), of: stream.name)
+      journal.write(Journal.Entry(report, of: stream.name))
+    }
+    try server.add(
+      StreamConfiguration(stream),
+      source: stream.source.publisher(for: stream, on: sources, report: report)
+        .setFailureType(to: StreamFailure.self))
+  }
+
+  private func listen() throws(SystemError) {
+    let passed = manager.takeListenDescriptors()
+    for refusal in passed.refusals {
+      journal.write(.descriptorRefused, .warning, "socket \"\(refusal.name)\" is not served: \(refusal.reason)")
+    }
+    for listener in passed.listeners { server.listen(on: OwnedDescriptor(listener.descriptor)) }
+    guard passed.listeners.isEmpty else { return }
+    let path = configuration.server.socket
+    server.listen(on: try UnixSocket.listen(at: path, mode: configuration.server.mode))
+    ownSocket = path
+  }
+
+  /// As many descriptors as the system lets the process have: each client is one.
+  private func raiseDescriptorLimit() {
+    var limit = rlimit()
+    let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    guard getrlimit(resource, &limit) == 0 else { return }
+    limit.rlim_cur = limit.rlim_max
+    setrlimit(resource, &limit)
+  }
+
+  // MARK: The service manager
+
+  private func startWatchdog() {
+    guard manager.isPresent else { return }
+    let period = manager.watchdogInterval.map { Watchdog.period(for: $0) }
+    if period != nil {
+      let loops = server.loops + [sources.loop]
+      watchdog = Watchdog(participants: loops.map { loop in { beat in loop.execute(beat) } }) { [manager] in
+        manager.notify(.watchdog)
+      }
+    }
+    tick(every: period ?? Self.statusPeriod)
+  }
+
+  private func tick(every period: Duration) {
+    if let late = watchdog?.tick(), !late.isEmpty {
+      journal.write(.progressLate, .warning, "\(late.count) of the event loops have not come round in \(period)")
+    }
+    manager.notify(.status(status()))
+    _ = loop.schedule(after: period) { [unowned self] in tick(every: period) }
+  }
+
+  private func status() -> String {
+    let statistics = server.statistics
+    let now = EventLoop.monotonicNow()
+    let seconds = max(1e-3, Double(now - lastStatus) / 1e9)
+    let rate = Double(statistics.eventsOut &- lastEventsOut) / seconds
+    (lastStatus, lastEventsOut) = (now, statistics.eventsOut)
+    return
+      "\(statistics.streams) streams, \(statistics.subscribers) subscribers, \(Int(rate.rounded())) events per second"
+  }
+
+  // MARK: Signals
+
+  private func handle(_ signal: CInt) {
+    if signal == SIGHUP {
+      journal.write(
+        .reloadUnsupported, .warning, "reloading the configuration is not built yet; restart streamd to apply it")
+      return
+    }
+    manager.notify(.stopping, .status("Stopping"))
+    journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
+    let loop = loop
+    sources.stop()
+    server.stop { loop.stop() }
+    _ = loop.schedule(after: Self.stopTime) { loop.stop() }
+  }
+}

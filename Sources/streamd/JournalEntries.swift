@@ -1,0 +1,48 @@
+import StreamServer
+import StreamSources
+import Systemd
+
+extension Journal.Entry {
+  /// A line for what the server has to tell.
+  init(_ report: ServerReport) {
+    switch report {
+    case .clientRefused(let client, let stream, let reason):
+      self.init(.clientRefused, .notice, "client refused: \(reason)", client.fields(stream: stream))
+    case .clientDropped(let client, let reason):
+      self.init(.clientCutOff, .notice, "client cut off: \(reason)", client.fields(stream: nil))
+    case .clientLagged(let client, let stream, let lost):
+      self.init(.clientLagged, .notice, "client lagged: \(lost) events lost", client.fields(stream: stream))
+    case .acceptingPaused(let error):
+      self.init(.limitReached, .warning, "no new clients for a second: \(error)")
+    case .connectionLimitReached(let limit):
+      self.init(.limitReached, .warning, "client turned away: max_connections is \(limit)")
+    case .eventsTooLarge(let stream, let count, let limit):
+      self.init(
+        .limitReached, .warning, "\(count) events dropped: larger than the stream's buffer takes, \(limit) bytes",
+        [.stream(stream)])
+    }
+  }
+
+  /// A line for what a stream's source has to tell.
+  init(_ report: SourceReport, of stream: String) {
+    switch report {
+    case .failing(let reason, let attempt, let retry):
+      let seconds = Double(retry.components.seconds) + Double(retry.components.attoseconds) / 1e18
+      self.init(
+        .sourceFailing, .warning,
+        "source failing: \(reason); failure \(attempt) in a row, next try in \((seconds * 10).rounded() / 10) s",
+        [.stream(stream)])
+    case .recovered(let failures):
+      self.init(.sourceRecovered, .info, "source recovered after \(failures) failures", [.stream(stream)])
+    }
+  }
+}
+
+extension ClientIdentity {
+  fileprivate func fields(stream: String?) -> [Journal.Field] {
+    var fields: [Journal.Field] = [.client(number)]
+    if let stream { fields.append(.stream(stream)) }
+    if let credentials { fields.append(.uid(credentials.user)) }
+    return fields
+  }
+}

@@ -1,0 +1,92 @@
+// From the configuration's values to those of the rooms. Each room has types of its own, so that none needs the file.
+
+import Dispatch
+import Reactive
+import ReplayLog
+import StreamServer
+import StreamSources
+
+extension ServerLimits {
+  init(_ server: Configuration.Server) {
+    self.init(
+      workers: server.workers, connections: server.maxConnections,
+      requestsPerConnection: server.maxRequestsPerConnection,
+      requestBytes: server.maxRequestBytes, handshakeTimeout: server.handshakeTimeout)
+  }
+}
+
+extension StreamConfiguration {
+  init(_ stream: Configuration.Stream) {
+    let start: ShareStart =
+      switch stream.start {
+      case .subscribed: .whileSubscribed(linger: stream.linger)
+      case .first: .fromFirstSubscriber
+      case .always: .always
+      }
+    let onLag: LagPolicy =
+      switch stream.onLag {
+      case .skip: .skip
+      case .latest: .latest
+      case .fail: .fail
+      }
+    let read = stream.read.map { rule -> AccessRules.Rule in
+      switch rule {
+      case .anyone: .anyone
+      case .user(let id): .user(id)
+      case .group(let id): .group(id)
+      }
+    }
+    self.init(
+      name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
+      replay: stream.replay,
+      limits: EventLog.Limits(events: stream.buffer.events, bytes: stream.buffer.bytes, age: stream.buffer.age),
+      start: start, onLag: onLag, read: AccessRules(read))
+  }
+}
+
+extension SourceState {
+  init(_ report: SourceReport) {
+    switch report {
+    case .failing(let reason, _, _): self = .failing(reason)
+    case .recovered: self = .healthy
+    }
+  }
+}
+
+extension Configuration.Source {
+  /// As `$streams` shows it.
+  var kind: String {
+    switch self {
+    case .timer: "timer"
+    case .http: "http"
+    }
+  }
+
+  /// The publisher that the stream's log subscribes to.
+  func publisher(
+    for stream: Configuration.Stream, on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
+  ) -> AnyPublisher<[[UInt8]], Never> {
+    switch self {
+    case .timer(let timer):
+      return TimerSource(
+        every: timer.every, leeway: timer.leeway, times: timer.times
+      ).eraseToAnyPublisher()
+    case .http(let http):
+      let headers = http.headers.map { header in
+        switch header.value {
+        case .plain(let value): HTTPHeader(name: header.name, value: value)
+        case .secret(let secret): HTTPHeader(name: header.name, value: secret.content)
+        }
+      }
+      return HTTPPoll(
+        HTTPPollConfiguration(
+          url: http.url, every: http.every, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes,
+          headers: headers,
+          bearer: http.bearer?.content, unixSocket: http.unixSocket,
+          retry: Backoff(first: stream.retry.first, max: stream.retry.max), userAgent: "streamd/\(Version.current)",
+          phaseKey: stream.name),
+        on: thread, report: report
+      ).eraseToAnyPublisher()
+    }
+  }
+}

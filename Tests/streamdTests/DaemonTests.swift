@@ -1,0 +1,144 @@
+import EventLoop
+import Foundation
+import RSocket
+import Reactive
+import StreamClient
+import Testing
+
+@testable import streamd
+
+/// The built binary, over real sockets, with a real HTTP server upstream.
+@Suite struct DaemonTests {
+  @Test func sixtyClientsOnAPolledFeedCostTheUpstreamAsManyFetchesAsOne() async throws {
+    let upstream = try Upstream()
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.feed]
+      http = { url = "\#(upstream.url)/count/feed", every = "200ms" }
+      replay = 1
+      """#)
+    let connections = try (0..<60).map { _ in try StreamConnection(socket: daemon.socket) }
+    let received = try await withThrowingTaskGroup(of: [Int].self) { group in
+      for connection in connections {
+        group.addTask {
+          var numbers: [Int] = []
+          for try await event in connection.stream("feed").values {
+            numbers.append(Int(String(decoding: event.data.dropLast(), as: UTF8.self)) ?? -1)
+            if numbers.count == 6 { break }
+          }
+          return numbers
+        }
+      }
+      return try await group.reduce(into: [[Int]]()) { $0.append($1) }
+    }
+    connections.forEach { $0.close() }
+    // The upstream answers each fetch with how many there were: whoever saw a jump would have seen another's fetch.
+    for numbers in received { #expect(numbers == Array(numbers[0]..<numbers[0] + 6)) }
+    #expect(received.count == 60)
+    #expect(try daemon.stop() == 0)
+  }
+
+  @Test func noFetchIsMadeWithoutCreditAndTheOneThatIsDueIsMadeWhenItComes() async throws {
+    let upstream = try Upstream()
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.feed]
+      http = { url = "\#(upstream.url)/count/feed", every = "20ms" }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    let probe = CreditProbe()
+    connection.stream("feed").subscribe(probe)
+    probe.request(1)
+    let first = await probe.next()
+    #expect(first.data == Array("1\n".utf8))
+    // Many intervals later nothing has been fetched: another stream's ticks tell that time has passed.
+    let clock = try StreamConnection(socket: daemon.socket)
+    for try await event in clock.stream("ticks").values where event.data.starts(with: Array(#"{"tick":20,"#.utf8)) {
+      break
+    }
+    #expect(try upstream.count("feed") == 1)
+    probe.request(2)
+    let second = await probe.next()
+    let third = await probe.next()
+    #expect(second.data == Array("2\n".utf8))
+    #expect(third.data == Array("3\n".utf8))
+    connection.close()
+    clock.close()
+    #expect(try daemon.stop() == 0)
+  }
+
+  @Test func aFailingSourceIsAStateInTheCatalogueAndNotTheEndOfTheStream() async throws {
+    let upstream = try Upstream()
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.feed]
+      description = "fails twice"
+      http = { url = "\#(upstream.url)/status/feed?code=503&times=2", every = "20ms" }
+      retry = { first = "20ms", max = "40ms" }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("feed").values.makeAsyncIterator()
+    let event = try await events.next()
+    #expect(event?.data.isEmpty == false)
+    #expect(daemon.log.contains("source failing: HTTP 503"))
+    #expect(daemon.log.contains("source recovered after 2 failures"))
+    #expect(daemon.log.contains("stream=feed"))
+    connection.close()
+    #expect(try daemon.stop() == 0)
+  }
+
+  @Test func onTermSubscribersGetCanceledAndTheDaemonExitsWithZero() async throws {
+    let daemon = try DaemonProcess("")
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("ticks").values.makeAsyncIterator()
+    _ = try await events.next()
+    #expect(try daemon.stop() == 0)
+    await #expect(throws: StreamError.canceled("streamd is stopping")) {
+      while try await events.next() != nil {}
+    }
+    #expect(!FileManager.default.fileExists(atPath: daemon.socket))
+  }
+
+  @Test func hangUpSaysThatReloadComesLaterAndChangesNothing() async throws {
+    let daemon = try DaemonProcess("")
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("ticks").values.makeAsyncIterator()
+    _ = try await events.next()
+    daemon.signal(SIGHUP)
+    _ = try await events.next()
+    connection.close()
+    #expect(try daemon.stop() == 0)
+    #expect(daemon.log.contains("reloading the configuration is not built yet"))
+  }
+
+  @Test func checkPrintsEveryMistakeAndExitsWith78() throws {
+    let folder = try DaemonFolder()
+    try folder.write(
+      """
+      [server]
+      sockett = "x"
+      [streams.a]
+      timer = { every = "soon" }
+      """)
+    let (status, output) = try run(["--check", "--config", folder.configuration])
+    #expect(status == 78)
+    #expect(output.split(separator: "\n").count == 2)
+    #expect(output.contains("streamd.toml:2:"))
+    #expect(output.contains("streamd.toml:4:"))
+    let (served, _) = try run(["--config", folder.configuration])
+    #expect(served == 78)
+    #expect(try run(["--config"]).status == 64)
+    #expect(try run(["--version"]).output == "streamd \(Version.current)\n")
+  }
+}
+
+@Suite struct ArgumentsTests {
+  @Test func theCommandLineSaysWhatToDo() throws {
+    #expect(try Arguments.parse([]) == .serve(configuration: "/etc/streamd/streamd.toml"))
+    #expect(try Arguments.parse(["--check", "--config", "a"]) == .check(configuration: "a"))
+    #expect(try Arguments.parse(["--config=b"]) == .serve(configuration: "b"))
+    #expect(try Arguments.parse(["--check", "--help"]) == .help)
+    #expect(throws: Arguments.Mistake(sentence: "--config needs a file")) { try Arguments.parse(["--config"]) }
+    #expect(throws: Arguments.Mistake(sentence: "unknown argument \"-x\"; try --help")) { try Arguments.parse(["-x"]) }
+  }
+}
