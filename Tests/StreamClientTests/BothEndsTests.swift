@@ -1,0 +1,90 @@
+import EventLoop
+import Glibc
+import Reactive
+import StreamClient
+import StreamServer
+import Testing
+
+/// Both ends as they are: the client library and the program against the server library.
+@Suite(.timeLimit(.minutes(1))) struct BothEndsTests {
+  /// Serves a stream `five` of the events 1 to 5, a batch each, and then its end.
+  private func withServer<R>(_ body: (String) async throws -> R) async throws -> R {
+    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+    let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    defer {
+      unlink(folder + "/s")
+      rmdir(folder)
+    }
+    let server = try StreamServer(limits: ServerLimits(workers: 1), version: "1.2.3")
+    let source = (1...5).map { [Array("\($0)".utf8)] }.publisher.setFailureType(to: StreamFailure.self)
+    try server.add(StreamConfiguration(name: "five", description: "One to five", replay: 5), source: source)
+    try server.start()
+    server.listen(on: try UnixSocket.listen(at: folder + "/s", mode: 0o600))
+    let result = try await body(folder + "/s")
+    await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
+    return result
+  }
+
+  @Test func demandIsMetExactlyAndTheEndFollowsTheLastEvent() async throws {
+    try await withServer { path in
+      let connection = try StreamConnection(socket: path)
+      let probe = connection.stream("five").probe(3)
+      for number in 1...3 { #expect(await probe.next() == .value("\(number)")) }
+      // An answer on the same connection comes after all that the server had to say until then.
+      let newest = try await connection.value(of: "five").value
+      probe.signals.record(.value("silence"))
+      #expect(await probe.next() == .value("silence"))
+      #expect(newest.id != nil && newest.time != nil)
+      probe.request(2)
+      #expect(await probe.next() == .value("4"))
+      #expect(await probe.next() == .value("5"))
+      #expect(await probe.next() == .finished)
+    }
+  }
+
+  @Test func idsRiseByOneAndResumeWhereTheyAreGiven() async throws {
+    try await withServer { path in
+      let connection = try StreamConnection(socket: path)
+      var ids: [UInt64] = []
+      for try await event in connection.stream("five").values { ids.append(try #require(event.id)) }
+      #expect(ids == Array(ids[0]..<(ids[0] + 5)))
+      var later: [UInt64?] = []
+      for try await event in connection.stream("five", options: .init(from: .after(id: ids[2]))).values {
+        later.append(event.id)
+      }
+      #expect(later == [ids[3], ids[4]])
+      var bare: [StreamEvent] = []
+      for try await event in connection.stream("five", options: .init(ids: false)).values { bare.append(event) }
+      #expect(bare.map(\.data) == (1...5).map { Array("\($0)".utf8) })
+      #expect(bare.allSatisfy { $0.id == nil && $0.time == nil })
+    }
+  }
+
+  @Test func refusalsHaveTheirKind() async throws {
+    try await withServer { path in
+      let connection = try StreamConnection(socket: path)
+      #expect(await connection.stream("six").probe(1).next() == .failed(.rejected("no stream named \"six\"")))
+      let wrong = connection.stream("five", options: .init(from: .since("\"yesterday\"\n"))).probe(1)
+      guard case .failed(.invalid) = await wrong.next() else { return #expect(Bool(false), "not invalid") }
+    }
+  }
+
+  @Test func theProgramReadsWhatTheServerSays() async throws {
+    try await withServer { path in
+      let events = try Command(["--socket", path, "sub", "five", "--credit", "2"])
+      #expect(await events.rest() == "1\n2\n3\n4\n5\n")
+      #expect(await events.end() == (0, ""))
+      let list = try Command(["--socket", path, "list"])
+      let lines = await list.rest().split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
+      #expect(lines.last?.first == "five" && lines.last?.suffix(3) == ["One", "to", "five"])
+      #expect(await list.end() == (0, ""))
+      let status = try Command(["--socket", path, "status"])
+      let report = await status.rest()
+      #expect(report.hasPrefix("version") && report.contains("events in") && report.contains("uptime"))
+      #expect(await status.end() == (0, ""))
+      let none = try Command(["--socket", path, "get", "six"])
+      #expect(await none.end() == (77, "streamctl: no stream named \"six\"\n"))
+    }
+  }
+}
