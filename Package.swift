@@ -39,7 +39,8 @@ let package = Package(
       name: "streamd", dependencies: ["CToml", "EventLoop", "Reactive", "StreamServer", "StreamSources", "Systemd"],
       swiftSettings: settings),
     .executableTarget(name: "streambench", dependencies: ["CLinux", "EventLoop", "RSocket"], swiftSettings: settings),
-    .executableTarget(name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
+    .executableTarget(
+      name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
 
     .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
