@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.parse
 
 lock = threading.Lock()
@@ -123,6 +124,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     def answer_redirect(self, key, number, query):
+        time.sleep(float(query.get("delay", "0")))
         body = b"y" * int(query.get("bytes", "0"))
         retry = {"Retry_After": query["retry"]} if "retry" in query else {}
         try:
