@@ -39,10 +39,12 @@ public struct PassedDescriptors: Sendable, Equatable {
 extension ServiceManager {
   /// Takes the sockets of socket activation, once: a second call finds none, and neither does a child process.
   ///
-  /// Changes the environment, so it has to come first, while the process has one thread and before any `notify`.
+  /// Leaves the environment as it is, since other threads may be reading it: a child process finds LISTEN_FDS there,
+  /// with a LISTEN_PID that is not its own.
   public func takeListenDescriptors() -> PassedDescriptors {
+    guard !hasTakenDescriptors.exchange(true, ordering: .relaxed) else { return PassedDescriptors([]) }
     var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
-    let count = sd_listen_fds_with_names(1, &names)
+    let count = sd_listen_fds_with_names(0, &names)
     guard count > 0 else { return PassedDescriptors([]) }
     defer { free(names) }
     let first: CInt = 3  // SD_LISTEN_FDS_START, a macro that Swift does not see

@@ -1,5 +1,6 @@
 import CSystemd
 import Glibc
+import Synchronization
 
 /// The service manager that started this process, if there is one: what it is told and what it asks for.
 ///
@@ -31,6 +32,7 @@ public final class ServiceManager: Sendable {
   public let watchdogInterval: Duration?
 
   private let courier = Courier(label: "streamd.notify", limit: waitingLimit)
+  let hasTakenDescriptors = Atomic<Bool>(false)
 
   /// Reads the environment once.
   public init() {
