@@ -104,7 +104,7 @@ class Container:
 
     def __init__(self, archive: pathlib.Path, folder: pathlib.Path):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="container-", dir=folder))
-        self.name = self.folder.name.replace("_", "-").lower()
+        self.name = f"streamd-test-{os.getpid()}"
         self.root = self.folder / "root"
         self.group = None
         self.process = None
@@ -123,7 +123,7 @@ class Container:
         self.remove()
 
     def boot(self):
-        self.group = ControlGroup(f"streamd-{self.name}")
+        self.group = ControlGroup(self.name)
         console = open(self.folder / "console", "wb")
         # Works without a systemd on the host: not registered anywhere, in the control group that is made here. Ends with
         # this process, whatever ends that.
@@ -161,10 +161,16 @@ class Container:
     def enter(self, *command):
         return ["nsenter", "--target", str(self.leader), "--all", "--", *map(str, command)]
 
+    def attempt(self, *command, seconds=COMMAND_SECONDS):
+        """A command in the container, which may fail: see subprocess.run. In a session of its own, as it could signal
+        its process group."""
+        return subprocess.run(
+            self.enter(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds,
+            start_new_session=True)
+
     def run(self, *command, check=True, seconds=COMMAND_SECONDS):
         """Standard output of a command in the container; with `check`, a failing one is a Failure."""
-        done = subprocess.run(
-            self.enter(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
+        done = self.attempt(*command, seconds=seconds)
         if check and done.returncode != 0:
             raise Failure(f"`{' '.join(map(str, command))}` ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
@@ -172,8 +178,8 @@ class Container:
     def start(self, *command):
         """A command that goes on beside the test; it ends with the container at the latest."""
         return subprocess.Popen(
-            self.enter(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True)
+            self.enter(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True)
 
     def remove(self):
         if self.process and self.process.poll() is None:
