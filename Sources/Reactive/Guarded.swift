@@ -15,15 +15,15 @@ extension Unchecked where Value == () -> Void {
 ///
 /// Takes state that is not `Sendable` (subscriptions, subscribers), which `Mutex` alone refuses: what comes out is
 /// used under the rules of its own protocol, where `request` and `cancel` are thread-safe and signals are serial.
-struct Guarded<State>: ~Copyable, @unchecked Sendable {
+package struct Guarded<State>: ~Copyable, @unchecked Sendable {
   private let mutex: Mutex<Unchecked<State>>
   /// The thread sanitizer can't see into the lock, which is in the (uninstrumented) runtime; it sees this pair. Plain
   /// moves on x86.
   private let edge = Atomic(0)
 
-  init(_ state: State) { mutex = Mutex(Unchecked(value: state)) }
+  package init(_ state: State) { mutex = Mutex(Unchecked(value: state)) }
 
-  func withLock<R>(_ body: (inout State) -> R) -> R {
+  package func withLock<R>(_ body: (inout State) -> R) -> R {
     mutex.withLock { state in
       _ = edge.load(ordering: .acquiring)
       defer { edge.store(0, ordering: .releasing) }

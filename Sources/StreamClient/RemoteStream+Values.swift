@@ -89,7 +89,7 @@ final class EventQueue: Subscriber, Sendable {
     var waiter: Waiter?
   }
 
-  private let state = Mutex(State())
+  private let state = Guarded(State())
 
   /// How many events may be asked for and not taken; replenished at half.
   private static let capacity = 16

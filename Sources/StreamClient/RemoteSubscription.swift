@@ -23,7 +23,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   private let link: Link
-  private let inbox = Mutex(Inbox())
+  private let inbox = Guarded(Inbox())
   /// Sticky, and looked at before every value: set long before the loop has come to it.
   private let isCancelled = Atomic(false)
 
