@@ -85,9 +85,9 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   let slack: Int
   /// Called outside the lock when a reader wants something that is not there.
   let wantsMore: (@Sendable () -> Void)?
-  /// Whether there is a completion: for those who have no demand and need not look closer.
   private let ended = Atomic(false)
-  var hasEnded: Bool { ended.load(ordering: .acquiring) }
+  /// Whether there is a completion: for those who have no demand and need not look closer. Takes no lock.
+  public var hasEnded: Bool { ended.load(ordering: .acquiring) }
 
   init(
     storage: Storage, start: ShareStart, demand: UpstreamDemand, schedule: @escaping Delay = dispatchDelay,

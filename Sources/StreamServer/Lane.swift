@@ -32,7 +32,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   func logDidChange() {
     if !wantsWakeUp.load(ordering: .sequentiallyConsistent) {
       // Nobody here has credit. Only the stream's end concerns them all the same.
-      guard stream.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
+      guard stream.log.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
     }
     guard !wakeUpPosted.exchange(true, ordering: .sequentiallyConsistent) else { return }
     worker.loop.execute { [self] in wakeUp() }
@@ -102,7 +102,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   private func wakeUp() {
     // Cleared first: an append from here on posts the next wake-up, one before it is seen below.
     wakeUpPosted.store(false, ordering: .sequentiallyConsistent)
-    if stream.hasEnded {
+    if stream.log.hasEnded {
       for member in members where member.state == .idle || member.state == .waiting { worker.makeReady(member) }
     } else {
       for subscription in waiting { worker.makeReady(subscription) }

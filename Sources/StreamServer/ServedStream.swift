@@ -13,8 +13,6 @@ final class ServedStream: Sendable {
   private let sourceState = Mutex(SourceState.healthy)
 
   var name: String { configuration.name }
-  /// Whether nothing will be appended any more.
-  var hasEnded: Bool { log.read { $1 != nil } }
 
   init(
     _ configuration: StreamConfiguration, storage: EventLog, refresh: (@Sendable () -> Void)? = nil

@@ -20,6 +20,7 @@ final class Daemon {
   private var lastEventsOut: UInt64 = 0
   private var lastStatus = EventLoop.monotonicNow()
   private var ownSocket: String?
+  private var isStopping = false
 
   /// How long the way out may take; systemd would be told otherwise.
   private static let stopTime = Duration.seconds(4)
@@ -132,6 +133,8 @@ final class Daemon {
         .reloadUnsupported, .warning, "reloading the configuration is not built yet; restart streamd to apply it")
       return
     }
+    guard !isStopping else { return }
+    isStopping = true
     manager.notify(.stopping, .status("Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
     let loop = loop
