@@ -3,9 +3,10 @@
 /// The subscriber is erased on its way in, so that the whole pipeline behind is compiled for one known subscriber type
 /// and a value costs one indirect call.
 public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConvertible {
-  private let attach: (AnySubscriber<Output, Failure>) -> Void
+  @usableFromInline let attach: (AnySubscriber<Output, Failure>) -> Void
 
   /// Hides the type of `publisher`.
+  @inlinable
   public init<P: Publisher>(_ publisher: P) where P.Output == Output, P.Failure == Failure {
     if let erased = publisher as? Self {
       self = erased
@@ -15,6 +16,7 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
   }
 
   /// Attaches the subscriber to the hidden publisher.
+  @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     attach(AnySubscriber(subscriber))
   }
@@ -25,5 +27,6 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
 
 extension Publisher {
   /// Hides this publisher's type.
+  @inlinable
   public func eraseToAnyPublisher() -> AnyPublisher<Output, Failure> { AnyPublisher(self) }
 }

@@ -1,13 +1,25 @@
 /// A subscriber whose own type is hidden.
+///
+/// Made of closures: unlike the methods of a generic class behind a protocol or a base class, a closure that is formed
+/// where the types are known is compiled for them.
 public struct AnySubscriber<Input, Failure: Error>: Subscriber, CustomStringConvertible {
-  private let box: AnySubscriberBox<Input, Failure>
-
   /// The identifier of the hidden subscriber.
-  public var combineIdentifier: CombineIdentifier { box.combineIdentifier }
+  public let combineIdentifier: CombineIdentifier
+  @usableFromInline let receiveSubscription: (any Subscription) -> Void
+  @usableFromInline let receiveValue: (Input) -> Subscribers.Demand
+  @usableFromInline let receiveCompletion: (Subscribers.Completion<Failure>) -> Void
 
   /// Hides the type of `subscriber`.
+  @inlinable
   public init<S: Subscriber>(_ subscriber: S) where S.Input == Input, S.Failure == Failure {
-    box = (subscriber as? Self)?.box ?? SubscriberBox(subscriber)
+    if let erased = subscriber as? Self {
+      self = erased
+    } else {
+      combineIdentifier = subscriber.combineIdentifier
+      receiveSubscription = { subscriber.receive(subscription: $0) }
+      receiveValue = { subscriber.receive($0) }
+      receiveCompletion = { subscriber.receive(completion: $0) }
+    }
   }
 
   /// A subscriber that passes everything to a subject.
@@ -26,53 +38,19 @@ public struct AnySubscriber<Input, Failure: Error>: Subscriber, CustomStringConv
     receiveValue: ((Input) -> Subscribers.Demand)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil
   ) {
-    box = SubscriberBox(
-      ClosureSubscriber(
-        receiveSubscription: receiveSubscription, receiveValue: receiveValue, receiveCompletion: receiveCompletion))
+    combineIdentifier = CombineIdentifier()
+    self.receiveSubscription = receiveSubscription ?? { _ in }
+    self.receiveValue = receiveValue ?? { _ in .none }
+    self.receiveCompletion = receiveCompletion ?? { _ in }
   }
 
   /// Passes the subscription on.
-  public func receive(subscription: any Subscription) { box.receive(subscription: subscription) }
+  @inlinable public func receive(subscription: any Subscription) { receiveSubscription(subscription) }
   /// Passes the value on.
-  public func receive(_ input: Input) -> Subscribers.Demand { box.receive(input) }
+  @inlinable public func receive(_ input: Input) -> Subscribers.Demand { receiveValue(input) }
   /// Passes the completion on.
-  public func receive(completion: Subscribers.Completion<Failure>) { box.receive(completion: completion) }
+  @inlinable public func receive(completion: Subscribers.Completion<Failure>) { receiveCompletion(completion) }
 
   /// `AnySubscriber`.
   public var description: String { "AnySubscriber" }
-}
-
-/// Abstract: the methods are those of ``SubscriberBox``, the only subclass.
-private class AnySubscriberBox<Input, Failure: Error> {
-  let combineIdentifier: CombineIdentifier
-
-  init(_ combineIdentifier: CombineIdentifier) { self.combineIdentifier = combineIdentifier }
-
-  func receive(subscription: any Subscription) {}
-  func receive(_ input: Input) -> Subscribers.Demand { .none }
-  func receive(completion: Subscribers.Completion<Failure>) {}
-}
-
-private final class SubscriberBox<S: Subscriber>: AnySubscriberBox<S.Input, S.Failure> {
-  private let subscriber: S
-
-  init(_ subscriber: S) {
-    self.subscriber = subscriber
-    super.init(subscriber.combineIdentifier)
-  }
-
-  override func receive(subscription: any Subscription) { subscriber.receive(subscription: subscription) }
-  override func receive(_ input: S.Input) -> Subscribers.Demand { subscriber.receive(input) }
-  override func receive(completion: Subscribers.Completion<S.Failure>) { subscriber.receive(completion: completion) }
-}
-
-private struct ClosureSubscriber<Input, Failure: Error>: Subscriber {
-  let combineIdentifier = CombineIdentifier()
-  let receiveSubscription: ((any Subscription) -> Void)?
-  let receiveValue: ((Input) -> Subscribers.Demand)?
-  let receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
-
-  func receive(subscription: any Subscription) { receiveSubscription?(subscription) }
-  func receive(_ input: Input) -> Subscribers.Demand { receiveValue?(input) ?? .none }
-  func receive(completion: Subscribers.Completion<Failure>) { receiveCompletion?(completion) }
 }

@@ -18,8 +18,11 @@ extension Publishers {
       self.isIncluded = isIncluded
     }
 
-    /// What becomes of a value.
-    public func next(_ value: Output) -> Verdict<Output, Failure> { isIncluded(value) ? .emit(value) : .skip }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+      { [isIncluded] in isIncluded($0) ? .emit($0) : .skip }
+    }
   }
 
   /// Delivers the values that differ from the one before.
@@ -32,7 +35,6 @@ extension Publishers {
     public let upstream: Upstream
     /// Whether the value before and a value are equal.
     public let predicate: (Output, Output) -> Bool
-    private var previous: Output?
 
     /// `upstream.removeDuplicates(by: predicate)`
     public init(upstream: Upstream, predicate: @escaping (Output, Output) -> Bool) {
@@ -40,11 +42,15 @@ extension Publishers {
       self.predicate = predicate
     }
 
-    /// What becomes of a value.
-    public mutating func next(_ value: Output) -> Verdict<Output, Failure> {
-      if let previous, predicate(previous, value) { return .skip }
-      previous = value
-      return .emit(value)
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+      var previous: Output?
+      return { [predicate] value in
+        if let previous, predicate(previous, value) { return .skip }
+        previous = value
+        return .emit(value)
+      }
     }
   }
 
@@ -58,7 +64,6 @@ extension Publishers {
     public let upstream: Upstream
     /// Which values are delivered.
     public let range: CountableRange<Int>
-    private var index = 0
 
     /// `upstream.output(in: range)`
     public init(upstream: Upstream, range: CountableRange<Int>) {
@@ -70,11 +75,15 @@ extension Publishers {
     /// An empty range has no value to wait for.
     public var isOver: Bool { range.isEmpty }
 
-    /// What becomes of a value.
-    public mutating func next(_ value: Upstream.Output) -> Verdict<Upstream.Output, Failure> {
-      defer { index += 1 }
-      if index < range.lowerBound { return .skip }
-      return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Failure> {
+      var index = 0
+      return { [range] value in
+        defer { index += 1 }
+        if index < range.lowerBound { return .skip }
+        return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
+      }
     }
   }
 
@@ -95,8 +104,11 @@ extension Publishers {
       self.predicate = predicate
     }
 
-    /// What becomes of a value.
-    public func next(_ value: Output) -> Verdict<Output, Failure> { predicate(value) ? .finish(last: value) : .skip }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+      { [predicate] in predicate($0) ? .finish(last: $0) : .skip }
+    }
   }
 
   /// Delivers the first value, then finishes.
@@ -111,8 +123,9 @@ extension Publishers {
     /// `upstream.first()`
     public init(upstream: Upstream) { self.upstream = upstream }
 
-    /// What becomes of a value.
-    public func next(_ value: Output) -> Verdict<Output, Failure> { .finish(last: value) }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> { { .finish(last: $0) } }
   }
 }
 

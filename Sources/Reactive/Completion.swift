@@ -14,6 +14,7 @@ extension Subscribers.Completion: Hashable where Failure: Hashable {}
 
 extension Subscribers.Completion {
   /// The same end with another failure type.
+  @inlinable
   func mapFailure<NewFailure>(_ transform: (Failure) -> NewFailure) -> Subscribers.Completion<NewFailure> {
     switch self {
     case .finished: .finished

@@ -4,18 +4,22 @@ import Synchronization
 ///
 /// Whoever has work counts it; the first one in works, for all who come while it does: other threads, and the
 /// subscriber itself when it calls back from inside `receive`. So the depth is 1 and nobody waits.
+@usableFromInline
 struct DrainLoop: ~Copyable, Sendable {
-  private let missed: Atomic<Int>
+  @usableFromInline let missed: Atomic<Int>
 
   /// - Parameter held: Starts as if somebody were at work: nothing is delivered before ``release(_:)``.
+  @inlinable
   init(held: Bool = false) { missed = Atomic(held ? 1 : 0) }
 
   /// Runs `body`, here or where it is running already, at least once after this call began.
+  @inlinable
   func run(_ body: () -> Void) {
     if missed.add(1, ordering: .acquiringAndReleasing).oldValue == 0 { release(body) }
   }
 
   /// Runs `body` until nothing was missed. For the one who is at work.
+  @inlinable
   func release(_ body: () -> Void) {
     var seen = 1
     repeat {
@@ -26,15 +30,19 @@ struct DrainLoop: ~Copyable, Sendable {
 }
 
 /// What a subscriber has asked for since the beginning: a count that only rises, and sticks at unlimited.
+@usableFromInline
 struct DemandTally: ~Copyable, Sendable {
-  private let total = Atomic<UInt64>(0)
+  @usableFromInline let total = Atomic<UInt64>(0)
+
+  @inlinable init() {}
 
   /// Stands for no limit. No count reaches it.
-  static let unlimited = UInt64.max
+  @inlinable static var unlimited: UInt64 { .max }
 
   /// Everything asked for so far, or ``unlimited``.
-  var requested: UInt64 { total.load(ordering: .acquiring) }
+  @inlinable var requested: UInt64 { total.load(ordering: .acquiring) }
 
+  @inlinable
   func add(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
     guard let count = demand.max else {

@@ -4,40 +4,44 @@ import Synchronization
 ///
 /// Values, then the end, are read from the log when there is demand for them. What was dropped meanwhile is skipped
 /// and counted.
+@usableFromInline
 final class LogCursor<Storage: ReplayStorage, Failure: Error, Down: Subscriber>: Subscription, LogReader,
   CustomStringConvertible, @unchecked Sendable
 where Down.Input == Storage.Element, Down.Failure == Failure {
-  // Sendable: what is not atomic is touched by the one who drains.
+  // Sendable: what is not atomic is touched by the one who drains, which is also why exclusivity needs no checking.
 
+  @usableFromInline
   enum Phase: UInt8, AtomicRepresentable {
     case attached  // can become: counted, over
     case counted  // as a subscriber of the log; can become: over
     case over
   }
 
-  private enum Step {
+  @usableFromInline
+  enum Step {
     case value(Storage.Element, isLast: Bool)
     case end(Subscribers.Completion<Failure>)
     case wait
   }
 
-  private let log: SharedLog<Storage, Failure>
-  private let onLag: (@Sendable (UInt64) -> Void)?
+  @usableFromInline let log: SharedLog<Storage, Failure>
+  @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
   /// Kept alive for as long as somebody subscribes: the publisher that owns the log.
-  private var owner: AnyObject?
-  private let phase = Atomic(Phase.attached)
-  private let loop = DrainLoop(held: true)
-  private let tally = DemandTally()
+  @usableFromInline var owner: AnyObject?
+  @usableFromInline let phase = Atomic(Phase.attached)
+  @usableFromInline let loop = DrainLoop(held: true)
+  @usableFromInline let tally = DemandTally()
 
-  private var down: Down?
-  private var position: UInt64 = 0
-  private var delivered: UInt64 = 0
+  @exclusivity(unchecked) @usableFromInline var down: Down?
+  @exclusivity(unchecked) @usableFromInline var position: UInt64 = 0
+  @exclusivity(unchecked) @usableFromInline var delivered: UInt64 = 0
   /// How far this wants to read, and what of that the log has been told.
-  private let wanted = Atomic<UInt64>(0)
-  private let told = Atomic<UInt64>(0)
+  @usableFromInline let wanted = Atomic<UInt64>(0)
+  @usableFromInline let told = Atomic<UInt64>(0)
 
-  let description: String
+  @usableFromInline let description: String
 
+  @inlinable
   init(
     _ log: SharedLog<Storage, Failure>, _ down: Down, owner: AnyObject?, description: String,
     onLag: (@Sendable (UInt64) -> Void)?
@@ -51,8 +55,9 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
 
   /// Attaches to the log, gives the subscriber its subscription and what is held of the last `replay` values, then
   /// joins the log, unless the subscriber has had enough already.
+  @inlinable
   func begin(replay: Int) {
-    log.attach(self)
+    log.attach(self) { self.drain() }
     position = log.read { storage, _ in
       storage.endPosition - min(UInt64(replay), storage.endPosition - storage.firstPosition)
     }
@@ -66,25 +71,30 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     if !counted { log.subscriberLeft() }  // cancelled or ended meanwhile, by one who did not know of the count
   }
 
+  @inlinable
   func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
     drain()
   }
 
+  @inlinable
   func cancel() {
     if end() { drain() }
   }
 
+  @inlinable
   func logDidChange() { drain() }
 
-  private func drain() {
+  @inlinable
+  func drain() {
     loop.run(deliver)
     tellWanted()
   }
 
   /// Asks the log for what is missing. Not from inside the loop: upstream may deliver at once, and what it delivers is
   /// held only while readers are told of it.
-  private func tellWanted() {
+  @inlinable
+  func tellWanted() {
     let wanted = wanted.load(ordering: .acquiring)
     guard told.load(ordering: .acquiring) != wanted, told.exchange(wanted, ordering: .acquiringAndReleasing) != wanted
     else { return }
@@ -92,7 +102,8 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   }
 
   /// - Returns: True for the one call that ends it.
-  private func end() -> Bool {
+  @inlinable
+  func end() -> Bool {
     let old = phase.exchange(.over, ordering: .acquiringAndReleasing)
     guard old != .over else { return false }
     log.detach(self)
@@ -100,7 +111,8 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     return true
   }
 
-  private func deliver() {
+  @inlinable
+  func deliver() {
     while let down {
       guard phase.load(ordering: .acquiring) != .over else { return release() }
       let goal = tally.requested
@@ -136,7 +148,8 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   }
 
   /// Lets go of the subscriber and the publisher.
-  private func release() {
+  @inlinable
+  func release() {
     down = nil
     owner = nil
   }

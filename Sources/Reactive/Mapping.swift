@@ -16,8 +16,11 @@ extension Publishers {
       self.transform = transform
     }
 
-    /// What becomes of a value.
-    public func next(_ value: Upstream.Output) -> Verdict<Output, Failure> { .emit(transform(value)) }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+      { [transform] in .emit(transform($0)) }
+    }
   }
 
   /// Delivers what the closure makes of each value; fails with what it throws.
@@ -35,9 +38,12 @@ extension Publishers {
       self.transform = transform
     }
 
-    /// What becomes of a value.
-    public func next(_ value: Upstream.Output) -> Verdict<Output, any Error> {
-      do { return .emit(try transform(value)) } catch { return .fail(error) }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
+      { [transform] value in
+        do { return .emit(try transform(value)) } catch { return .fail(error) }
+      }
     }
   }
 
@@ -56,9 +62,10 @@ extension Publishers {
       self.transform = transform
     }
 
-    /// What becomes of a value.
-    public func next(_ value: Upstream.Output) -> Verdict<Output, Failure> {
-      transform(value).map { .emit($0) } ?? .skip
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+      { [transform] in transform($0).map { .emit($0) } ?? .skip }
     }
   }
 
@@ -72,7 +79,6 @@ extension Publishers {
     public let initialResult: Output
     /// The result so far and a value make the next result.
     public let nextPartialResult: (Output, Upstream.Output) -> Output
-    private var result: Output
 
     /// `upstream.scan(initialResult, nextPartialResult)`
     public init(
@@ -81,13 +87,16 @@ extension Publishers {
       self.upstream = upstream
       self.initialResult = initialResult
       self.nextPartialResult = nextPartialResult
-      result = initialResult
     }
 
-    /// What becomes of a value.
-    public mutating func next(_ value: Upstream.Output) -> Verdict<Output, Failure> {
-      result = nextPartialResult(result, value)
-      return .emit(result)
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+      var result = initialResult
+      return { [nextPartialResult] value in
+        result = nextPartialResult(result, value)
+        return .emit(result)
+      }
     }
   }
 
@@ -106,8 +115,9 @@ extension Publishers {
       transform = map
     }
 
-    /// What becomes of a value.
-    public func next(_ value: Upstream.Output) -> Verdict<Output, Failure> { .emit(value) }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> { { .emit($0) } }
     /// Upstream\'s failure as the subscriber sees it.
     public func failure(_ error: Upstream.Failure) -> Failure { transform(error) }
   }
@@ -122,8 +132,9 @@ extension Publishers {
     /// `upstream.setFailureType(to: Failure.self)`
     public init(upstream: Upstream) { self.upstream = upstream }
 
-    /// What becomes of a value.
-    public func next(_ value: Upstream.Output) -> Verdict<Output, Failure> { .emit(value) }
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> { { .emit($0) } }
     /// Upstream\'s failure as the subscriber sees it.
     public func failure(_ error: Never) -> Failure {}
   }

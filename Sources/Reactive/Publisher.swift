@@ -14,6 +14,7 @@ public protocol Publisher<Output, Failure> {
 
 extension Publisher {
   /// Attaches the subscriber, which is told by ``Subscriber/receive(subscription:)``, possibly before this returns.
+  @inlinable @inline(__always)
   public func subscribe<S: Subscriber>(_ subscriber: S) where S.Input == Output, S.Failure == Failure {
     receive(subscriber: subscriber)
   }

@@ -18,10 +18,11 @@ extension Publishers {
     public let upstream: Upstream
     /// How many values a new subscriber gets at most, and how far one may fall behind.
     public let capacity: Int
-    let log: SharedLog<MemoryStorage<Output>, Failure>
-    private let onLag: (@Sendable (UInt64) -> Void)?
+    @usableFromInline let log: SharedLog<MemoryStorage<Output>, Failure>
+    @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
 
     /// `upstream.shareReplay(capacity: capacity, start: start, onLag: onLag)`
+    @inlinable
     public convenience init(
       upstream: Upstream, capacity: Int, start: ShareStart = .whileSubscribed(linger: .zero),
       onLag: (@Sendable (UInt64) -> Void)? = nil
@@ -29,6 +30,7 @@ extension Publishers {
       self.init(upstream: upstream, capacity: capacity, start: start, schedule: dispatchDelay, onLag: onLag)
     }
 
+    @inlinable
     init(
       upstream: Upstream, capacity: Int, start: ShareStart, schedule: @escaping Delay,
       onLag: (@Sendable (UInt64) -> Void)? = nil
@@ -44,6 +46,7 @@ extension Publishers {
     deinit { log.shutDown() }
 
     /// Attaches the subscriber; connects to upstream if it is the first.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       LogCursor(log, subscriber, owner: self, description: "ShareReplay", onLag: onLag).begin(replay: capacity)
     }
@@ -63,6 +66,7 @@ extension Publisher {
   ///     oldest. 0: live values only.
   ///   - start: When to subscribe. Default: with the first subscriber, until the last has left.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
+  @inlinable
   public func shareReplay(
     capacity: Int, start: ShareStart = .whileSubscribed(linger: .zero), onLag: (@Sendable (UInt64) -> Void)? = nil
   ) -> Publishers.ShareReplay<Self> {
@@ -70,5 +74,6 @@ extension Publisher {
   }
 
   /// Shares one subscription to this publisher; a new subscriber first gets the last `bufferSize` values.
+  @inlinable
   public func shareReplay(_ bufferSize: Int) -> Publishers.ShareReplay<Self> { shareReplay(capacity: bufferSize) }
 }

@@ -2,9 +2,10 @@
 
 extension SharedLog {
   /// One subscription to upstream, from the decision to make it until its end.
+  @usableFromInline
   struct Connection {
     /// Raised with each connection and each end of one.
-    var generation: UInt64 = 0
+    @usableFromInline var generation: UInt64 = 0
     var isConnected = false
     /// `nil` until upstream has given it.
     var subscription: (any Subscription)?
@@ -13,9 +14,9 @@ extension SharedLog {
     /// Exact: the most that any reader has wanted during this connection.
     var wanted: UInt64 = 0
     /// One at a time: a value is on its way.
-    var isOutstanding = false
+    @usableFromInline var isOutstanding = false
     /// Upstream is inside `receive`: what is wanted meanwhile is asked for by its return value.
-    var isReceiving = false
+    @usableFromInline var isReceiving = false
     /// How often the last subscriber has left during this connection. A linger of an earlier time is void.
     var departures = 0
 
@@ -59,13 +60,19 @@ extension SharedLog {
 
   /// Counts a subscriber. May connect. Its reader is attached and has said what it wants already, so that it misses
   /// nothing of an upstream which delivers at once.
+  @inlinable
   public func subscriberJoined() {
+    countIn()
+    if startMode != .always { connect() }
+  }
+
+  @usableFromInline
+  func countIn() {
     let linger = state.withLock { state in
       state.subscribers += 1
       return state.linger.take()
     }
     linger?.cancel()
-    if startMode != .always { connect() }
   }
 
   /// Counts a subscriber out. May disconnect, now or after the linger.
@@ -103,18 +110,24 @@ extension SharedLog {
 
   // MARK: - Connecting
 
-  private func connect() {
-    let start = state.withLock { state -> (upstream: AnyPublisher<Storage.Input, Failure>, inlet: Inlet)? in
+  @inlinable
+  func connect() {
+    guard let (upstream, generation) = beginConnection() else { return }
+    upstream.subscribe(Inlet(self, generation: generation))
+    tellConnection()
+  }
+
+  /// Decides whether to connect; from then on it counts as connected.
+  @usableFromInline
+  func beginConnection() -> (upstream: AnyPublisher<Storage.Input, Failure>, generation: UInt64)? {
+    state.withLock { state in
       guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown
       else { return nil }
       state.connection = Connection(
         generation: state.connection.generation + 1, isConnected: true, requested: state.storage.endPosition,
         wanted: state.wants.values.max() ?? 0)
-      return (upstream, Inlet(self, generation: state.connection.generation))
+      return (upstream, state.connection.generation)
     }
-    guard let (upstream, inlet) = start else { return }
-    upstream.subscribe(inlet)
-    tellConnection()
   }
 
   /// Ends the connection if nobody has come since then.
@@ -130,8 +143,9 @@ extension SharedLog {
     if ended { tellConnection() }
   }
 
-  private func tellConnection() {
-    for reader in state.withLock({ $0.readers }) { reader.logDidChange() }
+  @usableFromInline
+  func tellConnection() {
+    for reader in state.withLock({ $0.readers }) { reader.tell() }
   }
 
   /// Asks upstream for what is wanted and not asked for yet.
@@ -144,7 +158,8 @@ extension SharedLog {
   }
 
   /// What is to be asked for now; counted as asked for.
-  private func nextDemand(_ state: inout State) -> Subscribers.Demand {
+  @usableFromInline
+  func nextDemand(_ state: inout State) -> Subscribers.Demand {
     let wantsAll: Bool
     if case .whileSubscribed = startMode { wantsAll = false } else { wantsAll = true }
     switch demand {
@@ -167,21 +182,27 @@ extension SharedLog {
   // MARK: - From upstream
 
   /// The subscriber of one connection.
-  private final class Inlet: Subscriber {
-    let log: SharedLog
-    let generation: UInt64
+  @usableFromInline
+  final class Inlet: Subscriber {
+    @usableFromInline let log: SharedLog
+    @usableFromInline let generation: UInt64
 
+    @inlinable
     init(_ log: SharedLog, generation: UInt64) {
       self.log = log
       self.generation = generation
     }
 
+    @inlinable
     func receive(subscription: any Subscription) { log.accept(subscription, generation) }
+    @inlinable
     func receive(_ input: Storage.Input) -> Subscribers.Demand { log.accept(input, generation) }
+    @inlinable
     func receive(completion: Subscribers.Completion<Failure>) { log.finish(completion, generation: generation) }
   }
 
-  private func accept(_ subscription: any Subscription, _ generation: UInt64) {
+  @usableFromInline
+  func accept(_ subscription: any Subscription, _ generation: UInt64) {
     let isTaken = state.withLock { state in
       guard state.connection.generation == generation, state.connection.isConnected,
         state.connection.subscription == nil
@@ -192,8 +213,9 @@ extension SharedLog {
     if isTaken { request() } else { subscription.cancel() }
   }
 
-  private func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
-    let (readers, dropped) = state.withLock { state -> ([any LogReader]?, Storage.Element?) in
+  @inlinable
+  func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
+    let (readers, dropped) = state.withLock { state -> ([AttachedReader]?, Storage.Element?) in
       guard state.connection.generation == generation else { return (nil, nil) }
       state.connection.isOutstanding = false
       state.connection.isReceiving = true

@@ -40,6 +40,13 @@ public protocol LogReader: AnyObject, Sendable {
   func logDidChange()
 }
 
+/// A reader, and how it is told.
+@usableFromInline
+struct AttachedReader {
+  let reader: AnyObject
+  @usableFromInline let tell: () -> Void
+}
+
 /// Calls a closure after a time, unless what it returns is cancelled before. May call from any thread.
 public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) -> any Cancellable
 
@@ -60,34 +67,35 @@ public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) ->
 public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked Sendable {
   // Sendable: all state is guarded; values reach one reader at a time under the subscriber contract.
 
+  @usableFromInline
   struct State {
-    var storage: Storage
-    var completion: Subscribers.Completion<Failure>?
+    @usableFromInline var storage: Storage
+    @usableFromInline var completion: Subscribers.Completion<Failure>?
     /// In the order of attaching. Copied for each round of telling, which costs nothing until it changes.
-    var readers: [any LogReader] = []
-    /// How far each reader wants to read, once it has said so.
+    @usableFromInline var readers: [AttachedReader] = []
+    /// How far each attached reader wants to read.
     var wants: [ObjectIdentifier: UInt64] = [:]
     /// How many appends have not told all readers yet.
-    var telling = 0
+    @usableFromInline var telling = 0
     var subscribers = 0
-    var connection = Connection()
+    @usableFromInline var connection = Connection()
     var upstream: AnyPublisher<Storage.Input, Failure>?
     var linger: (any Cancellable)?
-    var isShutDown = false
+    @usableFromInline var isShutDown = false
   }
 
-  let state: Guarded<State>
-  let startMode: ShareStart
+  @usableFromInline let state: Guarded<State>
+  @usableFromInline let startMode: ShareStart
   let demand: UpstreamDemand
   let schedule: Delay
   /// How many elements over its capacity a storage may hold while readers are being told. Protects those who have
   /// demand when a subscriber publishes from inside `receive`.
-  let slack: Int
+  @usableFromInline let slack: Int
   /// Called outside the lock when a reader wants something that is not there.
   let wantsMore: (@Sendable () -> Void)?
-  private let ended = Atomic(false)
+  @usableFromInline let ended = Atomic(false)
   /// Whether there is a completion: for those who have no demand and need not look closer. Takes no lock.
-  public var hasEnded: Bool { ended.load(ordering: .acquiring) }
+  @inlinable public var hasEnded: Bool { ended.load(ordering: .acquiring) }
 
   init(
     storage: Storage, start: ShareStart, demand: UpstreamDemand, schedule: @escaping Delay = dispatchDelay,
@@ -113,6 +121,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   // MARK: - Writing
 
   /// Appends one upstream value and tells the readers. After the end it does nothing.
+  @inlinable
   public func append(_ input: Storage.Input) {
     let (readers, dropped) = state.withLock { $0.append(input, slack: slack) }
     _ = dropped
@@ -123,9 +132,10 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   public func finish(_ completion: Subscribers.Completion<Failure>) { finish(completion, generation: nil) }
 
   /// - Parameter generation: The connection that ends, `nil` if the log does.
+  @usableFromInline
   func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
     let (subscription, linger, readers) = state.withLock {
-      state -> ((any Subscription)?, (any Cancellable)?, [any LogReader]) in
+      state -> ((any Subscription)?, (any Cancellable)?, [AttachedReader]) in
       guard state.completion == nil, !state.isShutDown,
         generation ?? state.connection.generation == state.connection.generation
       else { return (nil, nil, []) }
@@ -135,23 +145,25 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     }
     linger?.cancel()
     if generation == nil { subscription?.cancel() }
-    for reader in readers { reader.logDidChange() }
+    for reader in readers { reader.tell() }
   }
 
   /// Tells the readers of one append, then drops what was kept only for them.
-  func tell(_ readers: [any LogReader]) {
-    for reader in readers { reader.logDidChange() }
+  @inlinable
+  func tell(_ readers: [AttachedReader]) {
+    for reader in readers { reader.tell() }
     trim(told: 1)
   }
 
   /// Drops what is over the capacity, unless readers are still being told.
   ///
   /// - Parameter told: How many appends all readers have been told of.
+  @inlinable
   func trim(told: Int = 0) {
     var told = told
     var more = true
     while more {
-      let (oldest, next, readers) = state.withLock { state -> (Storage.Element?, Storage.Element?, [any LogReader]) in
+      let (oldest, next, readers) = state.withLock { state -> (Storage.Element?, Storage.Element?, [AttachedReader]) in
         state.telling -= told
         guard state.telling == 0, let oldest = state.storage.dropExcess(sparing: 0) else { return (nil, nil, []) }
         return (oldest, state.storage.dropExcess(sparing: 0), state.completion == nil ? [] : state.readers)
@@ -159,7 +171,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
       told = 0
       _ = oldest
       more = next != nil
-      for reader in readers { reader.logDidChange() }  // nothing may be left between them and the end now
+      for reader in readers { reader.tell() }  // nothing may be left between them and the end now
     }
   }
 
@@ -168,6 +180,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   /// Runs `body` under the log's lock. It must not call out.
   ///
   /// - Parameter body: Gets the storage and how the log ended, `nil` while it has not.
+  @inlinable
   public func read<R>(_ body: (inout Storage, Subscribers.Completion<Failure>?) -> R) -> R {
     state.withLock { body(&$0.storage, $0.completion) }
   }
@@ -175,25 +188,34 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   /// The reader is told of changes from now on. It is held until ``detach(_:)``.
   ///
   /// Read the position to start at after attaching: nothing is missed then.
-  public func attach(_ reader: any LogReader) {
-    state.withLock { $0.readers.append(reader) }
+  public func attach(_ reader: any LogReader) { attach(reader) { reader.logDidChange() } }
+
+  /// - Parameter tell: Stands for the reader's own method: a closure that is formed where the reader's type is known is
+  ///   compiled for it.
+  @usableFromInline
+  func attach(_ reader: AnyObject, tell: @escaping () -> Void) {
+    state.withLock { state in
+      state.readers.append(AttachedReader(reader: reader, tell: tell))
+      state.wants[ObjectIdentifier(reader)] = 0
+    }
   }
 
   /// The reader is no longer told, and wants nothing any more.
   public func detach(_ reader: any LogReader) {
-    state.withLock { state in
-      state.wants[ObjectIdentifier(reader)] = nil
-      if let index = state.readers.firstIndex(where: { $0 === reader }) { state.readers.remove(at: index) }
+    let detached = state.withLock { state -> AttachedReader? in
+      guard state.wants.removeValue(forKey: ObjectIdentifier(reader)) != nil else { return nil }
+      return state.readers.firstIndex { $0.reader === reader }.map { state.readers.remove(at: $0) }
     }
+    _ = detached  // may be the last to hold the reader, whose end is not to come under the lock
   }
 
   /// The reader wants everything before `position`: 0 for nothing, `.max` for everything. May ask upstream, which may
-  /// deliver before this returns.
+  /// deliver before this returns. Does nothing for a reader that is not attached.
   public func reader(_ reader: any LogReader, wantsThrough position: UInt64) {
     let isMore = state.withLock { state in
+      guard let before = state.wants[ObjectIdentifier(reader)] else { return false }
       // Exact demand only rises: what was requested stays requested.
-      let before = demand == .exact ? state.wants[ObjectIdentifier(reader)] ?? 0 : 0
-      state.wants[ObjectIdentifier(reader)] = max(before, position)
+      state.wants[ObjectIdentifier(reader)] = demand == .exact ? max(before, position) : position
       state.connection.wanted = max(state.connection.wanted, position)
       return position > state.storage.endPosition
     }
@@ -206,7 +228,8 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
 extension SharedLog.State {
   /// - Returns: Who is to be told, `nil` if nothing was appended; and what had to make room, to be released outside
   ///   the lock.
-  mutating func append(_ input: Storage.Input, slack: Int) -> (readers: [any LogReader]?, dropped: Storage.Element?) {
+  @inlinable
+  mutating func append(_ input: Storage.Input, slack: Int) -> (readers: [AttachedReader]?, dropped: Storage.Element?) {
     guard completion == nil, !isShutDown else { return (nil, nil) }
     storage.append(input)
     telling += 1

@@ -8,7 +8,7 @@ extension Subscribers {
     public let receiveValue: (Input) -> Void
     /// Called once, unless cancelled before.
     public let receiveCompletion: (Completion<Failure>) -> Void
-    private let upstream = UpstreamSlot()
+    @usableFromInline let upstream = UpstreamSlot()
 
     /// A sink that is to be given to ``Publisher/subscribe(_:)-(Subscriber)``.
     public init(
@@ -24,6 +24,7 @@ extension Subscribers {
     }
 
     /// Calls the closure; wants no more than the everything it asked for.
+    @inlinable
     public func receive(_ input: Input) -> Demand {
       if upstream.isLive { receiveValue(input) }
       return .none

@@ -12,9 +12,6 @@ public enum Verdict<Output, Failure: Error> {
 
 /// An operator that answers each upstream value at once. It says only what differs from other operators; the rest
 /// (demand, cancellation, silence after the end) is the same for all.
-///
-/// A value: each subscription works on a fresh copy, so state that starts with the operator is state per subscription.
-/// No locks: the signals that reach it are serial.
 public protocol Stage<Output, Failure>: Publisher {
   /// Where the values come from.
   associatedtype Upstream: Publisher
@@ -22,8 +19,10 @@ public protocol Stage<Output, Failure>: Publisher {
   var upstream: Upstream { get }
   /// True when there is nothing to wait for: the subscriber is told the end at once, and upstream is asked for nothing.
   var isOver: Bool { get }
-  /// What becomes of a value.
-  mutating func next(_ value: Upstream.Output) -> Verdict<Output, Failure>
+  /// Starts a subscription. State that it needs is what the returned closure captures; no locks, signals are serial.
+  ///
+  /// - Returns: What becomes of each value.
+  func begin() -> (Upstream.Output) -> Verdict<Output, Failure>
   /// Upstream's failure as the subscriber sees it.
   func failure(_ error: Upstream.Failure) -> Failure
 }
@@ -32,9 +31,10 @@ extension Stage {
   /// Never over before the first value.
   public var isOver: Bool { false }
 
-  /// Attaches the subscriber to upstream through a copy of this.
+  /// Attaches the subscriber to upstream through a link of its own.
+  @inlinable @inline(__always)
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    upstream.subscribe(StageLink(self, subscriber))
+    upstream.subscribe(StageLink(next: begin(), failure: failure, isOver: isOver, down: subscriber))
   }
 }
 
@@ -55,26 +55,39 @@ extension Stage where Failure == Upstream.Failure, Upstream.Failure == any Error
 
 /// What never differs between stages: the subscribe order, refunded demand, cancelling once from any thread, silence
 /// after the end.
-final class StageLink<S: Stage, Down: Subscriber>: Subscriber, Subscription
-where Down.Input == S.Output, Down.Failure == S.Failure {
-  private let upstream = UpstreamSlot()
-  private var stage: S  // touched by receive(_:) alone, which the contract makes serial
-  private let down: Down
+///
+/// Its type names values and the subscriber, not upstream: a type that names the whole pipeline in each link soon grows
+/// past what the compiler is willing to specialise.
+@usableFromInline
+final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber, Subscription {
+  @usableFromInline let upstream = UpstreamSlot()
+  @usableFromInline let next: (Input) -> Verdict<Down.Input, Down.Failure>
+  @usableFromInline let failure: (UpstreamFailure) -> Down.Failure
+  @usableFromInline let isOver: Bool
+  @usableFromInline let down: Down
 
-  init(_ stage: S, _ down: Down) {
-    self.stage = stage
+  @inlinable
+  init(
+    next: @escaping (Input) -> Verdict<Down.Input, Down.Failure>,
+    failure: @escaping (UpstreamFailure) -> Down.Failure, isOver: Bool, down: Down
+  ) {
+    self.next = next
+    self.failure = failure
+    self.isOver = isOver
     self.down = down
   }
 
+  @inlinable
   func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
     down.receive(subscription: self)
-    if stage.isOver, upstream.cancel() { down.receive(completion: .finished) }
+    if isOver, upstream.cancel() { down.receive(completion: .finished) }
   }
 
-  func receive(_ value: S.Upstream.Output) -> Subscribers.Demand {
+  @inlinable
+  func receive(_ value: Input) -> Subscribers.Demand {
     guard upstream.isLive else { return .none }
-    switch stage.next(value) {
+    switch next(value) {
     case .emit(let output): return down.receive(output)
     case .skip: return .max(1)
     case .finish(let last):
@@ -88,14 +101,17 @@ where Down.Input == S.Output, Down.Failure == S.Failure {
     return .none
   }
 
-  func receive(completion: Subscribers.Completion<S.Upstream.Failure>) {
+  @inlinable
+  func receive(completion: Subscribers.Completion<UpstreamFailure>) {
     guard upstream.finish() else { return }
-    down.receive(completion: completion.mapFailure(stage.failure))
+    down.receive(completion: completion.mapFailure(failure))
   }
 
+  @usableFromInline
   func request(_ demand: Subscribers.Demand) {
-    if !stage.isOver { upstream.request(demand) }
+    if !isOver { upstream.request(demand) }
   }
 
+  @usableFromInline
   func cancel() { upstream.cancel() }
 }

@@ -3,8 +3,9 @@
 /// A subject holds a value at least until all subscribers with demand have been given it, also when one of them sends
 /// from inside `receive`: all see the same order. What accumulates is bounded by the demand of who is slow, which with
 /// unlimited demand is no bound; that is what such a subscriber asked for.
+@usableFromInline
 struct SubjectCore<Storage: ReplayStorage, Failure: Error> {
-  let log: SharedLog<Storage, Failure>
+  @usableFromInline let log: SharedLog<Storage, Failure>
   private let upstreams: Upstreams
 
   /// - Parameter waitsForDemand: Upstreams are asked for values once the first subscriber has asked, not at once.
@@ -25,6 +26,7 @@ struct SubjectCore<Storage: ReplayStorage, Failure: Error> {
   /// For the end of the subject.
   func cancelUpstreams() { upstreams.cancel() }
 
+  @inlinable
   func attach<S: Subscriber>(
     _ subscriber: S, replay: Int, description: String, onLag: (@Sendable (UInt64) -> Void)? = nil
   ) where S.Input == Storage.Element, S.Failure == Failure {

@@ -1,6 +1,6 @@
 /// Passes values on to those who have demand at the time, and keeps none.
 public final class PassthroughSubject<Output, Failure: Error>: Subject {
-  private let core = SubjectCore<MemoryStorage<Output>, Failure>(
+  @usableFromInline let core = SubjectCore<MemoryStorage<Output>, Failure>(
     storage: MemoryStorage(capacity: 0), waitsForDemand: true)
 
   /// A subject that nobody is subscribed to.
@@ -9,6 +9,7 @@ public final class PassthroughSubject<Output, Failure: Error>: Subject {
   deinit { core.cancelUpstreams() }
 
   /// Delivers the value; who has no demand now doesn't get it later.
+  @inlinable
   public func send(_ value: Output) { core.log.append(value) }
   /// Ends the subject; what was sent before is still delivered to who is in the middle of it.
   public func send(completion: Subscribers.Completion<Failure>) { core.finish(completion) }
@@ -16,6 +17,7 @@ public final class PassthroughSubject<Output, Failure: Error>: Subject {
   public func send(subscription: any Subscription) { core.send(subscription: subscription) }
 
   /// Attaches the subscriber; after the end it gets only that.
+  @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     core.attach(subscriber, replay: 0, description: "PassthroughSubject")
   }
@@ -27,7 +29,7 @@ extension PassthroughSubject: @unchecked Sendable where Output: Sendable {}  // 
 ///
 /// Who has no demand gets, once it has, the value of that time and none of those between.
 public final class CurrentValueSubject<Output, Failure: Error>: Subject {
-  private let core: SubjectCore<CurrentValueStorage<Output>, Failure>
+  @usableFromInline let core: SubjectCore<CurrentValueStorage<Output>, Failure>
 
   /// - Parameter value: The first value.
   public init(_ value: Output) {
@@ -43,6 +45,7 @@ public final class CurrentValueSubject<Output, Failure: Error>: Subject {
   }
 
   /// Makes this the value and delivers it.
+  @inlinable
   public func send(_ value: Output) { core.log.append(value) }
 
   /// Ends the subject, also for those who have not asked for the last value.
@@ -58,6 +61,7 @@ public final class CurrentValueSubject<Output, Failure: Error>: Subject {
   public func send(subscription: any Subscription) { core.send(subscription: subscription) }
 
   /// Attaches the subscriber, which gets the current value; after the end, only that.
+  @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     core.attach(subscriber, replay: 1, description: "CurrentValueSubject")
   }
@@ -66,23 +70,27 @@ public final class CurrentValueSubject<Output, Failure: Error>: Subject {
 extension CurrentValueSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the log
 
 /// The newest value, and it once more apart from the log: it outlives the end.
-private struct CurrentValueStorage<Value>: ReplayStorage {
-  var values = MemoryStorage<Value>(capacity: 1)
-  private(set) var current: Value
-  var firstPosition: UInt64 { values.firstPosition }
-  var endPosition: UInt64 { values.endPosition }
+@usableFromInline
+struct CurrentValueStorage<Value>: ReplayStorage {
+  @usableFromInline var values = MemoryStorage<Value>(capacity: 1)
+  @usableFromInline private(set) var current: Value
+  @inlinable var firstPosition: UInt64 { values.firstPosition }
+  @inlinable var endPosition: UInt64 { values.endPosition }
 
   init(_ value: Value) {
     current = value
     values.append(value)
   }
 
+  @usableFromInline
   mutating func append(_ value: Value) {
     values.append(value)
     current = value  // ends no life under the lock: `values` holds the old one until it is trimmed
   }
 
+  @inlinable
   func element(at position: UInt64) -> Value { values.element(at: position) }
+  @inlinable
   mutating func dropExcess(sparing slack: Int) -> Value? { values.dropExcess(sparing: slack) }
 }
 
@@ -92,8 +100,8 @@ private struct CurrentValueStorage<Value>: ReplayStorage {
 public final class ReplaySubject<Output, Failure: Error>: Subject {
   /// How many values a new subscriber gets at most, and how far one without demand may fall behind.
   public let bufferSize: Int
-  private let core: SubjectCore<MemoryStorage<Output>, Failure>
-  private let onLag: (@Sendable (UInt64) -> Void)?
+  @usableFromInline let core: SubjectCore<MemoryStorage<Output>, Failure>
+  @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
 
   /// - Parameters:
   ///   - bufferSize: How many values are kept; `.max` keeps all.
@@ -107,6 +115,7 @@ public final class ReplaySubject<Output, Failure: Error>: Subject {
   deinit { core.cancelUpstreams() }
 
   /// Keeps and delivers the value.
+  @inlinable
   public func send(_ value: Output) { core.log.append(value) }
   /// Ends the subject; each subscriber is told after the values it has not taken yet.
   public func send(completion: Subscribers.Completion<Failure>) { core.finish(completion) }
@@ -114,6 +123,7 @@ public final class ReplaySubject<Output, Failure: Error>: Subject {
   public func send(subscription: any Subscription) { core.send(subscription: subscription) }
 
   /// Attaches the subscriber, which first gets the values kept.
+  @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     core.attach(subscriber, replay: bufferSize, description: "ReplaySubject", onLag: onLag)
   }

@@ -4,6 +4,7 @@ import Synchronization
 ///
 /// Each subscriber here has one. It refuses a second subscription, cancels one that arrives after the end, and lets go
 /// of it at the end, which breaks the circle of a subscription that holds its subscriber.
+@usableFromInline
 struct UpstreamSlot: ~Copyable, Sendable {
   enum State {  // not private: compiler 6.3 then fails to emit the layout in other files
     case awaiting  // can become: live, over
@@ -11,14 +12,17 @@ struct UpstreamSlot: ~Copyable, Sendable {
     case over
   }
   private let state = Guarded(State.awaiting)
-  private let live = Atomic(false)
+  @usableFromInline let live = Atomic(false)
+
+  @usableFromInline init() {}
 
   /// True between the subscription and the end. One load: asked for every value.
-  var isLive: Bool { live.load(ordering: .acquiring) }
+  @inlinable var isLive: Bool { live.load(ordering: .acquiring) }
 
   /// Takes the subscription, or cancels it when there is one already or all is over.
   ///
   /// - Returns: Whether it was taken.
+  @usableFromInline
   func attach(_ subscription: any Subscription) -> Bool {
     let taken = state.withLock { state in
       guard case .awaiting = state else { return false }
@@ -30,6 +34,7 @@ struct UpstreamSlot: ~Copyable, Sendable {
     return taken
   }
 
+  @usableFromInline
   func request(_ demand: Subscribers.Demand) {
     let subscription = state.withLock { state -> (any Subscription)? in
       guard case .live(let subscription) = state else { return nil }
@@ -41,12 +46,13 @@ struct UpstreamSlot: ~Copyable, Sendable {
   /// Ends it because upstream did.
   ///
   /// - Returns: True for the one call that ends a live subscription; only then is the completion passed on.
+  @usableFromInline
   func finish() -> Bool { end() != nil }
 
   /// Ends it from this side. Sticky: a subscription that comes later is cancelled.
   ///
   /// - Returns: True for the one call that ended a live subscription.
-  @discardableResult
+  @discardableResult @usableFromInline
   func cancel() -> Bool {
     let subscription = end()
     subscription?.cancel()

@@ -14,7 +14,7 @@ public struct TimerSource: Stage, Sendable {
 
   /// What ticks.
   public let upstream: Publishers.DispatchTimer
-  private var counter: TickCounter
+  private let interval: Int
 
   /// All timers' deliveries, one at a time: they are short, and a thread each would be many.
   private static let queue = DispatchQueue(label: "streamd.timers")
@@ -24,18 +24,20 @@ public struct TimerSource: Stage, Sendable {
   ///   - leeway: how much later than due a tick may come, so that wake-ups can be joined.
   ///   - times: after how many events it finishes; nil: never.
   public init(every: Duration, leeway: Duration = .zero, times: Int? = nil) {
-    let interval = every.wholeNanoseconds
+    interval = every.wholeNanoseconds
     precondition(interval > 0, "a timer's interval must be more than nothing, not \(every)")
     upstream = Publishers.timer(
       queue: Self.queue, interval: .nanoseconds(interval), leeway: .nanoseconds(leeway.wholeNanoseconds),
       times: times.map { .max($0) } ?? .unlimited)
-    counter = TickCounter(interval: interval)
   }
 
-  /// The event of a tick.
-  public mutating func next(_ time: DispatchTime) -> Verdict<Output, Failure> {
-    let tick = counter.number(at: Int(clamping: time.uptimeNanoseconds))
-    return .emit([Array(#"{"tick":\#(tick),"time":"\#(WallTime.now.description)"}"#.utf8)])
+  /// The event of each tick; a subscription counts its own.
+  public func begin() -> (DispatchTime) -> Verdict<Output, Failure> {
+    var counter = TickCounter(interval: interval)
+    return { time in
+      let tick = counter.number(at: Int(clamping: time.uptimeNanoseconds))
+      return .emit([Array(#"{"tick":\#(tick),"time":"\#(WallTime.now.description)"}"#.utf8)])
+    }
   }
 }
 
