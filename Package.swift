@@ -42,24 +42,28 @@ let package = Package(
     .executableTarget(
       name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
 
+    .target(
+      name: "TestSupport", dependencies: ["CLinux", "EventLoop"], path: "Tests/TestSupport", exclude: ["Server"],
+      swiftSettings: settings),
     .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], exclude: ["Corpus", "Fuzz"], swiftSettings: settings),
     .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),
     .testTarget(
-      name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources"], exclude: ["Server"],
+      name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamServer"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",
-      dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "streamctl"],
+      dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "streamctl", "TestSupport"],
       swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd"], swiftSettings: settings),
     .testTarget(
-      name: "streamdTests", dependencies: ["EventLoop", "Reactive", "RSocket", "streamd", "StreamClient"],
+      name: "streamdTests",
+      dependencies: ["EventLoop", "Reactive", "RSocket", "streamd", "StreamClient", "TestSupport"],
       swiftSettings: settings),
   ],
   swiftLanguageModes: [.v6],

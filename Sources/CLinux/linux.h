@@ -18,6 +18,7 @@ struct ucred {
 };
 int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags);
 int memfd_create(const char *name, unsigned int flags);
+int pipe2(int ends[2], int flags);
 int pthread_setname_np(pthread_t thread, const char *name);
 #define MFD_CLOEXEC 1U
 #endif

@@ -1,6 +1,7 @@
 import EventLoop
 import Foundation
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import StreamSources

@@ -1,5 +1,6 @@
 import Reactive
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import StreamSources

@@ -1,0 +1,185 @@
+import CLinux
+import Dispatch
+import EventLoop
+import Glibc
+import Synchronization
+
+/// A program that a test runs.
+///
+/// Not Foundation's `Process`: its descriptors can end up in a program that another test starts at the same moment, and
+/// then neither end of file nor the program's end is noticed before that one ends, too. An ended program is reaped at
+/// once, whether or not anybody asks: the testing library's exit tests wait for any child, and see no other behind one
+/// that is left.
+public final class ChildProcess: Sendable {
+  /// Where standard output and standard error go.
+  public enum Sink: Sendable {
+    /// Read with `line()`, `text()`.
+    case pipe
+    /// A descriptor that stays the caller's.
+    case descriptor(CInt)
+    /// Created or emptied.
+    case file(String)
+  }
+
+  /// Its process id; somebody else's once it has ended.
+  public let id: pid_t
+  /// The reading ends of what is a pipe; closed with this value.
+  public let output: CInt
+  /// As above.
+  public let errors: CInt
+  private let input: CInt
+  private let isOutputOpen = Atomic(true)
+  private let ending = Ending()
+
+  /// - Parameters:
+  ///   - program: a path, or a name to be found on PATH.
+  ///   - holdsInput: the program's standard input is a pipe that ends with this value; else it is empty.
+  public init(
+    _ program: String, _ arguments: [String] = [], holdsInput: Bool = false, output: Sink = .pipe, errors: Sink = .pipe
+  ) throws(SystemError) {
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    var ours: [CInt] = []
+    var theirs: [CInt] = []
+    defer {
+      posix_spawn_file_actions_destroy(&actions)
+      theirs.forEach { close($0) }
+    }
+    if holdsInput {
+      let ends = try Self.pipe()
+      posix_spawn_file_actions_adddup2(&actions, ends.read, STDIN_FILENO)
+      theirs.append(ends.read)
+      input = ends.write
+    } else {
+      posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+      input = -1
+    }
+    for (sink, target) in [(output, STDOUT_FILENO), (errors, STDERR_FILENO)] {
+      switch sink {
+      case .pipe:
+        let ends = try Self.pipe()
+        posix_spawn_file_actions_adddup2(&actions, ends.write, target)
+        theirs.append(ends.write)
+        ours.append(ends.read)
+      case .descriptor(let descriptor):
+        posix_spawn_file_actions_adddup2(&actions, descriptor, target)
+        ours.append(-1)
+      case .file(let path):
+        posix_spawn_file_actions_addopen(&actions, target, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0o600)
+        ours.append(-1)
+      }
+    }
+    (self.output, self.errors) = (ours[0], ours[1])
+    let words = ([program] + arguments).map { strdup($0) }
+    defer { words.forEach { free($0) } }
+    var child = pid_t()
+    let result = posix_spawnp(&child, program, &actions, nil, words + [nil], environ)
+    guard result == 0 else { throw SystemError("posix_spawn", program, code: result) }
+    id = child
+    DispatchQueue(label: "reaper").async { [ending, child] in
+      var status: CInt = 0
+      while waitpid(child, &status, 0) < 0, errno == EINTR {}
+      ending.set(status & 0x7f == 0 ? status >> 8 & 0xff : 128 + status & 0x7f)
+    }
+  }
+
+  deinit {
+    closeOutput()
+    for descriptor in [input, errors] where descriptor >= 0 { close(descriptor) }
+  }
+
+  /// Beside the tests, where the package manager puts every product.
+  public static func built(_ name: String) throws(SystemError) -> String {
+    // Whoever runs the tests is the bundle itself or has been given its path.
+    for candidate in CommandLine.arguments {
+      guard let slash = candidate.lastIndex(of: "/") else { continue }
+      let binary = candidate[..<slash] + "/" + name
+      if access(String(binary), X_OK) == 0 { return String(binary) }
+    }
+    throw SystemError("find", name, code: ENOENT)
+  }
+
+  /// Reads no more of the output, as `head` does once it has enough.
+  public func closeOutput() {
+    if output >= 0, isOutputOpen.exchange(false, ordering: .relaxed) { close(output) }
+  }
+
+  /// Sends a signal, if the program has not ended.
+  public func signal(_ number: CInt) {
+    if !ending.isKnown { kill(id, number) }
+  }
+
+  /// Waits for the end.
+  /// - Returns: the code as a shell says it: 128 and more for a signal.
+  public func end() async -> CInt { await ending.code() }
+
+  /// One line of the output, without its end; nil at the end.
+  public func line() async -> String? {
+    await offTheTestsThreads { [output] in
+      var line: [UInt8] = []
+      var byte: UInt8 = 0
+      while read(output, &byte, 1) == 1 {
+        if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }
+        line.append(byte)
+      }
+      return line.isEmpty ? nil : String(decoding: line, as: UTF8.self)
+    }
+  }
+
+  /// What comes from a pipe up to its end.
+  public func text(of descriptor: CInt) async -> String {
+    await offTheTestsThreads {
+      var text: [UInt8] = []
+      var buffer = [UInt8](repeating: 0, count: 65536)
+      while true {
+        let count = read(descriptor, &buffer, buffer.count)
+        guard count > 0 else { return String(decoding: text, as: UTF8.self) }
+        text += buffer.prefix(count)
+      }
+    }
+  }
+
+  /// Both ends are closed in every other program that is started, also at this moment.
+  private static func pipe() throws(SystemError) -> (read: CInt, write: CInt) {
+    var ends: [CInt] = [0, 0]
+    guard pipe2(&ends, O_CLOEXEC) == 0 else { throw SystemError("pipe2") }
+    return (ends[0], ends[1])
+  }
+}
+
+/// The exit code, once there is one.
+private final class Ending: Sendable {
+  private struct State {
+    var code: CInt?
+    var waiting: [CheckedContinuation<CInt, Never>] = []
+  }
+
+  private let state = Mutex(State())
+
+  func set(_ code: CInt) {
+    let waiting = state.withLock { state in
+      state.code = code
+      return state.waiting
+    }
+    for continuation in waiting { continuation.resume(returning: code) }
+  }
+
+  var isKnown: Bool { state.withLock { $0.code != nil } }
+
+  func code() async -> CInt {
+    await withCheckedContinuation { continuation in
+      let code = state.withLock { state in
+        if state.code == nil { state.waiting.append(continuation) }
+        return state.code
+      }
+      if let code { continuation.resume(returning: code) }
+    }
+  }
+}
+
+/// Runs what blocks where it holds up no other test.
+private func offTheTestsThreads<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
+  await withCheckedContinuation { continuation in
+    DispatchQueue.global().async { continuation.resume(returning: body()) }
+  }
+}

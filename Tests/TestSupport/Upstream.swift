@@ -1,0 +1,84 @@
+import EventLoop
+import FoundationEssentials
+import Glibc
+
+/// The HTTP server of `Server/server.py`, for as long as this value lives.
+public final class Upstream: Sendable {
+  /// Where it serves.
+  private struct Places: Decodable {
+    let port: UInt16
+    let otherPort: UInt16
+    let securePort: UInt16
+    let unixSocket: String
+  }
+
+  private let process: ChildProcess
+  private let places: Places
+
+  /// One for all tests, ended when this process is.
+  public static let shared = Result { try Upstream() }
+
+  private init() throws {
+    setenv("no_proxy", "*", 1)
+    let script =
+      String(#filePath.prefix(upTo: #filePath.lastIndex(of: "/") ?? #filePath.startIndex)) + "/Server/server.py"
+    process = try ChildProcess("python3", [script], holdsInput: true, errors: .descriptor(STDERR_FILENO))
+    var line: [UInt8] = []
+    var byte: UInt8 = 0
+    while read(process.output, &byte, 1) == 1, byte != UInt8(ascii: "\n") { line.append(byte) }
+    places = try JSONDecoder().decode(Places.self, from: Data(line))  // fails on nothing: python3 did not start
+  }
+
+  /// On plain HTTP.
+  public func url(_ path: String) -> String { "http://127.0.0.1:\(places.port)\(path)" }
+  /// The same server on another port.
+  public func otherURL(_ path: String) -> String { "http://127.0.0.1:\(places.otherPort)\(path)" }
+  /// On HTTPS, with a certificate that nobody has reason to trust.
+  public func secureURL(_ path: String) -> String { "https://localhost:\(places.securePort)\(path)" }
+  /// Host and port of `url`.
+  public var authority: String { "127.0.0.1:\(places.port)" }
+  /// Host and port of `secureURL`.
+  public var secureAuthority: String { "localhost:\(places.securePort)" }
+  /// Where the same server listens besides.
+  public var unixSocket: String { places.unixSocket }
+
+  /// A redirect to `target`, as the path of a URL.
+  public static func redirect(_ key: String, to target: String, _ more: String = "") -> String {
+    let unreserved = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789".utf8)
+    let query = target.utf8.map { byte in
+      unreserved.contains(byte) ? String(UnicodeScalar(byte)) : "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16)
+    }
+    return "/redirect/\(key)?to=\(query.joined())\(more)"
+  }
+
+  /// How many requests a key has had.
+  public func count(_ key: String) throws -> Int {
+    let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    let connection = OwnedDescriptor(raw)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_port = places.port.bigEndian
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    let connected = withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
+    }
+    guard connected == 0 else { throw SystemError("connect") }
+    let request = "GET /seen/\(key) HTTP/1.0\r\nConnection: close\r\n\r\n"
+    send(connection.raw, request, request.utf8.count, 0)
+    var answer: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while true {
+      let count = recv(connection.raw, &buffer, buffer.count, 0)
+      guard count > 0 else { break }
+      answer += buffer[..<count]
+    }
+    let body = String(decoding: answer, as: UTF8.self).split(separator: "\r\n").last ?? ""
+    guard let count = Int(body) else { throw SystemError("count", String(body), code: EPROTO) }
+    return count
+  }
+}
+
+/// A path's part that no other test has.
+public func uniqueKey() -> String { UUID().uuidString }
