@@ -45,7 +45,7 @@ let package = Package(
     .target(
       name: "TestSupport", dependencies: ["CLinux", "EventLoop"], path: "Tests/TestSupport", exclude: ["Server"],
       swiftSettings: settings),
-    .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: settings),
+    .testTarget(name: "EventLoopTests", dependencies: ["CLinux", "EventLoop", "TestSupport"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], exclude: ["Corpus", "Fuzz"], swiftSettings: settings),
@@ -54,7 +54,8 @@ let package = Package(
       name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
-      name: "StreamServerTests", dependencies: ["EventLoop", "Reactive", "RSocket", "StreamServer"],
+      name: "StreamServerTests",
+      dependencies: ["CLinux", "EventLoop", "Reactive", "RSocket", "StreamServer", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",

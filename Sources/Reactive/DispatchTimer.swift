@@ -73,13 +73,19 @@ where Down.Input == DispatchTime, Down.Failure == Never {
     var down: Down?
     var requested = Subscribers.Demand.none
     var remaining: Subscribers.Demand
+    /// None before the first demand, and again once a tick has found none: whoever wants nothing wakes nobody.
     var source: (any DispatchSourceTimer)?
+    /// When the first tick was due; all others are whole intervals from it.
+    var origin: DispatchTime?
   }
   private let state: Guarded<State>
   private let configuration: DispatchTimerConfiguration
+  /// One for all sources of the subscription, so that their handlers stay serial.
+  private let queue: DispatchQueue
 
   init(_ configuration: DispatchTimerConfiguration, _ down: Down) {
     self.configuration = configuration
+    queue = configuration.queue ?? DispatchQueue(label: "timer")
     state = Guarded(State(down: down, remaining: configuration.times))
   }
 
@@ -87,15 +93,18 @@ where Down.Input == DispatchTime, Down.Failure == Never {
 
   func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
-    let source = state.withLock { state -> (any DispatchSourceTimer)? in
+    let start = state.withLock { state -> (source: any DispatchSourceTimer, deadline: DispatchTime)? in
       guard state.down != nil else { return nil }
       state.requested += demand
       guard state.source == nil else { return nil }
-      state.source = DispatchSource.makeTimerSource(queue: configuration.queue ?? DispatchQueue(label: "timer"))
-      return state.source
+      let source = DispatchSource.makeTimerSource(queue: queue)
+      state.source = source
+      let deadline = state.origin.map { configuration.interval.tick(after: .now(), from: $0) } ?? .now()
+      if state.origin == nil { state.origin = deadline }
+      return (source, deadline)
     }
-    guard let source else { return }
-    source.schedule(deadline: .now(), repeating: configuration.interval, leeway: configuration.leeway)
+    guard let (source, deadline) = start else { return }
+    source.schedule(deadline: deadline, repeating: configuration.interval, leeway: configuration.leeway)
     let tick = Unchecked { [weak self] in self?.tick() }
     source.setEventHandler { tick.value() }
     source.activate()
@@ -104,12 +113,13 @@ where Down.Input == DispatchTime, Down.Failure == Never {
   func cancel() { _ = end() }
 
   private func tick() {
-    let down = state.withLock { state -> Down? in
-      guard state.requested > .none, let down = state.down else { return nil }
+    let (down, resting) = state.withLock { state -> (Down?, (any DispatchSourceTimer)?) in
+      guard state.requested > .none, let down = state.down else { return (nil, state.source.take()) }
       state.requested -= 1
       state.remaining -= 1
-      return down
+      return (down, nil)
     }
+    resting?.cancel()
     guard let down else { return }
     let more = down.receive(.now())
     let isOver = state.withLock { state in
@@ -124,5 +134,23 @@ where Down.Input == DispatchTime, Down.Failure == Never {
     let (down, source) = state.withLock { ($0.down.take(), $0.source.take()) }
     source?.cancel()
     return down != nil
+  }
+}
+
+extension DispatchTimeInterval {
+  /// The first whole number of intervals from `origin` that is later than `time`.
+  fileprivate func tick(after time: DispatchTime, from origin: DispatchTime) -> DispatchTime {
+    let interval: UInt64
+    switch self {
+    case .seconds(let count):
+      interval = UInt64(max(0, count)).multipliedReportingOverflow(by: 1_000_000_000).partialValue
+    case .milliseconds(let count): interval = UInt64(max(0, count)) &* 1_000_000
+    case .microseconds(let count): interval = UInt64(max(0, count)) &* 1000
+    case .nanoseconds(let count): interval = UInt64(max(0, count))
+    default: return .distantFuture
+    }
+    let elapsed = time.uptimeNanoseconds - min(time.uptimeNanoseconds, origin.uptimeNanoseconds)
+    return DispatchTime(
+      uptimeNanoseconds: origin.uptimeNanoseconds + (elapsed / max(1, interval) + 1) * max(1, interval))
   }
 }

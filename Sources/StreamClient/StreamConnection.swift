@@ -1,6 +1,6 @@
 import EventLoop
 import RSocket
-import Synchronization
+import Reactive
 
 /// One connection to a streamd socket, shared by any number of remote streams.
 ///
@@ -55,7 +55,7 @@ public final class StreamConnection: Sendable {
 
 /// The loop of all connections that were given none.
 private enum SharedLoop {
-  private static let loop = Mutex<EventLoop?>(nil)
+  private static let loop = Guarded<EventLoop?>(nil)
 
   static func get() throws(SystemError) -> EventLoop {
     // A failure is not kept: descriptors may be free again next time.

@@ -10,6 +10,8 @@ public struct ServerLimits: Equatable, Sendable {
   public var requestBytes: Int
   /// How long a new connection may take to send SETUP before it is closed.
   public var handshakeTimeout: Duration
+  /// What a lease is given for; renewed at four fifths of it.
+  var leaseTime = Duration.seconds(30)
 
   /// The defaults of the daemon's configuration file.
   public init(

@@ -44,8 +44,8 @@ final class Session: EventLoop.Handler {
   private static let unsentLimit = 64 << 10
   /// How long a closing connection may take to read what is left.
   private static let closingTime = Duration.seconds(1)
-  /// A lease is for this long and is renewed at four fifths of it.
-  private static let leaseTime = Duration.seconds(30)
+  /// Bytes of a name that is looked for, and repeated to who asked: a routing tag holds no more.
+  private static let nameLimit = 255
 
   init(_ socket: consuming OwnedDescriptor, number: UInt64, worker: Worker, closed: @escaping () -> Void) {
     identity = ClientIdentity(number: number, credentials: PeerCredentials(of: socket.raw))
@@ -139,9 +139,9 @@ final class Session: EventLoop.Handler {
   }
 
   private func renewLease() {
-    machine.sendLease(timeToLive: Self.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
+    machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
     _ = flush()
-    leaseClock = worker.loop.schedule(after: Self.leaseTime * 4 / 5) { [unowned self] in renewLease() }
+    leaseClock = worker.loop.schedule(after: worker.limits.leaseTime * 4 / 5) { [unowned self] in renewLease() }
   }
 
   // MARK: Requests
@@ -153,6 +153,9 @@ final class Session: EventLoop.Handler {
       name = try machine.metadataFormat.route(in: payload.metadata)
     } catch {
       return machine.sendError(id, .invalid, error.message)
+    }
+    guard name.utf8.count <= Self.nameLimit else {
+      return refuse(id, nil, "no stream has a name of \(name.utf8.count) bytes")
     }
     guard let stream = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
     guard stream.configuration.read.admit(identity.credentials, groups: { groups }) else {

@@ -1,7 +1,6 @@
 import Dispatch
 import Reactive
 import StreamClient
-import Synchronization
 
 /// Where events wait between the event loop and the main thread, which may block on its output for as long as that
 /// pleases: the loop goes on answering the daemon. Holds no more than was asked for.
@@ -20,9 +19,9 @@ final class EventInbox: Subscriber, Sendable {
     let subscription: any Subscription
   }
 
-  private let state = Mutex(State())
+  private let state = Guarded(State())
   private let wake = DispatchSemaphore(value: 0)
-  private let handle = Mutex<Handle?>(nil)
+  private let handle = Guarded<Handle?>(nil)
 
   func request(_ count: Int) {
     handle.withLock { $0 }?.subscription.request(.max(count))

@@ -1,20 +1,15 @@
 import CLinux
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import EventLoop
 
 /// A path in a folder of its own that goes away with the test.
 func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
-  var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
-  guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
-  let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  defer {
-    unlink(folder + "/s")
-    rmdir(folder)
-  }
-  return try await body(folder + "/s")
+  let folder = try TemporaryFolder()
+  return try await body(folder.path("s"))
 }
 
 @Suite struct UnixSocketTests {

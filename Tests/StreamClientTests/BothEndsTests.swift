@@ -3,25 +3,21 @@ import Glibc
 import Reactive
 import StreamClient
 import StreamServer
+import TestSupport
 import Testing
 
 /// Both ends as they are: the client library and the program against the server library.
 @Suite(.timeLimit(.minutes(1))) struct BothEndsTests {
   /// Serves a stream `five` of the events 1 to 5, a batch each, and then its end.
   private func withServer<R>(_ body: (String) async throws -> R) async throws -> R {
-    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
-    let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    defer {
-      unlink(folder + "/s")
-      rmdir(folder)
-    }
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
     let server = try StreamServer(limits: ServerLimits(workers: 1), version: "1.2.3")
     let source = (1...5).map { [Array("\($0)".utf8)] }.publisher.setFailureType(to: StreamFailure.self)
     try server.add(StreamConfiguration(name: "five", description: "One to five", replay: 5), source: source)
     try server.start()
-    server.listen(on: try UnixSocket.listen(at: folder + "/s", mode: 0o600))
-    let result = try await body(folder + "/s")
+    server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
+    let result = try await body(path)
     await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
     return result
   }

@@ -1,5 +1,6 @@
 import EventLoop
 import Glibc
+import TestSupport
 import RSocket
 import StreamClient
 import Synchronization
@@ -139,14 +140,8 @@ final class ScriptedServer: Sendable {
     raw: Bool = false, reads: Bool = true, script: @escaping @Sendable (Peer, ServerEvent) -> Void = { _, _ in },
     body: (ScriptedServer) async throws -> R
   ) async throws -> R {
-    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
-    let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    defer {
-      unlink(folder + "/s")
-      rmdir(folder)
-    }
-    let server = try ScriptedServer(path: folder + "/s")
+    let folder = try TemporaryFolder()
+    let server = try ScriptedServer(path: folder.path("s"))
     let descriptor = try UnixSocket.listen(at: server.path, mode: 0o600).release()
     let recordingScript: @Sendable (Peer, ServerEvent) -> Void = { [events = server.events] peer, event in
       script(peer, event)

@@ -88,6 +88,19 @@ import Testing
     }
   }
 
+  @Test func aLeaseIsRenewedBeforeItRunsOut() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.leaseTime = .milliseconds(50)
+    try await withBystander(limits) { (harness) throws in
+      let client = try WireClient.ready(harness.path, Setup(honorsLease: true))
+      for _ in 0..<4 {
+        guard case .lease(.milliseconds(50), count: 256, metadata: nil) = try client.receive() else {
+          throw WireClient.Silence()
+        }
+      }
+    }
+  }
+
   @Test func keepaliveIsEchoedWithItsDataAndWithoutTheRespondFlag() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path)
@@ -116,6 +129,15 @@ import Testing
       let payload = Payload(metadata: try format.metadata(route: "elsewhere"))
       client.send(.request(StreamID(1), .response, initialRequest: 1, payload, follows: false, isComplete: false))
       #expect(try client.receive() == .error(StreamID(1), .rejected, "no stream named \"elsewhere\""))
+    }
+  }
+
+  @Test func aNameLongerThanAnyStreamsIsRejectedWithoutRepeatingIt() async throws {
+    try await withBystander { (harness) throws in
+      let client = try WireClient.ready(harness.path, Setup(metadataMIMEType: MetadataFormat.text.mimeType))
+      let payload = Payload(metadata: [UInt8](repeating: UInt8(ascii: "x"), count: 100_000))
+      client.send(.request(StreamID(1), .stream, initialRequest: 1, payload, follows: false, isComplete: false))
+      #expect(try client.receive() == .error(StreamID(1), .rejected, "no stream has a name of 100000 bytes"))
     }
   }
 

@@ -2,6 +2,7 @@ import EventLoop
 import Glibc
 import Reactive
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import StreamServer
@@ -70,7 +71,7 @@ final class HandFedSource: Publisher, Sendable {
 final class ServerHarness: Sendable {
   let server: StreamServer
   let path: String
-  private let folder: String
+  private let folder: TemporaryFolder
   private let seen = ReportLog()
 
   var reports: [ServerReport] { seen.reports.withLock { $0 } }
@@ -80,10 +81,8 @@ final class ServerHarness: Sendable {
   }
 
   init(_ limits: ServerLimits = ServerLimits(workers: 2)) throws {
-    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
-    folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    path = folder + "/s"
+    folder = try TemporaryFolder()
+    path = folder.path("s")
     server = try StreamServer(limits: limits, version: "1.2.3") { [seen] report in
       seen.reports.withLock { $0.append(report) }
     }
@@ -118,8 +117,6 @@ final class ServerHarness: Sendable {
     await withCheckedContinuation { continuation in
       server.stop { continuation.resume() }
     }
-    unlink(path)
-    rmdir(folder)
   }
 }
 

@@ -6,26 +6,6 @@ import StreamClient
 import Synchronization
 import TestSupport
 
-/// A folder for one daemon: its configuration, its socket, what it says.
-final class DaemonFolder: Sendable {
-  let path: String
-  var configuration: String { path + "/streamd.toml" }
-  var socket: String { path + "/s" }
-  var log: String { path + "/log" }
-
-  init() throws {
-    var template = Array("/tmp/streamd-test-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
-    path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  }
-
-  deinit { try? FileManager.default.removeItem(atPath: path) }
-
-  func write(_ configuration: String) throws {
-    try configuration.write(toFile: self.configuration, atomically: true, encoding: .utf8)
-  }
-}
-
 /// Runs the program to its end.
 func run(_ arguments: [String]) async throws -> (status: CInt, output: String, errors: String) {
   let process = try ChildProcess(ChildProcess.built("streamd"), arguments)
@@ -36,24 +16,25 @@ func run(_ arguments: [String]) async throws -> (status: CInt, output: String, e
 
 /// A daemon of its own with a stream `ticks`, serving once `init` returns.
 final class DaemonProcess: Sendable {
-  private let folder: DaemonFolder
+  private let folder: TemporaryFolder
   private let process: ChildProcess
-  var socket: String { folder.socket }
+  var socket: String { folder.path("s") }
   /// All that it has said so far.
-  var log: String { (try? String(contentsOfFile: folder.log, encoding: .utf8)) ?? "" }
+  var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
 
   init(_ configuration: String) throws {
-    folder = try DaemonFolder()
-    try folder.write(
-      """
+    folder = try TemporaryFolder()
+    let text = """
       [server]
-      socket = "\(folder.socket)"
+      socket = "\(folder.path("s"))"
       [streams.ticks]
       timer = { every = "20ms" }
       \(configuration)
-      """)
+      """
+    try folder.write(Array(text.utf8), to: "streamd.toml")
     process = try ChildProcess(
-      ChildProcess.built("streamd"), ["--config", folder.configuration], errors: .file(folder.log))
+      ChildProcess.built("streamd"), ["--config", folder.path("streamd.toml")],
+      errors: .file(folder.path("log")))
     let deadline = EventLoop.monotonicNow() + 20_000_000_000
     while !log.contains(" serves ") {
       guard EventLoop.monotonicNow() < deadline else { throw SystemError("streamd", log, code: ETIMEDOUT) }

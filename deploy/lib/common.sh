@@ -2,7 +2,7 @@
 
 # Debian and Ubuntu packages, by what they are for.
 build_packages=(binutils g++ git libcurl4-openssl-dev libsystemd-dev libtomlplusplus-dev pkg-config)
-test_packages=(python3)
+test_packages=(openssl python3)
 container_packages=(debian-archive-keyring mmdebstrap systemd systemd-container)
 
 say() { printf '%s\n' "${0##*/}: $*" >&2; }
