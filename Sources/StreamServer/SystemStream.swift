@@ -21,7 +21,7 @@ final class SystemStream: Sendable {
     name: String, description: String, every interval: DispatchTimeInterval, current: @escaping @Sendable () -> [UInt8]
   ) {
     let configuration = StreamConfiguration(
-      name: name, description: description, source: "system", limits: .init(events: 64, bytes: 4 << 20),
+      name: name, description: description, source: "system", limits: .init(events: 64, bytes: 64 << 20),
       start: .whileSubscribed(linger: .zero))
     guard let storage = EventLog(name: name, limits: configuration.limits) else { return nil }
     self.current = current
@@ -41,6 +41,8 @@ final class SystemStream: Sendable {
 
   private func changed() -> [UInt8]? {
     let value = current()
+    // Enough for the catalogue of a quarter of a million streams; with more than that it stands still.
+    guard value.count <= stream.configuration.limits.maximumEventBytes else { return nil }
     return last.withLock { last in
       guard last != value else { return nil }
       last = value

@@ -50,7 +50,7 @@ final class Daemon {
     for stream in configuration.streams { try add(stream) }
     try listen()
     startWatchdog()
-    journal.write(.start, .info, "streamd \(Version.current) serves \(configuration.streams.count) streams")
+    journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
     loop.run()
     if let ownSocket { unlink(ownSocket) }
@@ -121,8 +121,10 @@ final class Daemon {
     let seconds = max(1e-3, Double(now - lastStatus) / 1e9)
     let rate = Double(statistics.eventsOut &- lastEventsOut) / seconds
     (lastStatus, lastEventsOut) = (now, statistics.eventsOut)
-    return
-      "\(statistics.streams) streams, \(statistics.subscribers) subscribers, \(Int(rate.rounded())) events per second"
+    return [
+      counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
+      "\(Int(rate.rounded())) events per second",
+    ].joined(separator: ", ")
   }
 
   // MARK: Signals
@@ -143,3 +145,6 @@ final class Daemon {
     _ = loop.schedule(after: Self.stopTime) { loop.stop() }
   }
 }
+
+/// `1 stream`, `2 streams`.
+func counted(_ count: Int, _ noun: String) -> String { "\(count) \(noun)\(count == 1 ? "" : "s")" }

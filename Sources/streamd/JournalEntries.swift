@@ -11,14 +11,17 @@ extension Journal.Entry {
     case .clientDropped(let client, let reason):
       self.init(.clientCutOff, .notice, "client cut off: \(reason)", client.fields(stream: nil))
     case .clientLagged(let client, let stream, let lost):
-      self.init(.clientLagged, .notice, "client lagged: \(lost) events lost", client.fields(stream: stream))
+      self.init(
+        .clientLagged, .notice, "client lagged: \(counted(Int(clamping: lost), "event")) lost",
+        client.fields(stream: stream))
     case .acceptingPaused(let error):
       self.init(.limitReached, .warning, "no new clients for a second: \(error)")
     case .connectionLimitReached(let limit):
       self.init(.limitReached, .warning, "client turned away: max_connections is \(limit)")
     case .eventsTooLarge(let stream, let count, let limit):
       self.init(
-        .limitReached, .warning, "\(count) events dropped: larger than the stream's buffer takes, \(limit) bytes",
+        .limitReached, .warning,
+        "\(counted(count, "event")) dropped: larger than the stream's buffer takes, \(limit) bytes",
         [.stream(stream)])
     }
   }
@@ -33,7 +36,7 @@ extension Journal.Entry {
         "source failing: \(reason); failure \(attempt) in a row, next try in \((seconds * 10).rounded() / 10) s",
         [.stream(stream)])
     case .recovered(let failures):
-      self.init(.sourceRecovered, .info, "source recovered after \(failures) failures", [.stream(stream)])
+      self.init(.sourceRecovered, .info, "source recovered after \(counted(failures, "failure"))", [.stream(stream)])
     }
   }
 }

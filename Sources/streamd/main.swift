@@ -41,7 +41,7 @@ do throws(Arguments.Mistake) {
   case .version: print("streamd \(Version.current)")
   case .check(let path):
     let configuration = load(path, complain)
-    print("\(path): \(configuration.streams.count) streams, no mistakes")
+    print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
   case .serve(let path): serve(path)
   }
 } catch {

@@ -131,6 +131,8 @@ import Testing
     #expect(output.contains("streamd.toml:4:"))
     #expect(try await run(["--config", folder.path("streamd.toml")]).status == 78)
     #expect(try await run(["--config"]).status == 64)
+    let client = try ChildProcess(ChildProcess.built("streamctl"), ["--version"])
+    #expect(await client.text(of: client.output) == "streamctl \(Version.current)\n")
     #expect(try await run(["--version"]).output == "streamd \(Version.current)\n")
   }
 }
