@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// Each value is a batch of one event: the body of a 200 answer, byte for byte. A unit of demand is a fetch that gives one;
 /// without demand none is made. An answer of 304, and a failure, give no event and use up no demand. Never completes.
-/// Each subscription is a poll of its own.
+/// Made for one subscription at a time, as a shared log's: each goes on with the schedule and the backoff of the last.
 public struct HTTPPoll: Publisher, Sendable {
   /// A batch of events, each its bytes.
   public typealias Output = [[UInt8]]
@@ -16,6 +16,7 @@ public struct HTTPPoll: Publisher, Sendable {
   private let configuration: HTTPPollConfiguration
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
+  private let memory = PollMemory()
 
   /// - Parameter report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
   public init(
@@ -29,9 +30,14 @@ public struct HTTPPoll: Publisher, Sendable {
 
   /// As of any publisher. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    let poll = Poll(configuration, on: thread, report: report, to: AnySubscriber(subscriber))
+    let poll = Poll(configuration, on: thread, memory: memory, report: report, to: AnySubscriber(subscriber))
     subscriber.receive(subscription: poll)
   }
+}
+
+/// Where the machine rests between two subscriptions. Touched on the source thread alone.
+private final class PollMemory: @unchecked Sendable {
+  var machine: PollMachine?
 }
 
 /// A subscription: the machine with a clock, a client and a subscriber.
@@ -43,27 +49,36 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
   private let report: @Sendable (SourceReport) -> Void
   private let isCancelled = Atomic(false)
   private var down: AnySubscriber<[[UInt8]], Never>?
-  private var machine: PollMachine
+  private let memory: PollMemory
+  /// From the first demand on.
+  private var machine: PollMachine?
   private var transfer: Transfer?
   private var timer: TimerID?
   private var body: [UInt8] = []
 
   init(
-    _ configuration: HTTPPollConfiguration, on thread: SourceThread,
+    _ configuration: HTTPPollConfiguration, on thread: SourceThread, memory: PollMemory,
     report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<[[UInt8]], Never>
   ) {
     self.configuration = configuration
     self.thread = thread
+    self.memory = memory
     self.report = report
     self.down = down
-    machine = PollMachine(
-      every: configuration.every, retry: configuration.retry, phaseKey: configuration.phaseKey ?? configuration.url,
-      seed: UInt64.random(in: 0...UInt64.max))
   }
 
   func request(_ demand: Subscribers.Demand) {
     thread.loop.execute { [self] in
-      machine.request(demand)
+      guard !isCancelled.load(ordering: .acquiring) else { return }
+      if machine == nil {
+        machine =
+          memory.machine.take()
+          ?? PollMachine(
+            every: configuration.every, retry: configuration.retry,
+            phaseKey: configuration.phaseKey ?? configuration.url,
+            seed: UInt64.random(in: 0...UInt64.max))
+      }
+      machine?.request(demand)
       advance()
     }
   }
@@ -77,14 +92,17 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
       timer = nil
       down = nil
       body = []
+      machine?.suspend()
+      if let machine { memory.machine = machine }
+      machine = nil
     }
   }
 
   private func advance() {
     guard !isCancelled.load(ordering: .acquiring) else { return }
     let now = Self.now
-    switch machine.next(at: now) {
-    case .rest: break
+    switch machine?.next(at: now) {
+    case .rest, nil: break
     case .wait(let due):
       guard timer == nil else { return }
       timer = thread.loop.schedule(after: due - now) { [weak self] in
@@ -110,9 +128,9 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
     let bytes = body
     body = []
     guard !isCancelled.load(ordering: .acquiring) else { return }
-    if let news = machine.receive(answer, at: Self.now) { report(news) }
+    if let news = machine?.receive(answer, at: Self.now) { report(news) }
     if case .event = answer, !isCancelled.load(ordering: .acquiring), let down {
-      machine.request(down.receive([bytes]))
+      machine?.request(down.receive([bytes]))
     }
     advance()
   }

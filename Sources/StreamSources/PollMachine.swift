@@ -62,6 +62,15 @@ struct PollMachine {
     demand += more
   }
 
+  /// The subscription has ended. The schedule and the failures in a row stay for the next one, so that subscribers who
+  /// come and go cause no more fetches than one who stays; a fetch that this cuts short may be made again after the least
+  /// pause of the backoff. The next one has seen no event yet: nothing is unchanged to it.
+  mutating func suspend() {
+    demand = .none
+    validators = nil
+    if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
+  }
+
   /// What is due at `now`. To be asked after each request and each answer, and at the time that it named.
   mutating func next(at now: Duration) -> Action {
     if case .fetching = phase { return .rest }

@@ -127,6 +127,21 @@ final class Guarded<Value>: @unchecked Sendable {  // every access holds the loc
     }
   }
 
+  @Test func subscribersWhoComeAndGoCauseNoMoreFetchesThanOneWhoStays() async throws {
+    try await withSourceThread { thread in
+      let poll = poll("/count/\(key)", on: thread) { $0.every = .seconds(3600) }
+      for round in 0..<5 {
+        let taker = Taker(.unlimited)
+        poll.subscribe(taker)
+        if round == 0 { #expect(await taker.next(1) == ["1\n"]) }
+        await letTicksPass(3, on: thread)
+        taker.cancel()
+      }
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 1)
+    }
+  }
+
   @Test func demandReturnedFromAValueIsAddedToWhatThereIs() async throws {  // row 16
     try await withSourceThread { thread in
       let taker = Taker(.max(1)) { $0.count < 4 ? .max(1) : .none }

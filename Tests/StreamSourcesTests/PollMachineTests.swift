@@ -169,6 +169,41 @@ private struct Bench {
     #expect(bench.next() == .rest)
   }
 
+  @Test func aSubscriptionGoesOnWithTheScheduleOfTheLastButNotWithWhatThatHadSeen() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    #expect(bench.next() == .fetch(nil))
+    _ = bench.receive(.event(tag))
+    let due = bench.next()
+    bench.machine.suspend()
+    #expect(bench.next() == .rest)
+    bench.machine.request(.max(1))
+    #expect(bench.next() == due)
+    try bench.wait()
+    #expect(bench.next() == .fetch(nil))
+  }
+
+  @Test func aSubscriptionGoesOnWithTheBackoffOfTheLast() throws {  // row 10
+    var bench = Bench(retry: Backoff(first: .seconds(100), max: .seconds(100)))
+    bench.machine.request(.unlimited)
+    _ = bench.next()
+    _ = bench.receive(.failed(HTTPFailure("down")))
+    let due = bench.next()
+    bench.machine.suspend()
+    bench.machine.request(.unlimited)
+    #expect(bench.next() == due)
+  }
+
+  @Test func aFetchCutShortIsMadeAgainAfterTheLeastPause() throws {
+    var bench = Bench(every: .seconds(3600), retry: Backoff(first: .seconds(1), max: .seconds(100)))
+    bench.machine.request(.unlimited)
+    #expect(bench.next() == .fetch(nil))
+    bench.machine.suspend()
+    bench.machine.request(.unlimited)
+    #expect(try bench.wait() == .seconds(1))
+    #expect(bench.next() == .fetch(nil))
+  }
+
   @Test func unchangedWithoutHavingAskedIsAFailure() throws {
     var bench = Bench()
     bench.machine.request(.max(1))
