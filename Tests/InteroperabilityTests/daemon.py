@@ -1,0 +1,158 @@
+"""A streamd for one check, and the web that it fetches from."""
+
+import contextlib
+import http.server
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+
+# A start takes milliseconds, and so does a stop; a slow machine gets this.
+START_SECONDS = 60
+STOP_SECONDS = 60
+
+MAX_REQUESTS = 8
+
+# What a client fragments: a name that is longer than a fragment.
+LONG_NAME = "long-" + "name-" * 40
+
+# `count` ends, and holds all that it said; `ticks` goes on; `brief` forgets soon; `private` is somebody else's;
+# `page` has one event of many fragments; `never` has none.
+CONFIGURATION = """
+[server]
+socket = "{socket}"
+max_requests_per_connection = {max_requests}
+
+[streams.count]
+timer = {{ every = "1ms", times = 5 }}
+replay = 5
+
+[streams.ticks]
+timer = {{ every = "5ms" }}
+replay = 3
+
+[streams.brief]
+timer = {{ every = "1ms" }}
+buffer = {{ events = 4 }}
+replay = 1
+
+[streams.private]
+timer = {{ every = "1s" }}
+read = ["uid:{stranger}"]
+
+[streams.page]
+http = {{ url = "{web}/page", every = "1h" }}
+replay = 1
+
+[streams.never]
+http = {{ url = "{web}/missing", every = "1h" }}
+
+[streams.{long_name}]
+timer = {{ every = "5ms" }}
+"""
+
+
+class Failure(Exception):
+    """A sentence for whoever runs the tests."""
+
+
+def expect(condition, sentence):
+    if not condition:
+        raise Failure(sentence)
+
+
+class Web:
+    """On a port of its own of the loopback interface: `PAGE` at /page, and nothing elsewhere."""
+
+    PAGE = bytes(index * 31 % 251 for index in range(300_000))
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def handle(self):
+            with contextlib.suppress(ConnectionError):  # a daemon that stops hangs up
+                super().handle()
+
+        def do_GET(self):
+            body = Web.PAGE if self.path == "/page" else b""
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    def __enter__(self):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Daemon:
+    """For use in a `with`, after which nothing is left of it."""
+
+    def __init__(self, program: pathlib.Path, web: Web):
+        self.program = program
+        self.web = web
+        self.process = None
+
+    def __enter__(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="streamd-")
+        self.folder = pathlib.Path(self.temporary.name)
+        self.socket = str(self.folder / "streamd.sock")
+        return self
+
+    def __exit__(self, *_):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.temporary.cleanup()
+
+    @property
+    def log(self) -> str:
+        """All that it has said so far."""
+        file = self.folder / "log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def start(self):
+        """Returns once it serves: it says so as it would to systemd."""
+        configuration = self.folder / "streamd.toml"
+        configuration.write_text(CONFIGURATION.format(
+            socket=self.socket, max_requests=MAX_REQUESTS, stranger=os.geteuid() + 1, web=self.web.url,
+            long_name=LONG_NAME))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(self.folder / "log", "wb") as log:
+            manager.bind(str(self.folder / "notify"))
+            # Alone with what is meant for it, whoever runs the tests.
+            environment = {
+                name: value for name, value in os.environ.items()
+                if not name.startswith(("LISTEN_", "WATCHDOG_", "JOURNAL_STREAM"))}
+            self.process = subprocess.Popen(
+                [self.program, "--config", configuration], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**environment, "NOTIFY_SOCKET": str(self.folder / "notify")})
+            ended = os.pidfd_open(self.process.pid)
+            try:
+                while True:
+                    ready, _, _ = select.select([manager, ended], [], [], START_SECONDS)
+                    expect(manager in ready, "streamd did not start")
+                    if b"READY=1" in manager.recv(4096).splitlines():
+                        return
+            finally:
+                os.close(ended)
+
+    def ask_to_stop(self):
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        """Ends it, if that is still to be done, and looks how it ended."""
+        if self.process.poll() is None:
+            self.ask_to_stop()
+        status = self.process.wait(STOP_SECONDS)
+        expect(status == 0, f"streamd ended with {status}")

@@ -1,0 +1,215 @@
+"""The other side: a client of the package `rsocket`, used as its documentation says, with an ear on what arrives."""
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import json
+import logging
+import struct
+from datetime import timedelta
+
+from daemon import Failure, expect
+from reactivestreams.subscriber import DefaultSubscriber
+from rsocket.error_codes import ErrorCode
+from rsocket.exceptions import RSocketProtocolError
+from rsocket.extensions.helpers import composite, route
+from rsocket.extensions.mimetypes import WellKnownMimeTypes
+from rsocket.frame import InvalidFrame
+from rsocket.frame_builders import to_keepalive_frame
+from rsocket.payload import Payload
+from rsocket.request_handler import BaseRequestHandler
+from rsocket.rsocket_client import RSocketClient
+from rsocket.transports.tcp import TransportTCP
+
+# The library warns of frames for requests it cancelled and of its own tasks when a server hangs up, both in order.
+logging.getLogger("pyrsocket").setLevel(logging.CRITICAL)
+
+
+def application_code(cls, value):
+    code = int.__new__(cls, value)
+    code._name_, code._value_ = f"{value:#x}", value
+    return code
+
+
+# The library drops ERROR frames with a code above 0x300, which RSocket gives to applications; so it knows them all.
+ErrorCode._missing_ = classmethod(application_code)
+
+COMPOSITE = WellKnownMimeTypes.MESSAGE_RSOCKET_COMPOSITE_METADATA
+ROUTING = WellKnownMimeTypes.MESSAGE_RSOCKET_ROUTING
+TEXT = WellKnownMimeTypes.TEXT_PLAIN
+
+NAMED_BY = {
+    COMPOSITE: lambda name: composite(route(name)),
+    ROUTING: lambda name: route(name).serialize(),
+    TEXT: lambda name: name.encode(),
+}
+
+COMPLETE = "COMPLETE"
+
+
+class Ear(TransportTCP):
+    """Keeps every frame that arrives, before the library makes something of it."""
+
+    def __init__(self, reader, writer):
+        super().__init__(reader, writer)
+        self.frames = []
+
+    async def next_frame_generator(self):
+        arriving = await super().next_frame_generator()
+        return None if arriving is None else self._keep(arriving)
+
+    async def _keep(self, arriving):
+        async for frame in arriving:
+            self.frames.append(copy.copy(frame))  # the library changes flags and data of its own
+            yield frame
+
+
+class Handler(BaseRequestHandler):
+    """What the server says to the connection itself."""
+
+    def __init__(self):
+        self.errors = []
+        self.closed = asyncio.Event()
+
+    async def on_error(self, error_code, payload):
+        self.errors.append((int(error_code), payload.data.decode()))
+
+    async def on_close(self, rsocket, exception=None):
+        self.closed.set()
+
+
+class Client(RSocketClient):
+    """A client that says of a round trip when it is done."""
+
+    def __init__(self, transport, metadata_type, **settings):
+        self.ear = transport
+        self.handler = Handler()
+        self._metadata_type = metadata_type
+        self._numbers = itertools.count(1)
+        self._echoes = {}
+        # Keepalives of its own come in the way of none of the checks; those that want some say so.
+        settings = {"keep_alive_period": timedelta(hours=1), "max_lifetime_period": timedelta(hours=1), **settings}
+        super().__init__(
+            only(transport), handler_factory=lambda: self.handler, metadata_encoding=metadata_type, **settings)
+
+    @property
+    def frames(self):
+        return self.ear.frames
+
+    async def handle_keep_alive(self, frame):
+        await super().handle_keep_alive(frame)
+        if echo := self._echoes.pop(bytes(frame.data), None):
+            echo.set_result(None)
+
+    async def round_trip(self, count=1):
+        """Returns when the server has read all that was sent before, and what it said at once has arrived."""
+        for _ in range(count):
+            data = f"round trip {next(self._numbers)}".encode()
+            echo = self._echoes[data] = asyncio.get_running_loop().create_future()
+            self.send_frame(to_keepalive_frame(data))
+            await echo
+
+    def payload(self, name, options) -> Payload:
+        """A request's: options that are bytes are sent as they are."""
+        data = options if isinstance(options, bytes) else json.dumps(options).encode() if options else None
+        return Payload(data, NAMED_BY[self._metadata_type](name))
+
+    def subscribe(self, name="", options=None, credit=None, metadata=None):
+        """`credit`: without, it is unlimited; `metadata`: in place of what the connection's type makes of `name`."""
+        payload = self.payload(name, options)
+        return Inbox.of(self.request_stream(Payload(payload.data, metadata or payload.metadata)), credit)
+
+    def get(self, name, options=None):
+        return self.request_response(self.payload(name, options))
+
+
+async def only(transport):
+    yield transport
+
+
+@contextlib.asynccontextmanager
+async def connected(daemon, metadata_type=COMPOSITE, **settings):
+    """A client; all that it was told, it must have understood."""
+    transport = Ear(*await asyncio.open_unix_connection(daemon.socket))
+    async with Client(transport, metadata_type, **settings) as client:
+        yield client
+    expect(not any(isinstance(frame, InvalidFrame) for frame in transport.frames), "a frame could not be parsed")
+
+
+class Inbox(DefaultSubscriber):
+    """A subscriber that asks for nothing by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self._signals = asyncio.Queue()
+
+    @classmethod
+    def of(cls, publisher, credit=None):
+        inbox = cls()
+        if credit is not None:
+            publisher.initial_request_n(credit)
+        publisher.subscribe(inbox)
+        return inbox
+
+    @property
+    def id(self):
+        return self.subscription.stream_id
+
+    @property
+    def is_empty(self):
+        return self._signals.empty()
+
+    def on_next(self, value, is_complete=False):
+        self._signals.put_nowait(Event(value))
+        if is_complete:
+            self.on_complete()
+
+    def on_complete(self):
+        self._signals.put_nowait(COMPLETE)
+
+    def on_error(self, exception):
+        self._signals.put_nowait(exception)
+
+    async def events(self, count):
+        """The next ones; an end before them is a failure."""
+        events = []
+        while len(events) < count:
+            signal = await self._signals.get()
+            expect(isinstance(signal, Event), f"event {len(events) + 1} of {count} is {signal!r}")
+            events.append(signal)
+        return events
+
+    async def end(self):
+        """COMPLETE or an exception; an event in its place is a failure."""
+        signal = await self._signals.get()
+        expect(not isinstance(signal, Event), "an event came in place of the end")
+        return signal
+
+    async def error(self):
+        """Code and sentence of the error that comes next."""
+        return code_and_sentence(await self.end())
+
+
+class Event:
+    """What a payload carries: bytes, and from its metadata an id and microseconds since the Unix epoch."""
+
+    def __init__(self, payload):
+        self.data = bytes(payload.data)
+        self.metadata = bytes(payload.metadata or b"")
+        expect(len(self.metadata) in (0, 16), f"an event has {len(self.metadata)} bytes of metadata")
+        self.id, self.time = struct.unpack(">QQ", self.metadata) if self.metadata else (None, None)
+
+
+async def error_of(request):
+    """Code and sentence of the error that a request for one value ends with."""
+    try:
+        await request
+    except Exception as exception:
+        return code_and_sentence(exception)
+    raise Failure("it got a value in place of an error")
+
+
+def code_and_sentence(signal):
+    expect(isinstance(signal, RSocketProtocolError), f"the end is {signal!r}")
+    return int(signal.error_code), signal.data
