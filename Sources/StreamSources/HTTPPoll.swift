@@ -13,19 +13,28 @@ public struct HTTPPoll: Publisher, Sendable {
   /// A failed fetch is reported and tried again.
   public typealias Failure = Never
 
-  private let configuration: HTTPPollConfiguration
+  private let configuration: HTTPConfiguration
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
-  private let memory = PollMemory()
+  private let memory: PollMemory
 
-  /// - Parameter report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
+  /// - Parameters:
+  ///   - every: from one fetch to the next; more than nothing.
+  ///   - phaseKey: what fixes where in the interval the fetches fall: a stream's name. The URL when nil.
+  ///   - report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
   public init(
-    _ configuration: HTTPPollConfiguration, on thread: SourceThread,
+    _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, on thread: SourceThread,
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
+    precondition(every > .zero, "an interval must be more than nothing, not \(every)")
     self.configuration = configuration
     self.thread = thread
     self.report = report
+    memory = PollMemory {
+      PollMachine(
+        every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
+        seed: UInt64.random(in: 0...UInt64.max))
+    }
   }
 
   /// As of any publisher. Values are delivered on the source thread.
@@ -38,13 +47,18 @@ public struct HTTPPoll: Publisher, Sendable {
 /// Where the machine rests between two subscriptions. Touched on the source thread alone.
 private final class PollMemory: @unchecked Sendable {
   var machine: PollMachine?
+  let makeMachine: @Sendable () -> PollMachine
+
+  init(_ makeMachine: @escaping @Sendable () -> PollMachine) {
+    self.makeMachine = makeMachine
+  }
 }
 
 /// A subscription: the machine with a clock, a client and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
 private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
-  private let configuration: HTTPPollConfiguration
+  private let configuration: HTTPConfiguration
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
   private let isCancelled = Atomic(false)
@@ -57,7 +71,7 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
   private var body: [UInt8] = []
 
   init(
-    _ configuration: HTTPPollConfiguration, on thread: SourceThread, memory: PollMemory,
+    _ configuration: HTTPConfiguration, on thread: SourceThread, memory: PollMemory,
     report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<[[UInt8]], Never>
   ) {
     self.configuration = configuration
@@ -70,14 +84,7 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
   func request(_ demand: Subscribers.Demand) {
     thread.loop.execute { [self] in
       guard !isCancelled.load(ordering: .acquiring) else { return }
-      if machine == nil {
-        machine =
-          memory.machine.take()
-          ?? PollMachine(
-            every: configuration.every, retry: configuration.retry,
-            phaseKey: configuration.phaseKey ?? configuration.url,
-            seed: UInt64.random(in: 0...UInt64.max))
-      }
+      if machine == nil { machine = memory.machine.take() ?? memory.makeMachine() }
       machine?.request(demand)
       advance()
     }
@@ -130,7 +137,8 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
     guard !isCancelled.load(ordering: .acquiring) else { return }
     if let news = machine?.receive(answer, at: Self.now) { report(news) }
     if case .event = answer, !isCancelled.load(ordering: .acquiring), let down {
-      machine?.request(down.receive([bytes]))
+      let more = down.receive([bytes])
+      machine?.request(more)
     }
     advance()
   }
@@ -162,10 +170,5 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
     }
   }
 
-  private var tooLarge: HTTPFailure {
-    let limit = configuration.maximumBodyBytes
-    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
-    let unit = units.first { limit >= $0.0 && limit % $0.0 == 0 } ?? (1, "B")
-    return HTTPFailure("body over \(limit / unit.0) \(unit.1)")
-  }
+  private var tooLarge: HTTPFailure { .over(configuration.maximumBodyBytes, "body") }
 }

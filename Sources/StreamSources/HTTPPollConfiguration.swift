@@ -1,10 +1,8 @@
-/// What to poll, how often, and within which limits.
-public struct HTTPPollConfiguration: Sendable, Equatable {
+/// What to fetch over HTTP, and within which limits: the same for a poll and for a response without end.
+public struct HTTPConfiguration: Sendable, Equatable {
   /// Absolute, http or https. A user and password in it are sent as basic authentication and never printed.
   public var url: String
-  /// From one fetch to the next; more than nothing.
-  public var every: Duration
-  /// For a whole fetch, redirects included.
+  /// Until the whole response is there, redirects included; for one without end, until its head is.
   public var timeout: Duration
   /// Of one event, decompressed.
   public var maximumBodyBytes: Int
@@ -18,17 +16,14 @@ public struct HTTPPollConfiguration: Sendable, Equatable {
   public var retry: Backoff
   /// What the server is told who asks.
   public var userAgent: String
-  /// What fixes where in the interval the fetches fall: a stream's name. The URL when nil.
-  public var phaseKey: String?
 
-  /// Everything but the URL and the interval has a default.
+  /// Everything but the URL has a default.
   public init(
-    url: String, every: Duration, timeout: Duration = .seconds(30), maximumBodyBytes: Int = 8 << 20,
+    url: String, timeout: Duration = .seconds(30), maximumBodyBytes: Int = 8 << 20,
     headers: [HTTPHeader] = [], bearer: String? = nil, unixSocket: String? = nil, retry: Backoff = Backoff(),
-    userAgent: String = "streamd", phaseKey: String? = nil
+    userAgent: String = "streamd"
   ) {
     self.url = url
-    self.every = every
     self.timeout = timeout
     self.maximumBodyBytes = maximumBodyBytes
     self.headers = headers
@@ -36,15 +31,13 @@ public struct HTTPPollConfiguration: Sendable, Equatable {
     self.unixSocket = unixSocket
     self.retry = retry
     self.userAgent = userAgent
-    self.phaseKey = phaseKey
   }
 
-  /// What is wrong with it, a sentence each, without anything secret. A poll of a configuration that has problems reports
-  /// a failure at every fetch.
+  /// What is wrong with it, a sentence each, without anything secret. A source whose configuration has problems
+  /// reports a failure at every fetch.
   public var problems: [String] {
     var problems: [String] = []
     do throws(HTTPFailure) { _ = try HTTPURL(url) } catch { problems.append("url: \(error.sentence)") }
-    if every <= .zero { problems.append("every: must be more than nothing") }
     if timeout <= .zero { problems.append("timeout: must be more than nothing") }
     if maximumBodyBytes < 0 { problems.append("maximum body: must not be negative") }
     for header in headers {

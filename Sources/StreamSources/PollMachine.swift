@@ -42,7 +42,7 @@ struct PollMachine {
   private var validators: Validators?
 
   /// A server that asks for more patience than this is asked again all the same.
-  private static let retryAfterLimit = Duration.seconds(24 * 3600)
+  static let retryAfterLimit = Duration.seconds(24 * 3600)
   /// How much of the interval a tick is put off by at most, at random each time, and that in whole.
   private static let jitterShare = 0.05
   private static let jitterLimit = Duration.seconds(30)

@@ -112,15 +112,11 @@ extension ConfigurationReader {
 extension ConfigurationReader {
   private func http(_ table: ConfigurationTable) -> Configuration.HTTP? {
     let url = url(table)
-    let isStreamed = table.holds("stream")
-    table.refuse("stream", notBuiltYet: "a response without end as a source")
-    table.refuse("idle_timeout", notBuiltYet: "a response without end as a source")
     for key in ["proxy", "ca_file", "client_certificate", "client_key", "user_agent"] {
       table.refuse(key, notBuiltYet: "the manners of a transfer")
     }
-    if isStreamed && table.holds("every") { table.mistake("expected every or stream, got both") }
-    let interval = isStreamed ? table.value("every", .duration()) : every(table)
-    var http = Configuration.HTTP(url: url ?? "", every: interval ?? .seconds(1))
+    let fetching = fetching(table)
+    var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
     http.timeout = table.value("timeout", .duration(), default: http.timeout)
     http.maxBodyBytes = table.value("max_body", .size(1...1 << 30), default: http.maxBodyBytes)
     http.headers = table.table("headers", headers) ?? []
@@ -129,7 +125,23 @@ extension ConfigurationReader {
     if table.holds("bearer"), let header = http.headers.first(where: { $0.name.lowercased() == "authorization" }) {
       table.mistake("expected bearer or the header \(header.name), got both", at: "bearer")
     }
-    return url == nil || interval == nil ? nil : http
+    return url == nil || fetching == nil ? nil : http
+  }
+
+  /// `every`, or `stream` with what belongs to it.
+  private func fetching(_ table: ConfigurationTable) -> Configuration.HTTP.Fetching? {
+    let format: Configuration.HTTP.Format? = table.value("stream", .choice)
+    let idleTimeout = table.value("idle_timeout", .duration())
+    guard table.holds("stream") else {
+      if table.holds("idle_timeout") { table.mistake("expected idle_timeout only beside stream", at: "idle_timeout") }
+      if !table.holds("every") { table.mistake("expected every, such as every = \"30s\", or stream, got neither") }
+      return table.value("every", .duration()).map { .poll(every: $0) }
+    }
+    if table.holds("every") {
+      table.mistake("expected every or stream, got both")
+      _ = table.value("every", .duration())
+    }
+    return format.map { .stream($0, idleTimeout: idleTimeout) }
   }
 
   private func url(_ table: ConfigurationTable) -> String? {

@@ -78,15 +78,19 @@ extension Configuration.Source {
         case .secret(let secret): HTTPHeader(name: header.name, value: secret.content)
         }
       }
-      return HTTPPoll(
-        HTTPPollConfiguration(
-          url: http.url, every: http.every, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes,
-          headers: headers,
-          bearer: http.bearer?.content, unixSocket: http.unixSocket,
-          retry: Backoff(first: stream.retry.first, max: stream.retry.max), userAgent: "streamd/\(Version.current)",
-          phaseKey: stream.name),
-        on: thread, report: report
-      ).eraseToAnyPublisher()
+      let request = HTTPConfiguration(
+        url: http.url, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes, headers: headers,
+        bearer: http.bearer?.content, unixSocket: http.unixSocket,
+        retry: Backoff(first: stream.retry.first, max: stream.retry.max), userAgent: "streamd/\(Version.current)")
+      switch http.fetching {
+      case .poll(let every):
+        return HTTPPoll(request, every: every, phaseKey: stream.name, on: thread, report: report).eraseToAnyPublisher()
+      case .stream(let format, let idleTimeout):
+        return HTTPStream(
+          request, format: format == .lines ? .lines : .serverSentEvents, idleTimeout: idleTimeout, on: thread,
+          report: report
+        ).eraseToAnyPublisher()
+      }
     }
   }
 }

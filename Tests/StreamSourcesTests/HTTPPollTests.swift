@@ -73,14 +73,15 @@ final class Guarded<Value>: @unchecked Sendable {  // every access holds the loc
   init() throws { upstream = try Upstream.shared.get() }
 
   func poll(
-    _ path: String, on thread: SourceThread, _ change: (inout HTTPPollConfiguration) -> Void = { _ in }
+    _ path: String, every: Duration = .milliseconds(2), on thread: SourceThread,
+    _ change: (inout HTTPConfiguration) -> Void = { _ in }
   ) -> HTTPPoll {
-    var configuration = HTTPPollConfiguration(
-      url: upstream.url(path), every: .milliseconds(2),
+    var configuration = HTTPConfiguration(
+      url: upstream.url(path),
       retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
     change(&configuration)
     let reports = reports
-    return HTTPPoll(configuration, on: thread) { report in reports.withLock { $0.append(report) } }
+    return HTTPPoll(configuration, every: every, on: thread) { report in reports.withLock { $0.append(report) } }
   }
 
   /// Waits until another source on the same thread has come round so many times: long enough for a fetch that should not
@@ -129,7 +130,7 @@ final class Guarded<Value>: @unchecked Sendable {  // every access holds the loc
 
   @Test func subscribersWhoComeAndGoCauseNoMoreFetchesThanOneWhoStays() async throws {
     try await withSourceThread { thread in
-      let poll = poll("/count/\(key)", on: thread) { $0.every = .seconds(3600) }
+      let poll = poll("/count/\(key)", every: .seconds(3600), on: thread)
       for round in 0..<5 {
         let taker = Taker(.unlimited)
         poll.subscribe(taker)
@@ -228,9 +229,9 @@ final class Guarded<Value>: @unchecked Sendable {  // every access holds the loc
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       let reported = AsyncStream<SourceReport>.makeStream()
-      let configuration = HTTPPollConfiguration(
-        url: upstream.url(path.replacing("KEY", with: key)), every: .seconds(1), maximumBodyBytes: 1024)
-      HTTPPoll(configuration, on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      let configuration = HTTPConfiguration(
+        url: upstream.url(path.replacing("KEY", with: key)), maximumBodyBytes: 1024)
+      HTTPPoll(configuration, every: .milliseconds(1), on: thread) { reported.continuation.yield($0) }.subscribe(taker)
       guard case .failing("body over 1 KiB", attempt: 1, _) = await reported.stream.first(where: { _ in true }) else {
         Issue.record("not reported so")
         return
@@ -339,10 +340,10 @@ final class Guarded<Value>: @unchecked Sendable {  // every access holds the loc
   @Test func aConfigurationThatCannotWorkIsReportedAtEveryFetch() async throws {
     try await withSourceThread { thread in
       let reported = AsyncStream<SourceReport>.makeStream()
-      let configuration = HTTPPollConfiguration(
-        url: "ftp://user:secret@h/", every: .seconds(1), retry: Backoff(first: .milliseconds(1)))
+      let configuration = HTTPConfiguration(
+        url: "ftp://user:secret@h/", retry: Backoff(first: .milliseconds(1)))
       let taker = Taker(.max(1))
-      HTTPPoll(configuration, on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      HTTPPoll(configuration, every: .milliseconds(1), on: thread) { reported.continuation.yield($0) }.subscribe(taker)
       var attempts = 0
       for await report in reported.stream {
         attempts += 1
@@ -357,17 +358,17 @@ final class Guarded<Value>: @unchecked Sendable {  // every access holds the loc
   }
 
   @Test func everyProblemOfAConfigurationIsNamedAndNoSecretRepeated() {
-    let configuration = HTTPPollConfiguration(
-      url: "gopher://u:secret@h/", every: .zero, timeout: .zero, maximumBodyBytes: -1,
+    let configuration = HTTPConfiguration(
+      url: "gopher://u:secret@h/", timeout: .zero, maximumBodyBytes: -1,
       headers: [HTTPHeader(name: "a b", value: ""), HTTPHeader(name: "X-Key", value: "secret\r\nInjected: 1")],
       bearer: "secret\n", unixSocket: String(repeating: "x", count: 108), userAgent: "a\nb")
     #expect(
       configuration.problems == [
-        "url: not an http or https URL", "every: must be more than nothing", "timeout: must be more than nothing",
+        "url: not an http or https URL", "timeout: must be more than nothing",
         "maximum body: must not be negative", "headers: a name may have only letters, digits and !#$%&'*+-.^_`|~",
         "headers: X-Key has a control character in its value", "bearer: has a control character in it",
         "user agent: has a control character in it", "unix socket: a path has 1 to 107 bytes",
       ])
-    #expect(HTTPPollConfiguration(url: "http://h/", every: .seconds(1)).problems.isEmpty)
+    #expect(HTTPConfiguration(url: "http://h/").problems.isEmpty)
   }
 }

@@ -44,11 +44,15 @@ public final class Upstream: Sendable {
 
   /// A redirect to `target`, as the path of a URL.
   public static func redirect(_ key: String, to target: String, _ more: String = "") -> String {
+    "/redirect/\(key)?to=\(escaped(target))\(more)"
+  }
+
+  /// Any text as a value in a URL's query.
+  public static func escaped(_ text: String) -> String {
     let unreserved = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789".utf8)
-    let query = target.utf8.map { byte in
+    return text.utf8.map { byte in
       unreserved.contains(byte) ? String(UnicodeScalar(byte)) : "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16)
-    }
-    return "/redirect/\(key)?to=\(query.joined())\(more)"
+    }.joined()
   }
 
   /// How many requests a key has had.

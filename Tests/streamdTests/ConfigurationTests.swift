@@ -41,13 +41,26 @@ struct ConfigurationTests {
     #expect(stream.read == [.anyone])
   }
 
+  @Test(arguments: Configuration.HTTP.Format.allCases) func aResponseWithoutEndIsASource(
+    format: Configuration.HTTP.Format
+  ) throws {
+    let text = "[streams.q.http]\nurl = \"http://localhost\"\nstream = \"\(format.rawValue)\"\n"
+    let configuration = try parse(text + "idle_timeout = \"1m\"")
+    #expect(
+      configuration.streams.first?.source
+        == .http(.init(url: "http://localhost", fetching: .stream(format, idleTimeout: .seconds(60)))))
+    #expect(
+      try parse(text).streams.first?.source
+        == .http(.init(url: "http://localhost", fetching: .stream(format, idleTimeout: nil))))
+  }
+
   @Test func anHTTPSourceNeedsNoMoreThanItsURLAndInterval() throws {
     let configuration = try parse("[streams.q]\nhttp = { url = \"http://localhost\", every = \"5m\" }")
     guard case .http(let http) = configuration.streams.first?.source else {
       Issue.record("not an HTTP source")
       return
     }
-    #expect(http == Configuration.HTTP(url: "http://localhost", every: .seconds(300)))
+    #expect(http == Configuration.HTTP(url: "http://localhost", fetching: .poll(every: .seconds(300))))
     #expect(http.timeout == .seconds(30))
     #expect(http.maxBodyBytes == 8_388_608)
     #expect(http.headers.isEmpty && http.bearer == nil && http.unixSocket == nil)
@@ -119,7 +132,8 @@ struct ConfigurationTests {
       bearer = { credential = "token" }
       unix_socket = "/run/up.sock"
       """, credentials: folder.path)
-    var http = Configuration.HTTP(url: "https://example.org:8443/a?b=c#d", every: .seconds(30))
+    var http = Configuration.HTTP(
+      url: "https://example.org:8443/a?b=c#d", fetching: .poll(every: .seconds(30)))
     http.timeout = .seconds(10)
     http.maxBodyBytes = 100
     http.headers = [

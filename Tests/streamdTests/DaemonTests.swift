@@ -70,6 +70,36 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func eventsOfAResponseWithoutEndAreSharedAndItIsAskedForWhereItStopped() async throws {
+    let upstream = try Upstream.shared.get()
+    let key = uniqueKey()
+    let path = "/stream/\(key)?body=\(Upstream.escaped("id: %n\ndata: one %n\n\ndata: two %n\n\n"))"
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.feed]
+      http = { url = "\#(upstream.url(path))", stream = "sse" }
+      retry = { first = "20ms", max = "40ms" }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    let taken = try await withThrowingTaskGroup(of: [String].self) { group in
+      for _ in 0..<10 {
+        group.addTask {
+          var texts: [String] = []
+          for try await event in connection.stream("feed", options: .init(from: .new)).values {
+            texts.append(String(decoding: event.data, as: UTF8.self))
+            if texts.count == 4 { break }
+          }
+          return texts
+        }
+      }
+      return try await group.reduce(into: [[String]]()) { $0.append($1) }
+    }
+    for texts in taken { #expect(texts[1].split(separator: " ").count == 2 && Set(texts).count == 4) }
+    #expect(taken.count == 10)
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func aFailingSourceIsAStateInTheCatalogueAndNotTheEndOfTheStream() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()

@@ -18,6 +18,13 @@ struct HTTPFailure: Error, Equatable {
   static let redirectedToOtherScheme = HTTPFailure("redirected to a scheme other than http or https")
   static let redirectedToMalformedURL = HTTPFailure("redirected to something that is not a URL")
 
+  /// Something of the answer is longer than the configuration allows.
+  static func over(_ bytes: Int, _ what: String) -> HTTPFailure {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+    let unit = units.first { bytes >= $0.0 && bytes % $0.0 == 0 } ?? (1, "B")
+    return HTTPFailure("\(what) over \(bytes / unit.0) \(unit.1)")
+  }
+
   /// An answer that is not what was asked for. The phrase is ours: what the server wrote there is not for our log.
   static func status(_ status: Int, retryAfter: Duration?) -> HTTPFailure {
     HTTPFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)

@@ -5,7 +5,7 @@ public struct HTTPHeader: Sendable, Equatable {
   /// Without line breaks and other control characters. May be a secret: never printed.
   public let value: String
 
-  /// Takes both as they are; `HTTPPollConfiguration.problems` checks them.
+  /// Takes both as they are; `HTTPConfiguration.problems` checks them.
   public init(name: String, value: String) {
     self.name = name
     self.value = value
@@ -62,10 +62,17 @@ struct ResponseHead: Equatable, Sendable {
   let url: String
   /// Of the body as it is transferred, compressed or not; nil when the server does not say.
   let contentLength: Int?
+  let contentType: String?
   let entityTag: String?
   let lastModified: String?
   /// From now; a date in the past is 0.
   let retryAfter: Duration?
+
+  /// Whether the body is server-sent events; parameters of the type do not matter.
+  var isEventStream: Bool {
+    let type = contentType?.prefix { $0 != ";" } ?? ""
+    return type.filter { !$0.isWhitespace }.lowercased() == "text/event-stream"
+  }
 
   /// What to ask with the next time; nil when the server gave nothing to ask with.
   var validators: Validators? {

@@ -168,6 +168,7 @@ final class Transfer {
       guard curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
     curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
+    curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // a host that is gone without a word is noticed
     curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's answer is not the head
     // A transfer that ends while its name is being looked up leaves that thread to itself. Without this libcurl waits for
     // it, and every other source with it, for as long as a name server does not answer.
@@ -212,7 +213,8 @@ final class Transfer {
     guard status >= 200 else { return true }
     let head = ResponseHead(
       status: status, url: hop.string, contentLength: header("Content-Length").flatMap { Int($0) },
-      entityTag: header("ETag"), lastModified: header("Last-Modified"), retryAfter: retryAfter())
+      contentType: header("Content-Type"), entityTag: header("ETag"), lastModified: header("Last-Modified"),
+      retryAfter: retryAfter())
     self.head = head
     if [301, 302, 303, 307, 308].contains(status), let location = header("Location") {
       redirectsTo = location

@@ -133,6 +133,40 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+    def answer_stream(self, key, number, query):
+        """/stream/KEY?body=…&type=…&end=hang: the body, %n in it the request's number; then the end, or nothing more."""
+        self.send_response(int(query.get("code", "200")))
+        self.send_header("Content-Type", query.get("type", "text/event-stream"))
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        body = query.get("body", "").replace("%n", str(number)).encode()
+        try:
+            if body:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
+                self.wfile.flush()
+            if query.get("end") == "hang":
+                self.rfile.read(1)
+            else:
+                self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            pass
+        self.close_connection = True
+
+    def answer_flood(self, key, number, query):
+        """Lines of 1,000 bytes until the client goes; /seen/KEY tells how many were written."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        try:
+            while True:
+                with lock:
+                    line = counts[key]
+                    counts[key] += 1
+                self.wfile.write(b"%0999d\n" % line)
+                self.wfile.flush()
+        except OSError:
+            self.close_connection = True
+
     def answer_circle(self, key, number, query):
         self.answer(302, Location=self.path)
 

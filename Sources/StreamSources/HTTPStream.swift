@@ -1,0 +1,258 @@
+import EventLoop
+import Reactive
+import Synchronization
+
+/// How a response without end is cut into events.
+public enum HTTPStreamFormat: String, Sendable, CaseIterable {
+  /// An event per line, empty lines left out.
+  case lines
+  /// Server-sent events: an event's data. Reconnects with Last-Event-ID.
+  case serverSentEvents = "sse"
+}
+
+/// One long response, an event per line or per server-sent event; asked for again when it ends.
+///
+/// Each value is a batch: the events that came with one piece of the response. A unit of demand is a batch; without demand
+/// the response is not asked for, and one that is under way is not read on, which its server feels. An answer of 204 to
+/// server-sent events finishes. Made for one subscription at a time, as a shared log's.
+public struct HTTPStream: Publisher, Sendable {
+  /// A batch of events, each its bytes.
+  public typealias Output = [[UInt8]]
+  /// A failed response is reported and tried again.
+  public typealias Failure = Never
+
+  fileprivate let configuration: HTTPConfiguration
+  fileprivate let format: HTTPStreamFormat
+  fileprivate let idleTimeout: Duration?
+  fileprivate let thread: SourceThread
+  fileprivate let report: @Sendable (SourceReport) -> Void
+  fileprivate let memory = Memory()
+
+  /// - Parameters:
+  ///   - configuration: `timeout` is for the head of the response, `maximumBodyBytes` for one event.
+  ///   - idleTimeout: a response that is read on, and brings nothing for so long, has failed; nil: it may be quiet.
+  ///   - report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
+  public init(
+    _ configuration: HTTPConfiguration, format: HTTPStreamFormat, idleTimeout: Duration? = nil,
+    on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
+  ) {
+    self.configuration = configuration
+    self.format = format
+    self.idleTimeout = idleTimeout
+    self.thread = thread
+    self.report = report
+  }
+
+  /// As of any publisher. Values are delivered on the source thread.
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    subscriber.receive(subscription: Reading(self, AnySubscriber(subscriber)))
+  }
+
+  /// What outlives a subscription. Touched on the source thread alone.
+  fileprivate final class Memory: @unchecked Sendable {
+    var machine: StreamMachine?
+    var lastEventID: [UInt8] = []
+  }
+}
+
+/// A subscription: the machine with a clock, a client, a splitter and a subscriber.
+///
+/// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
+private final class Reading: Subscription, Transfer.Handler, @unchecked Sendable {
+  private let source: HTTPStream
+  private let isCancelled = Atomic(false)
+  private var down: AnySubscriber<[[UInt8]], Never>?
+  private var machine: StreamMachine?  // from the first demand on
+  private var transfer: Transfer?
+  private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
+  private var isPaused = false
+  /// The last line of a response that ended when there was no demand left for it.
+  private var held: [[UInt8]] = []
+  private var retryTimer: TimerID?
+  /// Runs out when the head, or the next byte, has not come.
+  private var patience: TimerID?
+  private var heardAt = Duration.zero
+
+  init(_ source: HTTPStream, _ down: AnySubscriber<[[UInt8]], Never>) {
+    self.source = source
+    self.down = down
+  }
+
+  private var loop: EventLoop { source.thread.loop }
+
+  func request(_ demand: Subscribers.Demand) {
+    loop.execute { [self] in
+      guard !isCancelled.load(ordering: .acquiring) else { return }
+      if machine == nil {
+        machine =
+          source.memory.machine.take()
+          ?? StreamMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
+      }
+      machine?.request(demand)
+      advance()
+    }
+  }
+
+  func cancel() {
+    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    loop.execute { [self] in
+      transfer?.cancel()
+      letGo()
+      down = nil
+      machine?.suspend(at: now)
+      if let machine { source.memory.machine = machine }
+      machine = nil
+    }
+  }
+
+  private func advance() {
+    guard !isCancelled.load(ordering: .acquiring) else { return }
+    if !held.isEmpty, machine?.isWanted == true {
+      let last = held
+      held = []
+      deliver(last)
+    }
+    if isPaused, machine?.isWanted == true {
+      isPaused = false
+      heardAt = now
+      transfer?.resume()
+    }
+    switch machine?.next(at: now) {
+    case .rest, nil: break
+    case .wait(let due):
+      guard retryTimer == nil else { return }
+      retryTimer = loop.schedule(after: due - now) { [weak self] in
+        self?.retryTimer = nil
+        self?.advance()
+      }
+    case .connect: connect()
+    }
+  }
+
+  private func connect() {
+    do throws(HTTPFailure) {
+      var request = try source.configuration.request(nil)
+      request.timeout = nil
+      switch source.format {
+      case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes)
+      case .serverSentEvents:
+        splitter = ServerSentEvents(
+          maximumBytes: source.configuration.maximumBodyBytes, lastEventID: source.memory.lastEventID)
+        request.askForEvents(after: source.memory.lastEventID)
+      }
+      guard let client = source.thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
+      wait(for: source.configuration.timeout, orFail: "no answer")
+      transfer = client.start(request, handler: self)
+    } catch {
+      ended(error)
+    }
+  }
+
+  /// Fails the response unless something is heard in time.
+  private func wait(for time: Duration, orFail sentence: String) {
+    heardAt = now
+    if let patience { loop.cancel(patience) }
+    patience = loop.schedule(after: time) { [weak self] in
+      guard let self else { return }
+      patience = nil
+      let silence = isPaused ? .zero : now - heardAt
+      guard silence >= time else {
+        let heard = heardAt
+        wait(for: time - silence, orFail: sentence)
+        heardAt = heard
+        return
+      }
+      transfer?.cancel()
+      ended(HTTPFailure("\(sentence) within \(time.milliseconds) ms"))
+    }
+  }
+
+  private func letGo() {
+    transfer = nil
+    isPaused = false
+    for timer in [retryTimer, patience] { if let timer { loop.cancel(timer) } }
+    retryTimer = nil
+    patience = nil
+  }
+
+  private func ended(_ failure: HTTPFailure?) {
+    letGo()
+    if let news = machine?.ended(failure, at: now) { source.report(news) }
+    advance()
+  }
+
+  private func deliver(_ events: [[UInt8]]) {
+    if let parser = splitter as? ServerSentEvents {
+      source.memory.lastEventID = parser.lastEventID
+      if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
+    }
+    guard !events.isEmpty, let down else { return }
+    if let news = machine?.delivered() { source.report(news) }
+    let more = down.receive(events)
+    machine?.request(more)
+  }
+
+  private var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
+
+  // MARK: Transfer.Handler
+
+  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+    guard head.status == 200 else { return .discard }
+    if source.format == .serverSentEvents, !head.isEventStream {
+      return .refuse(HTTPFailure("not an event stream: its Content-Type is not text/event-stream"))
+    }
+    if let patience { loop.cancel(patience) }
+    patience = nil
+    if let idleTimeout = source.idleTimeout { wait(for: idleTimeout, orFail: "nothing heard") }
+    return .take
+  }
+
+  func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
+    heardAt = now
+    guard machine?.isWanted == true else {
+      isPaused = true
+      return .pause
+    }
+    var events: [[UInt8]] = []
+    do throws(EventTooLong) {
+      try splitter.feed(bytes, into: &events)
+    } catch {
+      return .stop(.over(error.maximumBytes, source.format == .lines ? "line" : "event"))
+    }
+    deliver(events)
+    return isCancelled.load(ordering: .acquiring) ? .stop(HTTPFailure("cancelled")) : .next
+  }
+
+  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+    switch result {
+    case .success(let head) where head.status == 200:
+      var last: [[UInt8]] = []
+      splitter.end(into: &last)
+      if machine?.isWanted == true { deliver(last) } else { held = last }
+      ended(nil)
+    case .success(let head) where head.status == 204 && source.format == .serverSentEvents:
+      letGo()
+      let down = down
+      self.down = nil
+      isCancelled.store(true, ordering: .releasing)
+      down?.receive(completion: .finished)
+    case .success(let head): ended(.status(head.status, retryAfter: head.retryAfter))
+    case .failure(let failure): ended(failure)
+    }
+  }
+}
+
+extension HTTPRequest {
+  /// The header fields of an event source, where the configuration has not set them. Source: WHATWG HTML, 9.2.2.
+  fileprivate mutating func askForEvents(after lastEventID: [UInt8]) {
+    var fields = [("Accept", "text/event-stream"), ("Cache-Control", "no-store")]
+    // An id may be any text without line breaks; what a header field cannot hold is not sent back.
+    let id = String(decoding: lastEventID, as: UTF8.self)
+    if !id.isEmpty, id.utf8.allSatisfy({ $0 == 0x09 || ($0 >= 0x20 && $0 != 0x7F) }) {
+      fields.append(("Last-Event-ID", id))
+    }
+    for (name, value) in fields where !headers.contains(where: { $0.name.lowercased() == name.lowercased() }) {
+      headers.append(HTTPHeader(name: name, value: value))
+    }
+  }
+}

@@ -1,0 +1,87 @@
+/// The event stream format of server-sent events, whole. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
+///
+/// An event is its data; its type is not kept. The last event id and the reconnection time are the connection's.
+struct ServerSentEvents: EventSplitter {
+  /// What to send as Last-Event-ID when connecting again; empty: nothing. Taken over when an event ends.
+  private(set) var lastEventID: [UInt8]
+  /// What the server asked for with `retry`, if it did.
+  private(set) var reconnectionTime: Duration?
+
+  /// Data bytes of an event, and of any one line.
+  private let maximumBytes: Int
+  private var line: [UInt8] = []
+  private var data: [UInt8] = []
+  private var hasData = false
+  private var nextID: [UInt8]
+  /// The last byte was a CR: an LF behind it belongs to the same end of line.
+  private var isAfterCR = false
+  private var isFirstLine = true
+
+  /// - Parameter lastEventID: of the connection before.
+  init(maximumBytes: Int, lastEventID: [UInt8] = []) {
+    self.maximumBytes = maximumBytes
+    self.lastEventID = lastEventID
+    nextID = lastEventID
+  }
+
+  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout [[UInt8]]) throws(EventTooLong) {
+    var rest = bytes[...]
+    while let first = rest.first {
+      if isAfterCR, first == 0x0A { rest = rest.dropFirst() }
+      isAfterCR = false
+      let piece = rest.prefix { $0 != 0x0A && $0 != 0x0D }
+      guard line.count + piece.count <= maximumBytes + Self.longestFieldName else {
+        throw EventTooLong(maximumBytes: maximumBytes)
+      }
+      line.append(contentsOf: piece)
+      rest = rest.dropFirst(piece.count)
+      guard let end = rest.popFirst() else { return }
+      isAfterCR = end == 0x0D
+      try interpretLine(into: &events)
+    }
+  }
+
+  /// An event without the empty line that ends it is none.
+  mutating func end(into events: inout [[UInt8]]) {}
+
+  /// `event:`, `retry:` and the space behind it, with some room for a byte order mark.
+  private static let longestFieldName = 16
+
+  private mutating func interpretLine(into events: inout [[UInt8]]) throws(EventTooLong) {
+    defer { line = [] }
+    if isFirstLine, line.starts(with: [0xEF, 0xBB, 0xBF]) { line.removeFirst(3) }
+    isFirstLine = false
+    guard !line.isEmpty else { return dispatch(into: &events) }
+    guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { return try take(field: line[...], value: []) }
+    var value = line[(colon + 1)...]
+    if value.first == UInt8(ascii: " ") { value = value.dropFirst() }
+    try take(field: line[..<colon], value: value)  // an empty name is a comment
+  }
+
+  private mutating func take(field: ArraySlice<UInt8>, value: ArraySlice<UInt8>) throws(EventTooLong) {
+    if field.elementsEqual("data".utf8) {
+      guard data.count + (hasData ? 1 : 0) + value.count <= maximumBytes else {
+        throw EventTooLong(maximumBytes: maximumBytes)
+      }
+      if hasData { data.append(0x0A) }
+      data.append(contentsOf: value)
+      hasData = true
+    } else if field.elementsEqual("id".utf8) {
+      if !value.contains(0) { nextID = Array(value) }
+    } else if field.elementsEqual("retry".utf8) {
+      guard !value.isEmpty, value.allSatisfy({ (0x30...0x39).contains($0) }) else { return }
+      reconnectionTime = .milliseconds(Int64(String(decoding: value, as: UTF8.self)) ?? Int64.max / 1_000_000)
+    }
+  }
+
+  private mutating func dispatch(into events: inout [[UInt8]]) {
+    lastEventID = nextID
+    guard hasData else { return }
+    // One line of data that is empty makes an empty event in the text of the standard, too: "data" alone appends a line
+    // feed, and only a buffer without any is none.
+    events.append(
+      String(validating: data, as: UTF8.self) == nil ? Array(String(decoding: data, as: UTF8.self).utf8) : data)
+    data = []
+    hasData = false
+  }
+}

@@ -1,0 +1,163 @@
+import Reactive
+import TestSupport
+import Testing
+
+@testable import StreamSources
+
+@Suite(.timeLimit(.minutes(2))) struct HTTPStreamTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+  let reports = Guarded<[SourceReport]>([])
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  private func stream(
+    _ path: String, _ format: HTTPStreamFormat = .serverSentEvents, idleTimeout: Duration? = nil,
+    on thread: SourceThread, _ change: (inout HTTPConfiguration) -> Void = { _ in }
+  ) -> HTTPStream {
+    var configuration = HTTPConfiguration(
+      url: upstream.url(path), retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
+    change(&configuration)
+    return HTTPStream(configuration, format: format, idleTimeout: idleTimeout, on: thread) { [reports] report in
+      reports.withLock { $0.append(report) }
+    }
+  }
+
+  private func path(_ body: String, _ more: String = "") -> String {
+    "/stream/\(key)?body=\(Upstream.escaped(body))\(more)"
+  }
+
+  private var sentences: [String] {
+    reports.withLock { $0.compactMap { if case .failing(let sentence, _, _) = $0 { sentence } else { nil } } }
+  }
+
+  @Test func linesThatComeTogetherAreOneBatchAndTheResponseIsAskedForAgainWhenItEnds() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream(path("a%n\nb%n\n", "&type=text/plain"), .lines, on: thread).subscribe(taker)
+      #expect(await taker.next(3) == ["a1|b1", "a2|b2", "a3|b3"])
+      taker.cancel()
+      #expect(sentences.isEmpty)
+    }
+  }
+
+  @Test func aReconnectSaysTheLastEventIDAndTheFirstRequestNone() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      stream(path("id: n%n\ndata: %n\n\n"), on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["1"])
+      let first = try await thread.lastHeaders(key, at: upstream)
+      #expect(first["last-event-id"] == nil)
+      #expect(first["accept"] == "text/event-stream" && first["cache-control"] == "no-store")
+      taker.request(.max(1))
+      #expect(await taker.next(1) == ["2"])
+      let second = try await thread.lastHeaders(key, at: upstream)
+      #expect(second["last-event-id"] == "n1")
+      taker.cancel()
+    }
+  }
+
+  @Test func withoutDemandTheResponseIsNotAskedFor() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.none)
+      stream(path("data: %n\n\n"), on: thread).subscribe(taker)
+      let pace = Taker(.unlimited)
+      stream("/stream/pace\(key)?body=x%0A&type=text/plain", .lines, on: thread).subscribe(pace)
+      _ = await pace.next(5)
+      pace.cancel()
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 0)
+      taker.cancel()
+    }
+  }
+
+  @Test func aServerWhoseEventsNobodyHasDemandForIsMadeToWait() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      stream("/flood/\(key)", .lines, on: thread).subscribe(taker)
+      _ = await taker.next(1)
+      // The server writes until all buffers on the way are full, and then no more.
+      var before = -1
+      var now = try upstream.count(key)
+      while now != before {
+        before = now
+        for _ in 0..<20 { _ = try upstream.count("pace\(key)") }
+        now = try upstream.count(key)
+      }
+      taker.request(.unlimited)
+      while try upstream.count(key) < 2 * now { _ = await taker.next(100) }
+      taker.cancel()
+    }
+  }
+
+  @Test func noContentFinishesAnEventSource() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream("/status/\(key)?code=204&times=9", on: thread).subscribe(taker)
+      #expect(await taker.next(1).isEmpty)
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 1)
+    }
+  }
+
+  @Test func whatIsNoEventStreamIsAFailureThatSaysSo() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream(path("data: a\n\n", "&type=text/html"), on: thread).subscribe(taker)
+      while sentences.count < 2 { try await Task.sleep(for: .milliseconds(1)) }
+      #expect(sentences[0] == "not an event stream: its Content-Type is not text/event-stream")
+      #expect(taker.count == 0)
+      taker.cancel()
+    }
+  }
+
+  @Test func aResponseThatFallsSilentIsGivenUpAndAskedForAgain() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream(path("data: %n\n\n", "&end=hang"), idleTimeout: .milliseconds(30), on: thread).subscribe(taker)
+      #expect(await taker.next(2) == ["1", "2"])
+      #expect(sentences.first == "nothing heard within 30 ms")
+      taker.cancel()
+    }
+  }
+
+  @Test func aHeadThatDoesNotComeInTimeIsAFailure() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream("/hang/\(key)", on: thread) { $0.timeout = .milliseconds(30) }.subscribe(taker)
+      while sentences.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+      #expect(sentences.first == "no answer within 30 ms")
+      taker.cancel()
+    }
+  }
+
+  @Test func anEventOverTheLimitIsAFailureThatSaysWhich() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream(path("data: 1234567\n\n"), on: thread) { $0.maximumBodyBytes = 5 }.subscribe(taker)
+      stream(path("1234567\n", "&type=text/plain"), .lines, on: thread) { $0.maximumBodyBytes = 5 }.subscribe(taker)
+      while !sentences.contains("event over 5 B") || !sentences.contains("line over 5 B") {
+        try await Task.sleep(for: .milliseconds(1))
+      }
+      #expect(taker.count == 0)
+      taker.cancel()
+    }
+  }
+
+  @Test func afterCancelNothingIsDeliveredOrAskedFor() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited) { taker in
+        taker.cancel()
+        return .unlimited
+      }
+      stream(path("data: %n\n\n"), on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["1"])
+      let pace = Taker(.unlimited)
+      stream("/stream/pace\(key)?body=x%0A&type=text/plain", .lines, on: thread).subscribe(pace)
+      _ = await pace.next(5)
+      pace.cancel()
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 1 && taker.count == 1)
+    }
+  }
+}

@@ -1,0 +1,102 @@
+import Testing
+
+@testable import StreamSources
+
+@Suite struct StreamMachineTests {
+  private let retry = Backoff(first: .seconds(1), max: .seconds(60))
+  private let down = HTTPFailure("down")
+
+  private func machine() -> StreamMachine { StreamMachine(retry: retry, seed: 1) }
+
+  private func time(_ action: StreamMachine.Action) -> Duration? {
+    if case .wait(let due) = action { due } else { nil }
+  }
+
+  @Test func withoutDemandNothingIsAskedFor() {
+    var machine = machine()
+    #expect(machine.next(at: .seconds(1)) == .rest)
+    machine.request(.max(1))
+    #expect(machine.next(at: .seconds(1)) == .connect)
+    #expect(machine.next(at: .seconds(1)) == .rest)
+  }
+
+  @Test func aUnitOfDemandIsABatch() {
+    var machine = machine()
+    machine.request(.max(1))
+    _ = machine.next(at: .zero)
+    #expect(machine.isWanted)
+    #expect(machine.delivered() == nil)
+    #expect(!machine.isWanted)
+  }
+
+  @Test func failuresBackOffAndAreReportedEachUntilABatchIsDelivered() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.seconds(1000)
+    var pauses: [Duration] = []
+    for attempt in 1...10 {
+      #expect(machine.next(at: now) == .connect)
+      guard case .failing("down", attempt, let pause)? = machine.ended(down, at: now) else {
+        Issue.record("not reported")
+        return
+      }
+      let due = try #require(time(machine.next(at: now)))
+      #expect(due == now + pause)
+      pauses.append(pause)
+      now = due
+    }
+    #expect(pauses[0] <= .seconds(1) && pauses[9] >= .seconds(30) && pauses[9] <= .seconds(60))
+    #expect(machine.next(at: now) == .connect)
+    #expect(machine.delivered() == .recovered(afterFailures: 10))
+    #expect(machine.delivered() == nil)
+  }
+
+  @Test func aResponseThatBroughtEventsAndEndedIsAskedForAgainAfterAPauseAndNoFailure() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    _ = machine.next(at: .zero)
+    _ = machine.delivered()
+    #expect(machine.ended(nil, at: .zero) == nil)
+    let due = try #require(time(machine.next(at: .zero)))
+    #expect(due >= .milliseconds(500) && due <= .seconds(1))
+  }
+
+  @Test func aResponseThatEndsWithoutAnEventIsAFailure() {
+    var machine = machine()
+    machine.request(.unlimited)
+    _ = machine.next(at: .zero)
+    guard case .failing("the response ended without an event", attempt: 1, _)? = machine.ended(nil, at: .zero) else {
+      Issue.record("not reported")
+      return
+    }
+  }
+
+  @Test func theServersReconnectionTimeAndRetryAfterLengthenThePause() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    _ = machine.next(at: .zero)
+    _ = machine.delivered()
+    machine.reconnectionTime = .seconds(30)
+    _ = machine.ended(nil, at: .zero)
+    #expect(try #require(time(machine.next(at: .zero))) == .seconds(30))
+    _ = machine.next(at: .seconds(30))
+    _ = machine.ended(HTTPFailure("HTTP 503", retryAfter: .seconds(100)), at: .seconds(30))
+    #expect(try #require(time(machine.next(at: .seconds(30)))) == .seconds(130))
+  }
+
+  @Test func aSubscriptionGoesOnWithTheBackoffOfTheLast() throws {  // row 10
+    var machine = machine()
+    machine.request(.unlimited)
+    _ = machine.next(at: .zero)
+    _ = machine.ended(down, at: .zero)
+    let before = machine.next(at: .zero)
+    machine.suspend(at: .zero)
+    #expect(machine.next(at: .zero) == .rest)
+    machine.request(.unlimited)
+    #expect(machine.next(at: .zero) == before)
+    #expect(machine.next(at: .seconds(1)) == .connect)
+    machine.suspend(at: .seconds(1))
+    machine.request(.unlimited)
+    #expect(try #require(time(machine.next(at: .seconds(1)))) == .seconds(2))
+  }
+}
