@@ -48,7 +48,7 @@ let package = Package(
     .testTarget(name: "EventLoopTests", dependencies: ["CLinux", "EventLoop", "TestSupport"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
     .testTarget(
-      name: "RSocketTests", dependencies: ["RSocket"], exclude: ["Corpus", "Fuzz"], swiftSettings: settings),
+      name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
     .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources", "TestSupport"],

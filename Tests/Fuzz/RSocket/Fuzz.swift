@@ -1,4 +1,4 @@
-// Compiled into one module with Sources/RSocket by the script `run` beside this file; no part of the package's build.
+// Compiled into one module with Sources/RSocket by Tests/Fuzz/run; no part of the package's build.
 //
 // An input is two bytes of choices and then what the peer sends. The first byte's lowest two bits choose who listens
 // (a server before SETUP, a server after it, a client with requests under way; 3: one frame for the codec alone), bit

@@ -1,0 +1,51 @@
+// Compiled into one module with the splitters by Tests/Fuzz/run; no part of the package's build.
+//
+// An input is one byte, which seeds the splits and sets the limit, and then what the server sends.
+
+/// Called by libFuzzer with each input; a broken invariant traps.
+@_cdecl("LLVMFuzzerTestOneInput")
+public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
+  let input = UnsafeRawBufferPointer(start: start, count: count)
+  guard let choice = input.first else { return 0 }
+  let bytes = UnsafeRawBufferPointer(rebasing: input[1...])
+  let limit = choice & 1 == 0 ? 16 : 100_000
+  check(LineSplitter(maximumBytes: limit), bytes, choice, limit)
+  let events = check(ServerSentEvents(maximumBytes: limit), bytes, choice, limit)
+  precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
+  return 0
+}
+
+/// The same events, and the same refusal, whatever the splits; none over the limit.
+@discardableResult
+private func check<S: EventSplitter>(_ splitter: S, _ bytes: UnsafeRawBufferPointer, _ seed: UInt8, _ limit: Int) -> S {
+  let whole = run(splitter, bytes) { _ in bytes.count }
+  var state = UInt32(seed) | 1
+  let pieces = run(splitter, bytes) { left in
+    state = state &* 1_664_525 &+ 1_013_904_223
+    return min(left, Int(state >> 24 & 7) + 1)
+  }
+  precondition(whole.failed == pieces.failed, "a split decided whether it is refused")
+  if !whole.failed { precondition(whole.events == pieces.events, "a split made a difference") }
+  // What is not UTF-8 is replaced by three bytes each.
+  precondition(pieces.events.allSatisfy { $0.count <= 3 * limit + 1 }, "an event over the limit")
+  return pieces.splitter
+}
+
+private func run<S: EventSplitter>(
+  _ splitter: S, _ bytes: UnsafeRawBufferPointer, _ size: (Int) -> Int
+) -> (events: [[UInt8]], failed: Bool, splitter: S) {
+  var splitter = splitter
+  var events: [[UInt8]] = []
+  var offset = 0
+  while offset < bytes.count {
+    let count = max(1, size(bytes.count - offset))
+    do {
+      try splitter.feed(UnsafeRawBufferPointer(rebasing: bytes[offset..<offset + count]), into: &events)
+    } catch {
+      return (events, true, splitter)
+    }
+    offset += count
+  }
+  splitter.end(into: &events)
+  return (events, false, splitter)
+}
