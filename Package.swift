@@ -43,7 +43,8 @@ let package = Package(
       name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
 
     .target(
-      name: "TestSupport", dependencies: ["CLinux", "EventLoop"], path: "Tests/TestSupport", exclude: ["Server"],
+      name: "TestSupport", dependencies: ["CLinux", "EventLoop", "Reactive"], path: "Tests/TestSupport",
+      exclude: ["Server"],
       swiftSettings: settings),
     .testTarget(name: "EventLoopTests", dependencies: ["CLinux", "EventLoop", "TestSupport"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),

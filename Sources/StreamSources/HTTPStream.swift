@@ -141,29 +141,28 @@ private final class Reading: Subscription, Transfer.Handler, @unchecked Sendable
         request.askForEvents(after: source.memory.lastEventID)
       }
       guard let client = source.thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-      wait(for: source.configuration.timeout, orFail: "no answer")
+      limitSilence(to: source.configuration.timeout, "no answer")
       transfer = client.start(request, handler: self)
     } catch {
       ended(error)
     }
   }
 
-  /// Fails the response unless something is heard in time.
-  private func wait(for time: Duration, orFail sentence: String) {
+  /// Fails the response when nothing is heard for `limit`, while it is read.
+  private func limitSilence(to limit: Duration, _ sentence: String) {
     heardAt = now
+    awaitSilence(of: limit, sentence, after: limit)
+  }
+
+  private func awaitSilence(of limit: Duration, _ sentence: String, after delay: Duration) {
     if let patience { loop.cancel(patience) }
-    patience = loop.schedule(after: time) { [weak self] in
+    patience = loop.schedule(after: delay) { [weak self] in
       guard let self else { return }
       patience = nil
       let silence = isPaused ? .zero : now - heardAt
-      guard silence >= time else {
-        let heard = heardAt
-        wait(for: time - silence, orFail: sentence)
-        heardAt = heard
-        return
-      }
+      guard silence >= limit else { return awaitSilence(of: limit, sentence, after: limit - silence) }
       transfer?.cancel()
-      ended(HTTPFailure("\(sentence) within \(time.milliseconds) ms"))
+      ended(HTTPFailure("\(sentence) within \(limit.milliseconds) ms"))
     }
   }
 
@@ -203,7 +202,7 @@ private final class Reading: Subscription, Transfer.Handler, @unchecked Sendable
     }
     if let patience { loop.cancel(patience) }
     patience = nil
-    if let idleTimeout = source.idleTimeout { wait(for: idleTimeout, orFail: "nothing heard") }
+    if let idleTimeout = source.idleTimeout { limitSilence(to: idleTimeout, "nothing heard") }
     return .take
   }
 

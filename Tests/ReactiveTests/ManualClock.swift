@@ -1,5 +1,4 @@
 import Reactive
-import Synchronization
 
 /// Time that the test moves: delays that run when told to.
 final class ManualClock: Sendable {
@@ -8,7 +7,7 @@ final class ManualClock: Sendable {
     let body: @Sendable () -> Void
     var isCancelled = false
   }
-  private let timers = Mutex<[Timer]>([])
+  private let timers = Guarded<[Timer]>([])
 
   var schedule: Delay {
     { delay, body in

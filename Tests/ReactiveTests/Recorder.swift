@@ -1,5 +1,4 @@
 import Reactive
-import Synchronization
 
 /// What a subscriber was told, in order.
 enum Signal<Value: Equatable & Sendable>: Equatable, Sendable {
@@ -19,7 +18,7 @@ final class Recorder<Value: Equatable & Sendable, Failure: Error>: Subscriber, @
     var isInside = false
   }
   private struct Box: @unchecked Sendable { var state = State() }
-  private let box = Mutex(Box())
+  private let box = Guarded(Box())
   private let initial: Subscribers.Demand
   /// Called inside `receive`, with the value; gives the additional demand.
   private let onValue: (Recorder, Value) -> Subscribers.Demand
@@ -94,7 +93,7 @@ final class Probe<Value: Sendable, Failure: Error>: Publisher, @unchecked Sendab
     var subscriber: AnySubscriber<Value, Failure>?
   }
   private struct Box: @unchecked Sendable { var state = State() }
-  private let box = Mutex(Box())
+  private let box = Guarded(Box())
   /// Called within `subscribe`, once the subscriber has its subscription.
   let onSubscribe: @Sendable (Probe) -> Void
 

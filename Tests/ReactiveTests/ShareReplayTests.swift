@@ -1,4 +1,3 @@
-import Synchronization
 import Testing
 
 @testable import Reactive
@@ -89,7 +88,7 @@ import Testing
   }
 
   @Test func laggingSubscriberLosesTheOldestAndIsTold() {  // rows 21, 27
-    let lost = Mutex<[UInt64]>([])
+    let lost = Guarded<[UInt64]>([])
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(capacity: 3) { count in lost.withLock { $0.append(count) } }
     let fast = Recorder<Int, Never>()
@@ -386,7 +385,7 @@ import Testing
     let subject = PassthroughSubject<Int, TestError>()
     let shared = subject.shareReplay(1)
     let second = Recorder<Int, TestError>()
-    let counts = Mutex<[Int]>([])
+    let counts = Guarded<[Int]>([])
     let sink = shared.sink { _ in
       counts.withLock { $0.append(shared.log.subscriberCount) }
       shared.subscribe(second)

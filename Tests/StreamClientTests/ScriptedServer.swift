@@ -1,9 +1,9 @@
 import EventLoop
 import Glibc
+import Reactive
 import TestSupport
 import RSocket
 import StreamClient
-import Synchronization
 
 /// What happened, in order, for a test to wait for.
 final class Recorder<Value: Sendable>: Sendable {
@@ -128,7 +128,7 @@ final class ScriptedServer: Sendable {
   let path: String
   let events = Recorder<ServerEvent>()
   let loop: EventLoop
-  private let peers = Mutex<[Peer]>([])
+  private let peers = Guarded<[Peer]>([])
 
   private init(path: String) throws {
     self.path = path

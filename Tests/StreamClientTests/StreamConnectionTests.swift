@@ -3,7 +3,6 @@ import Glibc
 import RSocket
 import Reactive
 import StreamClient
-import Synchronization
 import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct StreamConnectionTests {
@@ -105,7 +104,7 @@ import Testing
     var expected: [UInt8] = []
     Frame.keepalive(respond: true, position: 0, data: []).encode(into: &expected)
     let keepalive = expected
-    let received = Mutex<[UInt8]>([])
+    let received = Guarded<[UInt8]>([])
     try await ScriptedServer.run(
       raw: true,
       script: { peer, event in

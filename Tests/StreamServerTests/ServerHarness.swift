@@ -1,7 +1,6 @@
 import EventLoop
 import Glibc
 import Reactive
-import Synchronization
 import TestSupport
 import Testing
 
@@ -19,7 +18,7 @@ final class HandFedSource: Publisher, Sendable {
     var demand = Subscribers.Demand.none
   }
 
-  private let state = Mutex(State())
+  private let state = Guarded(State())
 
   var subscriptions: Int { state.withLock { $0.subscriptions } }
   var cancellations: Int { state.withLock { $0.cancellations } }
@@ -77,7 +76,7 @@ final class ServerHarness: Sendable {
   var reports: [ServerReport] { seen.reports.withLock { $0 } }
 
   private final class ReportLog: Sendable {
-    let reports = Mutex<[ServerReport]>([])
+    let reports = Guarded<[ServerReport]>([])
   }
 
   init(_ limits: ServerLimits = ServerLimits(workers: 2)) throws {

@@ -1,5 +1,4 @@
 import Reactive
-import Synchronization
 import TestSupport
 import Testing
 
@@ -57,18 +56,17 @@ final class Taker: Subscriber, Sendable {
   }
 }
 
-/// Test state behind a lock, whatever is in it.
-final class Guarded<Value>: @unchecked Sendable {  // every access holds the lock
-  private let lock = Mutex<Void>(())
-  private var value: Value
-  init(_ value: Value) { self.value = value }
-  func withLock<R>(_ body: (inout Value) -> R) -> R { lock.withLock { _ in body(&value) } }
+/// Test state behind a lock, whatever is in it, for closures to share.
+final class Shared<Value>: Sendable {
+  private let state: Guarded<Value>
+  init(_ value: Value) { state = Guarded(value) }
+  func withLock<R>(_ body: (inout Value) -> R) -> R { state.withLock(body) }
 }
 
 @Suite(.timeLimit(.minutes(2))) struct HTTPPollTests {
   let upstream: Upstream
   let key = uniqueKey()
-  let reports = Guarded<[SourceReport]>([])
+  let reports = Shared<[SourceReport]>([])
 
   init() throws { upstream = try Upstream.shared.get() }
 

@@ -7,7 +7,7 @@ import Testing
 @Suite(.timeLimit(.minutes(2))) struct HTTPStreamTests {
   let upstream: Upstream
   let key = uniqueKey()
-  let reports = Guarded<[SourceReport]>([])
+  let reports = Shared<[SourceReport]>([])
 
   init() throws { upstream = try Upstream.shared.get() }
 

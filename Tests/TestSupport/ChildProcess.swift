@@ -2,6 +2,7 @@ import CLinux
 import Dispatch
 import EventLoop
 import Glibc
+import Reactive
 import Synchronization
 
 /// A program that a test runs.
@@ -154,7 +155,7 @@ private final class Ending: Sendable {
     var waiting: [CheckedContinuation<CInt, Never>] = []
   }
 
-  private let state = Mutex(State())
+  private let state = Guarded(State())
 
   func set(_ code: CInt) {
     let waiting = state.withLock { state in
