@@ -3,7 +3,7 @@
 # Debian and Ubuntu packages, by what they are for.
 build_packages=(binutils g++ git libcurl4-openssl-dev libsystemd-dev libtomlplusplus-dev pkg-config)
 build_packages+=(libncurses6 libxml2)  # what the Swift toolchain itself is linked with
-test_packages=(openssl python3)
+test_packages=(openssl python3 python3-venv)
 container_packages=(debian-archive-keyring mmdebstrap systemd systemd-container)
 
 say() { printf '%s\n' "${0##*/}: $*" >&2; }
