@@ -13,7 +13,7 @@ public enum UnixSocket {
     let socket = try open()
     let status = try withAddress(path) { address, length in Glibc.connect(socket.raw, address, length) }
     if status == 0 { throw SystemError("bind", path, code: EADDRINUSE) }
-    if errno == ECONNREFUSED { unlink(path) }
+    if errno == ECONNREFUSED, isSocket(path) { unlink(path) }  // what is no socket refuses, too
     let listener = try open()
     // The file inherits the socket's mode less the umask; chmod then gives what the umask took.
     guard fchmod(listener.raw, mode) == 0 else { throw SystemError("fchmod", path) }
@@ -31,6 +31,11 @@ public enum UnixSocket {
     let status = try withAddress(path) { address, length in Glibc.connect(socket.raw, address, length) }
     guard status == 0 else { throw SystemError("connect", path) }
     return socket
+  }
+
+  private static func isSocket(_ path: String) -> Bool {
+    var status = stat()
+    return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFSOCK
   }
 
   private static func open() throws(SystemError) -> OwnedDescriptor {

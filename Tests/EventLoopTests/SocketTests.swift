@@ -42,6 +42,16 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
+  @Test func aFileThatIsNoSocketIsLeftAlone() async throws {
+    try await withSocketPath { path in
+      close(open(path, O_CREAT | O_WRONLY, 0o600))
+      #expect(throws: SystemError("bind", path, code: EADDRINUSE)) {
+        _ = try UnixSocket.listen(at: path, mode: 0o600).raw
+      }
+      #expect(access(path, F_OK) == 0)
+    }
+  }
+
   @Test func aPathThatIsTooLongIsRefusedByName() {
     let path = "/tmp/" + String(repeating: "x", count: 200)
     #expect(throws: SystemError("socket path", path, code: ENAMETOOLONG)) {
