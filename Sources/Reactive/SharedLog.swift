@@ -52,12 +52,16 @@ public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) ->
 
 /// Delays by Dispatch's monotonic clock, on a global queue.
 @Sendable public func dispatchDelay(_ delay: Duration, _ body: @escaping @Sendable () -> Void) -> any Cancellable {
-  let item = Unchecked(value: DispatchWorkItem(block: body))  // cancelling and running it are thread-safe
-  let (seconds, attoseconds) = delay.components
-  let nanoseconds = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-  let interval = nanoseconds.overflow ? Int.max : Int(nanoseconds.partialValue) + Int(attoseconds / 1_000_000_000)
-  DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(interval), execute: item.value)
-  return AnyCancellable { item.value.cancel() }
+  // Not a work item: cancelled, that stays in the queue until its time.
+  let source = DispatchSource.makeTimerSource(queue: .global())
+  let nanoseconds = Int(clamping: Int128(delay / .nanoseconds(1)))
+  source.setEventHandler {
+    body()
+    source.cancel()
+  }
+  source.schedule(deadline: .now() + .nanoseconds(nanoseconds))
+  source.activate()
+  return AnyCancellable { source.cancel() }
 }
 
 /// One upstream, or none, shared with any number of readers through one store of values.

@@ -46,6 +46,16 @@ import Testing
     #expect(ticks.values.count >= 3)
   }
 
+  @Test func aDelayThatIsCancelledHoldsNothingUntilItsTime() async {
+    final class Held: Sendable {}
+    var held: Held? = Held()
+    weak let watched = held
+    let delay = dispatchDelay(.seconds(86400)) { [held] in _ = held }
+    held = nil
+    delay.cancel()
+    while watched != nil { await Task.yield() }
+  }
+
   @Test func timeSpansSaturate() {
     typealias Stride = DispatchQueue.SchedulerTimeType.Stride
     #expect(Stride.seconds(Int.max) == .nanoseconds(.max))
