@@ -65,9 +65,10 @@ final class FrameBlock {
     log = nil
   }
 
-  /// The bytes that `credit` events cover, from the block's start.
+  /// The bytes that `credit` events cover, from the block's start. The last event may be there in part only; its
+  /// fragments need credit, too.
   func bytes(coveredBy credit: Int?) -> UnsafeRawBufferPointer {
-    guard let credit, credit < eventCount else { return UnsafeRawBufferPointer(start: base, count: byteCount) }
+    guard let credit, credit <= eventCount else { return UnsafeRawBufferPointer(start: base, count: byteCount) }
     var left = credit
     var offset = 0
     while left > 0 {

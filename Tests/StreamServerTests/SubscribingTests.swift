@@ -145,6 +145,20 @@ import Testing
     }
   }
 
+  @Test func noFragmentOfAnEventIsSentWithoutCreditForIt() async throws {  // RS 1.1
+    try await withServer { harness in
+      let source = try harness.add("s") { $0.replay = 2 }
+      let large = [UInt8](repeating: 2, count: 200_000)
+      source.send([1], large)
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      #expect(try client.events(1) == [[1]])
+      #expect(try client.isSilent())
+      client.send(.requestN(StreamID(1), 1))
+      #expect(try client.events(1) == [large])
+    }
+  }
+
   @Test func aFinishedSourceReplaysItsValuesThenCompletesWithoutASecondSubscription() async throws {  // SEMANTICS 9, 13
     try await withServer { harness in
       let source = try harness.add("s") { $0.replay = 10 }
