@@ -19,12 +19,18 @@ struct SubscribeOptions: Equatable {
   var onLag: LagPolicy?
   var ids = true
 
+  /// Many times what all options take. They are read on an event loop, and a mistake in them is repeated.
+  private static let byteLimit = 4096
+
   init() {}
 
   /// - Parameter data: of the request; empty means every default.
   /// - Throws: `Mistake`, one sentence that names the option.
   init(_ data: [UInt8]) throws(Mistake) {
     guard !data.isEmpty else { return }
+    guard data.count <= Self.byteLimit else {
+      throw Mistake("options of \(data.count) bytes: \(Self.byteLimit) at most")
+    }
     guard let options = try? JSONDecoder().decode([String: Value].self, from: Data(data)) else {
       throw Mistake("options must be a JSON object of strings, numbers and booleans")
     }

@@ -90,6 +90,15 @@ import Testing
     }
   }
 
+  @Test func optionsLongerThanAnyoneNeedsAreInvalidAndNeitherReadNorRepeated() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: #"{"\#(String(repeating: "x", count: 100_000))": 1}"#)
+      #expect(try client.receive() == .error(StreamID(1), .invalid, "options of 100007 bytes: 4096 at most"))
+    }
+  }
+
   @Test func aStreamThatDoesNotExistIsRejectedByName() async throws {
     try await withServer { harness in
       let client = try WireClient.ready(harness.path)
