@@ -137,7 +137,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       return 1
     }
     let (finding, ending) = subscription.lane.stream.log.read { storage, completion in
-      (block.fill(from: storage, for: subscription), completion)
+      storage.dropExpired()
+      return (block.fill(from: storage, for: subscription), completion)
     }
     switch finding {
     case .fellBehind(let first, let end): fellBehind(subscription, first: first, end: end)

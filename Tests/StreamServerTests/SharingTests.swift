@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import RSocket
 import Reactive
@@ -175,6 +176,26 @@ import Testing
       #expect(message.hasSuffix("left the buffer while it was being sent"))
       client.subscribe("s", credit: 100, id: 3)
       #expect(try client.events(1) == [[3]])
+    }
+  }
+
+  @Test func whatIsTooOldWhenCreditArrivesIsNotSentThoughNothingCameSince() async throws {
+    try await withServer { harness in
+      let age = 20_000_000 as UInt64
+      let source = try harness.add("s") { $0.limits = .init(age: .nanoseconds(Int64(age))) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: #"{"from": "new"}"#)
+      harness.eventually {
+        source.send([1])
+        return harness.server.statistics.eventsOut == 1
+      }
+      #expect(try client.events(1) == [[1]])
+      source.send([2])
+      let sent = EventLoop.monotonicNow()
+      harness.eventually { EventLoop.monotonicNow() > sent + 2 * age }
+      client.send(.requestN(StreamID(1), 100))
+      #expect(try client.isSilent())
+      #expect(harness.server.statistics.laggedEvents > 0)
     }
   }
 
