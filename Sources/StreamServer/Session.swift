@@ -117,10 +117,10 @@ final class Session: EventLoop.Handler {
   }
 
   private func accepted() {
-    if machine.usesLeases { renewLease() }
     if let clock { worker.loop.cancel(clock) }
     clock = nil
     watchLifetime()
+    if machine.usesLeases { renewLease() }
   }
 
   /// Closes a client that was silent for its maximum lifetime; zero means that it promised nothing.
@@ -140,8 +140,8 @@ final class Session: EventLoop.Handler {
 
   private func renewLease() {
     machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
-    _ = flush()
     leaseClock = worker.loop.schedule(after: worker.limits.leaseTime * 4 / 5) { [unowned self] in renewLease() }
+    _ = flush()  // last: it closes when the peer is gone, and no clock may be set after that
   }
 
   // MARK: Requests

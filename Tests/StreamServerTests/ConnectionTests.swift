@@ -1,3 +1,4 @@
+import Dispatch
 import EventLoop
 import Glibc
 import RSocket
@@ -97,6 +98,23 @@ import Testing
         guard case .lease(.milliseconds(50), count: 256, metadata: nil) = try client.receive() else {
           throw WireClient.Silence()
         }
+      }
+    }
+  }
+
+  @Test func whoIsGoneBeforeItsFirstLeaseIsWrittenLeavesNoClockBehind() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.leaseTime = .milliseconds(20)
+    try await withBystander(limits) { (harness) throws in
+      // The loop is held up until the client has gone, so that SETUP is read and the answer has no taker.
+      let gone = DispatchSemaphore(value: 0)
+      harness.server.loops[0].execute { gone.wait() }
+      do { _ = try WireClient.ready(harness.path, Setup(maximumLifetime: .milliseconds(10), honorsLease: true)) }
+      gone.signal()
+      harness.eventually { harness.server.statistics.accepted == 2 && harness.server.statistics.connections == 1 }
+      let later = try WireClient.ready(harness.path, Setup(honorsLease: true))
+      for _ in 0..<5 {
+        guard case .lease = try later.receive() else { throw WireClient.Silence() }
       }
     }
   }
