@@ -2,7 +2,6 @@ import Dispatch
 import FoundationEssentials
 import Reactive
 import ReplayLog
-import Synchronization
 
 /// A stream that the server itself feeds: a value that is looked at every so often while somebody listens, and right
 /// before somebody subscribes, and appended when it has changed.
@@ -11,7 +10,7 @@ import Synchronization
 final class SystemStream: Sendable {
   let stream: ServedStream
   private let current: @Sendable () -> [UInt8]
-  private let last = Mutex<[UInt8]>([])
+  private let last = Guarded<[UInt8]>([])
 
   /// - Parameters:
   ///   - interval: between two looks.
@@ -25,7 +24,7 @@ final class SystemStream: Sendable {
       start: .whileSubscribed(linger: .zero))
     guard let storage = EventLog(name: name, limits: configuration.limits) else { return nil }
     self.current = current
-    let refresh = Mutex<(@Sendable () -> Void)?>(nil)
+    let refresh = Guarded<(@Sendable () -> Void)?>(nil)
     stream = ServedStream(configuration, storage: storage, refresh: { refresh.withLock { $0 }?() })
     refresh.withLock { $0 = { [weak self] in self?.refresh() } }
     stream.log.setUpstream(
