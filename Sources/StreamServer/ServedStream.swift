@@ -1,6 +1,5 @@
 import Reactive
 import ReplayLog
-import Synchronization
 
 /// One stream of the server: its configuration, its log, and how its source is doing.
 final class ServedStream: Sendable {
@@ -10,7 +9,7 @@ final class ServedStream: Sendable {
   let firstID: UInt64
   /// Brings a system stream up to date before it is read; nil for the others.
   let refresh: (@Sendable () -> Void)?
-  private let sourceState = Mutex(SourceState.healthy)
+  private let sourceState = Guarded(SourceState.healthy)
 
   var name: String { configuration.name }
 

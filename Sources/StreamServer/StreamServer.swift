@@ -28,7 +28,7 @@ public final class StreamServer: Sendable {
   private let streams = StreamTable()
   private let counts = ConnectionCounts()
   private let workers: [Worker]
-  private let systemStreams = Mutex<[SystemStream]>([])
+  private let systemStreams = Guarded<[SystemStream]>([])
   private let startedAt = EventLoop.monotonicNow()
 
   /// - Parameters:

@@ -1,8 +1,8 @@
-import Synchronization
+import Reactive
 
 /// The streams by name, for every thread.
 final class StreamTable: Sendable {
-  private let streams = Mutex<[String: ServedStream]>([:])
+  private let streams = Guarded<[String: ServedStream]>([:])
 
   subscript(name: String) -> ServedStream? { streams.withLock { $0[name] } }
 
