@@ -80,8 +80,7 @@ final class Session: EventLoop.Handler {
     guard readiness.contains(.readable) else { return }
     switch phase {
     case .open: if watched.contains(.readable) || !isBlocked { read() }
-    case .closing: close()  // only a hang-up is reported now
-    case .closed: break
+    case .closing, .closed: break  // a peer that is gone shows when something is written to it
     }
   }
 
@@ -262,6 +261,8 @@ final class Session: EventLoop.Handler {
   func flush() -> Bool {
     guard phase != .closed else { return false }
     if machine.hasOutput {
+      unsent.removeFirst(unsentOffset)  // or a client that is never quite done reading would make it grow
+      unsentOffset = 0
       if unsent.isEmpty { unsent = machine.takeOutput() } else { unsent += machine.takeOutput() }
     }
     while unsentOffset < unsent.count, !isBlocked {

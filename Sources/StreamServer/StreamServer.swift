@@ -49,10 +49,12 @@ public final class StreamServer: Sendable {
     workers = try (0..<count).map { [report = self.report, streams] index in
       try Worker(name: "worker \(index)", limits: limits, streams: streams, report: report)
     }
-    try addSystemStream("$streams", "The catalogue of streams, whenever it changes", every: .milliseconds(250)) {
+    try addSystemStream(
+      "$streams", "The catalogue of streams, whenever it changes", every: .milliseconds(250), bytes: 16 << 20
+    ) {
       SystemStream.json($0.userStreams.map(\.summary))
     }
-    try addSystemStream("$stats", "What the daemon does, once a second", every: .seconds(1)) {
+    try addSystemStream("$stats", "What the daemon does, once a second", every: .seconds(1), bytes: 64 << 10) {
       SystemStream.json($0.statistics)
     }
   }
@@ -83,10 +85,10 @@ public final class StreamServer: Sendable {
   private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 
   private func addSystemStream(
-    _ name: String, _ description: String, every interval: DispatchTimeInterval,
+    _ name: String, _ description: String, every interval: DispatchTimeInterval, bytes: Int,
     _ current: @escaping @Sendable (StreamServer) -> [UInt8]
   ) throws(Mistake) {
-    let made = SystemStream(name: name, description: description, every: interval) { [weak self] in
+    let made = SystemStream(name: name, description: description, every: interval, bytes: bytes) { [weak self] in
       self.map(current) ?? []
     }
     guard let made else { throw .noMemory(SystemError("memfd_create", name)) }

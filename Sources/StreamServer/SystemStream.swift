@@ -14,13 +14,15 @@ final class SystemStream: Sendable {
 
   /// - Parameters:
   ///   - interval: between two looks.
+  ///   - bytes: of its ring; a value that is larger leaves the stream as it is.
   ///   - current: the value now, as JSON. Called on any thread.
   /// - Returns: nil, with `errno` set, when there is no memory for its log.
   init?(
-    name: String, description: String, every interval: DispatchTimeInterval, current: @escaping @Sendable () -> [UInt8]
+    name: String, description: String, every interval: DispatchTimeInterval, bytes: Int,
+    current: @escaping @Sendable () -> [UInt8]
   ) {
     let configuration = StreamConfiguration(
-      name: name, description: description, source: "system", limits: .init(events: 64, bytes: 64 << 20),
+      name: name, description: description, source: "system", limits: .init(events: 64, bytes: bytes),
       start: .whileSubscribed(linger: .zero))
     guard let storage = EventLog(name: name, limits: configuration.limits) else { return nil }
     self.current = current
@@ -40,7 +42,6 @@ final class SystemStream: Sendable {
 
   private func changed() -> [UInt8]? {
     let value = current()
-    // Enough for the catalogue of a quarter of a million streams; with more than that it stands still.
     guard value.count <= stream.configuration.limits.maximumEventBytes else { return nil }
     return last.withLock { last in
       guard last != value else { return nil }
