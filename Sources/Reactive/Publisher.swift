@@ -65,6 +65,13 @@ public protocol Subscription: Cancellable, CustomCombineIdentifierConvertible {
   func request(_ demand: Subscribers.Demand)
 }
 
+/// A subscription whose demand can be taken back. Not in Combine, where demand only grows; a source that works for each
+/// value should not work for one that nobody wants any more. Operators that answer each value at once pass it on.
+public protocol RetractableSubscription: Subscription {
+  /// Takes back all demand that is not answered yet; a value that is on its way may still come. Thread-safe.
+  func retract()
+}
+
 /// Something that can be ended early.
 public protocol Cancellable {
   /// Ends it and lets go of what it holds. Thread-safe; a second call does nothing.

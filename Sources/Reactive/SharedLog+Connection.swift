@@ -84,7 +84,8 @@ extension SharedLog {
       state.connection.departures += 1
       return Departure(state.connection)
     }
-    guard let departure, case .whileSubscribed(let linger) = startMode else { return }
+    guard let departure else { return retractWhatNobodyWants() }
+    guard case .whileSubscribed(let linger) = startMode else { return }
     if linger <= .zero { return disconnect(departure) }
     let expire = Unchecked { [weak self] in self?.disconnect(departure) }  // the log is thread-safe
     let timer = schedule(linger) { expire.value() }
@@ -155,6 +156,26 @@ extension SharedLog {
       return (subscription, nextDemand(&state))
     }
     if demand != .none { subscription?.request(demand) }
+  }
+
+  /// Takes back a value that was asked for, when there are subscribers but none of them wants it any more, and upstream
+  /// knows how to.
+  @usableFromInline
+  func retractWhatNobodyWants() {
+    guard demand == .oneAtATime, case .whileSubscribed = startMode else { return }
+    let (subscription, generation) = state.withLock { state -> ((any RetractableSubscription)?, UInt64) in
+      let end = state.storage.endPosition
+      guard state.connection.isOutstanding, state.subscribers > 0, !state.wants.values.contains(where: { $0 > end })
+      else { return (nil, 0) }
+      return (state.connection.subscription as? any RetractableSubscription, state.connection.generation)
+    }
+    guard let subscription else { return }
+    subscription.retract()
+    // Somebody may have asked meanwhile, before it was taken back: ask again, rather twice than not at all.
+    state.withLock { state in
+      if state.connection.generation == generation { state.connection.isOutstanding = false }
+    }
+    request()
   }
 
   /// What is to be asked for now; counted as asked for.

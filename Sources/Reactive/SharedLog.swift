@@ -223,7 +223,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
       state.connection.wanted = max(state.connection.wanted, position)
       return position > state.storage.endPosition
     }
-    guard isMore else { return }
+    guard isMore else { return retractWhatNobodyWants() }
     wantsMore?()
     request()
   }

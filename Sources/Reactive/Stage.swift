@@ -59,7 +59,7 @@ extension Stage where Failure == Upstream.Failure, Upstream.Failure == any Error
 /// Its type names values and the subscriber, not upstream: a type that names the whole pipeline in each link soon grows
 /// past what the compiler is willing to specialise.
 @usableFromInline
-final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber, Subscription {
+final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber, RetractableSubscription {
   @usableFromInline let upstream = UpstreamSlot()
   @usableFromInline let next: (Input) -> Verdict<Down.Input, Down.Failure>
   @usableFromInline let failure: (UpstreamFailure) -> Down.Failure
@@ -111,6 +111,9 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
   func request(_ demand: Subscribers.Demand) {
     if !isOver { upstream.request(demand) }
   }
+
+  @usableFromInline
+  func retract() { upstream.retract() }
 
   @usableFromInline
   func cancel() { upstream.cancel() }

@@ -35,12 +35,16 @@ struct UpstreamSlot: ~Copyable, Sendable {
   }
 
   @usableFromInline
-  func request(_ demand: Subscribers.Demand) {
-    let subscription = state.withLock { state -> (any Subscription)? in
+  func request(_ demand: Subscribers.Demand) { subscription?.request(demand) }
+
+  @usableFromInline
+  func retract() { (subscription as? any RetractableSubscription)?.retract() }
+
+  private var subscription: (any Subscription)? {
+    state.withLock { state in
       guard case .live(let subscription) = state else { return nil }
       return subscription
     }
-    subscription?.request(demand)
   }
 
   /// Ends it because upstream did.

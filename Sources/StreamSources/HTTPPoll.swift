@@ -57,7 +57,7 @@ private final class PollMemory: @unchecked Sendable {
 /// A subscription: the machine with a clock, a client and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
+private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked Sendable {
   private let configuration: HTTPConfiguration
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
@@ -88,6 +88,10 @@ private final class Poll: Subscription, Transfer.Handler, @unchecked Sendable {
       machine?.request(demand)
       advance()
     }
+  }
+
+  func retract() {
+    thread.loop.execute { [self] in machine?.retract() }
   }
 
   func cancel() {

@@ -58,7 +58,7 @@ public struct HTTPStream: Publisher, Sendable {
 /// A subscription: the machine with a clock, a client, a splitter and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Reading: Subscription, Transfer.Handler, @unchecked Sendable {
+private final class Reading: RetractableSubscription, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPStream
   private let isCancelled = Atomic(false)
   private var down: AnySubscriber<[[UInt8]], Never>?
@@ -91,6 +91,10 @@ private final class Reading: Subscription, Transfer.Handler, @unchecked Sendable
       machine?.request(demand)
       advance()
     }
+  }
+
+  func retract() {
+    loop.execute { [self] in machine?.retract() }
   }
 
   func cancel() {

@@ -62,6 +62,11 @@ struct PollMachine {
     demand += more
   }
 
+  /// Nobody wants any more; the schedule and the failures in a row stay.
+  mutating func retract() {
+    demand = .none
+  }
+
   /// The subscription has ended. The schedule and the failures in a row stay for the next one, so that subscribers who
   /// come and go cause no more fetches than one who stays; a fetch that this cuts short may be made again after the least
   /// pause of the backoff. The next one has seen no event yet: nothing is unchanged to it.

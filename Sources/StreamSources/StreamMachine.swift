@@ -36,6 +36,11 @@ struct StreamMachine {
     demand += more
   }
 
+  /// Nobody wants any more; the schedule and the failures in a row stay.
+  mutating func retract() {
+    demand = .none
+  }
+
   /// The subscription has ended, and with it the connection. What is known of the source stays for the next one.
   mutating func suspend(at now: Duration) {
     demand = .none

@@ -49,13 +49,14 @@ final class HandFedSource: Publisher, Sendable {
     state.withLock { $0.link }?.subscriber.receive(completion: completion)
   }
 
-  final class Link: Subscription, @unchecked Sendable {  // a test sends from one thread at a time
+  final class Link: RetractableSubscription, @unchecked Sendable {  // a test sends from one thread at a time
     let source: HandFedSource
     let subscriber: AnySubscriber<[[UInt8]], StreamFailure>
     init(source: HandFedSource, subscriber: AnySubscriber<[[UInt8]], StreamFailure>) {
       self.source = source
       self.subscriber = subscriber
     }
+    func retract() { source.state.withLock { $0.demand = .none } }
     func request(_ demand: Subscribers.Demand) { source.state.withLock { $0.demand += demand } }
     func cancel() {
       source.state.withLock {

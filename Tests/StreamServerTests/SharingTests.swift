@@ -52,6 +52,29 @@ import Testing
     }
   }
 
+  @Test(arguments: [1, 2]) func whatOnlyWhoLeftHadAskedForIsTakenBack(workers: Int) async throws {
+    try await withServer(ServerLimits(workers: workers)) { harness in
+      let source = try harness.add("s", start: .whileSubscribed(linger: .seconds(3600)))
+      let poor = try WireClient.ready(harness.path)
+      poor.subscribe("s", credit: 1, options: #"{"from": "new"}"#)
+      harness.eventually { source.demand == .max(1) }
+      source.send([1])
+      #expect(try poor.events(1) == [[1]])
+      for leaves in [true, false] {
+        let rich = try WireClient.ready(harness.path)
+        rich.subscribe("s", credit: 0x7FFF_FFFF, options: #"{"from": "new"}"#)
+        harness.eventually { source.demand == .max(1) }
+        if leaves { rich.send(.cancel(StreamID(1))) } else { shutdown(rich.descriptor.raw, CInt(SHUT_RDWR)) }
+        harness.eventually { source.demand == .none }
+      }
+      #expect(source.subscriptions == 1)
+      poor.send(.requestN(StreamID(1), 1))
+      harness.eventually { source.demand == .max(1) }
+      source.send([2])
+      #expect(try poor.events(1) == [[2]])
+    }
+  }
+
   @Test func theSourceIsCancelledWithTheLastSubscriberAndAgainSubscribedToForTheNext() async throws {
     try await withServer { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero))

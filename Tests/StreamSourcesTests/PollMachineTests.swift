@@ -169,6 +169,17 @@ private struct Bench {
     #expect(bench.next() == .rest)
   }
 
+  @Test func demandThatIsTakenBackFetchesNothingAndKeepsTheSchedule() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    bench.fetch()
+    let due = bench.next()
+    bench.machine.retract()
+    #expect(bench.next() == .rest)
+    bench.machine.request(.max(1))
+    #expect(bench.next() == due)
+  }
+
   @Test func aSubscriptionGoesOnWithTheScheduleOfTheLastButNotWithWhatThatHadSeen() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
