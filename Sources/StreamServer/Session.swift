@@ -323,14 +323,22 @@ final class Session: EventLoop.Handler {
   /// Says what is left and closes; a client that does not read it is closed all the same, after a while.
   private func finishClosing() {
     phase = .closing
-    for subscription in subscriptions { subscription.lane.remove(subscription) }
-    subscriptions = []
+    leaveAll()
     cancelClocks()
     clock = worker.loop.schedule(after: Self.closingTime) { [unowned self] in
       clock = nil
       close()
     }
     if flush(), unsent.isEmpty { close() }
+  }
+
+  private func leaveAll() {
+    let leaving = subscriptions
+    subscriptions = []
+    for subscription in leaving {
+      subscription.lane.remove(subscription)
+      worker.release(subscription.lane)
+    }
   }
 
   private func cancelClocks() {
@@ -346,12 +354,7 @@ final class Session: EventLoop.Handler {
     cancelClocks()
     if let registration { worker.loop.unregister(registration) }
     registration = nil
-    let leaving = subscriptions
-    subscriptions = []
-    for subscription in leaving {
-      subscription.lane.remove(subscription)
-      worker.release(subscription.lane)
-    }
+    leaveAll()
     // Kept alive until the turn's end by whoever called; the socket closes with the last reference.
     worker.forget(self)
     closed()
