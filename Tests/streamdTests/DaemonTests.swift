@@ -70,6 +70,39 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aFeedThatSaysNothingNewIsLeftAloneOnceWhoeverHadCreditIsGone() async throws {
+    let upstream = try Upstream.shared.get()
+    let key = uniqueKey()
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.feed]
+      http = { url = "\#(upstream.url("/once/\(key)"))", every = "10ms" }
+      """#)
+    let poor = try StreamConnection(socket: daemon.socket)
+    let rich = try StreamConnection(socket: daemon.socket)
+    let (spent, left) = (CreditProbe(), CreditProbe())
+    poor.stream("feed").subscribe(spent)
+    spent.request(1)
+    #expect(await spent.next().data == Array("1\n".utf8))
+    rich.stream("feed").subscribe(left)
+    left.request(100)
+    #expect(await left.next().data == Array("1\n".utf8))
+    while try upstream.count(key) < 5 { try await Task.sleep(for: .milliseconds(1)) }
+    rich.close()
+    // Whatever was on its way when the client left has come long before these ticks have.
+    let clock = try StreamConnection(socket: daemon.socket)
+    var ticks = clock.stream("ticks").values.makeAsyncIterator()
+    for _ in 0..<10 { _ = try await ticks.next() }
+    let before = try upstream.count(key)
+    for _ in 0..<20 { _ = try await ticks.next() }
+    #expect(try upstream.count(key) == before)
+    spent.request(1)
+    while try upstream.count(key) == before { try await Task.sleep(for: .milliseconds(1)) }
+    poor.close()
+    clock.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func eventsOfAResponseWithoutEndAreSharedAndItIsAskedForWhereItStopped() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()

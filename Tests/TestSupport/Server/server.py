@@ -71,6 +71,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(200, b"%d\n" % number)
 
+    def answer_once(self, key, number, query):
+        """The number, the first time; then never anything new."""
+        if number == 1:
+            self.answer(200, b"1\n", ETag='"1"')
+        else:
+            self.answer(304, ETag='"1"')
+
     def answer_version(self, key, number, query):
         """A new version every third request, told by ETag, Last-Modified or both."""
         version = (number - 1) // 3
