@@ -13,6 +13,14 @@ public protocol ReplayStorage<Input, Element> {
   var endPosition: UInt64 { get }
   /// Appends. May drop the oldest.
   mutating func append(_ input: Input)
+  /// Lossless logs: what is at `position` and after it may not be dropped from now on; `.max`: anything may.
+  mutating func hold(from position: UInt64)
+  /// Lossless logs: appends as much as there is room for without dropping what is held.
+  ///
+  /// - Returns: what is left, to be offered again; `nil` when all is in.
+  mutating func appendWhatFits(_ input: Input) -> Input?
+  /// Lossless logs: there is no room for a single element.
+  var isFull: Bool { get }
   /// The element at a position.
   ///
   /// - Precondition: `position` is in `firstPosition..<endPosition`.
@@ -26,6 +34,16 @@ public protocol ReplayStorage<Input, Element> {
 }
 
 extension ReplayStorage {
+  /// Nothing: a storage of a log that drops.
+  public mutating func hold(from position: UInt64) {}
+  /// Everything fits where the oldest is dropped.
+  public mutating func appendWhatFits(_ input: Input) -> Input? {
+    append(input)
+    return nil
+  }
+  /// Never, where the oldest is dropped.
+  public var isFull: Bool { false }
+
   /// Nothing: `append` has dropped it.
   public mutating func dropExcess(sparing slack: Int) -> Element? { nil }
 }

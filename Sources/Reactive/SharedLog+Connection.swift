@@ -122,7 +122,8 @@ extension SharedLog {
   @usableFromInline
   func beginConnection() -> (upstream: AnyPublisher<Storage.Input, Failure>, generation: UInt64)? {
     state.withLock { state in
-      guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown
+      guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown,
+        state.overflow?.completion == nil
       else { return nil }
       state.connection = Connection(
         generation: state.connection.generation + 1, isConnected: true, requested: state.storage.endPosition,
@@ -192,9 +193,9 @@ extension SharedLog {
       return count.map { .max($0) } ?? .unlimited
     case .oneAtATime:
       let end = state.storage.endPosition
-      guard !state.connection.isOutstanding, wantsAll || state.wants.values.contains(where: { $0 > end }) else {
-        return .none
-      }
+      guard !state.connection.isOutstanding, state.hasRoom,
+        wantsAll || state.wants.values.contains(where: { $0 > end })
+      else { return .none }
       state.connection.isOutstanding = true
       return .max(1)
     }
@@ -239,8 +240,9 @@ extension SharedLog {
     let (readers, dropped) = state.withLock { state -> ([AttachedReader]?, Storage.Element?) in
       guard state.connection.generation == generation else { return (nil, nil) }
       state.connection.isOutstanding = false
-      state.connection.isReceiving = true
-      return state.append(input, slack: slack)
+      let appended = state.append(input, slack: slack)
+      state.connection.isReceiving = appended.readers != nil
+      return appended
     }
     _ = dropped
     guard let readers else { return .none }

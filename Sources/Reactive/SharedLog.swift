@@ -33,6 +33,15 @@ public enum UpstreamDemand: Sendable, Equatable {
   case oneAtATime
 }
 
+/// What becomes of the oldest elements when there is no room for new ones.
+public enum LogOverflow: Sendable, Equatable {
+  /// They are dropped: upstream waits for nobody.
+  case dropOldest
+  /// What a reader holds is kept, and upstream waits for the reader that is furthest behind. Only with
+  /// ``UpstreamDemand/oneAtATime``.
+  case waitForSlowest
+}
+
 /// One who reads a log by itself and wants to be told.
 public protocol LogReader: AnyObject, Sendable {
   /// The log grew, ended, or was connected or disconnected. Called outside every lock, on the thread that did it; may
@@ -79,6 +88,8 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     @usableFromInline var readers: [AttachedReader] = []
     /// How far each attached reader wants to read.
     var wants: [ObjectIdentifier: UInt64] = [:]
+    /// What had no room, and how the log ends after that. See `SharedLog+Holding`.
+    @usableFromInline var overflow: Overflow?
     /// How many appends have not told all readers yet.
     @usableFromInline var telling = 0
     var subscribers = 0
@@ -91,6 +102,8 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   @usableFromInline let state: Guarded<State>
   @usableFromInline let startMode: ShareStart
   let demand: UpstreamDemand
+  /// Whether upstream waits for the slowest reader.
+  public let isLossless: Bool
   let schedule: Delay
   /// How many elements over its capacity a storage may hold while readers are being told. Protects those who have
   /// demand when a subscriber publishes from inside `receive`.
@@ -102,12 +115,14 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   @inlinable public var hasEnded: Bool { ended.load(ordering: .acquiring) }
 
   init(
-    storage: Storage, start: ShareStart, demand: UpstreamDemand, schedule: @escaping Delay = dispatchDelay,
-    slack: Int, wantsMore: (@Sendable () -> Void)? = nil
+    storage: Storage, start: ShareStart, demand: UpstreamDemand, overflow: LogOverflow = .dropOldest,
+    schedule: @escaping Delay = dispatchDelay, slack: Int, wantsMore: (@Sendable () -> Void)? = nil
   ) {
-    state = Guarded(State(storage: storage))
+    precondition(overflow == .dropOldest || demand == .oneAtATime, "who waits for readers asks for one at a time")
+    state = Guarded(State(storage: storage, overflow: overflow == .waitForSlowest ? Overflow() : nil))
     startMode = start
     self.demand = demand
+    isLossless = overflow == .waitForSlowest
     self.schedule = schedule
     self.slack = slack
     self.wantsMore = wantsMore
@@ -117,9 +132,10 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   ///
   /// - Parameter schedule: Measures the linger; a test gives a clock of its own.
   public convenience init(
-    storage: Storage, start: ShareStart, demand: UpstreamDemand, schedule: @escaping Delay = dispatchDelay
+    storage: Storage, start: ShareStart, demand: UpstreamDemand, overflow: LogOverflow = .dropOldest,
+    schedule: @escaping Delay = dispatchDelay
   ) {
-    self.init(storage: storage, start: start, demand: demand, schedule: schedule, slack: 64)
+    self.init(storage: storage, start: start, demand: demand, overflow: overflow, schedule: schedule, slack: 64)
   }
 
   // MARK: - Writing
@@ -140,11 +156,15 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
     let (subscription, linger, readers) = state.withLock {
       state -> ((any Subscription)?, (any Cancellable)?, [AttachedReader]) in
-      guard state.completion == nil, !state.isShutDown,
+      guard state.completion == nil, state.overflow?.completion == nil, !state.isShutDown,
         generation ?? state.connection.generation == state.connection.generation
       else { return (nil, nil, []) }
-      state.completion = completion
-      ended.store(true, ordering: .releasing)
+      if state.overflow?.isEmpty == false {
+        state.overflow?.completion = completion
+      } else {
+        state.completion = completion
+        ended.store(true, ordering: .releasing)
+      }
       return (state.connection.end(), state.linger.take(), state.readers)
     }
     linger?.cancel()
@@ -211,6 +231,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
       return state.readers.firstIndex { $0.reader === reader }.map { state.readers.remove(at: $0) }
     }
     _ = detached  // may be the last to hold the reader, whose end is not to come under the lock
+    if isLossless { self.reader(reader, holdsFrom: .max) }
   }
 
   /// The reader wants everything before `position`: 0 for nothing, `.max` for everything. May ask upstream, which may
@@ -235,7 +256,11 @@ extension SharedLog.State {
   @inlinable
   mutating func append(_ input: Storage.Input, slack: Int) -> (readers: [AttachedReader]?, dropped: Storage.Element?) {
     guard completion == nil, !isShutDown else { return (nil, nil) }
-    storage.append(input)
+    if overflow == nil {
+      storage.append(input)
+    } else if !appendWhatFits(input) {
+      return (nil, nil)
+    }
     telling += 1
     return (readers, storage.dropExcess(sparing: slack))
   }

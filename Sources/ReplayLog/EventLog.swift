@@ -65,6 +65,7 @@ public final class EventLog: ReplayStorage {
   private let region: MappedRegion
   private let clock: () -> UInt64
   private var lastTime: UInt64 = 0
+  private var heldPosition = UInt64.max
   private var nextOffset = 0
 
   /// - Parameters:
@@ -88,13 +89,34 @@ public final class EventLog: ReplayStorage {
   }
 
   /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` must have
-  /// been turned away before.
+  /// been turned away before. A log of which something is held takes only `appendWhatFits`.
   public func append(_ batch: [[UInt8]]) {
+    let rest = appendWhatFits(batch)
+    precondition(rest == nil, "\(rest?.count ?? 0) events would have been dropped from \(heldPosition) on")
+  }
+
+  /// Nothing from `position` on is dropped from now on, not for its age either; `.max`: anything may.
+  public func hold(from position: UInt64) {
+    heldPosition = position
+  }
+
+  /// As `append`, up to the first event that has no room beside what is held.
+  public func appendWhatFits(_ batch: [[UInt8]]) -> [[UInt8]]? {
     lastTime = max(lastTime, clock())
-    for data in batch { data.withUnsafeBytes { append($0, time: lastTime) } }
+    var count = 0
+    for data in batch {
+      let place = place(for: data.count)
+      guard place.first <= heldPosition else { break }
+      data.withUnsafeBytes { append($0, at: place, time: lastTime) }
+      count += 1
+    }
     dropExpired()
     writeHeader()
+    return count == batch.count ? nil : Array(batch[count...])
   }
+
+  /// Whether as many events are held as there may be.
+  public var isFull: Bool { endPosition >= heldPosition && endPosition - heldPosition >= UInt64(limits.events) }
 
   /// The event's stamp (id and time, big endian, 16 bytes) followed by its data; valid until the next append.
   public func record(at position: UInt64) -> UnsafeRawBufferPointer {
@@ -128,7 +150,8 @@ public final class EventLog: ReplayStorage {
     guard let age = limits.age else { return }
     let oldest =
       Int64(clamping: clock()) - age.components.seconds * 1_000_000 - age.components.attoseconds / 1_000_000_000_000
-    while firstPosition < endPosition, Int64(clamping: time(of: firstPosition)) < oldest { firstPosition += 1 }
+    let end = min(endPosition, heldPosition)
+    while firstPosition < end, Int64(clamping: time(of: firstPosition)) < oldest { firstPosition += 1 }
   }
 
   /// Microseconds since the Unix epoch.
@@ -151,26 +174,33 @@ public final class EventLog: ReplayStorage {
     UInt64(bigEndian: ring.load(fromByteOffset: offset(of: position) + 16, as: UInt64.self))
   }
 
-  private func append(_ data: UnsafeRawBufferPointer, time: UInt64) {
-    precondition(data.count <= limits.maximumEventBytes, "an event of \(data.count) bytes in a ring of \(limits.bytes)")
-    let byteCount = (Self.recordHeaderBytes + data.count + 7) & ~7
-    if endPosition - firstPosition == UInt64(limits.events) { firstPosition += 1 }
-    if nextOffset + byteCount > limits.bytes {
+  /// Where the next record goes, and what is the oldest event then.
+  private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
+    precondition(dataBytes <= limits.maximumEventBytes, "an event of \(dataBytes) bytes in a ring of \(limits.bytes)")
+    let byteCount = (Self.recordHeaderBytes + dataBytes + 7) & ~7
+    var (offset, first) = (nextOffset, firstPosition)
+    if endPosition - first == UInt64(limits.events) { first += 1 }
+    if offset + byteCount > limits.bytes {
       // No record is split: what stands between here and the ring's end is the oldest, and goes.
-      while firstPosition < endPosition, offset(of: firstPosition) >= nextOffset { firstPosition += 1 }
-      nextOffset = 0
+      while first < endPosition, self.offset(of: first) >= offset { first += 1 }
+      offset = 0
     }
-    while firstPosition < endPosition, (nextOffset..<nextOffset + byteCount).contains(offset(of: firstPosition)) {
-      firstPosition += 1
-    }
-    let record = ring.baseAddress! + nextOffset
+    while first < endPosition, (offset..<offset + byteCount).contains(self.offset(of: first)) { first += 1 }
+    return (offset, byteCount, first)
+  }
+
+  private func append(
+    _ data: UnsafeRawBufferPointer, at place: (offset: Int, byteCount: Int, first: UInt64), time: UInt64
+  ) {
+    firstPosition = place.first
+    let record = ring.baseAddress! + place.offset
     record.storeBytes(of: UInt32(data.count), as: UInt32.self)
     record.storeBytes(of: endPosition.bigEndian, toByteOffset: 8, as: UInt64.self)
     record.storeBytes(of: time.bigEndian, toByteOffset: 16, as: UInt64.self)
     if let base = data.baseAddress { (record + Self.recordHeaderBytes).copyMemory(from: base, byteCount: data.count) }
     index.storeBytes(
-      of: UInt64(nextOffset), toByteOffset: Int(endPosition % UInt64(limits.events)) * 8, as: UInt64.self)
-    nextOffset += byteCount
+      of: UInt64(place.offset), toByteOffset: Int(endPosition % UInt64(limits.events)) * 8, as: UInt64.self)
+    nextOffset = place.offset + place.byteCount
     endPosition += 1
     appendedBytes += UInt64(data.count)
   }

@@ -31,6 +31,42 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(Array(log.record(at: 100)) == [0, 0, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0x0F, 0x42, 0x40, 0xAB])
   }
 
+  @Test func whatIsHeldIsNotDroppedForNumberBytesOrAge() throws {
+    let clock = MovedClock()
+    let log = try makeLog(events: 3, bytes: 4096, age: .seconds(1), clock: clock)
+    log.hold(from: 100)
+    #expect(log.appendWhatFits((1...5).map { [UInt8($0)] }) == [[4], [5]])
+    #expect(log.isFull)
+    clock.now += 2_000_000
+    log.dropExpired()
+    #expect((100..<103).map { log.element(at: $0).data } == [[1], [2], [3]])
+    log.hold(from: 102)
+    #expect(!log.isFull)
+    #expect(log.appendWhatFits([[4], [5]]) == nil)
+    #expect((102..<105).map { log.element(at: $0).data } == [[3], [4], [5]])
+    log.hold(from: .max)
+    log.append([[6], [7], [8]])
+    #expect(log.firstPosition == 103 + 2 && log.endPosition == 108)
+  }
+
+  @Test func anEventWaitsForRoomInBytesWhereverTheRingHasItsEnd() throws {
+    let log = try makeLog(events: 1000, bytes: 4096)
+    var next: UInt64 = 100
+    var held: [Int] = []
+    var sent = 0
+    for size in (0..<400).map({ $0 * 131 % 1500 }) {
+      log.hold(from: next)
+      while log.appendWhatFits([[UInt8](repeating: UInt8(truncatingIfNeeded: sent), count: size)]) != nil {
+        #expect(log.element(at: next).data.count == held.removeFirst())
+        next += 1
+        log.hold(from: next)
+      }
+      held.append(size)
+      sent += 1
+    }
+    #expect((next..<log.endPosition).map { log.element(at: $0).data.count } == held)
+  }
+
   @Test func theOldestGoesWhenThereAreTooManyEvents() throws {
     let log = try makeLog(events: 3)
     log.append((1...5).map { [UInt8($0)] })
