@@ -9,13 +9,17 @@ import Synchronization
 /// those ready that wait for it. Subscribers without credit are in no list that anybody walks, but for the stream's end.
 final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `logDidChange` and its two atomics
   let stream: ServedStream
-  private unowned let worker: Worker
-  private var members: [StreamSubscription] = []
+  unowned let worker: Worker
+  private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
   /// Members with credit. While there is one, every append posts a wake-up.
   private var creditedCount = 0
   /// How far the members' credit reaches, as the log was told: while that is beyond its end, the source is asked for more.
   private var reach: UInt64 = 0
+  /// Of a stream that drops nothing: the position of the member furthest behind, as the log was told.
+  private(set) var held = UInt64.max
+  /// Of the same: see `Lane+HoldingUp`.
+  var holdUp: HoldUp?
   private let wantsWakeUp = Atomic(false)
   private let wakeUpPosted = Atomic(false)
   private let hasEnded = Atomic(false)
@@ -40,11 +44,16 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   // MARK: On the loop
 
-  /// Takes a subscription in. The caller has placed its cursor; the source may start within this call.
+  /// Takes a subscription in. The caller has placed its cursor, which moves on to the oldest event held if that has moved
+  /// meanwhile; the source may start within this call.
   func add(_ subscription: StreamSubscription) {
     subscription.memberIndex = members.count
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
+    if stream.log.isLossless, subscription.cursor.position < held {
+      held = stream.log.reader(self, holdsFrom: subscription.cursor.position)
+      subscription.cursor = Cursor(position: held)
+    }
     if subscription.credit > .none { changeCredited(by: 1) }
     raiseReach(for: subscription)
     stream.log.subscriberJoined()
@@ -63,7 +72,9 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if members.isEmpty {
       stream.log.detach(self)
       reach = 0
-    } else if reach > 0, subscription.reach == reach {
+      held = .max
+      stopWatchingHoldUp()
+    } else if reach > 0 && subscription.reach == reach || subscription.cursor.position == held {
       worker.remeasure(self)
     }
     stream.log.subscriberLeft()
@@ -78,11 +89,19 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if subscription.state == .idle { worker.makeReady(subscription) }
   }
 
-  /// `count` events have reached the client.
-  func spend(_ count: Int, of subscription: StreamSubscription) {
+  /// Everything before `cursor`, the last `count` events of it whole, is on its way to the client.
+  func advance(_ subscription: StreamSubscription, to cursor: Cursor, spending count: Int) {
+    if subscription.cursor.position == held { worker.remeasure(self) }
+    subscription.cursor = cursor
     guard count > 0 else { return }
     subscription.credit -= .max(count)
     if subscription.credit == .none { changeCredited(by: -1) }
+  }
+
+  /// It does not go on by itself: it has no credit, or its socket is full.
+  func rest(_ subscription: StreamSubscription, _ state: StreamSubscription.State) {
+    subscription.state = state
+    if stream.log.isLossless { watchHoldUp() }
   }
 
   /// Nothing to send for now.
@@ -117,12 +136,21 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     stream.log.reader(self, wantsThrough: reach)
   }
 
-  /// Whoever reached furthest has left: finds out who does now. Once per turn, however many leave.
+  /// Whoever reached furthest has left, or whoever was furthest behind has moved: finds out who is it now. Once per turn,
+  /// however many did.
   func remeasure() {
-    let measured = members.reduce(0) { max($0, $1.reach) }
-    guard !members.isEmpty, measured != reach else { return }
-    reach = measured
-    stream.log.reader(self, wantsThrough: reach)
+    guard !members.isEmpty else { return }
+    let reach = members.reduce(0) { max($0, $1.reach) }
+    if reach != self.reach {
+      self.reach = reach
+      stream.log.reader(self, wantsThrough: reach)
+    }
+    guard stream.log.isLossless else { return }
+    let held = members.reduce(.max) { min($0, $1.cursor.position) }
+    if held != self.held {
+      self.held = held
+      stream.log.reader(self, holdsFrom: held)
+    }
   }
 
   private func changeCredited(by change: Int) {

@@ -10,6 +10,14 @@ final class ServedStream: Sendable {
   /// Brings a system stream up to date before it is read; nil for the others.
   let refresh: (@Sendable () -> Void)?
   private let sourceState = Guarded(SourceState.healthy)
+  private let holder = Guarded<Holder?>(nil)
+
+  /// Whom the source has been waiting for, for a while.
+  struct Holder: Sendable, Equatable {
+    let client: ClientIdentity
+    /// Events that it has not been sent.
+    let unread: UInt64
+  }
 
   var name: String { configuration.name }
 
@@ -19,7 +27,9 @@ final class ServedStream: Sendable {
     self.configuration = configuration
     self.refresh = refresh
     firstID = storage.endPosition
-    log = SharedLog(storage: storage, start: configuration.start, demand: .oneAtATime)
+    log = SharedLog(
+      storage: storage, start: configuration.start, demand: .oneAtATime,
+      overflow: configuration.overflow == .drop ? .dropOldest : .waitForSlowest)
   }
 
   /// What feeds the log, less what could never fit into it.
@@ -42,6 +52,15 @@ final class ServedStream: Sendable {
     sourceState.withLock { $0 = state }
   }
 
+  func note(_ holder: Holder) {
+    self.holder.withLock { $0 = holder }
+  }
+
+  /// The client no longer holds the stream up.
+  func release(_ client: ClientIdentity) {
+    holder.withLock { if $0?.client == client { $0 = nil } }
+  }
+
   /// As `$streams` shows it.
   var summary: StreamSummary {
     let (last, events, bytes, ending) = log.read { storage, completion in
@@ -56,7 +75,9 @@ final class ServedStream: Sendable {
     case (.finished?, _): state = "finished"
     case (.failure(let failure)?, _): (state, message) = ("failed", failure.message)
     case (nil, .failing(let reason)): (state, message) = ("failing", reason)
-    case (nil, .healthy): break
+    case (nil, .healthy):
+      guard let holder = holder.withLock({ $0 }) else { break }
+      (state, message) = ("blocked", "waits for \(holder.client), \(holder.unread) events behind")
     }
     return StreamSummary(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
@@ -70,9 +91,9 @@ struct StreamSummary: Encodable, Equatable {
   let description: String
   let type: String
   let source: String
-  /// `idle`, `running`, `failing` (and retried), `finished` or `failed` (for good).
+  /// `idle`, `running`, `blocked` (by a subscriber), `failing` (and retried), `finished` or `failed` (for good).
   let state: String
-  /// Why, for the failing and failed.
+  /// Why, for the blocked, failing and failed.
   let message: String?
   let subscribers: Int
   let lastID: UInt64?

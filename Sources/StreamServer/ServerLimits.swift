@@ -12,6 +12,9 @@ public struct ServerLimits: Equatable, Sendable {
   public var handshakeTimeout: Duration
   /// What a lease is given for; renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
+  /// How long a subscriber may keep the source of a stream that drops nothing waiting before that is told: ordinary
+  /// backpressure is no news.
+  var holdUpTime = Duration.seconds(5)
 
   /// The defaults of the daemon's configuration file.
   public init(

@@ -8,6 +8,13 @@ public struct ClientIdentity: Equatable, Sendable {
   public let credentials: PeerCredentials?
 }
 
+extension ClientIdentity: CustomStringConvertible {
+  /// `client 12 (uid 1000, pid 4711)`
+  public var description: String {
+    "client \(number)" + (credentials.map { " (uid \($0.user), pid \($0.process))" } ?? "")
+  }
+}
+
 /// What the server tells its owner. It happens on the event loops, so whoever is told must not block.
 public enum ServerReport: Sendable {
   /// A request or a connection was turned away, with the sentence that the client got.
@@ -16,6 +23,10 @@ public enum ServerReport: Sendable {
   case clientDropped(ClientIdentity, reason: String)
   /// A subscriber found its place gone; `lost` events never reached it.
   case clientLagged(ClientIdentity, stream: String, lost: UInt64)
+  /// The source of a stream that drops nothing waits for a subscriber that does not go on; told once for each time.
+  case clientHoldsUp(ClientIdentity, stream: String, unread: UInt64)
+  /// One that did so for the stream's whole timeout; its request has been ended.
+  case clientCutOff(ClientIdentity, stream: String, unread: UInt64)
   /// No more connections can be taken for the moment.
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.

@@ -26,6 +26,8 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var writes: UInt64
   /// Events that lagging subscribers did not get.
   public var laggedEvents: UInt64
+  /// How often a subscriber held up a stream that drops nothing.
+  public var holdUps: UInt64
 
   private enum CodingKeys: String, CodingKey {
     case version, streams, connections, subscribers, accepted, refused, writes
@@ -35,5 +37,6 @@ public struct Statistics: Encodable, Equatable, Sendable {
     case eventsOut = "events_out"
     case bytesOut = "bytes_out"
     case laggedEvents = "lagged_events"
+    case holdUps = "hold_ups"
   }
 }

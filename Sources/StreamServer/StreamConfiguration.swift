@@ -11,6 +11,15 @@ public enum LagPolicy: String, Sendable {
   case fail
 }
 
+/// What becomes of events that somebody has not got yet when a stream's buffer is full.
+public enum OverflowPolicy: Sendable, Equatable {
+  /// The oldest are dropped, and the source goes on; those who lag get what their `LagPolicy` says.
+  case drop
+  /// Nothing is dropped: the source waits for the slowest subscriber that has the stream open. One that keeps it waiting
+  /// for `timeout` without taking an event is cut off; `nil`: never.
+  case block(timeout: Duration?)
+}
+
 /// A stream as its clients know it, and the bounds of its log.
 public struct StreamConfiguration: Sendable {
   /// How clients ask for it. Names that begin with `$` are the server's own.
@@ -29,6 +38,8 @@ public struct StreamConfiguration: Sendable {
   public var start: ShareStart
   /// A subscriber's default.
   public var onLag: LagPolicy
+  /// What happens when the buffer is full.
+  public var overflow: OverflowPolicy
   /// Who may subscribe.
   public var read: AccessRules
 
@@ -36,7 +47,7 @@ public struct StreamConfiguration: Sendable {
   public init(
     name: String, description: String = "", type: String = "application/json", source: String = "publisher",
     replay: Int = 1, limits: EventLog.Limits = .init(), start: ShareStart = .whileSubscribed(linger: .seconds(30)),
-    onLag: LagPolicy = .skip, read: AccessRules = .init()
+    onLag: LagPolicy = .skip, overflow: OverflowPolicy = .drop, read: AccessRules = .init()
   ) {
     self.name = name
     self.description = description
@@ -46,6 +57,7 @@ public struct StreamConfiguration: Sendable {
     self.limits = limits
     self.start = start
     self.onLag = onLag
+    self.overflow = overflow
     self.read = read
   }
 }

@@ -181,7 +181,8 @@ public final class StreamServer: Sendable {
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },
-      laggedEvents: sum { $0.counters.laggedEvents.load(ordering: .relaxed) })
+      laggedEvents: sum { $0.counters.laggedEvents.load(ordering: .relaxed) },
+      holdUps: sum { $0.counters.holdUps.load(ordering: .relaxed) })
   }
 }
 

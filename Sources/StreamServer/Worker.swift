@@ -16,6 +16,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     let bytesOut = Atomic<UInt64>(0)
     let writes = Atomic<UInt64>(0)
     let laggedEvents = Atomic<UInt64>(0)
+    let holdUps = Atomic<UInt64>(0)
   }
 
   let loop: EventLoop
@@ -95,7 +96,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     block.forget()
   }
 
-  /// Measures the lane's reach anew at the end of the turn.
+  /// Measures anew, at the end of the turn, how far the lane's subscribers reach and what they hold.
   func remeasure(_ lane: Lane) {
     lanesToMeasure[ObjectIdentifier(lane)] = lane
   }
@@ -110,8 +111,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// - Returns: whether there is more to send, and the loop should only look for input meanwhile.
   private func sendReady() -> Bool {
-    for lane in lanesToMeasure.values { lane.remeasure() }
-    if !lanesToMeasure.isEmpty { lanesToMeasure = [:] }
+    measureLanes()
+    defer { measureLanes() }
     var budget = Self.turnBytes
     while queueHead < queue.count, budget > 0 {
       let subscription = queue[queueHead]
@@ -128,12 +129,19 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     return false
   }
 
+  private func measureLanes() {
+    guard !lanesToMeasure.isEmpty else { return }
+    let lanes = lanesToMeasure
+    lanesToMeasure = [:]
+    for lane in lanes.values { lane.remeasure() }
+  }
+
   /// One subscription's turn.
   /// - Returns: bytes written, at least 1 for the work.
   private func serve(_ subscription: StreamSubscription) -> Int {
     let session = subscription.session
     guard session.flush() else {
-      if subscription.state == .ready { subscription.state = .blocked }
+      if subscription.state == .ready { subscription.lane.rest(subscription, .blocked) }
       return 1
     }
     let (finding, ending) = subscription.lane.stream.log.read { storage, completion in
@@ -146,13 +154,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       if let ending {
         session.end(subscription, with: ending)
       } else if subscription.credit == .none {
-        subscription.state = .idle
+        subscription.lane.rest(subscription, .idle)
       } else {
         subscription.lane.wait(subscription)
       }
     case .frames:
       guard subscription.credit > .none else {
-        subscription.state = .idle
+        subscription.lane.rest(subscription, .idle)
         return 1
       }
       return send(to: subscription)
@@ -169,8 +177,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     case .gone: return 1
     }
     let (cursor, events, rest) = block.progress(after: sent)
-    subscription.cursor = cursor
-    subscription.lane.spend(events, of: subscription)
+    subscription.lane.advance(subscription, to: cursor, spending: events)
     counters.eventsOut.add(UInt64(events), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)
@@ -178,7 +185,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     if subscription.frames.completes, events > 0 {
       session.finished(subscription)
     } else if session.isBlocked {
-      subscription.state = .blocked
+      subscription.lane.rest(subscription, .blocked)
     } else {
       makeReady(subscription)
     }

@@ -31,6 +31,8 @@ extension MessageID {
   public static let clientCutOff = MessageID(0x818f_c8b5_5d17_43b3, 0xbedd_e83b_6667_8360)
   /// A subscriber fell off the end of what its stream holds, and lost events.
   public static let clientLagged = MessageID(0xadf9_2c32_5f34_44a5, 0x81f4_03b2_f5de_3093)
+  /// The source of a stream that drops nothing waits for a subscriber that does not go on.
+  public static let streamHeldUp = MessageID(0xa802_4d3f_7932_44f9, 0x951a_c638_fa47_823c)
   /// A source failed, and is tried again later.
   public static let sourceFailing = MessageID(0x4329_d3d8_7199_4d7c, 0xad48_7a73_594d_d30f)
   /// A source that was failing delivers again.

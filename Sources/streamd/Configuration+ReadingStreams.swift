@@ -21,6 +21,11 @@ extension ConfigurationReader {
     stream.start = table.value("start", .choice, default: stream.start)
     stream.linger = table.value("linger", .duration(from: .zero), default: stream.linger)
     stream.onLag = table.value("on_lag", .choice, default: stream.onLag)
+    stream.overflow = table.value("overflow", .choice, default: stream.overflow)
+    stream.blockTimeout = table.value("block_timeout", .duration())
+    if stream.overflow != .block, table.holds("block_timeout") {
+      table.mistake("expected block_timeout only beside overflow = \"block\"", at: "block_timeout")
+    }
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.read = table.values("read", .accessRule) ?? stream.read
     return source == nil ? nil : stream
@@ -48,18 +53,9 @@ extension ConfigurationReader {
     table.refuse("distinct", notBuiltYet: "dropping events that repeat")
     table.refuse("throttle", notBuiltYet: "limiting the rate of events")
     table.refuse("write", notBuiltYet: "a stream that clients publish to")
-    table.refuse("block_timeout", notBuiltYet: "a source that waits for its slowest subscriber")
-    if table.value("overflow", ConfigurationShape<Overflow>.choice) == .block {
-      table.mistake(
-        "not built yet: \"block\", a source that waits for its slowest subscriber; use \"drop\"", at: "overflow")
-    }
     if let keep = table.value("keep", ConfigurationShape<Keep>.choice), keep != .no {
       table.mistake("not built yet: \"\(keep)\", events that outlive the daemon; use \"no\"", at: "keep")
     }
-  }
-
-  private enum Overflow: String, CaseIterable {
-    case drop, block
   }
 
   private enum Keep: String, CaseIterable {

@@ -15,6 +15,9 @@ extension Configuration {
     /// How long the source outlives its last subscriber; matters for `Start.subscribed`.
     var linger = Duration.seconds(30)
     var onLag = LagPolicy.skip
+    var overflow = Overflow.drop
+    /// How long a subscriber may keep the source of a stream that blocks waiting; `nil`: for ever.
+    var blockTimeout: Duration?
     var retry = Retry()
     /// Who may subscribe: whom any of the rules admits. Never empty.
     var read: [AccessRule] = [.anyone]
@@ -102,6 +105,14 @@ extension Configuration {
   /// What happens to a subscriber whose next event is no longer held, unless it asks for something else.
   enum LagPolicy: String, CaseIterable, Sendable {
     case skip, latest, fail
+  }
+
+  /// What happens when the buffer is full.
+  enum Overflow: String, CaseIterable, Sendable {
+    /// The oldest events are dropped.
+    case drop
+    /// The source waits for the slowest subscriber.
+    case block
   }
 
   /// The pauses after failures of a source: exponential, from `first` up to `max`.

@@ -14,6 +14,15 @@ extension Journal.Entry {
       self.init(
         .clientLagged, .notice, "client lagged: \(counted(Int(clamping: lost), "event")) lost",
         client.fields(stream: stream))
+    case .clientHoldsUp(let client, let stream, let unread):
+      self.init(
+        .streamHeldUp, .warning, "source waits for \(client), \(counted(Int(clamping: unread), "event")) behind",
+        client.fields(stream: stream))
+    case .clientCutOff(let client, let stream, let unread):
+      self.init(
+        .clientCutOff, .notice,
+        "client cut off: it kept the source waiting for block_timeout, \(counted(Int(clamping: unread), "event")) behind",
+        client.fields(stream: stream))
     case .acceptingPaused(let error):
       self.init(.limitReached, .warning, "no new clients for a second: \(error)")
     case .connectionLimitReached(let limit):

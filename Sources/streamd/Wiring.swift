@@ -40,7 +40,8 @@ extension StreamConfiguration {
       name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
       replay: stream.replay,
       limits: EventLog.Limits(events: stream.buffer.events, bytes: stream.buffer.bytes, age: stream.buffer.age),
-      start: start, onLag: onLag, read: AccessRules(read))
+      start: start, onLag: onLag,
+      overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout) : .drop, read: AccessRules(read))
   }
 }
 

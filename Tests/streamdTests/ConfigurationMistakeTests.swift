@@ -193,6 +193,7 @@ struct ConfigurationMistakeTests {
     ("retry = { first = \"10m\" }", #"retry.first: expected at most max, which is 5m, got "10m""#),
     ("retry = { first = \"2s\", max = \"1s\" }", #"retry.first: expected at most max, got "2s""#),
     ("retry = { max = \"10ms\" }", #"retry.max: expected at least first, which is 1s, got "10ms""#),
+    ("block_timeout = \"1s\"", #"block_timeout: expected block_timeout only beside overflow = "block""#),
     ("overflow = \"grow\"", #"overflow: expected "drop" or "block", got "grow""#),
     ("keep = \"yes\"", #"keep: expected "no", "memory" or "disk", got "yes""#),
     ("read = \"*\"", #"read: expected a list of one or more, got "*""#),
@@ -294,11 +295,6 @@ struct ConfigurationMistakeTests {
     ("distinct = true", "distinct: not built yet: dropping events that repeat"),
     ("throttle = \"1s\"", "throttle: not built yet: limiting the rate of events"),
     ("write = [\"*\"]", "write: not built yet: a stream that clients publish to"),
-    ("block_timeout = \"1s\"", "block_timeout: not built yet: a source that waits for its slowest subscriber"),
-    (
-      "overflow = \"block\"",
-      #"overflow: not built yet: "block", a source that waits for its slowest subscriber; use "drop""#
-    ),
     ("keep = \"memory\"", #"keep: not built yet: "memory", events that outlive the daemon; use "no""#),
     ("keep = \"disk\"", #"keep: not built yet: "disk", events that outlive the daemon; use "no""#),
   ])

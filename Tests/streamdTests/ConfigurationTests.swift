@@ -100,7 +100,8 @@ struct ConfigurationTests {
       start = "first"
       linger = "0s"
       on_lag = "fail"
-      overflow = "drop"
+      overflow = "block"
+      block_timeout = "1m"
       retry = { first = "20ms", max = "2s" }
       keep = "no"
       read = ["*", "user:root", "group:root", "uid:1000", "gid:4294967294"]
@@ -114,6 +115,8 @@ struct ConfigurationTests {
     stream.start = .first
     stream.linger = .zero
     stream.onLag = .fail
+    stream.overflow = .block
+    stream.blockTimeout = .seconds(60)
     stream.retry = .init(first: .milliseconds(20), max: .seconds(2))
     stream.read = [.anyone, .user(0), .group(0), .user(1000), .group(4_294_967_294)]
     #expect(configuration.streams == [stream])

@@ -1,0 +1,205 @@
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+import Testing
+
+@testable import StreamServer
+
+/// Streams that drop nothing: the source waits for the slowest subscriber.
+@Suite struct BlockingTests {
+  private static let unlimited: UInt32 = 0x7FFF_FFFF
+
+  private func numbers(_ range: Range<Int>) -> [[UInt8]] { range.map { Array("event \($0)".utf8) } }
+
+  private func block(_ configuration: inout StreamConfiguration, timeout: Duration? = nil) {
+    configuration.limits = .init(events: 16)
+    configuration.overflow = .block(timeout: timeout)
+  }
+
+  @Test(arguments: [1, 2]) func theSourceStandsStillWhileASubscriberRestsAndNothingIsMissingAfterwards(
+    workers: Int
+  ) async throws {
+    try await withServer(ServerLimits(workers: workers)) { harness in
+      let source = try harness.add("s") { block(&$0) }
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("s", credit: 10)
+      let fast = try WireClient.ready(harness.path)
+      fast.subscribe("s", credit: Self.unlimited)
+      harness.eventually { harness.server.statistics.subscribers == 2 }
+      source.send(batch: numbers(0..<500))
+      #expect(try slow.events(10) == numbers(0..<10))
+      #expect(try fast.events(26) == numbers(0..<26))
+      #expect(try slow.isSilent() && fast.isSilent())
+      #expect(source.demand == .none)
+      slow.send(.requestN(StreamID(1), 490))
+      #expect(try slow.events(490) == numbers(10..<500))
+      #expect(try fast.events(474) == numbers(26..<500))
+      harness.eventually { source.demand == .max(1) }
+      #expect(harness.server.statistics.laggedEvents == 0)
+    }
+  }
+
+  @Test func whoeverLeavesHoldsNobodyUpAnyMore() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") { block(&$0) }
+      for leaves in [true, false] {
+        let slow = try WireClient.ready(harness.path)
+        slow.subscribe("s", credit: 1, options: #"{"from": "new"}"#)
+        let fast = try WireClient.ready(harness.path)
+        fast.subscribe("s", credit: Self.unlimited, options: #"{"from": "new"}"#)
+        harness.eventually { harness.server.statistics.subscribers == 2 }
+        source.send(batch: numbers(0..<100))
+        #expect(try fast.events(17) == numbers(0..<17))
+        #expect(try fast.isSilent())
+        if leaves { slow.send(.cancel(StreamID(1))) } else { shutdown(slow.descriptor.raw, CInt(SHUT_RDWR)) }
+        #expect(try fast.events(83) == numbers(17..<100))
+        shutdown(fast.descriptor.raw, CInt(SHUT_RDWR))
+        harness.eventually { harness.server.statistics.subscribers == 0 }
+      }
+    }
+  }
+
+  @Test func oneThatNeverReadsItsSocketHoldsTheSourceUpToo() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") { block(&$0) }
+      let client = try WireClient(harness.path, receiveBuffer: 4096)
+      client.send(.setup(Setup()))
+      client.subscribe("s", credit: Self.unlimited)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let events = (0..<500).map { [UInt8](repeating: UInt8(truncatingIfNeeded: $0), count: 10_000) }
+      source.send(batch: events)
+      harness.eventually { harness.server.statistics.writes > 0 }
+      #expect(source.demand == .none)
+      #expect(try client.events(500) == events)
+    }
+  }
+
+  @Test func withoutSubscribersTheOldestGoAndNobodyIsWaitedFor() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        block(&$0)
+        $0.replay = 100
+      }
+      source.send(batch: numbers(0..<100))
+      harness.eventually { source.demand == .max(1) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 100)
+      #expect(try client.events(16) == numbers(84..<100))
+    }
+  }
+
+  @Test func manyWhoComeStallAndLeaveLoseNothingBetween() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") { block(&$0) }
+      let steady = try WireClient.ready(harness.path)
+      steady.subscribe("s", credit: Self.unlimited, options: #"{"from": "new"}"#)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      var sent = 0
+      for round in 0..<30 {
+        let guests = try (0..<4).map { _ in try WireClient.ready(harness.path) }
+        for guest in guests { guest.subscribe("s", credit: UInt32(1 + round % 5), options: #"{"from": "new"}"#) }
+        harness.eventually { harness.server.statistics.subscribers == 5 }
+        source.send(batch: numbers(sent..<sent + 40))
+        for guest in guests {
+          #expect(try guest.events(1 + round % 5) == numbers(sent..<sent + 1 + round % 5))
+          shutdown(guest.descriptor.raw, CInt(SHUT_RDWR))
+        }
+        #expect(try steady.events(40) == numbers(sent..<sent + 40))
+        harness.eventually { harness.server.statistics.subscribers == 1 }
+        sent += 40
+      }
+    }
+  }
+
+  @Test func whoHoldsAStreamUpIsNamedOnceInTheCatalogueTheReportsAndACounter() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.holdUpTime = .milliseconds(20)
+    try await withServer(limits) { harness in
+      let source = try harness.add("s") { block(&$0) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send(batch: numbers(0..<40))
+      #expect(try client.events(1) == numbers(0..<1))
+      harness.eventually { harness.server.statistics.holdUps == 1 }
+      guard case .clientHoldsUp(let identity, stream: "s", unread: 16)? = harness.reports.first else {
+        Issue.record("not reported: \(harness.reports)")
+        return
+      }
+      let other = try WireClient.ready(harness.path)
+      other.get("$streams")
+      let catalogue = String(decoding: try other.event().data, as: UTF8.self)
+      #expect(catalogue.contains(#""state":"blocked""#))
+      #expect(catalogue.contains("waits for \(identity), 16 events behind"))
+      client.send(.requestN(StreamID(1), 39))
+      #expect(try client.events(39) == numbers(1..<40))
+      try harness.eventually {
+        other.get("$streams")
+        return String(decoding: try other.event().data, as: UTF8.self).contains(#""state":"running""#)
+      }
+      #expect(harness.reports.count == 1)
+    }
+  }
+
+  @Test func oneThatKeepsTheSourceWaitingForTheTimeoutIsCutOffAndTheOthersGoOn() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.holdUpTime = .milliseconds(20)
+    try await withServer(limits) { harness in
+      let source = try harness.add("s") { block(&$0, timeout: .milliseconds(40)) }
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("s", credit: 1)
+      let fast = try WireClient.ready(harness.path)
+      fast.subscribe("s", credit: Self.unlimited)
+      harness.eventually { harness.server.statistics.subscribers == 2 }
+      source.send(batch: numbers(0..<100))
+      #expect(try fast.events(100) == numbers(0..<100))
+      #expect(try slow.events(1) == numbers(0..<1))
+      guard case .error(StreamID(1), ErrorCode(rawValue: 0x301), let message) = try slow.receive() else {
+        Issue.record("not cut off")
+        return
+      }
+      #expect(message == #"held "s" up for 0.04 seconds, 16 events behind"#)
+      slow.subscribe("s", credit: 1, id: 3)
+      #expect(try slow.events(1) == numbers(99..<100))
+    }
+  }
+
+  @Test func oneThatHasEverythingAndAsksForNoMoreIsNotCutOff() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.holdUpTime = .milliseconds(4)
+    try await withServer(limits) { harness in
+      let source = try harness.add("s", start: .whileSubscribed(linger: .zero)) {
+        block(&$0, timeout: .milliseconds(4))
+      }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { source.demand == .max(1) }
+      source.send([1])
+      #expect(try client.events(1) == [[1]])
+      let start = EventLoop.monotonicNow()
+      harness.eventually { EventLoop.monotonicNow() > start + 100_000_000 }
+      #expect(try client.isSilent())
+      #expect(harness.reports.isEmpty)
+    }
+  }
+
+  @Test func theEndComesAfterWhatHadNoRoom() async throws {  // SEMANTICS 13
+    try await withServer { harness in
+      let source = try harness.add("s") { block(&$0) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 10)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send(batch: numbers(0..<50))
+      source.finish()
+      #expect(try client.events(10) == numbers(0..<10))
+      #expect(try client.isSilent())
+      client.send(.requestN(StreamID(1), 40))
+      #expect(try client.events(40) == numbers(10..<50))
+      guard case .payload(_, _, _, isComplete: true, isNext: false) = try client.receive() else {
+        Issue.record("no COMPLETE")
+        return
+      }
+    }
+  }
+}
