@@ -1,0 +1,164 @@
+import Synchronization
+
+extension Publishers {
+  /// When a buffer asks for values.
+  public enum PrefetchStrategy: Hashable, Sendable {
+    /// For as many as it holds at once, and for another with each that it delivers.
+    case keepFull
+    /// For everything at once.
+    case byRequest
+  }
+
+  /// What a buffer does with a value for which it has no room.
+  public enum BufferingStrategy<Failure: Error> {
+    /// Drops it.
+    case dropNewest
+    /// Drops the oldest one to make room.
+    case dropOldest
+    /// Cancels upstream; fails after the values that it holds.
+    case customError(() -> Failure)
+  }
+
+  /// Holds values until there is demand for them.
+  public struct Buffer<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// How many values are held.
+    public let size: Int
+    /// When upstream is asked.
+    public let prefetch: PrefetchStrategy
+    /// What becomes of values for which there is no room.
+    public let whenFull: BufferingStrategy<Failure>
+
+    /// `upstream.buffer(size: size, prefetch: prefetch, whenFull: whenFull)`
+    public init(
+      upstream: Upstream, size: Int, prefetch: PrefetchStrategy, whenFull: BufferingStrategy<Failure>
+    ) {
+      precondition(size >= 0, "the size of a buffer must not be negative, it is \(size)")
+      self.upstream = upstream
+      self.size = size
+      self.prefetch = prefetch
+      self.whenFull = whenFull
+    }
+
+    /// Attaches the subscriber.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      upstream.subscribe(BufferLink(size, prefetch, whenFull, subscriber))
+    }
+  }
+}
+
+private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
+  private struct State {
+    var values = Fifo<Down.Input>()
+    var demand = Subscribers.Demand.none
+    var ending: Subscribers.Completion<Down.Failure>?
+  }
+
+  private let upstream = UpstreamSlot()
+  private let isOver = Atomic(false)
+  private let state = Guarded(State())
+  private let loop = DrainLoop()
+  private let size: Int
+  private let prefetch: Publishers.PrefetchStrategy
+  private let whenFull: Publishers.BufferingStrategy<Down.Failure>
+  private let down: Down
+
+  init(
+    _ size: Int, _ prefetch: Publishers.PrefetchStrategy, _ whenFull: Publishers.BufferingStrategy<Down.Failure>,
+    _ down: Down
+  ) {
+    self.size = size
+    self.prefetch = prefetch
+    self.whenFull = whenFull
+    self.down = down
+  }
+
+  func receive(subscription: any Subscription) {
+    guard upstream.attach(subscription) else { return }
+    down.receive(subscription: self)
+    upstream.request(prefetch == .keepFull ? .max(size) : .unlimited)
+  }
+
+  func receive(_ value: Down.Input) -> Subscribers.Demand {
+    guard upstream.isLive else { return .none }
+    let (isFull, dropped) = state.withLock { state -> (Bool, Down.Input?) in
+      // Values for which there is demand are on their way out: whoever is at work in the loop takes them.
+      guard let wanted = state.demand.max, state.values.count - wanted >= size else {
+        state.values.append(value)
+        return (false, nil)
+      }
+      guard case .dropOldest = whenFull, size > 0 else { return (true, nil) }
+      let oldest = state.values.popFirst()
+      state.values.append(value)
+      return (false, oldest)
+    }
+    _ = consume dropped
+    if isFull, case .customError(let error) = whenFull, upstream.cancel() { end(with: .failure(error())) }
+    loop.run(deliver)
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<Down.Failure>) {
+    if upstream.finish() { end(with: completion) }
+  }
+
+  func request(_ demand: Subscribers.Demand) {
+    state.withLock { $0.demand += demand }
+    loop.run(deliver)
+  }
+
+  func cancel() {
+    guard !isOver.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    upstream.cancel()
+    release()
+  }
+
+  private func end(with completion: Subscribers.Completion<Down.Failure>) {
+    state.withLock { $0.ending = completion }
+    loop.run(deliver)
+  }
+
+  private func deliver() {
+    while !isOver.load(ordering: .acquiring) {
+      let (value, ending) = state.withLock { state -> (Down.Input?, Subscribers.Completion<Down.Failure>?) in
+        guard !state.values.isEmpty else { return (nil, state.ending) }
+        guard state.demand > .none else { return (nil, nil) }
+        state.demand -= 1
+        return (state.values.popFirst(), nil)
+      }
+      if let ending {
+        if !isOver.exchange(true, ordering: .acquiringAndReleasing) { down.receive(completion: ending) }
+        return release()
+      }
+      guard let value else { return }
+      let more = down.receive(value)
+      if more != .none { state.withLock { $0.demand += more } }
+      if prefetch == .keepFull { upstream.request(.max(1)) }
+    }
+  }
+
+  private func release() {
+    let state = state.withLock { state in
+      defer { state = State() }
+      return state
+    }
+    _ = consume state
+  }
+}
+
+extension Publisher {
+  /// Holds up to `size` values until there is demand for them. The end, a failure too, comes after the values held.
+  ///
+  /// Demand: upstream is asked for `size` values, and another for each one delivered (`keepFull`), or for everything
+  /// (`byRequest`).
+  public func buffer(
+    size: Int, prefetch: Publishers.PrefetchStrategy, whenFull: Publishers.BufferingStrategy<Failure>
+  ) -> Publishers.Buffer<Self> {
+    Publishers.Buffer(upstream: self, size: size, prefetch: prefetch, whenFull: whenFull)
+  }
+}

@@ -1,0 +1,31 @@
+/// A queue in a ring that grows. What is taken out is let go of at once.
+struct Fifo<Element> {
+  private var slots: [Element?] = []  // as many as a power of two
+  private var head = 0
+  private(set) var count = 0
+
+  var isEmpty: Bool { count == 0 }
+  var first: Element? { isEmpty ? nil : slots[head] }
+
+  mutating func append(_ element: Element) {
+    if count == slots.count { grow() }
+    slots[(head + count) & (slots.count - 1)] = element
+    count += 1
+  }
+
+  mutating func popFirst() -> Element? {
+    guard !isEmpty else { return nil }
+    defer {
+      head = (head + 1) & (slots.count - 1)
+      count -= 1
+    }
+    return slots[head].take()
+  }
+
+  private mutating func grow() {
+    var larger = [Element?](repeating: nil, count: max(4, 2 * count))
+    for index in 0..<count { larger[index] = slots[(head + index) & (slots.count - 1)].take() }
+    slots = larger
+    head = 0
+  }
+}

@@ -1,0 +1,83 @@
+import Reactive
+import Testing
+
+@Suite struct BufferTests {
+  private let probe = Probe<Int, TestError>()
+  private let recorder = Recorder<Int, TestError>(.none)
+
+  @Test func keepsItselfFull() {
+    probe.buffer(size: 3, prefetch: .keepFull, whenFull: .dropNewest).subscribe(recorder)
+    #expect(probe.requested == .max(3))
+    for value in 1...3 { probe.send(value) }
+    #expect(recorder.values == [] && probe.requested == .max(3))
+    recorder.request(2)
+    #expect(recorder.values == [1, 2] && probe.requested == .max(5))
+  }
+
+  @Test func asksForEverythingByRequest() {
+    probe.buffer(size: 3, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
+    #expect(probe.requested == .unlimited)
+  }
+
+  @Test func dropsTheNewestOrTheOldestWhenFull() {
+    probe.buffer(size: 2, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
+    for value in 1...4 { probe.send(value) }
+    recorder.request(.unlimited)
+    #expect(recorder.values == [1, 2])
+
+    let other = Recorder<Int, TestError>(.none)
+    probe.buffer(size: 2, prefetch: .byRequest, whenFull: .dropOldest).subscribe(other)
+    for value in 1...4 { probe.send(value) }
+    other.request(.unlimited)
+    #expect(other.values == [3, 4])
+  }
+
+  @Test func failsAfterWhatItHoldsWhenToldTo() {  // row 13
+    probe.buffer(size: 2, prefetch: .byRequest, whenFull: .customError { TestError() }).subscribe(recorder)
+    for value in 1...4 { probe.send(value) }
+    #expect(probe.state.cancels == 1)
+    #expect(recorder.signals == [.subscribed])
+    recorder.request(5)
+    #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])
+  }
+
+  @Test func endsAfterTheLastValueIsTakenAndWithoutDemandWhenEmpty() {  // row 13
+    probe.buffer(size: 2, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
+    probe.send(1)
+    probe.send(completion: .finished)
+    #expect(recorder.signals == [.subscribed])
+    recorder.request(1)
+    #expect(recorder.signals == [.subscribed, .value(1), .finished])
+  }
+
+  @Test func takesInMoreThanItsSizeWhereThereIsDemand() {
+    let subject = PassthroughSubject<Int, Never>()
+    let recorder = Recorder<Int, Never>(.max(4)) { _, value in
+      if value == 1 { (2...5).forEach(subject.send) }
+      return .none
+    }
+    subject.buffer(size: 1, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
+    subject.send(1)
+    #expect(recorder.values == [1, 2, 3, 4])
+    recorder.request(.max(1))
+    #expect(recorder.values == [1, 2, 3, 4, 5])
+  }
+
+  @Test func holdsNothingOnceCancelled() {
+    final class Held: Equatable, Sendable {
+      static func == (lhs: Held, rhs: Held) -> Bool { lhs === rhs }
+    }
+    let subject = PassthroughSubject<Held, Never>()
+    let recorder = Recorder<Held, Never>(.none)
+    subject.buffer(size: 2, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
+    weak var value: Held?
+    do {
+      let held = Held()
+      subject.send(held)
+      value = held
+    }
+    #expect(value != nil)
+    recorder.cancel()
+    #expect(value == nil)
+  }
+}
