@@ -32,7 +32,7 @@ extension Publishers {
 
     @inlinable
     init(
-      upstream: Upstream, capacity: Int, start: ShareStart, schedule: @escaping Delay,
+      upstream: Upstream, capacity: Int, start: ShareStart, schedule: @escaping Reactive.Delay,
       onLag: (@Sendable (UInt64) -> Void)? = nil
     ) {
       self.upstream = upstream

@@ -1,0 +1,141 @@
+extension Publishers {
+  /// When a collection is full.
+  public enum TimeGroupingStrategy<Context: Scheduler> {
+    /// At each whole interval since the subscription.
+    case byTime(Context, Context.SchedulerTimeType.Stride)
+    /// At each whole interval since the subscription, and when it has so many values.
+    case byTimeOrCount(Context, Context.SchedulerTimeType.Stride, Int)
+  }
+
+  /// Delivers arrays of the values of some time.
+  public struct CollectByTime<Upstream: Publisher, Context: Scheduler>: Publisher {
+    /// At least one value, in order.
+    public typealias Output = [Upstream.Output]
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// When a collection is full, and where it is delivered.
+    public let strategy: TimeGroupingStrategy<Context>
+    /// What the scheduler is told.
+    public let options: Context.SchedulerOptions?
+
+    /// `upstream.collect(strategy, options: options)`
+    public init(
+      upstream: Upstream, strategy: TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
+    ) {
+      self.upstream = upstream
+      self.strategy = strategy
+      self.options = options
+    }
+
+    /// Attaches the subscriber.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let (scheduler, interval, count): (Context, Context.SchedulerTimeType.Stride, Int?) =
+        switch strategy {
+        case .byTime(let scheduler, let interval): (scheduler, interval, nil)
+        case .byTimeOrCount(let scheduler, let interval, let count): (scheduler, interval, count)
+        }
+      let rule = CollectRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval, count: count)
+      upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
+    }
+  }
+}
+
+/// Ready when the time has come or enough values have, as soon as there is demand for an array. While nothing is collected
+/// no time is waited for.
+private struct CollectRule<Value, Moment: Strideable>: TimedRule {
+  let interval: Moment.Stride
+  let limit: Int?
+  private var values: [Value] = []
+  private var isFinished = false
+  /// Values that upstream has been asked for and that have not come.
+  private var outstanding = Subscribers.Demand.none
+  /// The last whole interval that is known to be over.
+  private var tick: Moment?
+
+  init(interval: Moment.Stride, count: Int?) {
+    precondition(count.map { $0 > 0 } ?? true, "a collection must have a positive count, it is \(count ?? 0)")
+    self.interval = interval
+    limit = count
+  }
+
+  mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
+    tick = now
+    return .none
+  }
+
+  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
+    outstanding -= 1
+    values.append(value)
+    if outbox.alarm == nil { outbox.alarm = nextTick(after: now) }
+    emitFull(&outbox)
+  }
+
+  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
+    if outbox.demand > .none, !values.isEmpty { emit(values.count, &outbox) }
+    if !values.isEmpty { outbox.alarm = nextTick(after: now) }
+  }
+
+  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
+    outbox.alarm = nil
+    if failed {
+      outbox.dropped.append(values)
+      values = []
+    }
+    isFinished = true
+    emitFull(&outbox)
+  }
+
+  mutating func demandGrew(_ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
+    emitFull(&outbox)
+    let wanted = limit.map { outbox.demand * $0 } ?? (outbox.demand == .none ? .none : .unlimited)
+    let missing = wanted == .unlimited ? .unlimited : wanted - values.count - outstanding
+    guard outstanding != .unlimited else { return .none }
+    outstanding += missing
+    return missing
+  }
+
+  /// Emits what needn't wait for the time: all, after the end.
+  private mutating func emitFull(_ outbox: inout TimedOutbox<[Value], Moment>) {
+    let limit = limit ?? .max
+    while outbox.demand > .none, values.count >= (isFinished ? 1 : limit) { emit(min(limit, values.count), &outbox) }
+    if values.isEmpty { outbox.alarm = nil }
+    outbox.holdsEnd = isFinished && !values.isEmpty
+  }
+
+  private mutating func emit(_ count: Int, _ outbox: inout TimedOutbox<[Value], Moment>) {
+    outbox.demand -= 1
+    if count == values.count {
+      outbox.ready.append(values)
+      values = []
+    } else {
+      outbox.ready.append(Array(values.prefix(count)))
+      values.removeFirst(count)
+    }
+  }
+
+  /// The first whole interval that is later than `now`. Doubles its steps: years may have passed.
+  private mutating func nextTick(after now: Moment) -> Moment {
+    guard interval > 0, var next = tick?.advanced(by: interval) else { return now }
+    while next <= now {
+      var step = interval
+      while next.advanced(by: step + step) <= now { step += step }
+      next = next.advanced(by: step)
+    }
+    return next
+  }
+}
+
+extension Publisher {
+  /// Delivers, on the scheduler of `strategy`, arrays of the values that came within a time, and what is left before the
+  /// end. A failure comes without what is left.
+  ///
+  /// Demand: with a count of c, n arrays cost c × n values; without, upstream is asked for everything with the first
+  /// demand. Values wait for demand in memory, without a bound when there is no count.
+  public func collect<S: Scheduler>(
+    _ strategy: Publishers.TimeGroupingStrategy<S>, options: S.SchedulerOptions? = nil
+  ) -> Publishers.CollectByTime<Self, S> {
+    Publishers.CollectByTime(upstream: self, strategy: strategy, options: options)
+  }
+}

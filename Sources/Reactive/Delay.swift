@@ -1,0 +1,130 @@
+// Operators that deliver everything elsewhere or later, unchanged.
+
+extension Publishers {
+  /// Delivers on a scheduler. Demand is upstream's.
+  public struct ReceiveOn<Upstream: Publisher, Context: Scheduler>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Where they are delivered.
+    public let scheduler: Context
+    /// What the scheduler is told.
+    public let options: Context.SchedulerOptions?
+
+    /// `upstream.receive(on: scheduler, options: options)`
+    public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
+      self.upstream = upstream
+      self.scheduler = scheduler
+      self.options = options
+    }
+
+    /// Attaches the subscriber.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let rule = RelayRule<Output, Context.SchedulerTimeType>()
+      upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
+    }
+  }
+
+  /// Delivers everything, the end included, some time later. Demand is upstream's.
+  public struct Delay<Upstream: Publisher, Context: Scheduler>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// How much later.
+    public let interval: Context.SchedulerTimeType.Stride
+    /// How much later still, if that suits the scheduler.
+    public let tolerance: Context.SchedulerTimeType.Stride
+    /// Where they are delivered.
+    public let scheduler: Context
+    /// What the scheduler is told.
+    public let options: Context.SchedulerOptions?
+
+    /// `upstream.delay(for: interval, tolerance: tolerance, scheduler: scheduler, options: options)`
+    public init(
+      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride,
+      scheduler: Context, options: Context.SchedulerOptions? = nil
+    ) {
+      self.upstream = upstream
+      self.interval = interval
+      self.tolerance = tolerance
+      self.scheduler = scheduler
+      self.options = options
+    }
+
+    /// Attaches the subscriber.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let rule = DelayRule<Output, Context.SchedulerTimeType>(interval: interval)
+      upstream.subscribe(TimedLink(rule, on: scheduler, tolerance: tolerance, options: options, down: subscriber))
+    }
+  }
+}
+
+/// Ready at once.
+private struct RelayRule<Value, Moment: Strideable>: TimedRule {
+  static var relaysDemand: Bool { true }
+  static var readsClock: Bool { false }
+
+  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+    outbox.ready.append(value)
+  }
+}
+
+/// Ready after the interval. The alarm is set to the first value that waits.
+private struct DelayRule<Value, Moment: Strideable>: TimedRule {
+  static var relaysDemand: Bool { true }
+  let interval: Moment.Stride
+  private var waiting = Fifo<(value: Value, due: Moment)>()
+
+  init(interval: Moment.Stride) { self.interval = interval }
+
+  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+    let due = now.advanced(by: interval)
+    waiting.append((value, due))
+    if outbox.alarm == nil { outbox.alarm = due }
+  }
+
+  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+    while let due = waiting.first?.due {
+      guard due <= now else {
+        outbox.alarm = due
+        return
+      }
+      if let value = waiting.popFirst()?.value { outbox.ready.append(value) }
+    }
+  }
+
+  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+    outbox.endsAt = now.advanced(by: interval)
+  }
+}
+
+extension Publisher {
+  /// Delivers on `scheduler`, in order, one signal at a time also where it runs work in parallel. What becomes ready
+  /// together is delivered in one turn of the scheduler.
+  ///
+  /// Demand: upstream's, value for value.
+  public func receive<S: Scheduler>(
+    on scheduler: S, options: S.SchedulerOptions? = nil
+  ) -> Publishers.ReceiveOn<Self, S> {
+    Publishers.ReceiveOn(upstream: self, scheduler: scheduler, options: options)
+  }
+
+  /// Delivers values and the end `interval` later, on `scheduler`.
+  ///
+  /// Demand: upstream's, value for value; it bounds how many values wait.
+  /// - Parameter tolerance: How much later still; default: the scheduler's least.
+  public func delay<S: Scheduler>(
+    for interval: S.SchedulerTimeType.Stride, tolerance: S.SchedulerTimeType.Stride? = nil, scheduler: S,
+    options: S.SchedulerOptions? = nil
+  ) -> Publishers.Delay<Self, S> {
+    Publishers.Delay(
+      upstream: self, interval: interval, tolerance: tolerance ?? scheduler.minimumTolerance, scheduler: scheduler,
+      options: options)
+  }
+}

@@ -1,0 +1,87 @@
+import Synchronization
+
+extension Publishers {
+  /// Talks to upstream on a scheduler.
+  public struct SubscribeOn<Upstream: Publisher, Context: Scheduler>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Where upstream is subscribed to, asked, and cancelled.
+    public let scheduler: Context
+    /// What the scheduler is told.
+    public let options: Context.SchedulerOptions?
+
+    /// `upstream.subscribe(on: scheduler, options: options)`
+    public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
+      self.upstream = upstream
+      self.scheduler = scheduler
+      self.options = options
+    }
+
+    /// Has the subscriber attached on the scheduler.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let link = SubscribeOnLink(scheduler, options, subscriber)
+      scheduler.schedule(options: options) { [upstream] in upstream.subscribe(link) }
+    }
+  }
+}
+
+/// Values pass as they come; what goes up is sent by way of the scheduler.
+private final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subscriber, RetractableSubscription {
+  private let upstream = UpstreamSlot()
+  private let isCancelled = Atomic(false)
+  private let scheduler: Context
+  private let options: Context.SchedulerOptions?
+  private let down: Down
+
+  init(_ scheduler: Context, _ options: Context.SchedulerOptions?, _ down: Down) {
+    self.scheduler = scheduler
+    self.options = options
+    self.down = down
+  }
+
+  func receive(subscription: any Subscription) {
+    if upstream.attach(subscription) { down.receive(subscription: self) }
+  }
+
+  func receive(_ value: Down.Input) -> Subscribers.Demand {
+    upstream.isLive && !isCancelled.load(ordering: .acquiring) ? down.receive(value) : .none
+  }
+
+  func receive(completion: Subscribers.Completion<Down.Failure>) {
+    if upstream.finish(), !isCancelled.load(ordering: .acquiring) { down.receive(completion: completion) }
+  }
+
+  func request(_ demand: Subscribers.Demand) {
+    schedule { $0.upstream.request(demand) }
+  }
+
+  func retract() {
+    schedule { $0.upstream.retract() }
+  }
+
+  func cancel() {
+    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
+    schedule { $0.upstream.cancel() }
+  }
+
+  private func schedule(_ action: @escaping (SubscribeOnLink) -> Void) {
+    guard upstream.isLive else { return }
+    scheduler.schedule(options: options) { action(self) }
+  }
+}
+
+extension Publisher {
+  /// Subscribes to this publisher, asks it and cancels it on `scheduler`. Values come from wherever this publisher sends
+  /// them.
+  ///
+  /// Demand: upstream's, value for value, by way of the scheduler.
+  public func subscribe<S: Scheduler>(
+    on scheduler: S, options: S.SchedulerOptions? = nil
+  ) -> Publishers.SubscribeOn<Self, S> {
+    Publishers.SubscribeOn(upstream: self, scheduler: scheduler, options: options)
+  }
+}

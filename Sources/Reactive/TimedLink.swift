@@ -1,0 +1,320 @@
+import Synchronization
+
+/// What a timed operator is about to do, and when.
+struct TimedOutbox<Output, Moment: Strideable> {
+  /// To be delivered at the scheduler's next opportunity, in this order.
+  var ready: [Output] = []
+  /// When the rule wants to be called.
+  var alarm: Moment?
+  /// When upstream's end may be passed on; `nil`: as soon as all is delivered.
+  var endsAt: Moment?
+  /// Upstream's end has to wait for something that the rule still holds.
+  var holdsEnd = false
+  /// Upstream has taken too long.
+  var isGivenUp = false
+  /// What the subscriber has asked for and the rule has not answered. Unused by rules that relay demand.
+  var demand = Subscribers.Demand.none
+  /// What will not be delivered. Left here so that its life doesn't end under the lock.
+  var dropped: [Output] = []
+}
+
+/// What differs between the operators that have to do with time: when each value is ready.
+///
+/// A rule works under the link's lock: it calls nobody and ends no life.
+protocol TimedRule<Input, Output, Moment> {
+  associatedtype Input
+  associatedtype Output
+  associatedtype Moment: Strideable
+  typealias Outbox = TimedOutbox<Output, Moment>
+
+  /// Whether the subscriber's demand is upstream's, value for value.
+  static var relaysDemand: Bool { get }
+  /// Whether `now` is the time: reading a clock for each value has its price.
+  static var readsClock: Bool { get }
+  /// The subscription is there.
+  ///
+  /// - Returns: What upstream is asked for at once.
+  mutating func begin(at now: Moment, _ outbox: inout Outbox) -> Subscribers.Demand
+  /// A value has come.
+  mutating func receive(_ value: Input, at now: Moment, _ outbox: inout Outbox)
+  /// The time that the alarm was set to has come.
+  mutating func ring(at now: Moment, _ outbox: inout Outbox)
+  /// Upstream has ended.
+  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout Outbox)
+  /// The subscriber wants more: ``TimedOutbox/demand`` has grown.
+  ///
+  /// - Returns: What upstream is asked for.
+  mutating func demandGrew(_ outbox: inout Outbox) -> Subscribers.Demand
+}
+
+extension TimedRule {
+  static var relaysDemand: Bool { false }
+  static var readsClock: Bool { true }
+  mutating func begin(at now: Moment, _ outbox: inout Outbox) -> Subscribers.Demand { .none }
+  mutating func ring(at now: Moment, _ outbox: inout Outbox) {}
+  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout Outbox) {}
+  mutating func demandGrew(_ outbox: inout Outbox) -> Subscribers.Demand { .none }
+}
+
+/// What timed operators have in common: everything is delivered on the scheduler, one signal at a time and in order, also
+/// where the scheduler itself runs work in parallel.
+///
+/// The scheduler has at most two pieces of the link's work: a turn as soon as possible while something is ready, which
+/// delivers all that is ready by then, and one wake-up. That one is never moved: a wake-up that comes before its time, say
+/// because a newer value has put off the end of a pause, is followed by another.
+final class TimedLink<Rule: TimedRule, Context: Scheduler, Down: Subscriber>: Subscriber, RetractableSubscription,
+  @unchecked Sendable
+where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
+  // Sendable: state is guarded, and the subscriber is called by whoever has the turn.
+  typealias Input = Rule.Input
+  typealias Failure = Down.Failure
+  typealias Moment = Rule.Moment
+
+  private enum Phase {
+    case idle  // can become: scheduled, delivering
+    case scheduled  // can become: delivering
+    case delivering  // can become: idle, scheduled
+  }
+
+  /// What the scheduler is to be told.
+  private enum Wake {
+    case none, soon
+    case later(WakeUp)
+  }
+
+  /// Holds the link while the scheduler holds this, unless the end comes first.
+  private final class WakeUp: Sendable {
+    let time: Unchecked<Moment>
+    let link: Guarded<TimedLink?>
+
+    init(_ time: Moment, _ link: TimedLink) {
+      self.time = Unchecked(value: time)
+      self.link = Guarded(link)
+    }
+  }
+
+  private struct State {
+    /// None after the end.
+    var rule: Rule?
+    var outbox = TimedOutbox<Rule.Output, Moment>()
+    var ending: Subscribers.Completion<Failure>?
+    var phase = Phase.idle
+    /// The scheduler offered a turn while one was being taken.
+    var isMissed = false
+    var wakeUp: WakeUp?
+
+    func isEndDue(at now: Moment) -> Bool {
+      ending != nil && !outbox.holdsEnd && outbox.endsAt.map { $0 <= now } ?? true
+    }
+
+    func isDue(at now: Moment) -> Bool {
+      !outbox.ready.isEmpty || outbox.alarm.map { $0 <= now } ?? false || isEndDue(at: now)
+    }
+  }
+
+  private let upstream = UpstreamSlot()
+  private let isOver = Atomic(false)
+  private let state: Guarded<State>
+  /// Touched by the one who has the turn.
+  private var batch: [Rule.Output] = []
+  private let scheduler: Context
+  private let tolerance: Moment.Stride
+  private let options: Context.SchedulerOptions?
+  private let origin: Moment
+  private let failure: (() -> Failure)?
+  private let down: Down
+
+  /// - Parameters:
+  ///   - tolerance: For wake-ups; default: the scheduler's least.
+  ///   - failure: What it is to take too long; `nil`: the end.
+  init(
+    _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride? = nil, options: Context.SchedulerOptions?,
+    failure: (() -> Failure)? = nil, down: Down
+  ) {
+    state = Guarded(State(rule: rule))
+    self.scheduler = scheduler
+    self.tolerance = tolerance ?? scheduler.minimumTolerance
+    self.options = options
+    origin = scheduler.now
+    self.failure = failure
+    self.down = down
+  }
+
+  // MARK: From upstream
+
+  func receive(subscription: any Subscription) {
+    guard upstream.attach(subscription) else { return }
+    let now = now
+    let demand = state.withLock { $0.rule?.begin(at: now, &$0.outbox) ?? .none }
+    down.receive(subscription: self)
+    if demand != .none { upstream.request(demand) }
+    update { _, _ in }
+  }
+
+  func receive(_ value: Input) -> Subscribers.Demand {
+    if upstream.isLive { update { $0.rule?.receive(value, at: $1, &$0.outbox) } }
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<Failure>) {
+    guard upstream.finish() else { return }
+    end(with: completion)
+  }
+
+  private func end(with completion: Subscribers.Completion<Failure>) {
+    var failed = false
+    if case .failure = completion { failed = true }
+    update { state, now in
+      state.rule?.finish(failed: failed, at: now, &state.outbox)
+      state.ending = completion
+    }
+  }
+
+  // MARK: From downstream
+
+  func request(_ demand: Subscribers.Demand) {
+    if Rule.relaysDemand { return upstream.request(demand) }
+    var more = Subscribers.Demand.none
+    update { state, _ in
+      state.outbox.demand += demand
+      more = state.rule?.demandGrew(&state.outbox) ?? .none
+    }
+    if more != .none { upstream.request(more) }
+  }
+
+  func retract() {
+    if Rule.relaysDemand { return upstream.retract() }
+    state.withLock { $0.outbox.demand = .none }
+  }
+
+  func cancel() {
+    if end() { upstream.cancel() }
+  }
+
+  /// - Returns: True for the one call that ends it.
+  private func end() -> Bool {
+    guard !isOver.exchange(true, ordering: .acquiringAndReleasing) else { return false }
+    let remains = state.withLock { state in
+      defer {
+        state.rule = nil
+        state.outbox = TimedOutbox()
+        state.ending = nil
+        state.wakeUp = nil
+      }
+      return state
+    }
+    _ = remains.wakeUp?.link.withLock { $0.take() }
+    return true
+  }
+
+  // MARK: On the scheduler
+
+  private var now: Moment { Rule.readsClock ? scheduler.now : origin }
+
+  private func update(_ body: (inout State, Moment) -> Void) {
+    let now = now
+    let (wake, dropped) = state.withLock { state in
+      body(&state, now)
+      return (nextWake(&state, at: now), takeDropped(&state))
+    }
+    _ = consume dropped
+    perform(wake)
+  }
+
+  private func takeDropped(_ state: inout State) -> [Rule.Output] {
+    guard !state.outbox.dropped.isEmpty else { return [] }
+    defer { state.outbox.dropped = [] }
+    return state.outbox.dropped
+  }
+
+  private func nextWake(_ state: inout State, at now: Moment) -> Wake {
+    guard state.phase == .idle, state.rule != nil else { return .none }
+    if state.isDue(at: now) {
+      state.phase = .scheduled
+      return .soon
+    }
+    guard state.wakeUp == nil else { return .none }
+    let end = state.ending == nil ? nil : state.outbox.endsAt
+    guard let time = [state.outbox.alarm, end].compactMap({ $0 }).min() else { return .none }
+    let wakeUp = WakeUp(time, self)
+    state.wakeUp = wakeUp
+    return .later(wakeUp)
+  }
+
+  private func perform(_ wake: Wake) {
+    switch wake {
+    case .none: break
+    case .soon: scheduler.schedule(options: options) { self.takeTurn(at: self.now) }
+    case .later(let wakeUp):
+      scheduler.schedule(after: wakeUp.time.value, tolerance: tolerance, options: options) {
+        guard let link = wakeUp.link.withLock({ $0.take() }) else { return }
+        link.state.withLock { $0.wakeUp = nil }
+        // A clock may stand still, as the immediate scheduler's does: the time that was asked for has come all the same.
+        link.takeTurn(at: max(wakeUp.time.value, link.now))
+      }
+    }
+  }
+
+  /// Delivers what is ready. Whoever comes while somebody does leaves a note and goes.
+  private func takeTurn(at time: Moment) {
+    var time = time
+    var isFirst = true
+    while true {
+      let (mayGo, isGivenUp, ending, dropped) = state.withLock {
+        state -> (Bool, Bool, Subscribers.Completion<Failure>?, [Rule.Output]) in
+        if isFirst, state.phase == .delivering {
+          state.isMissed = true
+          return (false, false, nil, [])
+        }
+        state.phase = .delivering
+        state.isMissed = false
+        if let alarm = state.outbox.alarm, alarm <= time {
+          state.outbox.alarm = nil
+          state.rule?.ring(at: time, &state.outbox)
+        }
+        swap(&batch, &state.outbox.ready)
+        let ending = state.isEndDue(at: time) ? state.ending : nil
+        return (true, state.outbox.isGivenUp, ending, takeDropped(&state))
+      }
+      guard mayGo else { return }
+      isFirst = false
+      _ = consume dropped
+      deliver()
+      if let ending {
+        if end() { down.receive(completion: ending) }
+        return
+      }
+      if isGivenUp, upstream.cancel() { end(with: failure.map { .failure($0()) } ?? .finished) }
+      if endTurn(at: time) { return }
+      time = max(time, now)
+    }
+  }
+
+  private func deliver() {
+    var more = Subscribers.Demand.none
+    for value in batch {
+      guard !isOver.load(ordering: .acquiring) else { break }
+      more += down.receive(value)
+    }
+    batch.removeAll(keepingCapacity: true)
+    if more != .none { request(more) }
+  }
+
+  /// Ends the turn. Asks for another if something has become ready meanwhile: others who use the scheduler get in between.
+  ///
+  /// - Returns: False if another turn was granted to this one already.
+  private func endTurn(at time: Moment) -> Bool {
+    let (isMissed, wake) = state.withLock { state -> (Bool, Wake) in
+      if state.isMissed { return (true, .none) }
+      if state.rule != nil, state.isDue(at: time) { return (false, .soon) }
+      state.phase = .idle
+      return (false, nextWake(&state, at: time))
+    }
+    perform(wake)
+    guard case .soon = wake else { return !isMissed }
+    return state.withLock { state in
+      if !state.isMissed { state.phase = .scheduled }
+      return !state.isMissed
+    }
+  }
+}

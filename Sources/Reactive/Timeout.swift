@@ -1,0 +1,117 @@
+// Operators that watch the clock.
+
+extension Publishers {
+  /// Ends when upstream takes too long. Demand is upstream's.
+  public struct Timeout<Upstream: Publisher, Context: Scheduler>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// How long upstream may be silent.
+    public let interval: Context.SchedulerTimeType.Stride
+    /// Where everything is delivered.
+    public let scheduler: Context
+    /// What the scheduler is told.
+    public let options: Context.SchedulerOptions?
+    /// The failure if upstream takes too long; `nil`: it is finished.
+    public let customError: (() -> Upstream.Failure)?
+
+    /// `upstream.timeout(interval, scheduler: scheduler, options: options, customError: customError)`
+    public init(
+      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
+      options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
+    ) {
+      self.upstream = upstream
+      self.interval = interval
+      self.scheduler = scheduler
+      self.options = options
+      self.customError = customError
+    }
+
+    /// Attaches the subscriber; the time runs from its subscription on.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let rule = TimeoutRule<Output, Context.SchedulerTimeType>(interval: interval)
+      upstream.subscribe(
+        TimedLink(rule, on: scheduler, options: options, failure: customError, down: subscriber))
+    }
+  }
+
+  /// Delivers, for each value, how long it took to come. Demand is upstream's.
+  public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: Publisher {
+    /// Time on the scheduler's clock.
+    public typealias Output = Context.SchedulerTimeType.Stride
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Whose values are timed.
+    public let upstream: Upstream
+    /// Whose clock is used. Nothing is scheduled on it.
+    public let scheduler: Context
+
+    /// `upstream.measureInterval(using: scheduler)`
+    public init(upstream: Upstream, scheduler: Context) {
+      self.upstream = upstream
+      self.scheduler = scheduler
+    }
+
+    /// Attaches the subscriber; the first interval begins with its subscription.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      var last = scheduler.now
+      upstream.handleEvents(receiveSubscription: { [scheduler] _ in last = scheduler.now })
+        .map { [scheduler] _ in
+          let now = scheduler.now
+          defer { last = now }
+          return last.distance(to: now)
+        }
+        .receive(subscriber: subscriber)
+    }
+  }
+}
+
+/// Ready at once; the alarm is set to the time by which the next value has to be there.
+private struct TimeoutRule<Value, Moment: Strideable>: TimedRule {
+  static var relaysDemand: Bool { true }
+  let interval: Moment.Stride
+
+  mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand {
+    outbox.alarm = now.advanced(by: interval)
+    return .none
+  }
+
+  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+    guard !outbox.isGivenUp else { return outbox.dropped.append(value) }
+    outbox.ready.append(value)
+    outbox.alarm = now.advanced(by: interval)
+  }
+
+  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) { outbox.isGivenUp = true }
+
+  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+    outbox.alarm = nil
+  }
+}
+
+extension Publisher {
+  /// Delivers everything on `scheduler`; ends, and cancels upstream, when no value comes for `interval`.
+  ///
+  /// Demand: upstream's, value for value. The time runs also while there is none.
+  /// - Parameter customError: Makes the failure; default: it finishes.
+  public func timeout<S: Scheduler>(
+    _ interval: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil,
+    customError: (() -> Failure)? = nil
+  ) -> Publishers.Timeout<Self, S> {
+    Publishers.Timeout(
+      upstream: self, interval: interval, scheduler: scheduler, options: options, customError: customError)
+  }
+
+  /// Delivers, in place of each value, the time since the one before or since the subscription.
+  ///
+  /// Demand: upstream's, value for value.
+  /// - Parameter options: Ignored, as in Combine: nothing is scheduled.
+  public func measureInterval<S: Scheduler>(
+    using scheduler: S, options: S.SchedulerOptions? = nil
+  ) -> Publishers.MeasureInterval<Self, S> {
+    Publishers.MeasureInterval(upstream: self, scheduler: scheduler)
+  }
+}
