@@ -1,3 +1,5 @@
+import Synchronization
+
 /// What a stage makes of one value.
 public enum Verdict<Output, Failure: Error> {
   /// Deliver this.
@@ -59,8 +61,8 @@ extension Stage where Failure == Upstream.Failure, Upstream.Failure == any Error
 /// Its type names values and the subscriber, not upstream: a type that names the whole pipeline in each link soon grows
 /// past what the compiler is willing to specialise.
 @usableFromInline
-final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber, RetractableSubscription {
-  @usableFromInline let upstream = UpstreamSlot()
+final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber {
+  @usableFromInline let upstream = UpstreamHandle()
   @usableFromInline let next: (Input) -> Verdict<Down.Input, Down.Failure>
   @usableFromInline let failure: (UpstreamFailure) -> Down.Failure
   @usableFromInline let isOver: Bool
@@ -79,42 +81,71 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
 
   @inlinable
   func receive(subscription: any Subscription) {
-    guard upstream.attach(subscription) else { return }
-    down.receive(subscription: self)
-    if isOver, upstream.cancel() { down.receive(completion: .finished) }
+    if isOver {
+      guard upstream.refuse(subscription) else { return }
+      down.receive(subscription: upstream)
+      end(.finished)
+    } else if upstream.slot.attach(subscription) {
+      down.receive(subscription: upstream)
+    }
   }
 
   @inlinable
   func receive(_ value: Input) -> Subscribers.Demand {
-    guard upstream.isLive else { return .none }
+    guard upstream.slot.isLive else { return .none }
     switch next(value) {
     case .emit(let output): return down.receive(output)
     case .skip: return .max(1)
     case .finish(let last):
-      if upstream.cancel() {
+      if upstream.slot.cancel() {
         if let last { _ = down.receive(last) }
-        down.receive(completion: .finished)
+        end(.finished)
       }
     case .fail(let error):
-      if upstream.cancel() { down.receive(completion: .failure(error)) }
+      if upstream.slot.cancel() { end(.failure(error)) }
     }
     return .none
   }
 
   @inlinable
   func receive(completion: Subscribers.Completion<UpstreamFailure>) {
-    guard upstream.finish() else { return }
-    down.receive(completion: completion.mapFailure(failure))
+    if upstream.slot.finish() { end(completion.mapFailure(failure)) }
   }
 
-  @usableFromInline
-  func request(_ demand: Subscribers.Demand) {
-    if !isOver { upstream.request(demand) }
+  /// The subscriber may have cancelled when it got the last value.
+  @inlinable
+  func end(_ completion: Subscribers.Completion<Down.Failure>) {
+    if !upstream.isCancelled { down.receive(completion: completion) }
   }
+}
+
+/// The subscription that a link gives to its subscriber: leads to upstream, and holds neither link nor subscriber. So a
+/// subscriber that keeps its subscription keeps nothing else alive.
+@usableFromInline
+final class UpstreamHandle: RetractableSubscription {
+  @usableFromInline let slot = UpstreamSlot()
+  private let cancelled = Atomic(false)
+
+  @usableFromInline init() {}
+
+  /// Whether the subscriber has cancelled. Without that, what is over has ended by itself.
+  @usableFromInline var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
+
+  /// Takes the first subscription only to cancel it.
+  ///
+  /// - Returns: Whether it was the first.
+  @usableFromInline
+  func refuse(_ subscription: any Subscription) -> Bool { slot.attach(subscription) && slot.cancel() }
 
   @usableFromInline
-  func retract() { upstream.retract() }
+  func request(_ demand: Subscribers.Demand) { slot.request(demand) }
 
   @usableFromInline
-  func cancel() { upstream.cancel() }
+  func retract() { slot.retract() }
+
+  @usableFromInline
+  func cancel() {
+    cancelled.store(true, ordering: .releasing)
+    slot.cancel()
+  }
 }

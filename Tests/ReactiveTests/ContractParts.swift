@@ -1,0 +1,228 @@
+import Reactive
+
+/// A publisher that keeps the contract to the letter and remembers what became of each of its subscriptions: the
+/// numbers from 0 up to `count`, then the end, if any.
+final class CountingSource: Publisher, Sendable {
+  typealias Output = Int
+  typealias Failure = TestError
+
+  private struct State {
+    var links: [WeakLink] = []
+    var subscribers: [AnySubscriber<Int, TestError>] = []
+    var subscriptions = 0
+    var cancels = 0
+  }
+  private struct WeakLink { weak var link: Link? }
+
+  private let count: Int
+  private let end: Subscribers.Completion<TestError>?
+  /// Answers within `request`; otherwise when pumped.
+  private let isPrompt: Bool
+  private let state = Guarded(State())
+
+  init(_ count: Int, end: Subscribers.Completion<TestError>? = .finished, isPrompt: Bool = true) {
+    self.count = count
+    self.end = end
+    self.isPrompt = isPrompt
+  }
+
+  var cancels: Int { state.withLock { $0.cancels } }
+  var subscriptions: Int { state.withLock { $0.subscriptions } }
+  /// Those that somebody still holds.
+  var links: [Link] { state.withLock { $0.links.compactMap(\.link) } }
+
+  func receive<S: Subscriber>(subscriber: S) where S.Input == Int, S.Failure == TestError {
+    let erased = AnySubscriber(subscriber)
+    let link = Link(self, erased)
+    state.withLock {
+      $0.links.append(WeakLink(link: link))
+      $0.subscribers.append(erased)
+      $0.subscriptions += 1
+    }
+    subscriber.receive(subscription: link)
+    if isPrompt { link.pump() }
+  }
+
+  /// Delivers what was asked for.
+  func pump() {
+    for link in links { link.pump() }
+  }
+
+  /// Goes on after the end, which nobody may.
+  func misbehave() {
+    for subscriber in state.withLock({ $0.subscribers }) {
+      _ = subscriber.receive(-1)
+      subscriber.receive(completion: .finished)
+      subscriber.receive(completion: .failure(TestError()))
+    }
+  }
+
+  /// Lets go of the subscribers that are kept in order to misbehave.
+  func forget() {
+    let subscribers = state.withLock { state in
+      defer { state.subscribers = [] }
+      return state.subscribers
+    }
+    _ = subscribers
+  }
+
+  final class Link: Subscription, @unchecked Sendable {
+    private struct State {
+      var down: AnySubscriber<Int, TestError>?
+      var demand = Subscribers.Demand.none
+      var sent = 0
+      var isSending = false
+      var isCancelled = false
+    }
+    private enum Step { case value(Int), end(Subscribers.Completion<TestError>) }
+    private let source: CountingSource
+    private let state: Guarded<State>
+
+    init(_ source: CountingSource, _ down: AnySubscriber<Int, TestError>) {
+      self.source = source
+      state = Guarded(State(down: down))
+    }
+
+    func request(_ demand: Subscribers.Demand) {
+      state.withLock { $0.demand += demand }
+      if source.isPrompt { pump() }
+    }
+
+    func cancel() {
+      let down = state.withLock { state in
+        defer { state.down = nil }
+        if state.down != nil { source.state.withLock { $0.cancels += 1 } }
+        return state.down
+      }
+      _ = down
+    }
+
+    func pump() {
+      while let (down, step) = next() {
+        switch step {
+        case .value(let value):
+          let more = down.receive(value)
+          state.withLock {
+            $0.demand += more
+            $0.isSending = false
+          }
+        case .end(let completion): down.receive(completion: completion)
+        }
+      }
+    }
+
+    private func next() -> (AnySubscriber<Int, TestError>, Step)? {
+      state.withLock { state in
+        guard let down = state.down, !state.isSending else { return nil }
+        if state.sent == source.count {
+          guard let end = source.end else { return nil }
+          state.down = nil
+          return (down, .end(end))
+        }
+        guard state.demand > 0 else { return nil }
+        state.demand -= 1
+        state.sent += 1
+        state.isSending = true
+        return (down, .value(state.sent - 1))
+      }
+    }
+  }
+}
+
+/// Notes every breach of the contract by a publisher, whatever its types.
+final class Watcher: Sendable {
+  private struct State {
+    var subscription: (any Subscription)?
+    var demand = Subscribers.Demand.none
+    var values = 0
+    var completions = 0
+    var isInside = false
+    var isCancelled = false
+    var breaches: [String] = []
+  }
+  private let state = Guarded(State())
+  private let initial: Subscribers.Demand
+  /// Called inside `receive(_:)`; gives the additional demand.
+  private let onValue: @Sendable (Watcher) -> Subscribers.Demand
+
+  init(
+    _ initial: Subscribers.Demand = .none,
+    onValue: @escaping @Sendable (Watcher) -> Subscribers.Demand = { _ in .none }
+  ) {
+    self.initial = initial
+    self.onValue = onValue
+  }
+
+  var values: Int { state.withLock { $0.values } }
+  var completions: Int { state.withLock { $0.completions } }
+  var breaches: [String] { state.withLock { $0.breaches } }
+
+  func request(_ demand: Subscribers.Demand) {
+    let subscription = state.withLock { state in
+      state.demand += demand
+      return state.subscription
+    }
+    subscription?.request(demand)
+  }
+
+  func cancel() {
+    cancelWhileSignalled()
+    state.withLock { $0.isCancelled = true }
+  }
+
+  /// A value that is on its way on another thread may still come.
+  func cancelWhileSignalled() {
+    let subscription = state.withLock { $0.subscription }
+    subscription?.cancel()
+  }
+
+  /// Subscribers of any type, which tell the watcher.
+  final class Eye<Input, Failure: Error>: Subscriber {
+    private let watcher: Watcher
+
+    init(_ watcher: Watcher) { self.watcher = watcher }
+
+    func receive(subscription: any Subscription) { watcher.receive(subscription) }
+    func receive(_ input: Input) -> Subscribers.Demand { watcher.receiveValue() }
+    func receive(completion: Subscribers.Completion<Failure>) { watcher.receiveCompletion() }
+  }
+
+  private func receive(_ subscription: any Subscription) {
+    let isFirst = state.withLock { state in
+      if state.subscription != nil { state.breaches.append("a second subscription") }
+      defer { state.subscription = subscription }
+      return state.subscription == nil
+    }
+    if isFirst, initial != .none { request(initial) }
+  }
+
+  private func receiveValue() -> Subscribers.Demand {
+    enter("value") { state in
+      if state.demand == .none { state.breaches.append("a value that was not asked for") }
+      state.demand -= 1
+      state.values += 1
+    }
+    let more = onValue(self)
+    state.withLock {
+      $0.demand += more
+      $0.isInside = false
+    }
+    return more
+  }
+
+  private func receiveCompletion() {
+    enter("completion") { $0.completions += 1 }
+    state.withLock { $0.isInside = false }
+  }
+
+  private func enter(_ what: String, _ note: (inout State) -> Void) {
+    state.withLock { state in
+      if state.subscription == nil { state.breaches.append("a \(what) before the subscription") }
+      if state.isInside { state.breaches.append("a \(what) that overlaps another signal") }
+      if state.completions > 0 { state.breaches.append("a \(what) after the end") }
+      if state.isCancelled { state.breaches.append("a \(what) after cancelling") }
+      state.isInside = true
+      note(&state)
+    }
+  }
+}

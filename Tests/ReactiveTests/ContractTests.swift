@@ -1,0 +1,170 @@
+import Dispatch
+import Reactive
+import Testing
+
+// What every operator owes its subscriber, its upstream and the memory, whatever else it does. Meant to be run under
+// the thread sanitizer as well.
+@Suite(.timeLimit(.minutes(2))) struct ContractTests {
+  @Test(arguments: OperatorCase.all, [true, false])
+  func deliversNoMoreThanAskedForAndAllOfIt(_ operation: OperatorCase, isPrompt: Bool) {  // rows 15, 16
+    let source = CountingSource(40, isPrompt: isPrompt)
+    let watcher = Watcher { $0.values.isMultiple(of: 5) ? .max(1) : .none }
+    let attached = operation.attach(source, watcher)
+    func settle() {
+      source.pump()
+      attached.settle()
+    }
+    settle()
+    #expect(watcher.values == 0)
+    for _ in 0..<10 {
+      watcher.request(.max(1))
+      settle()
+    }
+    watcher.request(.unlimited)
+    settle()
+    #expect(watcher.completions == 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func isSilentAfterTheEnd(_ operation: OperatorCase) {  // row 20
+    let source = CountingSource(40)
+    let watcher = Watcher(.unlimited)
+    let attached = operation.attach(source, watcher)
+    attached.settle()
+    let values = watcher.values
+    source.misbehave()
+    watcher.request(.max(3))
+    watcher.cancel()
+    source.misbehave()
+    attached.settle()
+    #expect(watcher.values == values && watcher.completions == 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func isSilentAfterCancellingTwice(_ operation: OperatorCase) {  // rows 4, 20
+    let source = CountingSource(4, end: nil)
+    let watcher = Watcher(.unlimited)
+    let attached = operation.attach(source, watcher)
+    attached.settle()
+    watcher.cancel()
+    watcher.cancel()
+    #expect(source.cancels == source.subscriptions)
+    watcher.request(.max(3))
+    source.misbehave()
+    attached.settle()
+    #expect(watcher.completions <= 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func endsOnceWhenUpstreamFails(_ operation: OperatorCase) {  // row 13
+    let source = CountingSource(3, end: .failure(TestError()))
+    let watcher = Watcher(.unlimited)
+    operation.attach(source, watcher).settle()
+    #expect(watcher.completions == 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func endsWithoutDemandWhenUpstreamIsEmpty(_ operation: OperatorCase) {  // row 13
+    let source = CountingSource(0)
+    let watcher = Watcher()
+    let attached = operation.attach(source, watcher)
+    attached.settle()
+    watcher.request(.max(1))
+    attached.settle()
+    watcher.request(.unlimited)
+    attached.settle()
+    #expect(watcher.completions == 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func takesRequestsFromInsideReceive(_ operation: OperatorCase) {  // rows 17, 18
+    let source = CountingSource(2000)
+    let watcher = Watcher(.max(1)) { watcher in
+      watcher.request(.max(1))
+      return .none
+    }
+    operation.attach(source, watcher).settle()
+    #expect(watcher.completions == 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func stopsWhenCancelledFromInsideReceive(_ operation: OperatorCase) {  // row 18
+    let source = CountingSource(40)
+    let watcher = Watcher(.unlimited) { watcher in
+      watcher.cancel()
+      return .max(1)
+    }
+    operation.attach(source, watcher).settle()
+    #expect(watcher.values <= 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func servesOneWhoSubscribesFromInsideReceive(_ operation: OperatorCase) {  // row 18
+    let inner = Watcher(.unlimited)
+    let outer = Watcher(.unlimited) { watcher in
+      if watcher.values == 1 { operation.attach(CountingSource(40), inner).settle() }
+      return .none
+    }
+    operation.attach(CountingSource(40), outer).settle()
+    #expect(inner.completions == (outer.values > 0 ? 1 : 0) && inner.values == outer.values)
+    #expect(inner.breaches == [] && outer.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all, [true, false])
+  func keepsNothingAfterwards(_ operation: OperatorCase, isCancelled: Bool) {  // rows 18, 20
+    let source = CountingSource(4, end: isCancelled ? nil : .finished)
+    let watcher = Watcher(.unlimited)
+    weak var subscriber: AnyObject?
+    do {
+      let attached = operation.attach(source, watcher)
+      attached.settle()
+      subscriber = attached.subscriber
+      if isCancelled { watcher.cancel() }
+      attached.settle()
+    }
+    source.forget()
+    #expect(subscriber == nil)
+    #expect(source.links.isEmpty)
+    withExtendedLifetime(watcher) {}  // it holds the subscription
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func signalsFromSeveralThreadsDoNotOverlap(_ operation: OperatorCase) {  // rows 15, 17, 19
+    let source = CountingSource(200, isPrompt: false)
+    let watcher = Watcher()
+    let attached = operation.attach(source, watcher)
+    DispatchQueue.concurrentPerform(iterations: 3) { index in
+      for _ in 0..<100 {
+        if index > 0 { watcher.request(.max(1)) }
+        source.pump()
+      }
+    }
+    watcher.request(.unlimited)
+    source.pump()
+    attached.settle()
+    #expect(watcher.completions == 1)
+    #expect(watcher.breaches == [])
+  }
+
+  @Test(arguments: OperatorCase.all)
+  func cancellingRacesWithSignals(_ operation: OperatorCase) {  // rows 4, 20
+    for _ in 0..<20 {
+      let source = CountingSource(50, end: nil, isPrompt: false)
+      let watcher = Watcher(.unlimited)
+      let attached = operation.attach(source, watcher)
+      DispatchQueue.concurrentPerform(iterations: 2) { index in
+        if index == 0 { source.pump() } else { watcher.cancelWhileSignalled() }
+      }
+      attached.settle()
+      #expect(source.cancels == source.subscriptions)
+      #expect(watcher.breaches == [])
+    }
+  }
+}

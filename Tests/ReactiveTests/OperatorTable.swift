@@ -1,0 +1,54 @@
+import Reactive
+import Testing
+
+/// A pipeline with some operator, for the contract suite. Give each operator a line, in one that exercises it.
+struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
+  // Sendable: the closures capture nothing.
+
+  /// One subscription of a watcher.
+  struct Attached {
+    /// What was given to `subscribe`: held by nobody else.
+    let subscriber: AnyObject
+    /// Lets everything happen that is due, time included.
+    let settle: () -> Void
+  }
+  let testDescription: String
+  let attach: (CountingSource, Watcher) -> Attached
+
+  /// - Parameter make: Puts the operator behind the source.
+  init<P: Publisher>(_ name: String, _ make: @escaping (CountingSource) -> P) {
+    self.init(name, settling: { (make($0), {}) })
+  }
+
+  /// - Parameter make: Gives besides what makes everything happen that is due: moves the time of a scheduler.
+  init<P: Publisher>(_ name: String, settling make: @escaping (CountingSource) -> (P, settle: () -> Void)) {
+    testDescription = name
+    attach = { source, watcher in
+      let (publisher, settle) = make(source)
+      let eye = Watcher.Eye<P.Output, P.Failure>(watcher)
+      publisher.subscribe(eye)
+      return Attached(subscriber: eye, settle: settle)
+    }
+  }
+
+  static let all: [Self] = stages
+
+  /// Those that answer each value at once.
+  private static let stages: [Self] = [
+    Self("map") { $0.map { $0 + 1 } },
+    Self("tryMap") { $0.tryMap { $0 + 1 } },
+    Self("tryMap that throws") { $0.tryMap { if $0 == 7 { throw TestError() } else { $0 } } },
+    Self("compactMap") { $0.compactMap { $0.isMultiple(of: 2) ? $0 : nil } },
+    Self("filter") { $0.filter { $0.isMultiple(of: 3) } },
+    Self("scan") { $0.scan(0, +) },
+    Self("removeDuplicates") { $0.removeDuplicates { $0 / 4 == $1 / 4 } },
+    Self("mapError") { $0.mapError { $0 } },
+    Self("output") { $0.output(in: 3..<9) },
+    Self("prefix of none") { $0.prefix(0) },
+    Self("first") { $0.first() },
+    Self("first where") { $0.first { $0 == 5 } },
+    Self("AnyPublisher") { $0.eraseToAnyPublisher().map { $0 }.eraseToAnyPublisher() },
+    Self("a long pipeline") { $0.map { $0 + 1 }.filter { $0.isMultiple(of: 2) }.map { -$0 }.prefix(8) },
+    Self("shareReplay") { $0.shareReplay(capacity: .max) },
+  ]
+}
