@@ -1,51 +1,65 @@
-// Operators that deliver some of the values, unchanged.
+// Operators that deliver some of the values, unchanged. A value left out costs no demand.
 
 extension Publishers {
   /// Delivers the values that the closure accepts.
   public struct Filter<Upstream: Publisher>: Stage {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// Whether a value is delivered.
-    public let isIncluded: (Output) -> Bool
+    public let isIncluded: (Upstream.Output) -> Bool
 
-    /// `upstream.filter(isIncluded)`
-    public init(upstream: Upstream, isIncluded: @escaping (Output) -> Bool) {
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) -> Bool) {
       self.upstream = upstream
       self.isIncluded = isIncluded
     }
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
       { [isIncluded] in isIncluded($0) ? .emit($0) : .skip }
+    }
+  }
+
+  /// Delivers the values that the closure accepts; fails with what it throws.
+  public struct TryFilter<Upstream: Publisher>: Stage {
+    /// What the closure throws, or upstream's failure.
+    public typealias Failure = any Error
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Whether a value is delivered.
+    public let isIncluded: (Upstream.Output) throws -> Bool
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) throws -> Bool) {
+      self.upstream = upstream
+      self.isIncluded = isIncluded
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, any Error> {
+      { [isIncluded] value in attempt { try isIncluded(value) ? .emit(value) : .skip } }
     }
   }
 
   /// Delivers the values that differ from the one before.
   public struct RemoveDuplicates<Upstream: Publisher>: Stage {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// Whether the value before and a value are equal.
-    public let predicate: (Output, Output) -> Bool
+    public let predicate: (Upstream.Output, Upstream.Output) -> Bool
 
-    /// `upstream.removeDuplicates(by: predicate)`
-    public init(upstream: Upstream, predicate: @escaping (Output, Output) -> Bool) {
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
-      var previous: Output?
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
+      var previous: Upstream.Output?
       return { [predicate] value in
         if let previous, predicate(previous, value) { return .skip }
         previous = value
@@ -54,85 +68,123 @@ extension Publishers {
     }
   }
 
-  /// Delivers the values whose index, from 0, is in a range, and finishes after its last.
-  public struct Output<Upstream: Publisher>: Stage {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  /// Delivers the values that differ from the one before; fails with what the closure throws.
+  public struct TryRemoveDuplicates<Upstream: Publisher>: Stage {
+    /// What the closure throws, or upstream's failure.
+    public typealias Failure = any Error
     /// Where the values come from.
     public let upstream: Upstream
-    /// Which values are delivered.
-    public let range: CountableRange<Int>
+    /// Whether the value before and a value are equal.
+    public let predicate: (Upstream.Output, Upstream.Output) throws -> Bool
 
-    /// `upstream.output(in: range)`
-    public init(upstream: Upstream, range: CountableRange<Int>) {
-      precondition(range.lowerBound >= 0, "an index must not be negative, it is \(range.lowerBound)")
-      self.upstream = upstream
-      self.range = range
-    }
-
-    /// An empty range has no value to wait for.
-    public var isOver: Bool { range.isEmpty }
-
-    /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Failure> {
-      var index = 0
-      return { [range] value in
-        defer { index += 1 }
-        if index < range.lowerBound { return .skip }
-        return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
-      }
-    }
-  }
-
-  /// Delivers the first value that the closure accepts, then finishes.
-  public struct FirstWhere<Upstream: Publisher>: Stage {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Whether this is the value to deliver.
-    public let predicate: (Output) -> Bool
-
-    /// `upstream.first(where: predicate)`
-    public init(upstream: Upstream, predicate: @escaping (Output) -> Bool) {
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) throws -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
-      { [predicate] in predicate($0) ? .finish(last: $0) : .skip }
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, any Error> {
+      var previous: Upstream.Output?
+      return { [predicate] value in
+        attempt {
+          if let previous, try predicate(previous, value) { return .skip }
+          previous = value
+          return .emit(value)
+        }
+      }
     }
   }
 
-  /// Delivers the first value, then finishes.
-  public struct First<Upstream: Publisher>: Stage {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  /// Delivers the first value that the closure does not accept, and all after it.
+  public struct DropWhile<Upstream: Publisher>: Stage {
     /// Where the values come from.
     public let upstream: Upstream
+    /// Whether a value is still left out.
+    public let predicate: (Upstream.Output) -> Bool
 
-    /// `upstream.first()`
-    public init(upstream: Upstream) { self.upstream = upstream }
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.upstream = upstream
+      self.predicate = predicate
+    }
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> { { .finish(last: $0) } }
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
+      var isDropping = true
+      return { [predicate] value in
+        isDropping = isDropping && predicate(value)
+        return isDropping ? .skip : .emit(value)
+      }
+    }
+  }
+
+  /// Delivers the first value that the closure does not accept, and all after it; fails with what it throws.
+  public struct TryDropWhile<Upstream: Publisher>: Stage {
+    /// What the closure throws, or upstream's failure.
+    public typealias Failure = any Error
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Whether a value is still left out.
+    public let predicate: (Upstream.Output) throws -> Bool
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.upstream = upstream
+      self.predicate = predicate
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, any Error> {
+      var isDropping = true
+      return { [predicate] value in
+        attempt {
+          isDropping = try isDropping && predicate(value)
+          return isDropping ? .skip : .emit(value)
+        }
+      }
+    }
+  }
+
+  /// Delivers the values after the first `count`.
+  public struct Drop<Upstream: Publisher>: Stage {
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// How many are left out.
+    public let count: Int
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, count: Int) {
+      self.upstream = upstream
+      self.count = count
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
+      precondition(count >= 0, "a count must not be negative, it is \(count)")
+      var left = count
+      return { value in
+        if left == 0 { return .emit(value) }
+        left -= 1
+        return .skip
+      }
+    }
   }
 }
 
 extension Publisher {
-  /// Delivers the values that the closure accepts.
+  /// Delivers the values that the closure accepts; one left out costs no demand.
   public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.Filter<Self> {
     Publishers.Filter(upstream: self, isIncluded: isIncluded)
+  }
+
+  /// Delivers the values that the closure accepts; the first error thrown ends it.
+  public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Self> {
+    Publishers.TryFilter(upstream: self, isIncluded: isIncluded)
   }
 
   /// Delivers the values for which the closure, given the value before, says that they are not equal.
@@ -140,24 +192,25 @@ extension Publisher {
     Publishers.RemoveDuplicates(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the values from index `range.lowerBound` on, the first being 0, and finishes before its upper bound.
-  public func output<R: RangeExpression<Int>>(in range: R) -> Publishers.Output<Self> {
-    Publishers.Output(upstream: self, range: range.relative(to: 0..<Int.max))
+  /// Delivers the values for which the closure says that they are not equal; the first error thrown ends it.
+  public func tryRemoveDuplicates(
+    by predicate: @escaping (Output, Output) throws -> Bool
+  ) -> Publishers.TryRemoveDuplicates<Self> {
+    Publishers.TryRemoveDuplicates(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the value with this index, the first being 0, and finishes.
-  public func output(at index: Int) -> Publishers.Output<Self> { output(in: index...index) }
-
-  /// Delivers the first `maxLength` values and finishes with the last of them; with 0, at once.
-  public func prefix(_ maxLength: Int) -> Publishers.Output<Self> { output(in: 0..<maxLength) }
-
-  /// Delivers the first value and finishes.
-  public func first() -> Publishers.First<Self> { Publishers.First(upstream: self) }
-
-  /// Delivers the first value that the closure accepts and finishes.
-  public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
-    Publishers.FirstWhere(upstream: self, predicate: predicate)
+  /// Leaves out values, at no demand, until the closure does not accept one; delivers that and all after it.
+  public func drop(while predicate: @escaping (Output) -> Bool) -> Publishers.DropWhile<Self> {
+    Publishers.DropWhile(upstream: self, predicate: predicate)
   }
+
+  /// Leaves out values until the closure does not accept one; the first error thrown ends it.
+  public func tryDrop(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryDropWhile<Self> {
+    Publishers.TryDropWhile(upstream: self, predicate: predicate)
+  }
+
+  /// Leaves out the first `count` values, at no demand.
+  public func dropFirst(_ count: Int = 1) -> Publishers.Drop<Self> { Publishers.Drop(upstream: self, count: count) }
 }
 
 extension Publisher where Output: Equatable {

@@ -3,14 +3,12 @@
 extension Publishers {
   /// Delivers what the closure makes of each value.
   public struct Map<Upstream: Publisher, Output>: Stage {
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// What becomes of each value.
     public let transform: (Upstream.Output) -> Output
 
-    /// `upstream.map(transform)`
+    /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output) {
       self.upstream = upstream
       self.transform = transform
@@ -18,21 +16,21 @@ extension Publishers {
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Upstream.Failure> {
       { [transform] in .emit(transform($0)) }
     }
   }
 
   /// Delivers what the closure makes of each value; fails with what it throws.
   public struct TryMap<Upstream: Publisher, Output>: Stage {
-    /// Whatever the closure throws, or upstream's failure.
+    /// What the closure throws, or upstream's failure.
     public typealias Failure = any Error
     /// Where the values come from.
     public let upstream: Upstream
     /// What becomes of each value.
     public let transform: (Upstream.Output) throws -> Output
 
-    /// `upstream.tryMap(transform)`
+    /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output) {
       self.upstream = upstream
       self.transform = transform
@@ -41,22 +39,98 @@ extension Publishers {
     /// What becomes of each value.
     @inlinable
     public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
-      { [transform] value in
-        do { return .emit(try transform(value)) } catch { return .fail(error) }
+      { [transform] value in attempt { .emit(try transform(value)) } }
+    }
+  }
+
+  /// Delivers a property of each value.
+  public struct MapKeyPath<Upstream: Publisher, Output>: Stage {
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// The property.
+    public let keyPath: KeyPath<Upstream.Output, Output>
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, keyPath: KeyPath<Upstream.Output, Output>) {
+      self.upstream = upstream
+      self.keyPath = keyPath
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Upstream.Failure> {
+      { [keyPath] in .emit($0[keyPath: keyPath]) }
+    }
+  }
+
+  /// Delivers two properties of each value.
+  public struct MapKeyPath2<Upstream: Publisher, Output0, Output1>: Stage {
+    /// The properties.
+    public typealias Output = (Output0, Output1)
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// The first property.
+    public let keyPath0: KeyPath<Upstream.Output, Output0>
+    /// The second property.
+    public let keyPath1: KeyPath<Upstream.Output, Output1>
+
+    /// The operator behind `upstream`.
+    public init(
+      upstream: Upstream, keyPath0: KeyPath<Upstream.Output, Output0>, keyPath1: KeyPath<Upstream.Output, Output1>
+    ) {
+      self.upstream = upstream
+      self.keyPath0 = keyPath0
+      self.keyPath1 = keyPath1
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Upstream.Failure> {
+      { [keyPath0, keyPath1] in .emit(($0[keyPath: keyPath0], $0[keyPath: keyPath1])) }
+    }
+  }
+
+  /// Delivers three properties of each value.
+  public struct MapKeyPath3<Upstream: Publisher, Output0, Output1, Output2>: Stage {
+    /// The properties.
+    public typealias Output = (Output0, Output1, Output2)
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// The first property.
+    public let keyPath0: KeyPath<Upstream.Output, Output0>
+    /// The second property.
+    public let keyPath1: KeyPath<Upstream.Output, Output1>
+    /// The third property.
+    public let keyPath2: KeyPath<Upstream.Output, Output2>
+
+    /// The operator behind `upstream`.
+    public init(
+      upstream: Upstream, keyPath0: KeyPath<Upstream.Output, Output0>, keyPath1: KeyPath<Upstream.Output, Output1>,
+      keyPath2: KeyPath<Upstream.Output, Output2>
+    ) {
+      self.upstream = upstream
+      self.keyPath0 = keyPath0
+      self.keyPath1 = keyPath1
+      self.keyPath2 = keyPath2
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Upstream.Failure> {
+      { [keyPath0, keyPath1, keyPath2] in
+        .emit(($0[keyPath: keyPath0], $0[keyPath: keyPath1], $0[keyPath: keyPath2]))
       }
     }
   }
 
   /// Delivers what the closure makes of each value, unless that is `nil`.
   public struct CompactMap<Upstream: Publisher, Output>: Stage {
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// What becomes of each value.
     public let transform: (Upstream.Output) -> Output?
 
-    /// `upstream.compactMap(transform)`
+    /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output?) {
       self.upstream = upstream
       self.transform = transform
@@ -64,15 +138,35 @@ extension Publishers {
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Upstream.Failure> {
       { [transform] in transform($0).map { .emit($0) } ?? .skip }
+    }
+  }
+
+  /// Delivers what the closure makes of each value, unless that is `nil`; fails with what it throws.
+  public struct TryCompactMap<Upstream: Publisher, Output>: Stage {
+    /// What the closure throws, or upstream's failure.
+    public typealias Failure = any Error
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// What becomes of each value.
+    public let transform: (Upstream.Output) throws -> Output?
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output?) {
+      self.upstream = upstream
+      self.transform = transform
+    }
+
+    /// What becomes of each value.
+    @inlinable
+    public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
+      { [transform] value in attempt { try transform(value).map { .emit($0) } ?? .skip } }
     }
   }
 
   /// Delivers, for each value, the result of all values so far.
   public struct Scan<Upstream: Publisher, Output>: Stage {
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// The result of no value.
@@ -80,7 +174,7 @@ extension Publishers {
     /// The result so far and a value make the next result.
     public let nextPartialResult: (Output, Upstream.Output) -> Output
 
-    /// `upstream.scan(initialResult, nextPartialResult)`
+    /// The operator behind `upstream`.
     public init(
       upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
     ) {
@@ -91,7 +185,7 @@ extension Publishers {
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> {
+    public func begin() -> (Upstream.Output) -> Verdict<Output, Upstream.Failure> {
       var result = initialResult
       return { [nextPartialResult] value in
         result = nextPartialResult(result, value)
@@ -100,43 +194,37 @@ extension Publishers {
     }
   }
 
-  /// Fails with what the closure makes of upstream's failure.
-  public struct MapError<Upstream: Publisher, Failure: Error>: Stage {
-    /// The same values.
-    public typealias Output = Upstream.Output
+  /// Delivers, for each value, the result of all values so far; fails with what the closure throws.
+  public struct TryScan<Upstream: Publisher, Output>: Stage {
+    /// What the closure throws, or upstream's failure.
+    public typealias Failure = any Error
     /// Where the values come from.
     public let upstream: Upstream
-    /// What becomes of the failure.
-    public let transform: (Upstream.Failure) -> Failure
+    /// The result of no value.
+    public let initialResult: Output
+    /// The result so far and a value make the next result.
+    public let nextPartialResult: (Output, Upstream.Output) throws -> Output
 
-    /// `upstream.mapError(map)`
-    public init(upstream: Upstream, _ map: @escaping (Upstream.Failure) -> Failure) {
+    /// The operator behind `upstream`.
+    public init(
+      upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
+    ) {
       self.upstream = upstream
-      transform = map
+      self.initialResult = initialResult
+      self.nextPartialResult = nextPartialResult
     }
 
     /// What becomes of each value.
     @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> { { .emit($0) } }
-    /// Upstream\'s failure as the subscriber sees it.
-    public func failure(_ error: Upstream.Failure) -> Failure { transform(error) }
-  }
-
-  /// Gives a publisher that can't fail the failure type that its subscriber expects.
-  public struct SetFailureType<Upstream: Publisher, Failure: Error>: Stage where Upstream.Failure == Never {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// Where the values come from.
-    public let upstream: Upstream
-
-    /// `upstream.setFailureType(to: Failure.self)`
-    public init(upstream: Upstream) { self.upstream = upstream }
-
-    /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, Failure> { { .emit($0) } }
-    /// Upstream\'s failure as the subscriber sees it.
-    public func failure(_ error: Never) -> Failure {}
+    public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
+      var result = initialResult
+      return { [nextPartialResult] value in
+        attempt {
+          result = try nextPartialResult(result, value)
+          return .emit(result)
+        }
+      }
+    }
   }
 }
 
@@ -151,10 +239,40 @@ extension Publisher {
     Publishers.TryMap(upstream: self, transform: transform)
   }
 
-  /// Delivers what the closure makes of each value, unless that is `nil`.
+  /// Delivers a property of each value.
+  public func map<T>(_ keyPath: KeyPath<Output, T>) -> Publishers.MapKeyPath<Self, T> {
+    Publishers.MapKeyPath(upstream: self, keyPath: keyPath)
+  }
+
+  /// Delivers two properties of each value.
+  public func map<T0, T1>(
+    _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>
+  ) -> Publishers.MapKeyPath2<Self, T0, T1> {
+    Publishers.MapKeyPath2(upstream: self, keyPath0: keyPath0, keyPath1: keyPath1)
+  }
+
+  /// Delivers three properties of each value.
+  public func map<T0, T1, T2>(
+    _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>, _ keyPath2: KeyPath<Output, T2>
+  ) -> Publishers.MapKeyPath3<Self, T0, T1, T2> {
+    Publishers.MapKeyPath3(upstream: self, keyPath0: keyPath0, keyPath1: keyPath1, keyPath2: keyPath2)
+  }
+
+  /// Delivers what the closure makes of each value, unless that is `nil`, which costs no demand.
   public func compactMap<T>(_ transform: @escaping (Output) -> T?) -> Publishers.CompactMap<Self, T> {
     Publishers.CompactMap(upstream: self, transform: transform)
   }
+
+  /// Delivers what the closure makes of each value, unless that is `nil`; the first error thrown ends it.
+  public func tryCompactMap<T>(_ transform: @escaping (Output) throws -> T?) -> Publishers.TryCompactMap<Self, T> {
+    Publishers.TryCompactMap(upstream: self, transform: transform)
+  }
+
+  /// Delivers the values that are not `nil`; asks for one more for each that is.
+  public func unwrap<T>() -> Publishers.CompactMap<Self, T> where Output == T? { compactMap { $0 } }
+
+  /// Delivers `output` in place of each `nil`.
+  public func replaceNil<T>(with output: T) -> Publishers.Map<Self, T> where Output == T? { map { $0 ?? output } }
 
   /// Delivers, for each value, the result of all values so far. Each subscriber starts with `initialResult`.
   public func scan<T>(
@@ -163,15 +281,10 @@ extension Publisher {
     Publishers.Scan(upstream: self, initialResult: initialResult, nextPartialResult: nextPartialResult)
   }
 
-  /// Fails with what the closure makes of the failure.
-  public func mapError<E: Error>(_ transform: @escaping (Failure) -> E) -> Publishers.MapError<Self, E> {
-    Publishers.MapError(upstream: self, transform)
-  }
-}
-
-extension Publisher where Failure == Never {
-  /// The same values, with a failure type that another publisher or a subscriber expects.
-  public func setFailureType<E: Error>(to failureType: E.Type) -> Publishers.SetFailureType<Self, E> {
-    Publishers.SetFailureType(upstream: self)
+  /// Delivers, for each value, the result of all values so far; the first error thrown ends it.
+  public func tryScan<T>(
+    _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
+  ) -> Publishers.TryScan<Self, T> {
+    Publishers.TryScan(upstream: self, initialResult: initialResult, nextPartialResult: nextPartialResult)
   }
 }

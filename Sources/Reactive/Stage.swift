@@ -12,11 +12,21 @@ public enum Verdict<Output, Failure: Error> {
   case fail(Failure)
 }
 
+/// Runs `body`; what it throws is the failure.
+@inlinable
+func attempt<Output>(_ body: () throws -> Verdict<Output, any Error>) -> Verdict<Output, any Error> {
+  do { return try body() } catch { return .fail(error) }
+}
+
 /// An operator that answers each upstream value at once. It says only what differs from other operators; the rest
 /// (demand, cancellation, silence after the end) is the same for all.
 public protocol Stage<Output, Failure>: Publisher {
   /// Where the values come from.
   associatedtype Upstream: Publisher
+  /// What is delivered: upstream's values, unless said otherwise.
+  associatedtype Output = Upstream.Output
+  /// How delivery may fail: as upstream does, unless said otherwise.
+  associatedtype Failure = Upstream.Failure
   /// Where the values come from.
   var upstream: Upstream { get }
   /// True when there is nothing to wait for: the subscriber is told the end at once, and upstream is asked for nothing.
