@@ -54,6 +54,9 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   private var slots: [Slot] = []
   private var freeSlots: [UInt32] = []
   private var timers = TimerQueue()
+  private let busy = Atomic<UInt64>(0)
+  /// Up to where `busy` counts.
+  private var countedUntil: UInt64
 
   /// The slot number that stands for the loop's own wake-up descriptor.
   private static let wakeUpToken = UInt64.max
@@ -69,6 +72,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     self.wakeUp = OwnedDescriptor(wakeUp)
     self.name = name
     now = Self.monotonicNow()
+    countedUntil = now
     var event = epoll_event()
     event.events = EPOLLIN.rawValue
     event.data.u64 = Self.wakeUpToken
@@ -85,6 +89,9 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
 
   /// Whether the caller is on the loop's thread.
   public var isCurrent: Bool { threadID.load(ordering: .relaxed) == pthread_self() }
+
+  /// Nanoseconds in which the loop did anything but wait for something to do. The turn that is under way is not in it yet.
+  public var busyNanoseconds: UInt64 { busy.load(ordering: .relaxed) }
 
   /// Ends `run` after the current turn.
   public func stop() {
@@ -119,6 +126,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     pthread_setname_np(pthread_self(), String(name.prefix(15)))
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
       var wantsTurn = false
+      countedUntil = Self.monotonicNow()
       while !stopRequested.load(ordering: .acquiring) {
         wantsTurn = turn(events, waiting: !wantsTurn)
       }
@@ -182,14 +190,29 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   }
 
   private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>, waiting: Bool) -> Bool {
-    let count = epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), waiting ? timeout() : 0)
+    let timeout: CInt
+    if waiting {
+      let current = Self.monotonicNow()
+      countBusy(until: current)
+      timeout = self.timeout(at: current)
+    } else {
+      timeout = 0
+    }
+    let count = epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), timeout)
     precondition(count >= 0 || errno == EINTR, "epoll_wait: errno \(errno)")
     now = Self.monotonicNow()
+    if waiting { countedUntil = now } else { countBusy(until: now) }
     for index in 0..<max(0, Int(count)) {
       deliver(events[index])
     }
     while let action = timers.popDue(at: now) { action() }
     return endOfTurn?() ?? false
+  }
+
+  /// Only the loop writes, so there is nothing to lock the bus for.
+  private func countBusy(until moment: UInt64) {
+    busy.store(busy.load(ordering: .relaxed) &+ (moment &- countedUntil), ordering: .relaxed)
+    countedUntil = moment
   }
 
   private func deliver(_ event: epoll_event) {
@@ -208,9 +231,8 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   }
 
   /// Milliseconds until the next timer, rounded up so that the loop does not spin through the last one; -1: none.
-  private func timeout() -> CInt {
+  private func timeout(at current: UInt64) -> CInt {
     guard let deadline = timers.nextDeadline() else { return -1 }
-    let current = Self.monotonicNow()
     return deadline <= current ? 0 : CInt(min((deadline - current + 999_999) / 1_000_000, UInt64(CInt.max)))
   }
 

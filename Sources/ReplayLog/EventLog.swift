@@ -61,6 +61,14 @@ public final class EventLog: ReplayStorage {
   public private(set) var endPosition: UInt64
   /// Data bytes of the events appended since the start.
   public private(set) var appendedBytes: UInt64 = 0
+  /// When the newest event was taken in, whether or not it is still held; microseconds since the Unix epoch. Nil before
+  /// the first.
+  public var newestTime: UInt64? { lastTime > 0 ? lastTime : nil }
+  /// How much of the ring is used, from its start; the rest keeps what it holds until its turn to be dropped comes, and
+  /// takes no memory while it was never written. At most `limits.bytes`, which it is at first.
+  public var usedBytes: Int {
+    didSet { usedBytes = min(usedBytes, limits.bytes) }
+  }
 
   private let region: MappedRegion
   private let clock: () -> UInt64
@@ -82,6 +90,7 @@ public final class EventLog: ReplayStorage {
     else { return nil }
     self.region = region
     self.limits = limits
+    usedBytes = limits.bytes
     self.clock = clock
     firstPosition = firstID ?? clock()
     endPosition = firstPosition
@@ -180,8 +189,8 @@ public final class EventLog: ReplayStorage {
     let byteCount = (Self.recordHeaderBytes + dataBytes + 7) & ~7
     var (offset, first) = (nextOffset, firstPosition)
     if endPosition - first == UInt64(limits.events) { first += 1 }
-    if offset + byteCount > limits.bytes {
-      // No record is split: what stands between here and the ring's end is the oldest, and goes.
+    if offset + byteCount > max(usedBytes, byteCount) {
+      // No record is split: what stands between here and the end is the oldest, and goes.
       while first < endPosition, self.offset(of: first) >= offset { first += 1 }
       offset = 0
     }

@@ -9,6 +9,7 @@ import Synchronization
 /// those ready that wait for it. Subscribers without credit are in no list that anybody walks, but for the stream's end.
 final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `logDidChange` and its two atomics
   let stream: ServedStream
+  let counters: LaneCounters
   unowned let worker: Worker
   private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
@@ -27,6 +28,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   init(stream: ServedStream, worker: Worker) {
     self.stream = stream
     self.worker = worker
+    counters = stream.counters(of: worker)
   }
 
   var isEmpty: Bool { members.isEmpty }
@@ -73,6 +75,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       stream.log.detach(self)
       reach = 0
       held = .max
+      counters.lag.store(0, ordering: .relaxed)
       stopWatchingHoldUp()
     } else if reach > 0 && subscription.reach == reach || subscription.cursor.position == held {
       worker.remeasure(self)
@@ -151,6 +154,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       self.held = held
       stream.log.reader(self, holdsFrom: held)
     }
+  }
+
+  /// Finds the member furthest behind, for whoever looks at the counters.
+  func measureLag() {
+    let end = stream.log.read { storage, _ in storage.endPosition }
+    let slowest = members.reduce(end) { min($0, $1.cursor.position) }
+    counters.lag.store(end - slowest, ordering: .relaxed)
   }
 
   private func changeCredited(by change: Int) {

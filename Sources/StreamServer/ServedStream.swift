@@ -1,5 +1,6 @@
 import Reactive
 import ReplayLog
+import Synchronization
 
 /// One stream of the server: its configuration, its log, and how its source is doing.
 final class ServedStream: Sendable {
@@ -10,6 +11,7 @@ final class ServedStream: Sendable {
   /// Brings a system stream up to date before it is read; nil for the others.
   let refresh: (@Sendable () -> Void)?
   private let sourceState = Guarded(SourceState.healthy)
+  private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Guarded<Holder?>(nil)
 
   /// Whom the source has been waiting for, for a while.
@@ -61,27 +63,65 @@ final class ServedStream: Sendable {
     holder.withLock { if $0?.client == client { $0 = nil } }
   }
 
+  /// What the stream's lanes on that worker count in, also those to come.
+  func counters(of worker: Worker) -> LaneCounters {
+    laneCounters.withLock { counters in
+      if let known = counters[ObjectIdentifier(worker)] { return known }
+      let new = LaneCounters()
+      counters[ObjectIdentifier(worker)] = new
+      return new
+    }
+  }
+
+  /// As `$stats` shows it.
+  /// - Parameter hasLag: whether the lanes' lag was measured lately.
+  func statistics(hasLag: Bool) -> Statistics.Stream {
+    let (events, bytes, newest) = log.read { storage, _ in
+      (storage.endPosition - firstID, storage.appendedBytes, storage.newestTime)
+    }
+    let lanes = laneCounters.withLock { Array($0.values) }
+    return Statistics.Stream(
+      name: name, state: state.word, subscribers: log.subscriberCount, eventsIn: events, bytesIn: bytes,
+      eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
+      bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
+      lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest)
+  }
+
   /// As `$streams` shows it.
   var summary: StreamSummary {
-    let (last, events, bytes, ending) = log.read { storage, completion in
-      (
-        storage.endPosition == firstID ? nil : storage.endPosition - 1, storage.endPosition - firstID,
-        storage.appendedBytes, completion
-      )
-    }
-    var state = log.isConnected ? "running" : "idle"
-    var message: String?
-    switch (ending, sourceState.withLock { $0 }) {
-    case (.finished?, _): state = "finished"
-    case (.failure(let failure)?, _): (state, message) = ("failed", failure.message)
-    case (nil, .failing(let reason)): (state, message) = ("failing", reason)
-    case (nil, .healthy):
-      guard let holder = holder.withLock({ $0 }) else { break }
-      (state, message) = ("blocked", "waits for \(holder.client), \(holder.unread) events behind")
-    }
+    let last = log.read { storage, _ in storage.endPosition == firstID ? nil : storage.endPosition - 1 }
+    let state = state
     return StreamSummary(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
-      state: state, message: message, subscribers: log.subscriberCount, lastID: last, eventsIn: events, bytesIn: bytes)
+      state: state.word, message: state.message, subscribers: log.subscriberCount, lastID: last)
+  }
+
+  private var state: (word: String, message: String?) {
+    let ending = log.read { _, completion in completion }
+    switch (ending, sourceState.withLock { $0 }) {
+    case (.finished?, _): return ("finished", nil)
+    case (.failure(let failure)?, _): return ("failed", failure.message)
+    case (nil, .failing(let reason)): return ("failing", reason)
+    case (nil, .healthy):
+      if let holder = holder.withLock({ $0 }) {
+        return ("blocked", "waits for \(holder.client), \(holder.unread) events behind")
+      }
+      return (log.isConnected ? "running" : "idle", nil)
+    }
+  }
+}
+
+/// What one stream sent to the clients of one loop, which alone writes here.
+final class LaneCounters: Sendable {
+  let eventsOut = Atomic<UInt64>(0)
+  let bytesOut = Atomic<UInt64>(0)
+  /// As of the last time it was measured.
+  let lag = Atomic<UInt64>(0)
+
+  /// No other loop adds, so there is nothing to lock the bus for.
+  func count(events: Int, bytes: Int) {
+    eventsOut.store(eventsOut.load(ordering: .relaxed) &+ UInt64(events), ordering: .relaxed)
+    bytesOut.store(bytesOut.load(ordering: .relaxed) &+ UInt64(bytes), ordering: .relaxed)
   }
 }
 
@@ -97,8 +137,6 @@ struct StreamSummary: Encodable, Equatable {
   let message: String?
   let subscribers: Int
   let lastID: UInt64?
-  let eventsIn: UInt64
-  let bytesIn: UInt64
 
   private enum CodingKeys: String, CodingKey {
     case name, description, type, source, state, message, subscribers

@@ -4,6 +4,8 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var version: String
   /// Whole seconds since the start.
   public var uptimeSeconds: UInt64
+  /// The same, exact. Rates are differences of counters over differences of this: no clock that is set disturbs them.
+  public var uptimeMicroseconds: UInt64
   /// Streams, the system's own not counted.
   public var streams: Int
   /// Open connections.
@@ -14,7 +16,7 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var accepted: UInt64
   /// Connections and requests turned away.
   public var refused: UInt64
-  /// Events that sources delivered, their data bytes, and events lost to lagging subscribers.
+  /// Events that sources delivered.
   public var eventsIn: UInt64
   /// Data bytes of `eventsIn`.
   public var bytesIn: UInt64
@@ -22,16 +24,54 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var eventsOut: UInt64
   /// Bytes of frames written to clients.
   public var bytesOut: UInt64
-  /// System calls that wrote them.
+  /// System calls that wrote them; `eventsOut` over this is the size of a batch.
   public var writes: UInt64
   /// Events that lagging subscribers did not get.
   public var laggedEvents: UInt64
   /// How often a subscriber held up a stream that drops nothing.
   public var holdUps: UInt64
+  /// For each event loop that serves clients, the time in which it did anything but wait.
+  public var busyMicroseconds: [UInt64]
+  /// In the order of their names.
+  public var byStream: [Stream]
+
+  /// One of `streams`.
+  public struct Stream: Encodable, Equatable, Sendable {
+    /// Its name.
+    public var name: String
+    /// As `$streams` gives it.
+    public var state: String
+    /// Live subscriptions.
+    public var subscribers: Int
+    /// Events that its source delivered.
+    public var eventsIn: UInt64
+    /// Data bytes of `eventsIn`.
+    public var bytesIn: UInt64
+    /// Events written to clients.
+    public var eventsOut: UInt64
+    /// Bytes of frames written to clients.
+    public var bytesOut: UInt64
+    /// Events that the subscriber furthest behind has not been sent, those that have left the buffer included; about a
+    /// second old. Nil until it was measured, which is done while somebody listens to `$stats`.
+    public var lag: UInt64?
+    /// When its newest event was taken in, in microseconds since the Unix epoch; nil when it has had none.
+    public var newest: UInt64?
+
+    private enum CodingKeys: String, CodingKey {
+      case name, state, subscribers, lag, newest
+      case eventsIn = "events_in"
+      case bytesIn = "bytes_in"
+      case eventsOut = "events_out"
+      case bytesOut = "bytes_out"
+    }
+  }
 
   private enum CodingKeys: String, CodingKey {
     case version, streams, connections, subscribers, accepted, refused, writes
     case uptimeSeconds = "uptime_seconds"
+    case uptimeMicroseconds = "uptime_microseconds"
+    case busyMicroseconds = "busy_microseconds"
+    case byStream = "by_stream"
     case eventsIn = "events_in"
     case bytesIn = "bytes_in"
     case eventsOut = "events_out"

@@ -1,5 +1,4 @@
 import CLinux
-import Dispatch
 import EventLoop
 import Glibc
 import RSocket
@@ -30,6 +29,7 @@ public final class StreamServer: Sendable {
   private let workers: [Worker]
   private let systemStreams = Guarded<[SystemStream]>([])
   private let startedAt = EventLoop.monotonicNow()
+  private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
   ///   - version: of the program, for `$stats`.
@@ -50,12 +50,14 @@ public final class StreamServer: Sendable {
       try Worker(name: "worker \(index)", limits: limits, streams: streams, report: report)
     }
     try addSystemStream(
-      "$streams", "The catalogue of streams, whenever it changes", every: .milliseconds(250), bytes: 16 << 20
+      "$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250, bytes: 16 << 20
     ) {
       SystemStream.json($0.userStreams.map(\.summary))
     }
-    try addSystemStream("$stats", "What the daemon does, once a second", every: .seconds(1), bytes: 64 << 10) {
-      SystemStream.json($0.statistics)
+    try addSystemStream("$stats", "What the daemon does, once a second", everyMilliseconds: 1000, bytes: 16 << 20) {
+      let statistics = $0.statistics
+      $0.measureLag()
+      return SystemStream.json(statistics)
     }
   }
 
@@ -85,10 +87,11 @@ public final class StreamServer: Sendable {
   private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 
   private func addSystemStream(
-    _ name: String, _ description: String, every interval: DispatchTimeInterval, bytes: Int,
+    _ name: String, _ description: String, everyMilliseconds interval: Int, bytes: Int,
     _ current: @escaping @Sendable (StreamServer) -> [UInt8]
   ) throws(Mistake) {
-    let made = SystemStream(name: name, description: description, every: interval, bytes: bytes) { [weak self] in
+    let made = SystemStream(name: name, description: description, everyMilliseconds: interval, bytes: bytes) {
+      [weak self] in
       self.map(current) ?? []
     }
     guard let made else { throw .noMemory(SystemError("memfd_create", name)) }
@@ -170,20 +173,36 @@ public final class StreamServer: Sendable {
 
   /// As of now.
   public var statistics: Statistics {
-    let summaries = userStreams.map(\.summary)
+    let now = EventLoop.monotonicNow()
+    let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
+    let byStream = userStreams.map { $0.statistics(hasLag: hasLag) }
     func sum(_ counter: (Worker) -> UInt64) -> UInt64 { workers.reduce(0) { $0 &+ counter($1) } }
     return Statistics(
-      version: version, uptimeSeconds: (EventLoop.monotonicNow() - startedAt) / 1_000_000_000,
-      streams: summaries.count, connections: counts.open.load(ordering: .relaxed),
-      subscribers: summaries.reduce(0) { $0 + $1.subscribers },
+      version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
+      streams: byStream.count, connections: counts.open.load(ordering: .relaxed),
+      subscribers: byStream.reduce(0) { $0 + $1.subscribers },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
-      eventsIn: summaries.reduce(0) { $0 &+ $1.eventsIn }, bytesIn: summaries.reduce(0) { $0 &+ $1.bytesIn },
+      eventsIn: byStream.reduce(0) { $0 &+ $1.eventsIn }, bytesIn: byStream.reduce(0) { $0 &+ $1.bytesIn },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },
       laggedEvents: sum { $0.counters.laggedEvents.load(ordering: .relaxed) },
-      holdUps: sum { $0.counters.holdUps.load(ordering: .relaxed) })
+      holdUps: sum { $0.counters.holdUps.load(ordering: .relaxed) },
+      busyMicroseconds: workers.map { $0.loop.busyNanoseconds / 1000 }, byStream: byStream)
   }
+
+  /// Asks each loop how far its subscribers are behind, for the next look: only the loop knows their cursors.
+  private func measureLag() {
+    let now = EventLoop.monotonicNow()
+    guard now &- lagMeasuredAt.load(ordering: .relaxed) > Self.lagPeriod else { return }
+    lagMeasuredAt.store(now, ordering: .relaxed)
+    for worker in workers { worker.loop.execute { worker.measureLag() } }
+  }
+
+  /// Who looks more often than this gets the same lag again.
+  private static let lagPeriod: UInt64 = 500_000_000
+  /// An older one is not shown.
+  private static let lagLifetime: UInt64 = 3_000_000_000
 }
 
 /// Connections, counted from every loop.

@@ -101,6 +101,11 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     lanesToMeasure[ObjectIdentifier(lane)] = lane
   }
 
+  /// Brings the lanes' lag up to date. On the loop.
+  func measureLag() {
+    for lane in lanes.values { lane.measureLag() }
+  }
+
   // MARK: Sending
 
   /// Puts a subscription into the queue of those that are served at the end of the turn.
@@ -178,6 +183,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     }
     let (cursor, events, rest) = block.progress(after: sent)
     subscription.lane.advance(subscription, to: cursor, spending: events)
+    subscription.lane.counters.count(events: events, bytes: sent)
     counters.eventsOut.add(UInt64(events), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)

@@ -62,6 +62,7 @@ struct StatusReport {
     let lines: [[String]] = (Self.firstKeys + others).compactMap { key in
       switch key {
       case "streams": ["streams", streams.summary]
+      case "uptime_microseconds": nil
       case "uptime_seconds": values[key]?.seconds.map { ["uptime", Self.span(seconds: $0)] }
       default: values[key]?.text.map { [key.split(separator: "_").joined(separator: " "), $0] }
       }

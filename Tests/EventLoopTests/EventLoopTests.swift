@@ -44,6 +44,24 @@ final class ReadingHandler: EventLoop.Handler {
 }
 
 @Suite struct EventLoopTests {
+  @Test func theTimeThatALoopWaitsIsNotBusyAndTheTimeThatItWorksIs() async throws {
+    try await withRunningLoop { loop in
+      let (start, before) = await loop.perform { (EventLoop.monotonicNow(), loop.busyNanoseconds) }
+      await withCheckedContinuation { continuation in
+        loop.execute { _ = loop.schedule(after: .milliseconds(20)) { continuation.resume() } }
+      }
+      let (end, waited) = await loop.perform { (EventLoop.monotonicNow(), loop.busyNanoseconds) }
+      #expect(end - start >= 20_000_000 && waited - before < end - start)
+      let worked = await loop.perform {
+        let start = EventLoop.monotonicNow()
+        while EventLoop.monotonicNow() < start + 5_000_000 {}
+        return EventLoop.monotonicNow() - start
+      }
+      let after = await loop.perform { loop.busyNanoseconds }
+      #expect(after - waited >= worked)
+    }
+  }
+
   @Test func workFromOneThreadRunsInOrderOnTheLoop() async throws {
     try await withRunningLoop { loop in
       let seen = Mutex<[Int]>([])

@@ -97,6 +97,34 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     }
   }
 
+  @Test func asMuchOfTheRingIsUsedAsIsSaidAndWhatIsHeldStaysWhole() throws {
+    var random = SystemRandom(3)
+    let log = try makeLog(events: 50, bytes: 64 << 10)
+    for round in 0..<2000 {
+      let used = [4096, 8192, 64 << 10, 1 << 20][random.next(below: 4)]
+      log.usedBytes = used
+      #expect(log.usedBytes == min(used, 64 << 10))
+      log.append([[UInt8](repeating: UInt8(truncatingIfNeeded: round), count: random.next(below: 1000))])
+      for position in log.firstPosition..<log.endPosition {
+        let data = log.element(at: position).data
+        #expect(data.allSatisfy { $0 == UInt8(truncatingIfNeeded: position - 100) })
+      }
+    }
+    log.usedBytes = 4096
+    for _ in 0..<100 { log.append([[UInt8](repeating: 1, count: 1000)]) }
+    #expect(log.endPosition - log.firstPosition == 4)  // of 1,024 bytes each
+  }
+
+  @Test func theTimeOfTheNewestIsKnownOnceThereWasOne() throws {
+    let clock = MovedClock()
+    let log = try makeLog(age: .seconds(1), clock: clock)
+    #expect(log.newestTime == nil)
+    log.append([[1]])
+    clock.now += 5_000_000
+    log.dropExpired()
+    #expect(log.newestTime == 1_000_000)
+  }
+
   @Test func halfOfTheRingIsAlwaysUsable() throws {
     // Records are never split, so a wrap may waste up to one record's room; small events must still fill the ring.
     let log = try makeLog(events: 1000, bytes: 4096)

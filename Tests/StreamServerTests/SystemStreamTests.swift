@@ -87,6 +87,53 @@ import Testing
     }
   }
 
+  @Test func statisticsTellTheStreamsApart() async throws {
+    struct Stats: Decodable {
+      struct Stream: Decodable, Equatable {
+        var name: String, state: String
+        var subscribers: Int, events_in: Int, bytes_in: Int, events_out: Int, bytes_out: Int
+        var lag: Int?, newest: UInt64?
+      }
+      let by_stream: [Stream]
+      let busy_microseconds: [UInt64]
+      let uptime_microseconds: UInt64
+    }
+    try await withServer { harness in
+      let source = try harness.add("s") { $0.replay = 10 }
+      _ = try harness.add("quiet", start: .fromFirstSubscriber)
+      source.send([1, 2], [3], [4], [5])
+      let fast = try WireClient.ready(harness.path)
+      fast.subscribe("s", credit: 100)
+      _ = try fast.events(4)
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("s", credit: 1)
+      _ = try slow.events(1)
+      let watcher = try WireClient.ready(harness.path)
+      watcher.subscribe("$stats", credit: 1000)
+      func next() throws -> Stats { try JSONDecoder().decode(Stats.self, from: Data(try watcher.event().data)) }
+      var stats = try next()
+      let first = stats.uptime_microseconds
+      for _ in 0..<20 where stats.by_stream.last?.lag != 3 { stats = try next() }
+      #expect(stats.uptime_microseconds > first)
+      #expect(stats.busy_microseconds.count == 2 && stats.busy_microseconds.reduce(0, +) > 0)
+      #expect(stats.by_stream.map(\.name) == ["quiet", "s"])
+      #expect(
+        stats.by_stream[0]
+          == .init(
+            name: "quiet", state: "idle", subscribers: 0, events_in: 0, bytes_in: 0, events_out: 0, bytes_out: 0,
+            lag: 0,
+            newest: nil))
+      let busy = stats.by_stream[1]
+      #expect(busy.state == "running" && busy.subscribers == 2)
+      #expect(busy.events_in == 4 && busy.bytes_in == 5 && busy.events_out == 5 && busy.bytes_out > 5)
+      #expect(busy.lag == 3 && busy.newest != nil)
+      slow.send(.cancel(StreamID(1)))
+      for _ in 0..<20 where stats.by_stream.last?.lag != 0 { stats = try next() }
+      #expect(stats.by_stream[1].lag == 0)
+      #expect(stats.by_stream[1].events_out == 5)
+    }
+  }
+
   @Test func namesOfTheSystemAndNamesTakenAreRefused() async throws {
     try await withServer { harness in
       #expect(throws: StreamServer.Mistake.nameReserved("$x")) { _ = try harness.add("$x") }
