@@ -7,6 +7,7 @@ struct Arguments: Equatable {
     case subscribe(name: String, Subscription)
     case get(name: String, EventFormat)
     case status
+    case top(Top)
     case help
     case version
   }
@@ -18,6 +19,13 @@ struct Arguments: Equatable {
     /// How many events are asked for at a time.
     var credit = 256
     /// After how many events to stop; `nil`: never.
+    var count: Int?
+  }
+
+  /// What `top` is to do.
+  struct Top: Equatable {
+    var order = TopTable.Order.name
+    /// After how many tables to stop; `nil`: never.
     var count: Int?
   }
 
@@ -34,6 +42,8 @@ struct Arguments: Equatable {
       sub NAME            print a stream's events as they come, until it ends
       get NAME            print a stream's newest event
       status              the daemon's counters
+      top                 the streams and how fast they are, once a second; in place on a terminal, where
+                          n sorts by name, r by rate, and q quits
 
     Options of sub:
       --credit N          ask for N events at a time, and for more once half of them are written (default 256)
@@ -48,6 +58,10 @@ struct Arguments: Equatable {
                           json: one object per line with id, time and data; data is the event itself
                                 when it is JSON, else a string
                           raw: the events' bytes and nothing else
+
+    Options of top:
+      --count N           stop after N tables
+      --sort ORDER        name (default) or rate: the fastest first
 
     Other options:
       --socket PATH       the daemon's socket (default $STREAMD_SOCKET, else \(defaultSocket))
@@ -94,21 +108,23 @@ extension Arguments {
     self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values))
   }
 
-  private static let options: Set = ["--socket", "--credit", "--count", "--from", "--on-lag", "--format"]
+  private static let options: Set = ["--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--sort"]
 
   private static func command(
     _ operands: [String], _ values: [String: String]
   ) throws(Stop) -> Command {
     guard let verb = operands.first else { throw .usage("a command is missing") }
     switch verb {
-    case "list", "status":
+    case "list", "status", "top":
       guard operands.count == 1 else { throw .usage("\(verb) takes no \"\(operands[1])\"") }
-      try refuse(values, except: [], for: verb)
-      return verb == "list" ? .list : .status
+      try refuse(values, except: verb == "top" ? ["--count", "--sort"] : [], for: verb)
+      guard verb == "top" else { return verb == "list" ? .list : .status }
+      return .top(Top(order: try choice("--sort", values) ?? .name, count: try number("--count", values)))
     case "get":
       try refuse(values, except: ["--format"], for: verb)
       return .get(name: try name(operands), try choice("--format", values) ?? .data)
     case "sub":
+      try refuse(values, except: options.subtracting(["--sort"]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       subscription.options.onLag = try choice("--on-lag", values)

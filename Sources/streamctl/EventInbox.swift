@@ -40,8 +40,19 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   /// Makes ready for another subscription, once the last one has ended.
-  func reuse() {
-    state.withLock { $0.end = nil }
+  /// - Parameter end: how it has.
+  /// - Returns: false when another end has come meanwhile: that one stands.
+  @discardableResult func reuse(after end: Stop) -> Bool {
+    state.withLock { state in
+      guard state.end == end else { return false }
+      state.end = nil
+      return true
+    }
+  }
+
+  /// Ends the waiting at once, for another cause than an event.
+  func nudge() {
+    change { _ in }
   }
 
   /// Blocks until there may be something to take.

@@ -23,6 +23,7 @@ enum Program {
       var output = Output()
       try format.append(event, to: &output)
       try output.flush()
+    case .top(let wanted): try Session(socket: arguments.socket, screen: Screen()).top(wanted)
     case .subscribe(let name, let subscription):
       try Session(socket: arguments.socket).follow(name, subscription)
     }

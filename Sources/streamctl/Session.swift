@@ -5,23 +5,37 @@ import StreamClient
 
 /// One run of the program: a connection on a loop of its own, the signals that end it, and the main thread, which may block on its output.
 struct Session {
-  private let connection: StreamConnection
-  private let inbox = EventInbox()
+  let connection: StreamConnection
+  let loop: EventLoop
+  let inbox = EventInbox()
+  /// Where the output is drawn in place.
+  let screen: Screen?
 
   /// How long a blocked output may hold up the end after a signal.
   private static let grace = Duration.seconds(1)
 
   /// Nothing is asked of the daemon yet.
-  init(socket: String) throws(Stop) {
+  init(socket: String, screen: Screen? = nil) throws(Stop) {
+    self.screen = screen
     do throws(SystemError) {
       let loop = try EventLoop(name: "streamctl")
+      self.loop = loop
       connection = try StreamConnection(socket: socket, loop: loop)
-      _ = try Signals([SIGINT, SIGTERM, SIGHUP], on: loop) { [inbox] number in
+      let ends = screen == nil ? [SIGINT, SIGTERM, SIGHUP] : [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
+      _ = try Signals(ends + (screen == nil ? [] : Screen.signals), on: loop) { [inbox] number in
+        guard ends.contains(number) else {
+          screen?.received(signal: number)
+          return inbox.nudge()
+        }
         inbox.cancel()
         // After the CANCEL, which may be waiting its turn behind a request for more.
         loop.execute { inbox.interrupt(.signal(number)) }
-        _ = loop.schedule(after: Self.grace) { _exit(Stop.signal(number).exitCode) }
+        _ = loop.schedule(after: Self.grace) {
+          screen?.leave()
+          _exit(Stop.signal(number).exitCode)
+        }
       }
+      if let screen { _ = Keyboard(on: loop, for: screen) { [inbox] in inbox.nudge() } }
       _ = OutputWatch(on: loop) { [inbox] in inbox.interrupt(.done) }
       try loop.start()
     } catch {
@@ -39,7 +53,7 @@ struct Session {
       value = value ?? events.first
       if let end {
         guard let value, end == .done else { throw end }
-        inbox.reuse()
+        inbox.reuse(after: end)
         return value
       }
       inbox.wait()

@@ -27,6 +27,9 @@ struct Stop: Error, Equatable {
     [EPIPE, ECONNRESET].contains(error.code) ? .done : Stop(error.description, 74)
   }
 
+  /// EX_UNAVAILABLE: no daemon, for the moment.
+  var isUnavailability: Bool { exitCode == 69 }
+
   private init(_ message: String?, _ exitCode: CInt) {
     self.message = message
     self.exitCode = exitCode

@@ -60,8 +60,7 @@ struct StreamTable {
 
 /// Plain text in columns.
 enum Columns {
-  /// Every line ends with its last column's text, without padding. Control characters, which could move the cursor of a
-  /// terminal, become spaces: names and messages come from outside.
+  /// Every line ends with its last column's text, without padding.
   static func text(_ lines: [[String]]) -> String {
     let lines = lines.map { $0.map(printable) }
     let widths = (lines.first ?? []).indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
@@ -76,7 +75,8 @@ enum Columns {
     }.joined()
   }
 
-  private static func printable(_ text: String) -> String {
+  /// Control characters, which could move the cursor of a terminal, become spaces: names and messages come from outside.
+  static func printable(_ text: String) -> String {
     var result = ""
     for scalar in text.unicodeScalars {
       result.unicodeScalars.append(scalar.properties.generalCategory == .control ? " " : scalar)

@@ -34,9 +34,11 @@ public final class ChildProcess: Sendable {
 
   /// - Parameters:
   ///   - program: a path, or a name to be found on PATH.
+  ///   - terminal: the program's standard input; a descriptor that stays the caller's.
   ///   - holdsInput: the program's standard input is a pipe that ends with this value; else it is empty.
   public init(
-    _ program: String, _ arguments: [String] = [], holdsInput: Bool = false, output: Sink = .pipe, errors: Sink = .pipe
+    _ program: String, _ arguments: [String] = [], terminal: CInt? = nil, holdsInput: Bool = false,
+    output: Sink = .pipe, errors: Sink = .pipe
   ) throws(SystemError) {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
@@ -46,7 +48,10 @@ public final class ChildProcess: Sendable {
       posix_spawn_file_actions_destroy(&actions)
       theirs.forEach { close($0) }
     }
-    if holdsInput {
+    if let terminal {
+      posix_spawn_file_actions_adddup2(&actions, terminal, STDIN_FILENO)
+      input = -1
+    } else if holdsInput {
       let ends = try Self.pipe()
       posix_spawn_file_actions_adddup2(&actions, ends.read, STDIN_FILENO)
       theirs.append(ends.read)

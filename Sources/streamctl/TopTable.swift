@@ -1,0 +1,113 @@
+/// What `top` shows: the streams as of the last look, and how fast their counters rose since the one before.
+struct TopTable {
+  /// Which stream comes first.
+  enum Order: String, CaseIterable {
+    case name, rate
+  }
+
+  private struct Row {
+    let stream: Look.Stream
+    /// Per second; nil where there is nothing to compare with.
+    let eventsIn: Double?
+    let bytesIn: Double?
+    let eventsOut: Double?
+    let age: UInt64?
+
+    var cells: [String] {
+      [
+        stream.name, stream.state ?? "-", Quantity.rate(eventsIn), Quantity.byteRate(bytesIn),
+        Quantity.rate(eventsOut), Quantity.count(stream.subscribers), Quantity.count(stream.lag),
+        Quantity.age(microseconds: age),
+      ]
+    }
+  }
+
+  private static let header = ["NAME", "STATE", "EVENTS/s", "BYTES/s", "SENT/s", "SUBSCRIBERS", "LAG", "AGE"]
+  /// Name and state; what follows is numbers, which stand to the right.
+  private static let textColumns = 2
+  private static let leastNameWidth = 8
+
+  private let headlines: [String]
+  private let rows: [Row]
+
+  /// - Parameter previous: an earlier look. When the daemon has been started anew since, it counts as none.
+  init(_ look: Look, after previous: Look?, order: Order) {
+    let earlier = previous.flatMap { ($0.uptime ?? .max) < (look.uptime ?? 0) ? $0 : nil }
+    let seconds = Double((look.uptime ?? 0) - (earlier?.uptime ?? 0)) / 1e6
+    /// Counters only rise; one that fell belongs to a stream that was taken away and given again.
+    func rate(_ now: UInt64?, _ before: UInt64?) -> Double? {
+      guard let now, let before, now >= before else { return nil }
+      return Double(now - before) / seconds
+    }
+    let known = Dictionary((earlier?.streams ?? []).map { ($0.name, $0) }) { first, _ in first }
+    let rows = (look.streams ?? []).map { stream in
+      let before = known[stream.name]
+      return Row(
+        stream: stream, eventsIn: rate(stream.eventsIn, before?.eventsIn),
+        bytesIn: rate(stream.bytesIn, before?.bytesIn),
+        eventsOut: rate(stream.eventsOut, before?.eventsOut),
+        age: stream.newest.flatMap { newest in look.time.map { $0 > newest ? $0 - newest : 0 } })
+    }
+    switch order {
+    case .name: self.rows = rows.sorted { $0.stream.name < $1.stream.name }
+    case .rate:
+      func speed(_ row: Row) -> Double { (row.eventsIn ?? 0) + (row.eventsOut ?? 0) }
+      self.rows = rows.sorted { (speed($1), $0.stream.name) < (speed($0), $1.stream.name) }
+    }
+    let eventsOut = rate(look.eventsOut, earlier?.eventsOut)
+    let writes = rate(look.writes, earlier?.writes)
+    let perWrite = writes.flatMap { writes in eventsOut.map { writes > 0 ? $0 / writes : 0 } }
+    headlines = [
+      [
+        "streamd \(look.version ?? "-")", "up \(StatusReport.span(seconds: Int64((look.uptime ?? 0) / 1_000_000)))",
+        "\(Quantity.count(look.connections)) connections", "\(Quantity.count(look.subscribers)) subscribers",
+        "\(rows.count) streams",
+      ].joined(separator: ", "),
+      [
+        "in \(Quantity.rate(rate(look.eventsIn, earlier?.eventsIn)))/s",
+        "\(Quantity.byteRate(rate(look.bytesIn, earlier?.bytesIn)))B/s; out \(Quantity.rate(eventsOut))/s",
+        "\(Quantity.byteRate(rate(look.bytesOut, earlier?.bytesOut)))B/s",
+        "\(Quantity.rate(perWrite)) per write; loops busy \(Self.busy(look, earlier, seconds: seconds))",
+      ].joined(separator: ", "),
+    ]
+  }
+
+  /// Of all loops, and of the one that has most to do: that one is full first.
+  private static func busy(_ look: Look, _ earlier: Look?, seconds: Double) -> String {
+    guard let now = look.busy, let before = earlier?.busy, now.count == before.count, !now.isEmpty else { return "-" }
+    let shares = zip(now, before).map { now, before in
+      now > before ? min(1, Double(now - before) / 1e6 / seconds) : 0
+    }
+    let all = shares.reduce(0, +) / Double(shares.count)
+    return shares.count == 1
+      ? Quantity.percent(all) : "\(Quantity.percent(all)) (busiest \(Quantity.percent(shares.max() ?? 0)))"
+  }
+
+  /// Headlines, a blank line, the header, a line per stream.
+  /// - Parameters:
+  ///   - width: characters of a line, at most; long names are cut first.
+  ///   - height: lines, at most; the last one then says how many streams are missing.
+  func lines(width: Int = .max, height: Int = .max) -> [String] {
+    let top = headlines + [""]
+    let room = max(0, height - top.count - 1)
+    let shown = rows.count <= room ? rows[...] : rows.prefix(max(0, room - 1))
+    let cells = ([Self.header] + shown.map(\.cells)).map { $0.map(Columns.printable) }
+    var widths = Self.header.indices.map { column in cells.map { $0[column].count }.max() ?? 0 }
+    let others = widths.dropFirst().reduce(0) { $0 + $1 + 2 }
+    if width < .max { widths[0] = min(widths[0], max(Self.leastNameWidth, width - others)) }
+    var lines = top + cells.map { Self.line($0, widths) }
+    if shown.count < rows.count { lines.append("and \(rows.count - shown.count) more") }
+    return lines.prefix(height).map { String($0.prefix(width)) }
+  }
+
+  /// Where the header stands.
+  var headerIndex: Int { headlines.count + 1 }
+
+  private static func line(_ cells: [String], _ widths: [Int]) -> String {
+    zip(cells.indices, cells).map { column, cell in
+      let cell = cell.count > widths[column] ? cell.prefix(widths[column] - 1) + "…" : cell
+      let padding = String(repeating: " ", count: widths[column] - cell.count)
+      return column < textColumns ? cell + padding : padding + cell
+    }.joined(separator: "  ")
+  }
+}

@@ -1,0 +1,98 @@
+import Dispatch
+import EventLoop
+import Glibc
+import Reactive
+
+/// A terminal for a program under test: what the program draws, as pictures.
+final class PseudoTerminal: Sendable {
+  /// Nothing was drawn any more; this was until then.
+  struct Silence: Error {
+    let text: String
+  }
+
+  /// The program's side.
+  let program: CInt
+  private let screen: CInt
+  private let seen = Guarded<[UInt8]>([])
+
+  private static let setLock: UInt = 0x4004_5431  // TIOCSPTLCK
+  private static let getNumber: UInt = 0x8004_5430  // TIOCGPTN
+
+  init(width: UInt16, height: UInt16) throws(SystemError) {
+    // By the kernel's own calls: the C library's leave the descriptor open in whatever is started meanwhile.
+    screen = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
+    var (locked, number) = (CInt(0), CUnsignedInt(0))
+    guard screen >= 0, ioctl(screen, Self.setLock, &locked) == 0, ioctl(screen, Self.getNumber, &number) == 0 else {
+      throw SystemError("open", "/dev/ptmx")
+    }
+    program = open("/dev/pts/\(number)", O_RDWR | O_NOCTTY | O_CLOEXEC)
+    guard program >= 0 else { throw SystemError("open", "/dev/pts/\(number)") }
+    resize(width: width, height: height)
+  }
+
+  deinit {
+    close(program)
+    close(screen)
+  }
+
+  /// The program is not told; that is for the test to do.
+  func resize(width: UInt16, height: UInt16) {
+    var size = winsize(ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0)
+    _ = ioctl(screen, UInt(TIOCSWINSZ), &size)
+  }
+
+  func type(_ keys: String) {
+    _ = write(screen, keys, keys.utf8.count)
+  }
+
+  /// Whether a line is edited before the program gets it, as in a shell.
+  var editsLines: Bool {
+    var settings = termios()
+    tcgetattr(program, &settings)
+    return settings.c_lflag & tcflag_t(ICANON) != 0
+  }
+
+  /// All that was drawn so far.
+  var text: String { String(decoding: seen.withLock { $0 }, as: UTF8.self) }
+
+  /// Waits until the last picture is one that a test looks for. The test's time limit is the guard.
+  func picture(where isWanted: ([String]) -> Bool) async throws -> [String] {
+    while true {
+      if let picture = lastPicture, isWanted(picture) { return picture }
+      try await read()
+    }
+  }
+
+  /// Waits until something was drawn.
+  func drawn(_ sequence: String) async throws {
+    while !text.hasSuffix(sequence) { try await read() }
+  }
+
+  /// From the last "cursor home" to the "erase to the end" behind it, line by line, without what else is no text.
+  private var lastPicture: [String]? {
+    guard let end = text.range(ofLast: "\u{1b}[J"), let start = text[..<end.lowerBound].range(ofLast: "\u{1b}[H") else {
+      return nil
+    }
+    return text[start.upperBound..<end.lowerBound].split(separator: "\r\n", omittingEmptySubsequences: false).map {
+      String($0).replacing("\u{1b}[K", with: "").replacing("\u{1b}[7m", with: "").replacing("\u{1b}[m", with: "")
+    }
+  }
+
+  /// - Throws: `Silence` after twenty seconds: the guard against a test that hangs.
+  private func read() async throws {
+    try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+      DispatchQueue.global().async { [self] in
+        var ready = pollfd(fd: screen, events: Int16(POLLIN), revents: 0)
+        guard poll(&ready, 1, 20_000) == 1 else { return continuation.resume(throwing: Silence(text: text)) }
+        var buffer = [UInt8](repeating: 0, count: 65536)
+        let count = Glibc.read(screen, &buffer, buffer.count)
+        if count > 0 { seen.withLock { $0 += buffer.prefix(count) } }
+        continuation.resume()
+      }
+    }
+  }
+}
+
+extension StringProtocol {
+  func range(ofLast text: String) -> Range<Index>? { ranges(of: text).last }
+}

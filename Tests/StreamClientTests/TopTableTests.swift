@@ -1,0 +1,110 @@
+import Testing
+
+@testable import streamctl
+
+@Suite struct TopTableTests {
+  private func stream(
+    _ name: String, state: String = "running", subscribers: UInt64 = 1, in eventsIn: UInt64 = 0, bytes: UInt64 = 0,
+    out: UInt64 = 0, lag: UInt64? = 0, newest: UInt64? = nil
+  ) -> Look.Stream {
+    Look.Stream(
+      name: name, state: state, subscribers: subscribers, eventsIn: eventsIn, bytesIn: bytes, eventsOut: out, lag: lag,
+      newest: newest)
+  }
+
+  private func look(at seconds: Double, eventsIn: UInt64 = 0, busy: [UInt64] = [0, 0], _ streams: Look.Stream...)
+    -> Look
+  {
+    Look(
+      version: "1.2.3", uptime: UInt64(seconds * 1e6), connections: 3, subscribers: 4, eventsIn: eventsIn,
+      bytesIn: eventsIn * 2048, eventsOut: eventsIn * 100, bytesOut: eventsIn * 5000, writes: eventsIn * 8, busy: busy,
+      streams: streams, time: 1_000_000_000 + UInt64(seconds * 1e6))
+  }
+
+  @Test func ratesAreDifferencesOverTheTimeBetweenTwoLooks() {
+    let before = look(at: 100, busy: [0, 5_000_000], stream("clock", in: 10, bytes: 100, out: 1000))
+    let now = look(
+      at: 102, eventsIn: 2000, busy: [500_000, 6_500_000],
+      stream("clock", in: 34, bytes: 4196, out: 7000, lag: 12, newest: 1_098_700_000), stream("new", lag: nil))
+    #expect(
+      TopTable(now, after: before, order: .name).lines() == [
+        "streamd 1.2.3, up 1m 42s, 3 connections, 4 subscribers, 2 streams",
+        "in 1.0k/s, 2.0MB/s; out 100k/s, 4.8MB/s, 13 per write; loops busy 50% (busiest 75%)",
+        "",
+        "NAME   STATE    EVENTS/s  BYTES/s  SENT/s  SUBSCRIBERS  LAG   AGE",
+        "clock  running        12     2.0K    3.0k            1   12  3.3s",
+        "new    running         -        -       -            1    -     -",
+      ])
+  }
+
+  @Test func theFirstLookHasNoRates() {
+    let lines = TopTable(look(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
+    #expect(lines[1] == "in -/s, -B/s; out -/s, -B/s, - per write; loops busy -")
+    #expect(lines[4] == "a     running         -        -       -            1    0    -")
+  }
+
+  @Test func aDaemonThatWasStartedAnewOrAStreamThatWasGivenAgainHasNoRateRatherThanANegativeOne() {
+    let before = look(at: 500, eventsIn: 9, stream("a", in: 900, bytes: 900, out: 900))
+    let restarted = TopTable(look(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
+    #expect(restarted[1].hasPrefix("in -/s"))
+    #expect(restarted[4] == "a     running         -        -       -            1    0    -")
+    let replaced = TopTable(
+      look(at: 501, eventsIn: 10, stream("a", in: 5, bytes: 1900, out: 900)), after: before, order: .name
+    ).lines()
+    #expect(replaced[1].hasPrefix("in 1.0/s"))
+    #expect(replaced[4] == "a     running         -     1000       0            1    0    -")
+  }
+
+  @Test func linesFitTheTerminalAndSayHowManyStreamsDoNot() {
+    let streams = (1...9).map { stream("a-stream-with-a-long-name-\($0)") }
+    var table = look(at: 1)
+    table.streams = streams
+    let lines = TopTable(table, after: nil, order: .name).lines(width: 70, height: 8)
+    #expect(lines.count == 8 && lines.allSatisfy { $0.count <= 70 })
+    #expect(lines[4].hasPrefix("a-stream-w…  running"))
+    #expect(lines[7] == "and 6 more")
+    #expect(TopTable(table, after: nil, order: .name).lines(width: 70, height: 13).count == 13)
+    for (width, height) in [(1, 1), (0, 0), (5, 3), (20, 4), (30, 5)] {
+      let lines = TopTable(table, after: nil, order: .name).lines(width: width, height: height)
+      #expect(lines.count <= height && lines.allSatisfy { $0.count <= width })
+    }
+  }
+
+  @Test func theFastestComeFirstWhereThatIsAskedForAndEqualOnesByName() {
+    let before = look(at: 1, stream("a"), stream("b"), stream("c"), stream("d"))
+    let now = look(at: 2, stream("d"), stream("c", in: 5), stream("b", out: 9), stream("a"))
+    func names(_ order: TopTable.Order) -> [Character?] {
+      TopTable(now, after: before, order: order).lines().dropFirst(4).map(\.first)
+    }
+    #expect(names(.rate) == ["b", "c", "a", "d"])
+    #expect(names(.name) == ["a", "b", "c", "d"])
+  }
+
+  @Test func namesCannotMoveTheCursor() {
+    let lines = TopTable(look(at: 1, stream("a\u{1b}[2Jb\n\u{9b}c")), after: nil, order: .name).lines()
+    #expect(lines[4].hasPrefix("a [2Jb  c  running"))
+  }
+
+  @Test(
+    arguments: [
+      (0, "0"), (0.04, "0.0"), (0.96, "1.0"), (9.94, "9.9"), (9.96, "10"), (17.4, "17"), (999.4, "999"),
+      (999.6, "1.0k"),
+      (12_345, "12k"), (999_900, "1.0M"), (5.2e9, "5.2G"), (3e15, "3000T"),
+    ] as [(Double, String)]) func ratesAreTwoOrThreeDigitsAndAUnit(value: Double, text: String)
+  {
+    #expect(Quantity.rate(value) == text)
+  }
+
+  @Test(
+    arguments: [
+      (0, "0.0s"), (1_250_000, "1.2s"), (42_900_000, "42s"), (200_000_000, "3m"), (18_000_000_000, "5h"),
+      (200_000_000_000, "2d"),
+    ] as [(UInt64, String)]) func agesAreInTheGreatestUnitThatFits(age: UInt64, text: String)
+  {
+    #expect(Quantity.age(microseconds: age) == text)
+  }
+
+  @Test func countsKeepTheirDigitsAsLongAsTheyAreFew() {
+    #expect([nil, 7, 99_999, 100_000].map(Quantity.count) == ["-", "7", "99999", "100k"])
+  }
+}
