@@ -1,0 +1,172 @@
+import Synchronization
+
+/// A publisher's values for `for await`.
+///
+/// Demand: one value at a time, each asked for when it is awaited. What the publisher sends meanwhile is up to it: a
+/// subject passes over a loop that is busy. Put ``Publisher/buffer(size:prefetch:whenFull:)`` before it to miss nothing.
+public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Never {
+  /// The same values.
+  public typealias Element = P.Output
+  /// Can't fail.
+  public typealias Failure = Never
+  private let publisher: P
+
+  /// `publisher.values`
+  public init(_ publisher: P) { self.publisher = publisher }
+
+  /// Subscribes. The subscription ends with the iterator, or with its task, which ends the loop.
+  public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
+
+  /// One consumer's subscription; not to be shared between tasks.
+  public struct Iterator: AsyncIteratorProtocol {
+    fileprivate let intake: Intake<P.Output, Never>
+
+    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+    public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> P.Output? {
+      await intake.next(isolation: actor).get()
+    }
+
+    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+    public mutating func next() async -> P.Output? { await next(isolation: nil) }
+  }
+}
+
+/// The values, and then the failure, of a publisher that may fail, for `for try await`.
+///
+/// Demand: one value at a time, each asked for when it is awaited.
+public struct AsyncThrowingPublisher<P: Publisher>: AsyncSequence {
+  /// The same values.
+  public typealias Element = P.Output
+  /// The publisher's failure, its type hidden.
+  public typealias Failure = any Error
+  private let publisher: P
+
+  /// `publisher.values`
+  public init(_ publisher: P) { self.publisher = publisher }
+
+  /// Subscribes. The subscription ends with the iterator, or with its task, which ends the loop.
+  public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
+
+  /// One consumer's subscription; not to be shared between tasks.
+  public struct Iterator: AsyncIteratorProtocol {
+    fileprivate let intake: Intake<P.Output, P.Failure>
+
+    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+    /// - Throws: The publisher's failure, once.
+    public mutating func next(
+      isolation actor: isolated (any Actor)? = #isolation
+    ) async throws(any Error) -> P.Output? {
+      do { return try await intake.next(isolation: actor).get() } catch { throw error }
+    }
+
+    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+    /// - Throws: The publisher's failure, once.
+    public mutating func next() async throws -> P.Output? { try await next(isolation: nil) }
+  }
+}
+
+extension Publisher where Failure == Never {
+  /// The values for `for await`, each asked for when it is awaited.
+  public var values: AsyncPublisher<Self> { AsyncPublisher(self) }
+}
+
+extension Publisher {
+  /// The values for `for try await`, each asked for when it is awaited.
+  public var values: AsyncThrowingPublisher<Self> { AsyncThrowingPublisher(self) }
+}
+
+/// The subscription of one iterator. Cancels when it is let go of.
+private final class Intake<Value, Failure: Error>: Sendable {
+  private let inbox = Inbox<Value, Failure>()
+
+  init<P: Publisher>(_ publisher: P) where P.Output == Value, P.Failure == Failure { publisher.subscribe(inbox) }
+
+  deinit { inbox.cancel() }
+
+  func next(isolation actor: isolated (any Actor)?) async -> Result<Value?, Failure> {
+    await withTaskCancellationHandler {
+      await withCheckedContinuation(isolation: actor) { inbox.take($0) }
+    } onCancel: {
+      inbox.cancel()
+    }.value
+  }
+}
+
+/// What has come and is not taken, or who waits for it.
+private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
+  typealias Input = Value
+  /// The publisher hands the value over, as it does to any subscriber.
+  typealias Answer = Unchecked<Result<Value?, Failure>>
+  typealias Waiter = CheckedContinuation<Answer, Never>
+
+  private struct State {
+    /// Those that were asked for by a task whose wait was cut short, or that were not asked for.
+    var values = Fifo<Value>()
+    var completion: Subscribers.Completion<Failure>?
+    var waiter: Waiter?
+    var isSubscribed = false
+  }
+  private let state = Guarded(State())
+  private let upstream = UpstreamSlot()
+
+  func take(_ waiter: Waiter) {
+    let (answer, mayAsk) = state.withLock { state -> (Answer?, Bool) in
+      precondition(state.waiter == nil, "one iterator, awaited by two tasks at once")
+      if let value = state.values.popFirst() { return (Answer(value: .success(value)), false) }
+      if let completion = state.completion { return (Self.answer(completion, &state), false) }
+      state.waiter = waiter
+      return (nil, state.isSubscribed)
+    }
+    if let answer { waiter.resume(returning: answer) }
+    if mayAsk { upstream.request(.max(1)) }
+  }
+
+  /// A failure is thrown once; after it, as after the end, there is nothing more.
+  private static func answer(_ completion: Subscribers.Completion<Failure>, _ state: inout State) -> Answer {
+    guard case .failure(let error) = completion else { return Answer(value: .success(nil)) }
+    state.completion = .finished
+    return Answer(value: .failure(error))
+  }
+
+  func receive(subscription: any Subscription) {
+    guard upstream.attach(subscription) else { return }
+    let isAwaited = state.withLock { state in
+      state.isSubscribed = true
+      return state.waiter != nil
+    }
+    if isAwaited { subscription.request(.max(1)) }
+  }
+
+  func receive(_ value: Value) -> Subscribers.Demand {
+    let waiter = state.withLock { state -> Waiter? in
+      guard state.completion == nil else { return nil }
+      if state.waiter == nil { state.values.append(value) }
+      return state.waiter.take()
+    }
+    waiter?.resume(returning: Answer(value: .success(value)))
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<Failure>) {
+    if upstream.finish() { end(completion) }
+  }
+
+  func cancel() {
+    upstream.cancel()
+    let values = state.withLock { state in
+      defer { state.values = Fifo() }
+      return state.values
+    }
+    _ = consume values
+    end(.finished)
+  }
+
+  private func end(_ completion: Subscribers.Completion<Failure>) {
+    let (waiter, answer) = state.withLock { state -> (Waiter?, Answer?) in
+      if state.completion == nil { state.completion = completion }
+      guard let waiter = state.waiter.take() else { return (nil, nil) }
+      return (waiter, Self.answer(completion, &state))
+    }
+    if let answer { waiter?.resume(returning: answer) }
+  }
+}
