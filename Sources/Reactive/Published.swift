@@ -1,0 +1,149 @@
+/// Publishes a property of a class: its value, and each new one just before the property has it.
+///
+///     class Weather { @Published var temperature = 20.0 }
+///     let sink = weather.$temperature.sink { print($0) }
+///
+/// Demand: whoever has none gets, once it has, the value of that time and none of those between.
+@propertyWrapper
+public struct Published<Value> {
+  fileprivate var store: PublishedStore<Value>
+
+  /// A property that has this value.
+  public init(wrappedValue: Value) { store = PublishedStore(wrappedValue) }
+  /// A property that has this value.
+  public init(initialValue: Value) { self.init(wrappedValue: initialValue) }
+
+  /// Only properties of classes can be published.
+  @available(*, unavailable, message: "@Published is only available on properties of classes")
+  public var wrappedValue: Value {
+    get { fatalError("@Published is only available on properties of classes") }
+    set { fatalError("@Published is only available on properties of classes") }
+  }
+
+  /// The publisher of the property.
+  public var projectedValue: Publisher {
+    get { Publisher(store: store) }
+    set { store = newValue.store }
+  }
+
+  /// The property's value. Setting it tells first the object's `objectWillChange`, then the property's own publisher.
+  public static subscript<EnclosingSelf: AnyObject>(
+    _enclosingInstance object: EnclosingSelf, wrapped wrappedKeyPath: ReferenceWritableKeyPath<EnclosingSelf, Value>,
+    storage storageKeyPath: ReferenceWritableKeyPath<EnclosingSelf, Self>
+  ) -> Value {
+    get { object[keyPath: storageKeyPath].store.value }
+    set { object[keyPath: storageKeyPath].store.set(newValue, in: object) }
+  }
+
+  /// The publisher of the property.
+  public static subscript<EnclosingSelf: AnyObject>(
+    _enclosingInstance object: EnclosingSelf,
+    projected projectedKeyPath: ReferenceWritableKeyPath<EnclosingSelf, Publisher>,
+    storage storageKeyPath: ReferenceWritableKeyPath<EnclosingSelf, Self>
+  ) -> Publisher {
+    get {
+      let store = object[keyPath: storageKeyPath].store
+      store.owner = object
+      return Publisher(store: store)
+    }
+    set { object[keyPath: storageKeyPath].store = newValue.store }
+  }
+
+  /// Delivers a property's value, and each new one just before the property has it. Doesn't end with the object.
+  public struct Publisher: Reactive.Publisher {
+    /// The property's value.
+    public typealias Output = Value
+    /// Can't fail.
+    public typealias Failure = Never
+    fileprivate let store: PublishedStore<Value>
+
+    /// Attaches the subscriber, which gets the current value.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Value, S.Failure == Never {
+      store.publisher.subscribe(subscriber)
+    }
+  }
+}
+
+extension Published: @unchecked Sendable where Value: Sendable {}  // the store guards its state
+extension Published.Publisher: @unchecked Sendable where Value: Sendable {}  // the same
+
+extension Publisher where Failure == Never {
+  /// Sets a published property to each value, until this ends or the object does: there is nothing to keep.
+  ///
+  /// Demand: everything.
+  public func assign(to published: inout Published<Output>.Publisher) {
+    let assign = PublishedAssign(published.store)
+    published.store.keep(AnyCancellable(assign))
+    subscribe(assign)
+  }
+}
+
+/// What a published property and its publishers share.
+private final class PublishedStore<Value> {
+  private struct State {
+    var value: Value
+    /// None before somebody asks for it.
+    var subject: CurrentValueSubject<Value, Never>?
+    weak var owner: AnyObject?
+    var assignments: [AnyCancellable] = []
+  }
+  private let state: Guarded<State>
+
+  init(_ value: Value) { state = Guarded(State(value: value)) }
+
+  var value: Value { state.withLock { $0.value } }
+
+  /// The object that an assignment is a change of.
+  var owner: AnyObject? {
+    get { state.withLock { $0.owner } }
+    set { state.withLock { $0.owner = newValue } }
+  }
+
+  var publisher: CurrentValueSubject<Value, Never> {
+    state.withLock { state in
+      let subject = state.subject ?? CurrentValueSubject(state.value)
+      state.subject = subject
+      return subject
+    }
+  }
+
+  func set(_ new: Value, in object: AnyObject?) {
+    if let object { ObservedObjects.shared.willChange(object) }
+    let (subject, old) = state.withLock { state -> (CurrentValueSubject<Value, Never>?, Value?) in
+      guard state.subject == nil else { return (state.subject, nil) }
+      defer { state.value = new }
+      return (nil, state.value)
+    }
+    _ = consume old
+    guard let subject else { return }
+    subject.send(new)
+    let replaced = state.withLock { state in
+      defer { state.value = new }
+      return state.value
+    }
+    _ = consume replaced
+  }
+
+  func keep(_ assignment: AnyCancellable) { state.withLock { $0.assignments.append(assignment) } }
+}
+
+/// Sets a published property, as long as there is one.
+private final class PublishedAssign<Value>: Subscriber, Cancellable {
+  private weak var store: PublishedStore<Value>?
+  private let upstream = UpstreamSlot()
+
+  init(_ store: PublishedStore<Value>) { self.store = store }
+
+  func receive(subscription: any Subscription) {
+    if upstream.attach(subscription) { subscription.request(.unlimited) }
+  }
+
+  func receive(_ value: Value) -> Subscribers.Demand {
+    if upstream.isLive, let store { store.set(value, in: store.owner) }
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<Never>) { _ = upstream.finish() }
+
+  func cancel() { upstream.cancel() }
+}
