@@ -19,6 +19,8 @@ extension Publishers {
     public var receiveCancel: (() -> Void)?
     /// Called for each request, also for what `receive` returns when that is not none, before upstream is told.
     public var receiveRequest: ((Subscribers.Demand) -> Void)?
+    /// Called for what `receive` returns in place of ``receiveRequest``.
+    var receiveReturned: ((Subscribers.Demand) -> Void)?
 
     /// `upstream.handleEvents(…)`
     public init(
@@ -63,7 +65,7 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
     guard upstream.isLive else { return .none }
     events.receiveOutput?(value)
     let more = down.receive(value)
-    if more != .none { events.receiveRequest?(more) }
+    if more != .none { (events.receiveReturned ?? events.receiveRequest)?(more) }
     return more
   }
 
@@ -86,6 +88,8 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
 
 extension Publisher {
   /// Calls closures for what passes by, each before it is passed on.
+  ///
+  /// Demand: upstream's, value for value.
   public func handleEvents(
     receiveSubscription: ((any Subscription) -> Void)? = nil, receiveOutput: ((Output) -> Void)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
@@ -94,31 +98,5 @@ extension Publisher {
     Publishers.HandleEvents(
       upstream: self, receiveSubscription: receiveSubscription, receiveOutput: receiveOutput,
       receiveCompletion: receiveCompletion, receiveCancel: receiveCancel, receiveRequest: receiveRequest)
-  }
-
-  /// Writes a line for everything that passes by.
-  ///
-  /// - Parameters:
-  ///   - prefix: Begins each line, followed by a colon unless empty.
-  ///   - stream: Where the lines go; default: standard output.
-  public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil) -> Publishers.HandleEvents<Self> {
-    let output = Guarded(stream)
-    let start = prefix.isEmpty ? "" : prefix + ": "
-    @Sendable func write(_ line: String) {
-      output.withLock { stream in
-        if stream == nil { Swift.print(start + line) } else { stream?.write(start + line + "\n") }
-      }
-    }
-    return handleEvents(
-      receiveSubscription: { write("receive subscription: (\($0))") },
-      receiveOutput: { write("receive value: (\($0))") },
-      receiveCompletion: { completion in
-        switch completion {
-        case .finished: write("receive finished")
-        case .failure(let error): write("receive error: (\(error))")
-        }
-      },
-      receiveCancel: { write("receive cancel") },
-      receiveRequest: { write("request \($0)") })
   }
 }

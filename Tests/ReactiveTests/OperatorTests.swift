@@ -107,16 +107,4 @@ import Testing
     probe.send(completion: .finished)
     #expect(log == ["subscription", "request max(1)", "value 1", "got 1", "request max(1)", "cancel"])
   }
-
-  @Test func printWritesALinePerSignal() {
-    struct Lines: TextOutputStream {
-      nonisolated(unsafe) static var text = ""
-      mutating func write(_ string: String) { Self.text += string }
-    }
-    let sink = [1].publisher.print("p", to: Lines()).sink { _ in }
-    sink.cancel()
-    #expect(
-      Lines.text == "p: receive subscription: ([1])\np: request unlimited\np: receive value: (1)\np: receive finished\n"
-    )
-  }
 }

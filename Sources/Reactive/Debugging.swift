@@ -1,0 +1,145 @@
+import Glibc
+
+// Operators that show what passes by.
+
+extension Publishers {
+  /// Writes a line for everything that passes by; nothing else changes.
+  public struct Print<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Begins each line, followed by a colon unless empty.
+    public let prefix: String
+    /// Where the lines go; `nil`: standard output.
+    public let stream: (any TextOutputStream)?
+
+    /// `upstream.print(prefix, to: stream)`
+    public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
+      self.upstream = upstream
+      self.prefix = prefix
+      self.stream = stream
+    }
+
+    /// Attaches the subscriber; each has lines of its own.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let printer = LinePrinter(prefix: prefix, stream)
+      var events = HandleEvents(
+        upstream: upstream,
+        receiveSubscription: { printer.print("receive subscription: (\($0))") },
+        receiveOutput: { printer.print("receive value: (\($0))") },
+        receiveCompletion: { completion in
+          switch completion {
+          case .finished: printer.print("receive finished")
+          case .failure(let error): printer.print("receive error: (\(error))")
+          }
+        },
+        receiveCancel: { printer.print("receive cancel") },
+        receiveRequest: { printer.print(Self.line($0)) })
+      events.receiveReturned = { printer.print(Self.line($0) + " (synchronous)") }
+      events.receive(subscriber: subscriber)
+    }
+
+    private static func line(_ demand: Subscribers.Demand) -> String {
+      demand.max.map { "request max: (\($0))" } ?? "request unlimited"
+    }
+  }
+
+  /// Stops in the debugger where a closure says so; nothing else changes.
+  public struct Breakpoint<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Whether to stop at this subscription.
+    public let receiveSubscription: ((any Subscription) -> Bool)?
+    /// Whether to stop at this value.
+    public let receiveOutput: ((Output) -> Bool)?
+    /// Whether to stop at this end.
+    public let receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)?
+
+    /// `upstream.breakpoint(…)`
+    public init(
+      upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
+      receiveOutput: ((Output) -> Bool)? = nil,
+      receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
+    ) {
+      self.upstream = upstream
+      self.receiveSubscription = receiveSubscription
+      self.receiveOutput = receiveOutput
+      self.receiveCompletion = receiveCompletion
+    }
+
+    /// Attaches the subscriber.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      HandleEvents(
+        upstream: upstream,
+        receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
+        receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },
+        receiveCompletion: { if receiveCompletion?($0) == true { raise(SIGTRAP) } },
+        receiveRequest: nil
+      ).receive(subscriber: subscriber)
+    }
+  }
+}
+
+/// Writes lines one at a time, in order, with no lock held: a stream may be anybody's code.
+private final class LinePrinter {
+  private let start: String
+  private let lines = Guarded<[String]>([])
+  private let loop = DrainLoop()
+  private var stream: (any TextOutputStream)?  // touched by the one who is at work in the loop
+
+  init(prefix: String, _ stream: (any TextOutputStream)?) {
+    start = prefix.isEmpty ? "" : prefix + ": "
+    self.stream = stream
+  }
+
+  func print(_ line: String) {
+    lines.withLock { $0.append(start + line) }
+    loop.run {
+      let lines = lines.withLock { lines in
+        defer { lines = [] }
+        return lines
+      }
+      for line in lines {
+        if stream == nil { Swift.print(line) } else { stream?.write(line + "\n") }
+      }
+    }
+  }
+}
+
+extension Publisher {
+  /// Writes a line for everything that passes by.
+  ///
+  /// Demand: upstream's, value for value.
+  /// - Parameters:
+  ///   - prefix: Begins each line, followed by a colon unless empty.
+  ///   - stream: Where the lines go; default: standard output. Copied for each subscription.
+  public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil) -> Publishers.Print<Self> {
+    Publishers.Print(upstream: self, prefix: prefix, to: stream)
+  }
+
+  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, where a closure returns true.
+  ///
+  /// Demand: upstream's, value for value.
+  public func breakpoint(
+    receiveSubscription: ((any Subscription) -> Bool)? = nil, receiveOutput: ((Output) -> Bool)? = nil,
+    receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
+  ) -> Publishers.Breakpoint<Self> {
+    Publishers.Breakpoint(
+      upstream: self, receiveSubscription: receiveSubscription, receiveOutput: receiveOutput,
+      receiveCompletion: receiveCompletion)
+  }
+
+  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, upon a failure.
+  ///
+  /// Demand: upstream's, value for value.
+  public func breakpointOnError() -> Publishers.Breakpoint<Self> {
+    breakpoint(receiveCompletion: { if case .failure = $0 { true } else { false } })
+  }
+}
