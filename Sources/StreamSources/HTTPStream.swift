@@ -129,7 +129,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
         self?.retryTimer = nil
         self?.advance()
       }
-    case .connect: connect()
+    case .begin: connect()
     }
   }
 

@@ -1,22 +1,22 @@
 import Reactive
 
-/// When a response without end is asked for, and asked for again. Knows demand, time and ends; never a socket, a clock
-/// or a thread.
+/// When what gives events until it ends, a response or a program, is begun, and begun again. Knows demand, time and ends;
+/// never a socket, a clock or a thread.
 ///
-/// Without demand nothing is asked for. A response that failed, or ended without an event, is tried again by the rule of
-/// `Backoff`, or when the server says. One that brought events is asked for again after the reconnection time.
+/// Without demand nothing is begun. A run that failed is tried again by the rule of `Backoff`, or when the server says.
+/// One that ended well is begun again after the reconnection time.
 struct StreamMachine {
   /// What the caller must do now.
   enum Action: Equatable {
-    case connect
+    case begin
     /// Ask again then, unless a request comes before.
     case wait(until: Duration)
     case rest
   }
 
   private enum Phase {
-    case idle(due: Duration)  // can become: connected
-    case connected(hasDelivered: Bool)  // can become: idle
+    case idle(due: Duration)  // can become: running
+    case running(hasDelivered: Bool)  // can become: idle
   }
 
   /// What `retry` of server-sent events has asked for; else the least pause of the backoff.
@@ -41,10 +41,10 @@ struct StreamMachine {
     demand = .none
   }
 
-  /// The subscription has ended, and with it the connection. What is known of the source stays for the next one.
+  /// The subscription has ended, and with it the run. What is known of the source stays for the next one.
   mutating func suspend(at now: Duration) {
     demand = .none
-    if case .connected = phase { phase = .idle(due: now + retry.first) }
+    if case .running = phase { phase = .idle(due: now + retry.first) }
   }
 
   /// Whether a batch may be delivered now.
@@ -53,32 +53,44 @@ struct StreamMachine {
   mutating func next(at now: Duration) -> Action {
     guard case .idle(let due) = phase, isWanted else { return .rest }
     guard now >= due else { return .wait(until: due) }
-    phase = .connected(hasDelivered: false)
-    return .connect
+    phase = .running(hasDelivered: false)
+    return .begin
   }
 
   /// A batch is delivered.
   /// - Returns: what to tell the operator.
   mutating func delivered() -> SourceReport? {
     demand -= .max(1)
-    if case .connected = phase { phase = .connected(hasDelivered: true) }
+    if case .running = phase { phase = .running(hasDelivered: true) }
     defer { failures = 0 }
     return failures == 0 ? nil : .recovered(afterFailures: failures)
   }
 
   /// The response is over.
-  /// - Parameter failure: nil when it ended as its server meant it to.
+  /// - Parameter failure: nil when it ended as its server meant it to; without an event that is a failure all the same.
   /// - Returns: what to tell the operator.
   mutating func ended(_ failure: HTTPFailure?, at now: Duration) -> SourceReport? {
-    if failure == nil, case .connected(hasDelivered: true) = phase {
-      phase = .idle(due: now + pause(afterFailures: 1))
-      return nil
-    }
-    failures += 1
+    if failure == nil, case .running(hasDelivered: true) = phase { return endedWell(at: now) }
     let failure = failure ?? HTTPFailure("the response ended without an event")
-    let delay = max(pause(afterFailures: failures), min(failure.retryAfter ?? .zero, PollMachine.retryAfterLimit))
+    return failed(failure.sentence, retryAfter: failure.retryAfter, at: now)
+  }
+
+  /// The run is over, and nothing was wrong with it.
+  /// - Returns: what to tell the operator.
+  mutating func endedWell(at now: Duration) -> SourceReport? {
+    phase = .idle(due: now + pause(afterFailures: 1))
+    defer { failures = 0 }
+    return failures == 0 ? nil : .recovered(afterFailures: failures)
+  }
+
+  /// The run is over, or could not even begin.
+  /// - Parameter retryAfter: what the server asked for, from now on.
+  /// - Returns: what to tell the operator.
+  mutating func failed(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
+    failures += 1
+    let delay = max(pause(afterFailures: failures), min(retryAfter ?? .zero, PollMachine.retryAfterLimit))
     phase = .idle(due: now + delay)
-    return .failing(failure.sentence, attempt: failures, retryIn: delay)
+    return .failing(sentence, attempt: failures, retryIn: delay)
   }
 
   private mutating func pause(afterFailures count: Int) -> Duration {

@@ -16,7 +16,7 @@ import Testing
     var machine = machine()
     #expect(machine.next(at: .seconds(1)) == .rest)
     machine.request(.max(1))
-    #expect(machine.next(at: .seconds(1)) == .connect)
+    #expect(machine.next(at: .seconds(1)) == .begin)
     #expect(machine.next(at: .seconds(1)) == .rest)
   }
 
@@ -35,7 +35,7 @@ import Testing
     var now = Duration.seconds(1000)
     var pauses: [Duration] = []
     for attempt in 1...10 {
-      #expect(machine.next(at: now) == .connect)
+      #expect(machine.next(at: now) == .begin)
       guard case .failing("down", attempt, let pause)? = machine.ended(down, at: now) else {
         Issue.record("not reported")
         return
@@ -46,7 +46,7 @@ import Testing
       now = due
     }
     #expect(pauses[0] <= .seconds(1) && pauses[9] >= .seconds(30) && pauses[9] <= .seconds(60))
-    #expect(machine.next(at: now) == .connect)
+    #expect(machine.next(at: now) == .begin)
     #expect(machine.delivered() == .recovered(afterFailures: 10))
     #expect(machine.delivered() == nil)
   }
@@ -94,9 +94,21 @@ import Testing
     #expect(machine.next(at: .zero) == .rest)
     machine.request(.unlimited)
     #expect(machine.next(at: .zero) == before)
-    #expect(machine.next(at: .seconds(1)) == .connect)
+    #expect(machine.next(at: .seconds(1)) == .begin)
     machine.suspend(at: .seconds(1))
     machine.request(.unlimited)
     #expect(try #require(time(machine.next(at: .seconds(1)))) == .seconds(2))
+  }
+
+  @Test func whatEndsWellHasRecoveredAndIsBegunAgainAfterTheLeastPause() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    _ = machine.next(at: .zero)
+    _ = machine.failed("down", at: .zero)
+    #expect(machine.next(at: .seconds(1)) == .begin)
+    #expect(machine.endedWell(at: .seconds(1)) == .recovered(afterFailures: 1))
+    #expect(try #require(time(machine.next(at: .seconds(1)))) <= .seconds(2))
+    #expect(machine.next(at: .seconds(2)) == .begin)
+    #expect(machine.endedWell(at: .seconds(2)) == nil)
   }
 }
