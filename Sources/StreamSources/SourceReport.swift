@@ -5,4 +5,6 @@ public enum SourceReport: Sendable, Equatable {
   case failing(String, attempt: Int, retryIn: Duration)
   /// It works again.
   case recovered(afterFailures: Int)
+  /// A line that a program wrote to its standard error, without its end; cut at 2 KiB, not to be trusted.
+  case said(String)
 }

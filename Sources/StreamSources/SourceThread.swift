@@ -6,7 +6,10 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   /// Whose turns upstream work takes. Timers and descriptors of other sources may live on it, too.
   public let loop: EventLoop
   private var client: HTTPClient?
-  private var isStopped = false
+  private var programs: [ObjectIdentifier: ChildProgram] = [:]
+  private var completed: @Sendable () -> Void = {}
+  /// Nothing is to begin any more.
+  private(set) var isStopped = false
 
   /// - Throws: what the loop could not get from the system.
   public init() throws(SystemError) {
@@ -26,18 +29,44 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
     try loop.start()
   }
 
-  /// Ends every transfer and then the thread, soon. For good: what is asked of it from now on does not happen.
-  public func stop() {
+  /// Ends every transfer and every program, and then the thread. For good: what is asked of it from now on does not
+  /// happen.
+  ///
+  /// - Parameters:
+  ///   - grace: how long a program may take before it is killed.
+  ///   - completed: called once, on the thread, when no program runs any more; never for a thread that was not started.
+  public func stop(within grace: Duration = .seconds(2), completed: @escaping @Sendable () -> Void = {}) {
     loop.execute { [self] in
       isStopped = true
+      self.completed = completed
       client?.shutDown()
       client = nil
-      loop.stop()
+      for program in programs.values { program.end(within: grace) }
+      leaveWhenAlone()
     }
   }
 
+  private func leaveWhenAlone() {
+    guard isStopped, programs.isEmpty else { return }
+    loop.stop()
+    completed()
+  }
+
+  // MARK: On the loop
+
+  /// Keeps a program until `forget`, whoever else has let go of it.
+  func keep(_ program: ChildProgram) {
+    programs[ObjectIdentifier(program)] = program
+  }
+
+  /// The program is over.
+  func forget(_ program: ChildProgram) {
+    programs[ObjectIdentifier(program)] = nil
+    leaveWhenAlone()
+  }
+
   /// Made at its first use: a daemon without HTTP sources does not pay for libcurl and TLS. nil once stopped, or without
-  /// memory. On the loop.
+  /// memory.
   var httpClient: HTTPClient? {
     if client == nil, !isStopped { client = HTTPClient(on: loop) }
     return client

@@ -37,6 +37,8 @@ extension MessageID {
   public static let sourceFailing = MessageID(0x4329_d3d8_7199_4d7c, 0xad48_7a73_594d_d30f)
   /// A source that was failing delivers again.
   public static let sourceRecovered = MessageID(0x14aa_e36a_ba9f_40b4, 0xac3f_f8b2_e431_493c)
+  /// A line that a program which is a source wrote to its standard error.
+  public static let programSaid = MessageID(0x8062_3516_568f_49ba, 0x82ce_5a5f_805c_6ebf)
   /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.
   public static let limitReached = MessageID(0xf9de_7488_2795_4883, 0x9337_129e_1f72_804d)
   /// The configuration has mistakes, and was not taken.

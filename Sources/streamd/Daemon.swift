@@ -24,6 +24,8 @@ final class Daemon {
 
   /// How long the way out may take; systemd would be told otherwise.
   private static let stopTime = Duration.seconds(4)
+  /// How much of that programs which are sources may take before they are killed.
+  private static let programTime = Duration.seconds(2)
   /// How often the status line is brought up to date where no watchdog sets the pace.
   private static let statusPeriod = Duration.seconds(10)
 
@@ -63,7 +65,7 @@ final class Daemon {
 
   private func add(_ stream: Configuration.Stream) throws {
     let report: @Sendable (SourceReport) -> Void = { [server, journal] report in
-      server.note(SourceState(report), of: stream.name)
+      if let state = SourceState(report) { server.note(state, of: stream.name) }
       journal.write(Journal.Entry(report, of: stream.name))
     }
     try server.add(
@@ -140,8 +142,12 @@ final class Daemon {
     manager.notify(.stopping, .status("Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
     let loop = loop
-    sources.stop()
-    server.stop { loop.stop() }
+    let parts = DispatchGroup()
+    parts.enter()
+    sources.stop(within: Self.programTime) { parts.leave() }
+    parts.enter()
+    server.stop { parts.leave() }
+    parts.notify(queue: .global()) { loop.stop() }
     _ = loop.schedule(after: Self.stopTime) { loop.stop() }
   }
 }

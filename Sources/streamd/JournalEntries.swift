@@ -46,6 +46,8 @@ extension Journal.Entry {
         [.stream(stream)])
     case .recovered(let failures):
       self.init(.sourceRecovered, .info, "source recovered after \(counted(failures, "failure"))", [.stream(stream)])
+    case .said(let line):
+      self.init(.programSaid, .info, "program says: \(line)", [.stream(stream)])
     }
   }
 }

@@ -46,10 +46,12 @@ extension StreamConfiguration {
 }
 
 extension SourceState {
-  init(_ report: SourceReport) {
+  /// - Returns: nil when the report says nothing of how the source does.
+  init?(_ report: SourceReport) {
     switch report {
     case .failing(let reason, _, _): self = .failing(reason)
     case .recovered: self = .healthy
+    case .said: return nil
     }
   }
 }

@@ -20,6 +20,7 @@ func load(_ path: String, _ say: (String) -> Void) -> Configuration {
 
 func serve(_ path: String) {
   signal(SIGPIPE, SIG_IGN)
+  signal(SIGCHLD, SIG_DFL)  // ignored, as it may have been left to us, it would keep how a program ended from us
   let journal = Journal()
   let configuration = load(path) { sentence in
     journal.write(.configurationRefused, .error, sentence)

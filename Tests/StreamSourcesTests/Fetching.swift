@@ -6,12 +6,16 @@ import Testing
 
 @testable import StreamSources
 
-/// A client on a thread that runs while `body` does.
+/// A client on a thread that runs while `body` does. No program of it runs, or is to be reaped, when this returns.
 func withSourceThread<R>(_ body: (SourceThread) async throws -> R) async throws -> R {
   let thread = try SourceThread()
   try thread.start()
-  defer { thread.stop() }
-  return try await body(thread)
+  let result: Result<R, any Error>
+  do { result = .success(try await body(thread)) } catch { result = .failure(error) }
+  await withCheckedContinuation { continuation in
+    thread.stop(within: .zero) { continuation.resume() }
+  }
+  return try result.get()
 }
 
 /// What came of one transfer.

@@ -183,6 +183,17 @@ private final class Ending: Sendable {
   }
 }
 
+/// Whether a process that may be anybody's child runs; one that is only left to be reaped does not.
+public func isRunning(_ id: pid_t) -> Bool {
+  guard let file = fopen("/proc/\(id)/stat", "r") else { return false }
+  defer { fclose(file) }
+  var bytes = [UInt8](repeating: 0, count: 512)
+  let count = fread(&bytes, 1, bytes.count, file)
+  let text = String(decoding: bytes.prefix(count), as: UTF8.self)
+  let state = text.split(separator: ")").last?.dropFirst().first  // after the name, which may have anything in it
+  return state.map { $0 != "Z" && $0 != "X" } ?? false
+}
+
 /// Runs what blocks where it holds up no other test.
 private func offTheTestsThreads<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
   await withCheckedContinuation { continuation in

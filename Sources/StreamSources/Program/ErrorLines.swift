@@ -1,0 +1,40 @@
+/// Cuts what a program writes to its standard error into lines for people. Empty ones are left out. One that is too long
+/// is given as soon as that shows, so that nothing waits for an end that may never come; the rest of it is left out.
+struct ErrorLines {
+  /// Bytes of a line that are kept: more than a person reads.
+  static let limit = 2 << 10
+
+  private var line: [UInt8] = []
+  /// What comes up to the next end belongs to a line that was cut.
+  private var isCut = false
+
+  /// Takes the next bytes, and returns the lines that they complete.
+  mutating func feed(_ bytes: UnsafeRawBufferPointer) -> [String] {
+    var lines: [String] = []
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      let piece = rest.prefix { $0 != 0x0A }
+      rest = rest.dropFirst(piece.count)
+      if !isCut {
+        line.append(contentsOf: piece.prefix(Self.limit + 1 - line.count))
+        if line.count > Self.limit {
+          lines.append(String(decoding: line.dropLast(), as: UTF8.self) + "… (cut at 2 KiB)")
+          line = []
+          isCut = true
+        }
+      }
+      guard rest.popFirst() != nil else { break }
+      lines += end()
+      isCut = false
+    }
+    return lines
+  }
+
+  /// The program has ended, or the line has.
+  /// - Returns: what there is of a line.
+  mutating func end() -> [String] {
+    if line.last == 0x0D { line.removeLast() }
+    defer { line = [] }
+    return line.isEmpty ? [] : [String(decoding: line, as: UTF8.self)]
+  }
+}
