@@ -38,7 +38,7 @@ extension ConfigurationReader {
     let present = ["timer", "http", "exec", "publish"].filter { table.holds($0) }
     let timer = table.table("timer", timer)
     let http = table.table("http", http)
-    table.refuse("exec", notBuiltYet: "a program as a source")
+    let exec = table.table("exec", exec)
     table.refuse("publish", notBuiltYet: "a stream that clients publish to")
     switch present.count {
     case 0: table.mistake("expected one source (timer, http, exec or publish), got none")
@@ -46,6 +46,7 @@ extension ConfigurationReader {
     default: table.mistake("expected one source, got \(present.joined(separator: " and "))")
     }
     return timer.map(Configuration.Source.timer) ?? http.map(Configuration.Source.http)
+      ?? exec.map(Configuration.Source.exec)
   }
 
   private func refuseWhatIsNotBuiltYet(_ table: ConfigurationTable) {
@@ -186,7 +187,7 @@ extension ConfigurationReader {
       }
   }
 
-  private func secret(_ table: ConfigurationTable) -> Secret? {
+  func secret(_ table: ConfigurationTable) -> Secret? {
     if !table.holds("credential") { table.mistake("expected { credential = \"name\" }, got no credential") }
     let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
     guard let name else { return nil }

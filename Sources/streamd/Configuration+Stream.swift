@@ -27,6 +27,7 @@ extension Configuration {
   enum Source: Sendable, Equatable {
     case timer(Timer)
     case http(HTTP)
+    case exec(Exec)
   }
 
   /// A source that ticks.
@@ -82,6 +83,24 @@ extension Configuration {
       case plain(String)
       case secret(Secret)
     }
+  }
+
+  /// A source that runs a program and reads its output.
+  struct Exec: Sendable, Equatable {
+    /// The program and its arguments, for no shell. The first is not empty; none has a NUL in it.
+    var command: [String]
+    /// By name.
+    var environment: [Variable] = []
+    /// Bytes of one line; more than that is a failure of the program.
+    var maxLineBytes = 1 << 20
+  }
+
+  /// A variable of a program's environment.
+  struct Variable: Sendable, Equatable {
+    /// Letters, digits and `_`, not a digit first.
+    var name: String
+    /// No NUL.
+    var value: Header.Value
   }
 
   /// What is held for those who lag; whichever limit is reached first.

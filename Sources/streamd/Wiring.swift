@@ -62,6 +62,7 @@ extension Configuration.Source {
     switch self {
     case .timer: "timer"
     case .http: "http"
+    case .exec: "exec"
     }
   }
 
@@ -75,12 +76,7 @@ extension Configuration.Source {
         every: timer.every, leeway: timer.leeway, times: timer.times
       ).eraseToAnyPublisher()
     case .http(let http):
-      let headers = http.headers.map { header in
-        switch header.value {
-        case .plain(let value): HTTPHeader(name: header.name, value: value)
-        case .secret(let secret): HTTPHeader(name: header.name, value: secret.content)
-        }
-      }
+      let headers = http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) }
       let request = HTTPConfiguration(
         url: http.url, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes, headers: headers,
         bearer: http.bearer?.content, unixSocket: http.unixSocket,
@@ -94,6 +90,22 @@ extension Configuration.Source {
           report: report
         ).eraseToAnyPublisher()
       }
+    case .exec(let exec):
+      let variables = exec.environment.map { ($0.name, $0.value.content) }
+      let program = ProgramConfiguration(
+        command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
+        maximumLineBytes: exec.maxLineBytes, retry: Backoff(first: stream.retry.first, max: stream.retry.max))
+      return ProgramSource(program, on: thread, report: report).eraseToAnyPublisher()
+    }
+  }
+}
+
+extension Configuration.Header.Value {
+  /// Maybe a secret.
+  fileprivate var content: String {
+    switch self {
+    case .plain(let value): value
+    case .secret(let secret): secret.content
     }
   }
 }

@@ -280,11 +280,47 @@ struct ConfigurationMistakeTests {
     #expect(mistakes("[streams.s]\nhttp = { \(http) }") == ["test.toml:2: streams.s.http\(sentence)"])
   }
 
+  @Test(arguments: [
+    ("exec = {}", #": expected command, a list such as ["sensor", "--json"], which no shell reads, got none"#),
+    (
+      "exec = { command = \"sensor --json\" }",
+      #".command: expected a list such as ["sensor", "--json"], which no shell reads, got "sensor --json""#
+    ),
+    ("exec = { command = [] }", ".command: expected a list of one or more, got an array"),
+    ("exec = { command = 5 }", ".command: expected a list of one or more, got 5"),
+    ("exec = { command = [\"a\", 5] }", ".command: expected a string without NUL, got 5"),
+    ("exec = { command = [\"a\\u0000b\"] }", #".command: expected a string without NUL, got "a?b""#),
+    ("exec = { command = [\"\", \"b\"] }", #".command: expected the name of a program first, got """#),
+    (
+      "exec = { command = [\"a\"], max_line = \"2GiB\" }",
+      #".max_line: expected a size from 1B to 1GiB, got "2GiB""#
+    ),
+    (
+      "exec = { command = [\"a\"], environment = { 1K = \"v\" } }",
+      #".environment.1K: expected a name of letters, digits and "_", not a digit first"#
+    ),
+    (
+      "exec = { command = [\"a\"], environment = { K = 5 } }",
+      #".environment.K: expected a string or { credential = "name" }, got a number"#
+    ),
+    (
+      "exec = { command = [\"a\"], environment = { K = \"s3cret\\u0000\" } }",
+      ".environment.K: expected a string without NUL, got a string"
+    ),
+    (
+      "exec = { command = [\"a\"], shell = true }",
+      ".shell: unknown key; expected one of: command, environment, max_line"
+    ),
+    ("exec = \"sensor\"", ": expected a table, got a string"),
+  ])
+  func programsAreChecked(exec: String, sentence: String) {
+    #expect(mistakes("[streams.s]\n\(exec)") == ["test.toml:2: streams.s.exec\(sentence)"])
+  }
+
   // MARK: - Not built yet
 
   @Test(arguments: [
-    ("exec = { command = [\"a\"] }", "exec: not built yet: a program as a source"),
-    ("publish = {}", "publish: not built yet: a stream that clients publish to"),
+    ("publish = {}", "publish: not built yet: a stream that clients publish to")
   ])
   func sourcesThatAreNotBuiltYetAreRefusedByName(line: String, sentence: String) {
     #expect(mistakes("[streams.s]\n\(line)") == ["test.toml:2: streams.s.\(sentence)"])

@@ -148,6 +148,27 @@ struct ConfigurationTests {
     #expect(configuration.streams.map(\.source) == [.http(http)])
   }
 
+  @Test func everyKeyOfAProgramIsRead() throws {
+    let folder = try TemporaryFolder(["token": "s3cret\n"])
+    let configuration = try parse(
+      """
+      [streams.q.exec]
+      command = ["/usr/bin/sensor", "--name", "a b", ""]
+      environment = { TOKEN = { credential = "token" }, _LANG2 = "a=b\\nc" }
+      max_line = "64KiB"
+      [streams.r]
+      exec = { command = ["sensor"] }
+      """, credentials: folder.path)
+    var exec = Configuration.Exec(command: ["/usr/bin/sensor", "--name", "a b", ""])
+    exec.environment = [
+      .init(name: "TOKEN", value: .secret(Secret(name: "token", content: "s3cret"))),
+      .init(name: "_LANG2", value: .plain("a=b\nc")),
+    ]
+    exec.maxLineBytes = 65536
+    #expect(configuration.streams.map(\.source) == [.exec(exec), .exec(.init(command: ["sensor"]))])
+    #expect(Configuration.Exec(command: ["sensor"]).maxLineBytes == 1_048_576)
+  }
+
   @Test func streamsComeInTheOrderOfTheFile() throws {
     let timer = "timer = { every = \"1s\" }"
     let configuration = try parse("[streams.z]\n\(timer)\n[streams.a]\n\(timer)\n[streams.m]\n\(timer)")

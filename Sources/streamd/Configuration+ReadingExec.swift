@@ -1,0 +1,55 @@
+extension ConfigurationReader {
+  /// Reads `exec`.
+  ///
+  /// - Returns: `nil` without a program to run; that is told.
+  func exec(_ table: ConfigurationTable) -> Configuration.Exec? {
+    let command = command(table)
+    var exec = Configuration.Exec(command: command ?? [])
+    exec.environment = table.table("environment", environment) ?? []
+    exec.maxLineBytes = table.value("max_line", .size(1...1 << 30), default: exec.maxLineBytes)
+    return command == nil ? nil : exec
+  }
+
+  private func command(_ table: ConfigurationTable) -> [String]? {
+    let form = #"a list such as ["sensor", "--json"], which no shell reads"#
+    guard table.holds("command") else {
+      table.mistake("expected command, \(form), got none")
+      return nil
+    }
+    guard table.text("command") == nil else {
+      table.expected(form, at: "command")
+      return nil
+    }
+    let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) })
+    if words?.first?.isEmpty == true { table.mistake("expected the name of a program first, got \"\"", at: "command") }
+    return words
+  }
+
+  private func environment(_ table: ConfigurationTable) -> [Configuration.Variable] {
+    table.keys.compactMap { name in
+      if !isVariableName(name) {
+        table.mistake("expected a name of letters, digits and \"_\", not a digit first", at: name)
+      }
+      return variable(name, table).map { Configuration.Variable(name: name, value: $0) }
+    }
+  }
+
+  private func variable(_ name: String, _ table: ConfigurationTable) -> Configuration.Header.Value? {
+    guard let text = table.text(name) else {
+      return table.table(name, expecting: "a string or { credential = \"name\" }", secret).map { .secret($0) }
+    }
+    guard !text.utf8.contains(0) else {
+      table.expected("a string without NUL", at: name, secret: true)
+      return nil
+    }
+    return .plain(text)
+  }
+
+  /// A name as POSIX (XBD 8.1) has it for portable programs, of either case.
+  private func isVariableName(_ name: String) -> Bool {
+    name.utf8.first.map { !(0x30...0x39).contains($0) } == true
+      && name.unicodeScalars.allSatisfy {
+        $0.isASCII && ($0.properties.isAlphabetic || "0123456789_".unicodeScalars.contains($0))
+      }
+  }
+}

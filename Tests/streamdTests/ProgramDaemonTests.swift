@@ -1,0 +1,97 @@
+import Glibc
+import StreamClient
+import TestSupport
+import Testing
+
+/// The built binary with programs as its sources.
+@Suite(.timeLimit(.minutes(2))) struct ProgramDaemonTests {
+  let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder() }
+
+  private func text(_ event: StreamEvent) -> String { String(decoding: event.data, as: UTF8.self) }
+
+  private func content(_ name: String) -> String {
+    guard let file = fopen(folder.path(name), "r") else { return "" }
+    defer { fclose(file) }
+    var bytes = [UInt8](repeating: 0, count: 64)
+    let count = fread(&bytes, 1, bytes.count, file)
+    return String(decoding: bytes.prefix(count), as: UTF8.self)
+  }
+
+  @Test func aProgramIsASourceWhoseStandardErrorIsInTheLog() async throws {
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.sensor]
+      exec = { command = ["sh", "-c", 'echo "too $K" >&2; echo "$K"; exit 3'], environment = { K = "warm" } }
+      retry = { first = "10ms", max = "20ms" }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("sensor").values.makeAsyncIterator()
+    for _ in 0..<3 { #expect(try await events.next().map(text) == "warm") }
+    var catalogue = connection.stream("$streams").values.makeAsyncIterator()
+    let row = try #require(try await catalogue.next().map(text))
+    #expect(row.contains(#""source":"exec""#))
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(daemon.log.contains("program says: too warm stream=sensor"))
+    #expect(daemon.log.contains("source failing: sh exited with status 3;"))
+  }
+
+  @Test func programsEndBeforeTheDaemonDoesAlsoThoseThatDoNotWantTo() async throws {
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.willing]
+      exec = { command = ["sh", "-c", "echo $$; while :; do sleep 1; done"] }
+      [streams.unwilling]
+      exec = { command = ["sh", "-c", "trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do sleep 1; done"] }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var willing = connection.stream("willing").values.makeAsyncIterator()
+    var unwilling = connection.stream("unwilling").values.makeAsyncIterator()
+    var ids: [pid_t] = []
+    for event in [try await willing.next(), try await unwilling.next(), try await unwilling.next()] {
+      ids.append(try #require(event.map(text).flatMap { pid_t($0) }))
+    }
+    for id in ids { #expect(isRunning(id)) }
+    #expect(await daemon.stop() == 0)
+    for id in ids { #expect(!isRunning(id)) }
+    #expect(!daemon.log.contains("failing"))
+  }
+
+  @Test func aLosslessStreamMakesItsProgramWaitAndLosesNothing() async throws {
+    // Says when its next write will have to wait, and where it is.
+    try folder.write(
+      Array(
+        """
+        import os, select, sys
+        for number in range(1, 501):
+            if not select.select([], [1], [], 0)[1]:
+                with open(sys.argv[1] + "/blocked.new", "w") as file: file.write(str(number))
+                os.rename(sys.argv[1] + "/blocked.new", sys.argv[1] + "/blocked")
+            os.write(1, b"%0999d\\n" % number)
+        select.select([], [], [])
+        """.utf8), to: "program.py")
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.work]
+      exec = { command = ["python3", "\#(folder.path("program.py"))", "\#(folder.path)"] }
+      overflow = "block"
+      buffer = { events = 16 }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    let probe = CreditProbe()
+    connection.stream("work").subscribe(probe)
+    probe.request(10)
+    var numbers: [Int?] = []
+    for _ in 0..<10 { numbers.append(Int(text(await probe.next()))) }
+    while content("blocked").isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+    // What was taken, the buffer, one batch that waits for room in it, and what the pipe holds.
+    #expect(try #require(Int(content("blocked"))) <= 10 + 16 + 66 + 66)
+    probe.request(1000)
+    for _ in 10..<500 { numbers.append(Int(text(await probe.next()))) }
+    #expect(numbers == Array(1...500))
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+}
