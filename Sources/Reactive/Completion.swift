@@ -12,6 +12,28 @@ extension Subscribers.Completion: Sendable {}
 extension Subscribers.Completion: Equatable where Failure: Equatable {}
 extension Subscribers.Completion: Hashable where Failure: Hashable {}
 
+extension Subscribers.Completion: Codable where Failure: Codable {
+  private enum CodingKeys: CodingKey { case success, error }
+
+  /// Decodes whether it is a success and, if it is not, the error.
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.container(keyedBy: CodingKeys.self)
+    let isSuccess = try container.decode(Bool.self, forKey: .success)
+    self = isSuccess ? .finished : .failure(try container.decode(Failure.self, forKey: .error))
+  }
+
+  /// Encodes whether it is a success and, if it is not, the error.
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    switch self {
+    case .finished: try container.encode(true, forKey: .success)
+    case .failure(let error):
+      try container.encode(false, forKey: .success)
+      try container.encode(error, forKey: .error)
+    }
+  }
+}
+
 extension Subscribers.Completion {
   /// The same end with another failure type.
   @inlinable

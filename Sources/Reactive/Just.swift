@@ -9,10 +9,9 @@ public struct Just<Output>: Publisher {
   public init(_ output: Output) { self.output = output }
 
   /// Delivers the value upon the first demand.
+  @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
-    var publisher = Publishers.Sequence<CollectionOfOne<Output>, Never>(sequence: CollectionOfOne(output))
-    publisher.name = "Just"
-    publisher.receive(subscriber: subscriber)
+    AnswerSubscription(subscriber, output, "Just").start()
   }
 }
 
@@ -32,7 +31,7 @@ public struct Empty<Output, Failure: Error>: Publisher, Equatable, Sendable {
     self.init(completeImmediately: completeImmediately)
   }
 
-  /// Ends the subscriber, if this ends.
+  /// Ends the subscriber, if this ends; needs no demand.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     subscriber.receive(subscription: Subscriptions.empty)
     if completeImmediately { subscriber.receive(completion: .finished) }
@@ -50,7 +49,7 @@ public struct Fail<Output, Failure: Error>: Publisher {
   /// The same, with the value type given by value.
   public init(outputType: Output.Type, failure: Failure) { error = failure }
 
-  /// Fails the subscriber.
+  /// Fails the subscriber; needs no demand.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     subscriber.receive(subscription: Subscriptions.empty)
     subscriber.receive(completion: .failure(error))
@@ -59,3 +58,61 @@ public struct Fail<Output, Failure: Error>: Publisher {
 
 extension Fail: Equatable where Failure: Equatable {}
 extension Fail: Sendable {}
+
+extension Optional {
+  /// The wrapped value, if any, for each subscriber, then the end.
+  public struct Publisher: Reactive.Publisher {
+    /// The wrapped value.
+    public typealias Output = Wrapped
+    /// Can't fail.
+    public typealias Failure = Never
+    /// The value.
+    public let output: Wrapped?
+
+    /// `output`, if any, for each subscriber.
+    public init(_ output: Wrapped?) { self.output = output }
+
+    /// Delivers the value upon the first demand; without one, ends at once.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Wrapped, S.Failure == Never {
+      guard let output else { return Empty().receive(subscriber: subscriber) }
+      AnswerSubscription(subscriber, output, "Optional").start()
+    }
+  }
+
+  /// Delivers the wrapped value, if any, then the end.
+  public var publisher: Publisher { Publisher(self) }
+}
+
+extension Optional.Publisher: Equatable where Wrapped: Equatable {}
+extension Optional.Publisher: Sendable where Wrapped: Sendable {}
+
+extension Result {
+  /// The value, then the end, or the failure, for each subscriber.
+  public struct Publisher: Reactive.Publisher {
+    /// The value of a success.
+    public typealias Output = Success
+    /// What is delivered.
+    public let result: Result<Success, Failure>
+
+    /// `result` for each subscriber.
+    public init(_ result: Result<Success, Failure>) { self.result = result }
+    /// `output` for each subscriber.
+    public init(_ output: Success) { result = .success(output) }
+    /// `failure` for each subscriber.
+    public init(_ failure: Failure) { result = .failure(failure) }
+
+    /// Delivers the value upon the first demand, or fails at once.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Success, S.Failure == Failure {
+      switch result {
+      case .success(let output): AnswerSubscription(subscriber, output, "Result").start()
+      case .failure(let error): Fail(error: error).receive(subscriber: subscriber)
+      }
+    }
+  }
+
+  /// Delivers the value, then the end, or the failure.
+  public var publisher: Publisher { Publisher(self) }
+}
+
+extension Result.Publisher: Equatable where Success: Equatable, Failure: Equatable {}
+extension Result.Publisher: Sendable where Success: Sendable {}

@@ -7,17 +7,13 @@ extension Publishers {
     public typealias Output = Elements.Element
     /// What is delivered.
     public let sequence: Elements
-    /// What the subscription calls itself; `nil`: the sequence.
-    var name: String?
 
     /// Delivers `sequence`, iterated anew for each subscriber.
     public init(sequence: Elements) { self.sequence = sequence }
 
     /// Attaches the subscriber; one of an empty sequence is ended at once.
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let subscription = SequenceSubscription(sequence, subscriber, name: name)
-      subscriber.receive(subscription: subscription)
-      subscription.begin()
+      SequenceSubscription(sequence, .finished, subscriber, name: nil).begin()
     }
   }
 }
@@ -30,7 +26,10 @@ extension Sequence {
   public var publisher: Publishers.Sequence<Self, Never> { Publishers.Sequence(sequence: self) }
 }
 
-private final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: Subscription, CustomStringConvertible
+/// Delivers the elements of a sequence, then an end.
+///
+/// What it calls itself: `name`, or the sequence.
+final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: Subscription, CustomStringConvertible
 where Down.Input == Elements.Element {
   private let loop = DrainLoop(held: true)
   private let tally = DemandTally()
@@ -43,10 +42,14 @@ where Down.Input == Elements.Element {
 
   private let name: String?
   private let sequence: Elements
+  private let completion: Subscribers.Completion<Down.Failure>
 
   var description: String { name ?? "\(sequence)" }
 
-  init(_ sequence: Elements, _ down: Down, name: String?) {
+  init(
+    _ sequence: Elements, _ completion: Subscribers.Completion<Down.Failure>, _ down: Down, name: String?
+  ) {
+    self.completion = completion
     self.name = name
     self.sequence = sequence
     var iterator = sequence.makeIterator()
@@ -55,8 +58,11 @@ where Down.Input == Elements.Element {
     self.down = down
   }
 
-  /// Starts delivery, once the subscriber has its subscription.
-  func begin() { loop.release(deliver) }
+  /// Gives the subscriber its subscription, then delivers.
+  func begin() {
+    down?.receive(subscription: self)
+    loop.release(deliver)
+  }
 
   func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
@@ -72,7 +78,7 @@ where Down.Input == Elements.Element {
     while let down, !cancelled.load(ordering: .acquiring) {
       guard let value = upcoming else {
         release()
-        return down.receive(completion: .finished)
+        return down.receive(completion: completion)
       }
       guard delivered < tally.requested else { return }
       delivered += 1

@@ -76,13 +76,16 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
   @usableFromInline let next: (Input) -> Verdict<Down.Input, Down.Failure>
   @usableFromInline let failure: (UpstreamFailure) -> Down.Failure
   @usableFromInline let isOver: Bool
+  @usableFromInline let rest: (() -> Down.Input?)?
   @usableFromInline let down: Down
 
+  /// - Parameter rest: A last value when upstream has finished. Its demand must be there.
   @inlinable
   init(
     next: @escaping (Input) -> Verdict<Down.Input, Down.Failure>,
-    failure: @escaping (UpstreamFailure) -> Down.Failure, isOver: Bool, down: Down
+    failure: @escaping (UpstreamFailure) -> Down.Failure, isOver: Bool, rest: (() -> Down.Input?)? = nil, down: Down
   ) {
+    self.rest = rest
     self.next = next
     self.failure = failure
     self.isOver = isOver
@@ -119,7 +122,9 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
 
   @inlinable
   func receive(completion: Subscribers.Completion<UpstreamFailure>) {
-    if upstream.slot.finish() { end(completion.mapFailure(failure)) }
+    guard upstream.slot.finish() else { return }
+    if let rest, case .finished = completion, let last = rest() { _ = down.receive(last) }
+    end(completion.mapFailure(failure))
   }
 
   /// The subscriber may have cancelled when it got the last value.

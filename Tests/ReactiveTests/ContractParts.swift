@@ -43,9 +43,13 @@ final class CountingSource: Publisher, Sendable {
     if isPrompt { link.pump() }
   }
 
-  /// Delivers what was asked for.
+  /// Delivers what was asked for, also to those who subscribe meanwhile.
   func pump() {
-    for link in links { link.pump() }
+    var seen: Int
+    repeat {
+      seen = subscriptions
+      for link in links { link.pump() }
+    } while subscriptions != seen
   }
 
   /// Goes on after the end, which nobody may.

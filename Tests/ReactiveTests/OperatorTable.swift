@@ -31,7 +31,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     }
   }
 
-  static let all: [Self] = stages
+  static let all: [Self] = stages + folds + successions
 
   /// Those that answer each value at once.
   private static let stages: [Self] = [
@@ -65,5 +65,44 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("AnyPublisher") { $0.eraseToAnyPublisher().map { $0 }.eraseToAnyPublisher() },
     Self("a long pipeline") { $0.map { $0 + 1 }.filter { $0.isMultiple(of: 2) }.map { -$0 }.prefix(8) },
     Self("shareReplay") { $0.shareReplay(capacity: .max) },
+  ]
+
+  /// Those that give one answer.
+  private static let folds: [Self] = [
+    Self("reduce") { $0.reduce(0, +) },
+    Self("tryReduce") { $0.tryReduce(0) { if $1 == 20 { throw TestError() } else { $0 + $1 } } },
+    Self("collect") { $0.collect() },
+    Self("collect by count") { $0.collect(3) },
+    Self("count") { $0.count() },
+    Self("max") { $0.max() },
+    Self("min by") { $0.min { $0 < $1 } },
+    Self("tryMax") { $0.tryMax { $0 < $1 } },
+    Self("tryMin") { $0.tryMin { if $0 == 20 { throw TestError() } else { $0 < $1 } } },
+    Self("last") { $0.last() },
+    Self("last where") { $0.last { $0 < 20 } },
+    Self("tryLast where") { $0.tryLast { $0 < 20 } },
+    Self("ignoreOutput") { $0.ignoreOutput() },
+    Self("contains") { $0.contains(20) },
+    Self("contains where") { $0.contains { $0 < 0 } },
+    Self("tryContains where") { $0.tryContains { $0 == 3 } },
+    Self("allSatisfy") { $0.allSatisfy { $0 < 20 } },
+    Self("tryAllSatisfy") { $0.tryAllSatisfy { _ in true } },
+    Self("asSingle") { $0.asSingle() },
+    Self("asSingle of one") { $0.first().asSingle() },
+  ]
+
+  /// Those that go on with another publisher.
+  private static let successions: [Self] = [
+    Self("append") { $0.append(1, 2, 3) },
+    Self("append a publisher") { $0.append($0) },
+    Self("prepend") { $0.prepend([1, 2, 3]) },
+    Self("catch") { $0.catch { _ in Just(1) } },
+    Self("catch with the same") { source in source.catch { _ in source } },
+    Self("tryCatch") { source in source.tryCatch { _ in source } },
+    Self("tryCatch that throws") { $0.tryCatch { error -> Just<Int> in throw error } },
+    Self("retry") { $0.retry(3) },
+    Self("replaceError") { $0.replaceError(with: 7) },
+    Self("Deferred") { source in Deferred { source }.map { $0 } },
+    Self("replaceEmpty") { $0.replaceEmpty(with: 7) },
   ]
 }

@@ -1,0 +1,236 @@
+// Operators that go on with another publisher when one has ended. What was asked for and not delivered is asked of the
+// next.
+
+extension Publishers {
+  /// Delivers all of one publisher, then all of another.
+  public struct Concatenate<Prefix: Publisher, Suffix: Publisher>: Publisher
+  where Prefix.Output == Suffix.Output, Prefix.Failure == Suffix.Failure {
+    /// The values of both.
+    public typealias Output = Suffix.Output
+    /// The failures of both.
+    public typealias Failure = Suffix.Failure
+    /// What comes first.
+    public let prefix: Prefix
+    /// What is subscribed to when the first has finished.
+    public let suffix: Suffix
+
+    /// `prefix`, then `suffix`.
+    public init(prefix: Prefix, suffix: Suffix) {
+      self.prefix = prefix
+      self.suffix = suffix
+    }
+
+    /// Attaches the subscriber to the first.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let course = Course(subscriber)
+      course.follow(prefix) { completion in
+        if case .finished = completion { course.finish(with: suffix) } else { course.finish(completion) }
+      }
+    }
+  }
+
+  /// Goes on with another publisher when upstream fails.
+  public struct Catch<Upstream: Publisher, NewPublisher: Publisher>: Publisher
+  where NewPublisher.Output == Upstream.Output {
+    /// The values of both.
+    public typealias Output = Upstream.Output
+    /// The failures of the other.
+    public typealias Failure = NewPublisher.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// What to go on with.
+    public let handler: (Upstream.Failure) -> NewPublisher
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, handler: @escaping (Upstream.Failure) -> NewPublisher) {
+      self.upstream = upstream
+      self.handler = handler
+    }
+
+    /// Attaches the subscriber to upstream.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let course = Course(subscriber)
+      course.follow(upstream) { completion in
+        switch completion {
+        case .finished: course.finish(.finished)
+        case .failure(let error): course.finish(with: handler(error))
+        }
+      }
+    }
+  }
+
+  /// Goes on with another publisher when upstream fails, unless the closure throws.
+  public struct TryCatch<Upstream: Publisher, NewPublisher: Publisher>: Publisher
+  where NewPublisher.Output == Upstream.Output {
+    /// The values of both.
+    public typealias Output = Upstream.Output
+    /// What the closure throws, or the other's failure.
+    public typealias Failure = any Error
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// What to go on with.
+    public let handler: (Upstream.Failure) throws -> NewPublisher
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws -> NewPublisher) {
+      self.upstream = upstream
+      self.handler = handler
+    }
+
+    /// Attaches the subscriber to upstream.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let course = Course(subscriber)
+      course.follow(upstream) { completion in
+        guard case .failure(let error) = completion else { return course.finish(.finished) }
+        do {
+          course.follow(try handler(error)) { course.finish($0.mapFailure { $0 }) }
+        } catch {
+          course.finish(.failure(error))
+        }
+      }
+    }
+  }
+
+  /// Subscribes to upstream anew when it fails.
+  public struct Retry<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// How often; `nil` for ever.
+    public let retries: Int?
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, retries: Int?) {
+      self.upstream = upstream
+      self.retries = retries
+    }
+
+    /// Attaches the subscriber to upstream.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      attempt(Course(subscriber), retries: retries)
+    }
+
+    private func attempt<S: Subscriber>(_ course: Course<S>, retries: Int?)
+    where S.Input == Output, S.Failure == Failure {
+      course.follow(upstream) { completion in
+        if case .failure = completion, retries != 0 {
+          attempt(course, retries: retries.map { $0 - 1 })
+        } else {
+          course.finish(completion)
+        }
+      }
+    }
+  }
+
+  /// Delivers a value and finishes when upstream fails.
+  public struct ReplaceError<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// Can't fail.
+    public typealias Failure = Never
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// What is delivered in place of a failure.
+    public let output: Output
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, output: Output) {
+      self.upstream = upstream
+      self.output = output
+    }
+
+    /// Attaches the subscriber to upstream.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
+      upstream.catch { [output] _ in Just(output) }.receive(subscriber: subscriber)
+    }
+  }
+
+  /// Delivers a value when upstream finishes without one.
+  public struct ReplaceEmpty<Upstream: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// What is delivered in place of nothing.
+    public let output: Output
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, output: Output) {
+      self.upstream = upstream
+      self.output = output
+    }
+
+    /// Attaches the subscriber to upstream.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let course = Course(subscriber)
+      course.follow(upstream) { completion in
+        guard case .finished = completion, course.delivered == 0 else { return course.finish(completion) }
+        course.follow(Just(output)) { _ in course.finish(.finished) }
+      }
+    }
+  }
+}
+
+extension Publisher {
+  /// Delivers these values after upstream's.
+  public func append(
+    _ elements: Output...
+  ) -> Publishers.Concatenate<Self, Publishers.Sequence<[Output], Failure>> { append(elements) }
+
+  /// Delivers these values after upstream's.
+  public func append<S: Sequence<Output>>(
+    _ elements: S
+  ) -> Publishers.Concatenate<Self, Publishers.Sequence<S, Failure>> { append(Publishers.Sequence(sequence: elements)) }
+
+  /// Subscribes to `publisher` when upstream has finished, and delivers its values.
+  public func append<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<Self, P> {
+    Publishers.Concatenate(prefix: self, suffix: publisher)
+  }
+
+  /// Delivers these values before upstream's.
+  public func prepend(
+    _ elements: Output...
+  ) -> Publishers.Concatenate<Publishers.Sequence<[Output], Failure>, Self> { prepend(elements) }
+
+  /// Delivers these values before upstream's.
+  public func prepend<S: Sequence<Output>>(
+    _ elements: S
+  ) -> Publishers.Concatenate<Publishers.Sequence<S, Failure>, Self> {
+    prepend(Publishers.Sequence(sequence: elements))
+  }
+
+  /// Delivers the values of `publisher`, and subscribes to upstream when that has finished.
+  public func prepend<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<P, Self> {
+    Publishers.Concatenate(prefix: publisher, suffix: self)
+  }
+
+  /// Goes on with what the closure makes of a failure; that publisher is asked for what is still wanted.
+  public func `catch`<P: Publisher>(_ handler: @escaping (Failure) -> P) -> Publishers.Catch<Self, P>
+  where P.Output == Output {
+    Publishers.Catch(upstream: self, handler: handler)
+  }
+
+  /// Goes on with what the closure makes of a failure; an error that it throws ends it.
+  public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P) -> Publishers.TryCatch<Self, P>
+  where P.Output == Output {
+    Publishers.TryCatch(upstream: self, handler: handler)
+  }
+
+  /// Subscribes to upstream anew after each of the first `retries` failures, asking for what is still wanted.
+  public func retry(_ retries: Int) -> Publishers.Retry<Self> { Publishers.Retry(upstream: self, retries: retries) }
+
+  /// Delivers `output` and finishes when upstream fails; waits for demand.
+  public func replaceError(with output: Output) -> Publishers.ReplaceError<Self> {
+    Publishers.ReplaceError(upstream: self, output: output)
+  }
+
+  /// Delivers `output` when upstream finishes without a value; waits for demand.
+  public func replaceEmpty(with output: Output) -> Publishers.ReplaceEmpty<Self> {
+    Publishers.ReplaceEmpty(upstream: self, output: output)
+  }
+}

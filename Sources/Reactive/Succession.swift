@@ -1,0 +1,125 @@
+import Synchronization
+
+// One upstream after another for one subscriber: what it has asked for and not got yet is asked of the next. Two
+// objects: what leads from the subscriber up (the baton), and what leads from upstream down (the course). The first
+// does not hold the second, so that a subscriber which keeps its subscription keeps nothing else alive.
+
+/// The subscription: remembers what was asked for, and whom to ask.
+@usableFromInline
+final class Baton: Subscription {
+  private struct State {
+    var holder: UpstreamHandle?
+    var isOver = false
+  }
+  private let state = Guarded(State())
+  private let tally = DemandTally()
+
+  /// Whoever has it is asked for what is left.
+  ///
+  /// - Parameter delivered: How many values the subscriber has got.
+  func pass(to holder: UpstreamHandle, delivered: UInt64) {
+    let (requested, isOver) = state.withLock { state in
+      if !state.isOver { state.holder = holder }
+      return (tally.requested, state.isOver)
+    }
+    if isOver { return holder.cancel() }
+    if requested == DemandTally.unlimited {
+      holder.request(.unlimited)
+    } else if requested > delivered {
+      holder.request(.max(Int(clamping: requested - delivered)))
+    }
+  }
+
+  /// Counts what the holder has been asked for already.
+  func add(_ demand: Subscribers.Demand) { tally.add(demand) }
+
+  @usableFromInline
+  func request(_ demand: Subscribers.Demand) {
+    let holder = state.withLock { state in
+      tally.add(demand)
+      return state.holder
+    }
+    holder?.request(demand)
+  }
+
+  @usableFromInline
+  func cancel() { end()?.cancel() }
+
+  /// - Returns: True for the one call that ends it, before any cancellation.
+  func finish() -> Bool { end() != nil }
+
+  /// Whether nobody will be asked any more.
+  var isOver: Bool { state.withLock { $0.isOver } }
+
+  private func end() -> UpstreamHandle? {
+    state.withLock { state in
+      defer { state.isOver = true }
+      return state.isOver ? nil : state.holder.take() ?? UpstreamHandle()
+    }
+  }
+}
+
+/// The way of the values of one upstream after another.
+@usableFromInline
+final class Course<Down: Subscriber> {
+  fileprivate let baton = Baton()
+  fileprivate let down: Down
+  /// Counted by the upstream of the moment, whose signals are serial.
+  @exclusivity(unchecked) fileprivate(set) var delivered: UInt64 = 0
+  private let loop = DrainLoop()
+  private var upcoming: (() -> Void)?
+
+  /// Gives the subscriber its subscription.
+  init(_ down: Down) {
+    self.down = down
+    down.receive(subscription: baton)
+  }
+
+  /// Goes on with this publisher. When the one before ended while subscribing, its caller does, so that the depth is 1.
+  ///
+  /// - Parameter onEnd: What to do at its end: follow another, or ``finish(_:)``.
+  func follow<P: Publisher>(_ publisher: P, onEnd: @escaping (Subscribers.Completion<P.Failure>) -> Void)
+  where P.Output == Down.Input {
+    if baton.isOver { return }
+    upcoming = { publisher.subscribe(Leg(self, onEnd: onEnd)) }
+    loop.run { upcoming.take()?() }
+  }
+
+  func finish(_ completion: Subscribers.Completion<Down.Failure>) {
+    if baton.finish() { down.receive(completion: completion) }
+  }
+
+  /// Goes on with this publisher up to the end.
+  func finish<P: Publisher>(with publisher: P) where P.Output == Down.Input, P.Failure == Down.Failure {
+    follow(publisher) { self.finish($0) }
+  }
+}
+
+/// The subscriber of one upstream of several.
+private final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
+  typealias Input = Down.Input
+  private let upstream = UpstreamHandle()
+  private let course: Course<Down>
+  private let onEnd: (Subscribers.Completion<Failure>) -> Void
+
+  init(_ course: Course<Down>, onEnd: @escaping (Subscribers.Completion<Failure>) -> Void) {
+    self.course = course
+    self.onEnd = onEnd
+  }
+
+  func receive(subscription: any Subscription) {
+    if upstream.slot.attach(subscription) { course.baton.pass(to: upstream, delivered: course.delivered) }
+  }
+
+  func receive(_ value: Down.Input) -> Subscribers.Demand {
+    guard upstream.slot.isLive else { return .none }
+    course.delivered += 1
+    let more = course.down.receive(value)
+    course.baton.add(more)
+    return more
+  }
+
+  func receive(completion: Subscribers.Completion<Failure>) {
+    if upstream.slot.finish() { onEnd(completion) }
+  }
+}
