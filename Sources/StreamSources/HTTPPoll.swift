@@ -91,7 +91,13 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
   }
 
   func retract() {
-    thread.loop.execute { [self] in machine?.retract() }
+    thread.loop.execute { [self] in
+      machine?.retract()
+      guard let transfer, !transfer.hasBegun else { return }
+      transfer.cancel()
+      self.transfer = nil
+      machine?.withdraw()
+    }
   }
 
   func cancel() {
@@ -150,6 +156,10 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
   private static var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
 
   // MARK: Transfer.Handler
+
+  func transferWaits(_ reason: String) {
+    if let news = machine?.waits(reason) { report(news) }
+  }
 
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
     guard head.status == 200 else { return .discard }

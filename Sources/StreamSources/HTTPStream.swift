@@ -69,7 +69,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   /// The last line of a response that ended when there was no demand left for it.
   private var held: [[UInt8]] = []
   private var retryTimer: TimerID?
-  /// Runs out when the head, or the next byte, has not come.
+  /// Runs out when the next byte has not come.
   private var patience: TimerID?
   private var heardAt = Duration.zero
 
@@ -94,7 +94,13 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   }
 
   func retract() {
-    loop.execute { [self] in machine?.retract() }
+    loop.execute { [self] in
+      machine?.retract()
+      guard let transfer, !transfer.hasBegun else { return }
+      transfer.cancel()
+      self.transfer = nil
+      machine?.withdraw(at: now)
+    }
   }
 
   func cancel() {
@@ -136,7 +142,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   private func connect() {
     do throws(HTTPFailure) {
       var request = try source.configuration.request(nil)
-      request.timeout = nil
+      request.isEndless = true
       switch source.format {
       case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes)
       case .serverSentEvents:
@@ -145,28 +151,21 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
         request.askForEvents(after: source.memory.lastEventID)
       }
       guard let client = source.thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-      limitSilence(to: source.configuration.timeout, "no answer")
       transfer = client.start(request, handler: self)
     } catch {
       ended(error)
     }
   }
 
-  /// Fails the response when nothing is heard for `limit`, while it is read.
-  private func limitSilence(to limit: Duration, _ sentence: String) {
-    heardAt = now
-    awaitSilence(of: limit, sentence, after: limit)
-  }
-
-  private func awaitSilence(of limit: Duration, _ sentence: String, after delay: Duration) {
-    if let patience { loop.cancel(patience) }
+  /// Fails the response once nothing is heard for `limit`, while it is read.
+  private func awaitSilence(of limit: Duration, after delay: Duration) {
     patience = loop.schedule(after: delay) { [weak self] in
       guard let self else { return }
       patience = nil
       let silence = isPaused ? .zero : now - heardAt
-      guard silence >= limit else { return awaitSilence(of: limit, sentence, after: limit - silence) }
+      guard silence >= limit else { return awaitSilence(of: limit, after: limit - silence) }
       transfer?.cancel()
-      ended(HTTPFailure("\(sentence) within \(limit.milliseconds) ms"))
+      ended(HTTPFailure("nothing heard within \(limit.milliseconds) ms"))
     }
   }
 
@@ -199,14 +198,18 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
 
   // MARK: Transfer.Handler
 
+  func transferWaits(_ reason: String) {
+    if let news = machine?.waits(reason) { source.report(news) }
+  }
+
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
     guard head.status == 200 else { return .discard }
     if source.format == .serverSentEvents, !head.isEventStream {
       return .refuse(HTTPFailure("not an event stream: its Content-Type is not text/event-stream"))
     }
-    if let patience { loop.cancel(patience) }
-    patience = nil
-    if let idleTimeout = source.idleTimeout { limitSilence(to: idleTimeout, "nothing heard") }
+    if let news = machine?.answered() { source.report(news) }
+    heardAt = now
+    if let idleTimeout = source.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
     return .take
   }
 

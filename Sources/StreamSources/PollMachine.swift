@@ -39,10 +39,9 @@ struct PollMachine {
   private var demand = Subscribers.Demand.none
   private var tick = Duration.zero
   private var failures = 0
+  private var hasWaited = false
   private var validators: Validators?
 
-  /// A server that asks for more patience than this is asked again all the same.
-  static let retryAfterLimit = Duration.seconds(24 * 3600)
   /// How much of the interval a tick is put off by at most, at random each time, and that in whole.
   private static let jitterShare = 0.05
   private static let jitterLimit = Duration.seconds(30)
@@ -76,6 +75,19 @@ struct PollMachine {
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
   }
 
+  /// The fetch will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
+  /// one is due again.
+  mutating func withdraw() {
+    if case .fetching(let since) = phase { phase = .idle(due: since) }
+  }
+
+  /// The fetch has not begun, for this reason.
+  /// - Returns: what to tell the operator.
+  mutating func waits(_ reason: String) -> SourceReport {
+    hasWaited = true
+    return .waiting(reason)
+  }
+
   /// What is due at `now`. To be asked after each request and each answer, and at the time that it named.
   mutating func next(at now: Duration) -> Action {
     if case .fetching = phase { return .rest }
@@ -104,14 +116,14 @@ struct PollMachine {
     }
     tick = tickAfter(now)
     phase = .idle(due: tick + jitter())
-    defer { failures = 0 }
-    return failures == 0 ? nil : .recovered(afterFailures: failures)
+    defer { (failures, hasWaited) = (0, false) }
+    return failures == 0 && !hasWaited ? nil : .recovered(afterFailures: failures)
   }
 
   private mutating func fail(_ failure: HTTPFailure, at now: Duration) -> SourceReport {
     failures += 1
     var delay = retry.delay(afterFailures: failures, fraction: random.fraction())
-    if let wanted = failure.retryAfter { delay = max(delay, min(wanted, Self.retryAfterLimit) + jitter()) }
+    if let wanted = failure.retryAfter { delay = max(delay, min(wanted, UpstreamHost.longestRest) + jitter()) }
     phase = .idle(due: now + delay)
     return .failing(failure.sentence, attempt: failures, retryIn: delay)
   }

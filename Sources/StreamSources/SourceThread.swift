@@ -10,9 +10,14 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   private var completed: @Sendable () -> Void = {}
   /// Nothing is to begin any more.
   private(set) var isStopped = false
+  private let transfersPerHost: Int
 
+  /// - Parameter transfersPerHost: how many requests all sources together have under way to one host, that is to one host
+  ///   and port, or one Unix socket. Others wait in line. At least 1.
   /// - Throws: what the loop could not get from the system.
-  public init() throws(SystemError) {
+  public init(transfersPerHost: Int = 4) throws(SystemError) {
+    precondition(transfersPerHost > 0, "a host with \(transfersPerHost) transfers is never reached")
+    self.transfersPerHost = transfersPerHost
     loop = try EventLoop(name: "sources")
     loop.execute {
       // TLS libraries write to sockets without MSG_NOSIGNAL. Threads made on this one, for names, inherit it.
@@ -68,7 +73,7 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   /// Made at its first use: a daemon without HTTP sources does not pay for libcurl and TLS. nil once stopped, or without
   /// memory.
   var httpClient: HTTPClient? {
-    if client == nil, !isStopped { client = HTTPClient(on: loop) }
+    if client == nil, !isStopped { client = HTTPClient(on: loop, transfersPerHost: transfersPerHost) }
     return client
   }
 }

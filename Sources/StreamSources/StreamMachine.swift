@@ -26,6 +26,7 @@ struct StreamMachine {
   private var phase = Phase.idle(due: .zero)
   private var demand = Subscribers.Demand.none
   private var failures = 0
+  private var hasWaited = false
 
   init(retry: Backoff, seed: UInt64) {
     self.retry = retry
@@ -47,6 +48,27 @@ struct StreamMachine {
     if case .running = phase { phase = .idle(due: now + retry.first) }
   }
 
+  /// The request will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
+  /// one is due again.
+  mutating func withdraw(at now: Duration) {
+    if case .running(hasDelivered: false) = phase { phase = .idle(due: now) }
+  }
+
+  /// The request has not begun, for this reason.
+  /// - Returns: what to tell the operator.
+  mutating func waits(_ reason: String) -> SourceReport {
+    hasWaited = true
+    return .waiting(reason)
+  }
+
+  /// The response has begun, which may bring its first event only much later.
+  /// - Returns: what to tell the operator.
+  mutating func answered() -> SourceReport? {
+    guard hasWaited, failures == 0 else { return nil }
+    hasWaited = false
+    return .recovered(afterFailures: 0)
+  }
+
   /// Whether a batch may be delivered now.
   var isWanted: Bool { demand > .none }
 
@@ -62,7 +84,7 @@ struct StreamMachine {
   mutating func delivered() -> SourceReport? {
     demand -= .max(1)
     if case .running = phase { phase = .running(hasDelivered: true) }
-    defer { failures = 0 }
+    defer { (failures, hasWaited) = (0, false) }
     return failures == 0 ? nil : .recovered(afterFailures: failures)
   }
 
@@ -88,13 +110,13 @@ struct StreamMachine {
   /// - Returns: what to tell the operator.
   mutating func failed(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
     failures += 1
-    let delay = max(pause(afterFailures: failures), min(retryAfter ?? .zero, PollMachine.retryAfterLimit))
+    let delay = max(pause(afterFailures: failures), min(retryAfter ?? .zero, UpstreamHost.longestRest))
     phase = .idle(due: now + delay)
     return .failing(sentence, attempt: failures, retryIn: delay)
   }
 
   private mutating func pause(afterFailures count: Int) -> Duration {
     let pause = retry.delay(afterFailures: count, fraction: random.fraction())
-    return max(pause, min(reconnectionTime ?? .zero, PollMachine.retryAfterLimit))
+    return max(pause, min(reconnectionTime ?? .zero, UpstreamHost.longestRest))
   }
 }

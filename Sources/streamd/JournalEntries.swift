@@ -44,6 +44,10 @@ extension Journal.Entry {
         .sourceFailing, .warning,
         "source failing: \(reason); failure \(attempt) in a row, next try in \((seconds * 10).rounded() / 10) s",
         [.stream(stream)])
+    case .waiting(let reason):
+      self.init(.sourceWaiting, .notice, "source waits: \(reason)", [.stream(stream)])
+    case .recovered(afterFailures: 0):
+      self.init(.sourceWaiting, .info, "source goes on after it had to wait", [.stream(stream)])
     case .recovered(let failures):
       self.init(.sourceRecovered, .info, "source recovered after \(counted(failures, "failure"))", [.stream(stream)])
     case .said(let line):

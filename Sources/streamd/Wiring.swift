@@ -49,7 +49,7 @@ extension SourceState {
   /// - Returns: nil when the report says nothing of how the source does.
   init?(_ report: SourceReport) {
     switch report {
-    case .failing(let reason, _, _): self = .failing(reason)
+    case .failing(let reason, _, _), .waiting(let reason): self = .failing(reason)
     case .recovered: self = .healthy
     case .said: return nil
     }

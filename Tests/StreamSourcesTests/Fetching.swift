@@ -7,8 +7,10 @@ import Testing
 @testable import StreamSources
 
 /// A client on a thread that runs while `body` does. No program of it runs, or is to be reaped, when this returns.
-func withSourceThread<R>(_ body: (SourceThread) async throws -> R) async throws -> R {
-  let thread = try SourceThread()
+func withSourceThread<R>(
+  transfersPerHost: Int = 4, _ body: (SourceThread) async throws -> R
+) async throws -> R {
+  let thread = try SourceThread(transfersPerHost: transfersPerHost)
   try thread.start()
   let result: Result<R, any Error>
   do { result = .success(try await body(thread)) } catch { result = .failure(error) }
@@ -23,6 +25,7 @@ struct Fetched: Sendable {
   var result: Result<ResponseHead, HTTPFailure>
   var heads = 0
   var pieces = 0
+  var waits: [String] = []
   var body: [UInt8]
 
   var failure: String? {
@@ -47,6 +50,8 @@ final class Collector: Transfer.Handler {
     self.pausing = pausing
     self.done = done
   }
+
+  func transferWaits(_ reason: String) { fetched.waits.append(reason) }
 
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
     fetched.heads += 1

@@ -90,6 +90,24 @@ import Testing
     }
   }
 
+  @Test func aResponseThatIsNotReadOnMayBeQuiet() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      stream("/flood/\(key)", .lines, idleTimeout: .milliseconds(30), on: thread).subscribe(taker)
+      _ = await taker.next(1)
+      // Another one falls silent, and is given up for it, several times over: the time has passed.
+      let quiet = Taker(.unlimited)
+      stream("/stream/quiet\(key)?body=data:%n%0A%0A&end=hang", idleTimeout: .milliseconds(60), on: thread)
+        .subscribe(quiet)
+      #expect(await quiet.next(4) == ["1", "2", "3", "4"])
+      quiet.cancel()
+      taker.request(.unlimited)
+      _ = await taker.next(100)
+      #expect(!sentences.contains("nothing heard within 30 ms"))
+      taker.cancel()
+    }
+  }
+
   @Test func noContentFinishesAnEventSource() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
@@ -126,7 +144,7 @@ import Testing
       let taker = Taker(.unlimited)
       stream("/hang/\(key)", on: thread) { $0.timeout = .milliseconds(30) }.subscribe(taker)
       while sentences.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
-      #expect(sentences.first == "no answer within 30 ms")
+      #expect(sentences.first == "no answer from \(upstream.authority) within 0.03 s")
       taker.cancel()
     }
   }

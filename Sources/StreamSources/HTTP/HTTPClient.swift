@@ -8,8 +8,10 @@ import EventLoop
 /// libcurl has returned: see `outsideCurl`.
 final class HTTPClient {
   let loop: EventLoop
+  private let transfersPerHost: Int
   private let multi: UnsafeMutableRawPointer
   private var transfers: [UnsafeMutableRawPointer: Transfer] = [:]
+  private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
   private var isInsideCurl = false
@@ -19,13 +21,18 @@ final class HTTPClient {
   /// between the polls of many hosts.
   private static let idleConnectionLimit = 256
 
+  /// Of more hosts than these, those are forgotten that only rest: redirects can lead to any number of them.
+  private static let knownHostLimit = 4096
+
   /// Safe from several threads at once since libcurl 7.84, and never undone: other users of libcurl may be in the process.
   private static let isInitialised = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
 
   /// nil when there is no memory for it.
-  init?(on loop: EventLoop) {
+  /// - Parameter transfersPerHost: at a time; at least 1.
+  init?(on loop: EventLoop, transfersPerHost: Int) {
     guard Self.isInitialised, let multi = curl_multi_init() else { return nil }
     self.loop = loop
+    self.transfersPerHost = transfersPerHost
     self.multi = multi
     let box = Unmanaged.passUnretained(self).toOpaque()
     curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, Self.idleConnectionLimit)
@@ -49,7 +56,7 @@ final class HTTPClient {
     curl_multi_cleanup(multi)
   }
 
-  /// Begins `request`. The handler is kept until it has been told the end, or the transfer is cancelled.
+  /// Begins `request` when the turn comes at its host. The handler is kept until it has been told the end, or the transfer is cancelled.
   func start(_ request: HTTPRequest, handler: any Transfer.Handler) -> Transfer {
     let transfer = Transfer(request, handler: handler, client: self)
     outsideCurl { transfer.start() }
@@ -58,6 +65,7 @@ final class HTTPClient {
 
   /// Ends every transfer without a word, and lets go of the loop.
   func shutDown() {
+    for host in hosts.values { host.dismissLine() }
     for transfer in transfers.values { transfer.cancel() }
     if let timer { loop.cancel(timer) }
     for watch in watches.values { watch.stop() }
@@ -65,6 +73,16 @@ final class HTTPClient {
   }
 
   // MARK: For transfers
+
+  func host(named name: UpstreamHost.Name) -> UpstreamHost {
+    if let host = hosts[name] { return host }
+    if hosts.count >= Self.knownHostLimit { hosts = hosts.filter { !$0.value.isEmpty } }
+    let host = UpstreamHost(name, places: transfersPerHost, on: loop) { [weak self] host in
+      if self?.hosts[host.name] === host { self?.hosts[host.name] = nil }
+    }
+    hosts[name] = host
+    return host
+  }
 
   func add(_ easy: UnsafeMutableRawPointer, _ transfer: Transfer) -> Bool {
     guard curl_multi_add_handle(multi, easy) == CURLM_OK else { return false }

@@ -25,6 +25,11 @@ struct HTTPFailure: Error, Equatable {
     return HTTPFailure("\(what) over \(bytes / unit.0) \(unit.1)")
   }
 
+  /// A response without end that has not begun in time.
+  static func noAnswer(from place: String, within timeout: Duration) -> HTTPFailure {
+    HTTPFailure("no answer from \(place) within \(seconds(timeout)) s")
+  }
+
   /// An answer that is not what was asked for. The phrase is ours: what the server wrote there is not for our log.
   static func status(_ status: Int, retryAfter: Duration?) -> HTTPFailure {
     HTTPFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
@@ -32,11 +37,11 @@ struct HTTPFailure: Error, Equatable {
 
   /// - Parameters:
   ///   - code: how libcurl ended the transfer.
+  ///   - place: who was to answer: a host, or a Unix socket.
   ///   - detail: its error buffer; used for TLS alone, where it says what is wrong with the certificate.
   static func transport(
-    _ code: CURLcode, origin: HTTPURL.Origin, unixSocket: String?, timeout: Duration?, osError: CInt, detail: String
+    _ code: CURLcode, origin: HTTPURL.Origin, place: String, timeout: Duration?, osError: CInt, detail: String
   ) -> HTTPFailure {
-    let place = unixSocket ?? origin.authority
     switch code {
     case CURLE_COULDNT_RESOLVE_HOST: return HTTPFailure("could not resolve host \(origin.host)")
     case CURLE_COULDNT_RESOLVE_PROXY: return HTTPFailure("could not resolve the proxy's host")

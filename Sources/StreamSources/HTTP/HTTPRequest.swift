@@ -35,8 +35,10 @@ struct HTTPRequest: Equatable, Sendable {
   var validators: Validators?
   /// Where to connect instead of the URL's host; redirects stay on it.
   var unixSocket: String?
-  /// For all of it, redirects included; nil: none, for an answer that has no end.
+  /// For all of it, redirects included but not the time in line for a host; nil: none. Of an answer without end, for its
+  /// head.
   var timeout: Duration?
+  var isEndless = false
   var userAgent: String
 
   /// The header lines for a request that goes to `hop`, as libcurl takes them.

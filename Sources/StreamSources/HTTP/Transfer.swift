@@ -1,9 +1,16 @@
 import CCurl
+import EventLoop
 
 /// One request and its answer, redirects included. Belongs to the client's loop.
+///
+/// Each hop takes a place of its host's budget, and may have to wait for it. One for an answer without end gives the place
+/// back with the head: such answers last for days, and with places for four the fifth feed of a host would never be
+/// connected. No hop waits with a place in its hand, so those who redirect to each other cannot block each other.
 final class Transfer {
   /// Who gets the answer. Each call on the loop; none after `cancel`.
   protocol Handler: AnyObject {
+    /// It has waited for a place for longer than a moment, because of this. Again whenever the reason changes.
+    func transferWaits(_ reason: String)
     /// The head of the answer, redirects left behind.
     func transferReceived(_ head: ResponseHead) -> Plan
     /// The next piece of the body, decompressed. Only with `.take`.
@@ -36,7 +43,23 @@ final class Transfer {
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   private var hop: HTTPURL
   private var redirects = 0
-  private let deadline: ContinuousClock.Instant?
+  private var standing = Standing.nowhere
+  /// Whether it has had its turn: its request may have been sent.
+  private(set) var hasBegun = false
+  private var waitNotice: TimerID?
+  private var waitReason: String?
+  /// Of the request's timeout, from `hopBegan` on: time in line does not count.
+  private var timeLeft: Duration?
+  private var hopBegan = ContinuousClock.now
+  /// Runs out when the head of an answer without end has not come.
+  private var headTimer: TimerID?
+
+  /// Where it is with its hop's host.
+  private enum Standing {
+    case nowhere  // can become: inLine
+    case inLine(UpstreamHost)  // can become: withPlace, nowhere
+    case withPlace(UpstreamHost)  // can become: nowhere
+  }
 
   // Of the hop under way.
   private var head: ResponseHead?
@@ -52,13 +75,15 @@ final class Transfer {
   private static let discardLimit = 64 << 10
   /// Of one hop, all its heads together. libcurl keeps them, before 8.3 without limit.
   private static let headerLimit = 256 << 10
+  /// How long it is in line before it says so, and how often it looks whether the reason is still the same.
+  private static let (patience, waitPeriod) = (Duration.seconds(1), Duration.seconds(10))
 
   init(_ request: HTTPRequest, handler: any Handler, client: HTTPClient) {
     self.request = request
     self.handler = handler
     self.client = client
     hop = request.url
-    deadline = request.timeout.map { .now + $0 }
+    timeLeft = request.timeout
     errorBuffer[0] = 0
   }
 
@@ -83,11 +108,38 @@ final class Transfer {
 
   // MARK: For the client
 
+  /// Gets in line for the next hop; a hop to the same host keeps its place.
   func start() {
-    guard handler != nil else { return }
+    guard handler != nil, let client else { return }
+    let name =
+      request.unixSocket.map { UpstreamHost.Name.unixSocket($0) }
+      ?? .network(host: hop.origin.host, port: hop.origin.port)
+    if case .withPlace(let host) = standing {
+      if host.name == name { return begin() }
+      leaveHost()
+    }
+    let host = client.host(named: name)
+    standing = .inLine(host)
+    host.join(self)
+    if case .inLine = standing { noteWaiting(after: Self.patience) }
+  }
+
+  /// It has a place now.
+  func begin() {
+    if case .inLine(let host) = standing { standing = .withPlace(host) }
+    stopTimers()
+    hasBegun = true
+    hopBegan = .now
     guard let client, let easy = easy ?? curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
     self.easy = easy
     guard configure(easy), client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
+    if request.isEndless, let timeLeft {
+      headTimer = client.loop.schedule(after: timeLeft) { [weak self] in
+        guard let self else { return }
+        headTimer = nil
+        fail(.noAnswer(from: place, within: request.timeout ?? .zero))
+      }
+    }
   }
 
   /// The hop is over, one way or another.
@@ -101,10 +153,10 @@ final class Transfer {
       curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &code)
       return fail(
         .transport(
-          result, origin: hop.origin, unixSocket: request.unixSocket, timeout: request.timeout,
+          result, origin: hop.origin, place: place, timeout: request.timeout,
           osError: CInt(truncatingIfNeeded: code), detail: String(cString: errorBuffer)))
     }
-    guard let head else { return fail(HTTPFailure("\(hop.origin.authority) did not answer in HTTP")) }
+    guard let head else { return fail(HTTPFailure("\(place) did not answer in HTTP")) }
     if let redirectsTo { follow(redirectsTo, head) } else { finish(.success(head)) }
   }
 
@@ -124,6 +176,8 @@ final class Transfer {
       failure.retryAfter = head.retryAfter
       return fail(failure)
     }
+    stopTimers()
+    if let left = timeLeft { timeLeft = left - (.now - hopBegan) }
     if let easy {
       client?.remove(easy)
       curl_easy_reset(easy)
@@ -147,7 +201,40 @@ final class Transfer {
     }
     curl_slist_free_all(headerList)
     headerList = nil
+    stopTimers()
+    leaveHost()
   }
+
+  /// Last of all: whoever gets the place may begin at once, and find the connection free.
+  private func leaveHost() {
+    let standing = standing
+    self.standing = .nowhere
+    switch standing {
+    case .nowhere: break
+    case .inLine(let host): host.leave(self)
+    case .withPlace(let host): host.free()
+    }
+  }
+
+  private func noteWaiting(after delay: Duration) {
+    waitNotice = client?.loop.schedule(after: delay) { [weak self] in
+      guard let self, case .inLine(let host) = standing else { return }
+      let reason = host.reasonToWait
+      if reason != waitReason {
+        waitReason = reason
+        handler?.transferWaits(reason)
+      }
+      if case .inLine = self.standing { noteWaiting(after: Self.waitPeriod) }
+    }
+  }
+
+  private func stopTimers() {
+    for timer in [waitNotice, headTimer] { if let timer { client?.loop.cancel(timer) } }
+    (waitNotice, headTimer) = (nil, nil)
+  }
+
+  /// Who answers, for a sentence.
+  private var place: String { request.unixSocket ?? hop.origin.authority }
 
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
     curl_slist_free_all(headerList)
@@ -176,7 +263,9 @@ final class Transfer {
     curl_easy_set_long(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
     // Redirects are followed here, not by libcurl: it takes every header but Authorization and Cookie along.
     curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
-    if let deadline { curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, (deadline - .now).milliseconds)) }
+    if !request.isEndless, let timeLeft {
+      curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, timeLeft.milliseconds))
+    }
     curl_easy_set_pointer(easy, CURLOPT_HTTPHEADER, headerList)
     curl_easy_set_pointer(easy, CURLOPT_ERRORBUFFER, errorBuffer)
     let box = Unmanaged.passUnretained(self).toOpaque()
@@ -216,13 +305,21 @@ final class Transfer {
       contentType: header("Content-Type"), entityTag: header("ETag"), lastModified: header("Last-Modified"),
       retryAfter: retryAfter())
     self.head = head
+    if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = standing { host.rest(for: rest) }
     if [301, 302, 303, 307, 308].contains(status), let location = header("Location") {
       redirectsTo = location
       return true
     }
     guard let handler else { return false }
     plan = handler.transferReceived(head)
-    if case .refuse(let failure) = plan { refusal = failure }
+    switch plan {
+    case .discard: break
+    case .refuse(let failure): refusal = failure
+    case .take where request.isEndless:
+      stopTimers()
+      client?.outsideCurl { self.leaveHost() }
+    case .take: break
+    }
     return refusal == nil
   }
 

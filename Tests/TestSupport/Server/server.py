@@ -21,6 +21,7 @@ import urllib.parse
 lock = threading.Lock()
 counts = collections.Counter()
 heads = {}
+released = collections.defaultdict(threading.Event)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -36,7 +37,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind, key = parts[0], (parts + [""])[1]
         query = dict(urllib.parse.parse_qsl(url.query))
         with lock:
-            if kind not in ("seen", "head"):
+            if kind not in ("seen", "head", "release"):
                 counts[key] += 1
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
                 heads[key]["peer"] = str(self.client_address[1]) if self.client_address else ""
@@ -118,6 +119,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer_hang(self, key, number, query):
         self.rfile.read(1)
+
+    def answer_hold(self, key, number, query):
+        """The number, but not before /release/KEY."""
+        with lock:
+            event = released[key]
+        event.wait()
+        self.answer(200, b"%d\n" % number)
+
+    def answer_release(self, key, number, query):
+        with lock:
+            released[key].set()
+        self.answer(200)
 
     def answer_early(self, key, number, query):
         """An informational answer before the real one."""

@@ -1,0 +1,180 @@
+import Reactive
+import TestSupport
+import Testing
+
+@testable import StreamSources
+
+/// What all sources of a thread share per upstream host, against a real server. Its other port is another host.
+@Suite(.timeLimit(.minutes(2))) struct UpstreamHostTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+  let reports = Shared<[SourceReport]>([])
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  private func poll(_ path: String, on thread: SourceThread) -> HTTPPoll {
+    let configuration = HTTPConfiguration(url: upstream.url(path), retry: Backoff(first: .milliseconds(1)))
+    return HTTPPoll(configuration, every: .milliseconds(2), on: thread) { [reports] report in
+      reports.withLock { $0.append(report) }
+    }
+  }
+
+  /// Transfers that are under way until `release`.
+  private func hold(_ count: Int, on thread: SourceThread) async throws -> [Task<Fetched, any Error>] {
+    let url = upstream.url("/hold/\(key)")
+    let tasks = (0..<count).map { _ in Task { try await thread.fetch(url) } }
+    while try upstream.count(key) < count { try await Task.sleep(for: .milliseconds(1)) }
+    return tasks
+  }
+
+  private func release(on thread: SourceThread) async throws {
+    _ = try await thread.fetch(upstream.otherURL("/release/\(key)"))
+  }
+
+  /// Fetches from the other host take place meanwhile.
+  private func letTimePass(on thread: SourceThread) async throws {
+    for _ in 0..<20 { _ = try await thread.fetch(upstream.otherURL("/count/pace\(key)")) }
+  }
+
+  @Test(arguments: [1, 4]) func noMoreTransfersAreUnderWayThanAHostHasPlaces(places: Int) async throws {
+    try await withSourceThread(transfersPerHost: places) { thread in
+      let held = try await hold(places, on: thread)
+      let url = upstream.url("/hold/\(key)")
+      let waiting = (0..<3).map { _ in Task { try await thread.fetch(url) } }
+      try await letTimePass(on: thread)
+      #expect(try upstream.count(key) == places)
+      try await release(on: thread)
+      var bodies = Set<String>()
+      for task in held + waiting { bodies.insert(try await task.value.text) }
+      #expect(bodies == Set((1...places + 3).map { "\($0)\n" }))
+    }
+  }
+
+  @Test func sourcesTakeTurns() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let takers = (0..<5).map { _ in Taker(.max(10)) }
+      for (number, taker) in takers.enumerated() { poll("/count/\(number)\(key)", on: thread).subscribe(taker) }
+      for taker in takers { #expect(await taker.next(10).count == 10) }
+      takers.forEach { $0.cancel() }
+      #expect(reports.withLock { $0 }.isEmpty)
+    }
+  }
+
+  @Test func responsesWithoutEndKeepNoPlace() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let url = upstream.url("/stream/\(key)?body=\(Upstream.escaped("data: %n\n\n"))&end=hang")
+      let takers = (0..<6).map { _ in Taker(.unlimited) }
+      for taker in takers {
+        HTTPStream(HTTPConfiguration(url: url), format: .serverSentEvents, on: thread) { _ in }.subscribe(taker)
+      }
+      for taker in takers { #expect(await taker.next(1).count == 1) }
+      takers.forEach { $0.cancel() }
+    }
+  }
+
+  @Test func whoIsCancelledInLineIsNeverAskedFor() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let held = try await hold(1, on: thread)
+      let taker = Taker(.unlimited)
+      poll("/count/a\(key)", on: thread).subscribe(taker)
+      try await letTimePass(on: thread)
+      taker.cancel()
+      try await release(on: thread)
+      for task in held { #expect(try await task.value.text == "1\n") }
+      #expect(try await thread.fetch(upstream.url("/count/b\(key)")).text == "1\n")
+      #expect(try upstream.count("a\(key)") == 0)
+    }
+  }
+
+  @Test func whoseDemandIsTakenBackInLineIsAskedForWhenThereIsSomeAgain() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let held = try await hold(1, on: thread)
+      let (polled, read) = (Taker(.max(1)), Taker(.max(1)))
+      poll("/count/a\(key)", on: thread).subscribe(polled)
+      let url = upstream.url("/stream/b\(key)?body=\(Upstream.escaped("data: %n\n\n"))&end=hang")
+      HTTPStream(HTTPConfiguration(url: url), format: .serverSentEvents, on: thread) { _ in }.subscribe(read)
+      try await letTimePass(on: thread)
+      polled.retract()
+      read.retract()
+      try await release(on: thread)
+      for task in held { #expect(try await task.value.text == "1\n") }
+      try await letTimePass(on: thread)
+      #expect(try upstream.count("a\(key)") == 0)
+      #expect(try upstream.count("b\(key)") == 0)
+      polled.request(.max(1))
+      read.request(.max(1))
+      #expect(await polled.next(1) == ["1\n"])
+      #expect(await read.next(1) == ["1"])
+      polled.cancel()
+      read.cancel()
+    }
+  }
+
+  @Test func aTimeoutBeginsWithTheTurn() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let held = try await hold(1, on: thread)
+      let url = upstream.url("/count/a\(key)")
+      let waiting = Task { try await thread.fetch(url) { $0.timeout = .seconds(2) } }
+      let feed = Task { try await thread.fetch(url) { ($0.timeout, $0.isEndless) = (.seconds(2), true) } }
+      let hanging = try await thread.fetch(upstream.otherURL("/hang/b\(key)")) { $0.timeout = .seconds(2.1) }
+      #expect(hanging.failure != nil)  // so long have the others been in line
+      try await release(on: thread)
+      for task in held + [waiting, feed] { #expect(try await task.value.failure == nil) }
+      let reason = "\(upstream.authority) has as many transfers under way as max_per_host allows, 1"
+      #expect(try await waiting.value.waits == [reason])
+    }
+  }
+
+  @Test func hostsThatRedirectToEachOtherDoNotBlockEachOther() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let there = Upstream.redirect(key, to: upstream.otherURL("/count/a\(key)"), "&delay=0.01")
+      let back = Upstream.redirect(key, to: upstream.url("/count/b\(key)"), "&delay=0.01")
+      let urls = [upstream.url(there), upstream.otherURL(back)]
+      try await withThrowingTaskGroup(of: Fetched.self) { group in
+        for number in 0..<20 { group.addTask { try await thread.fetch(urls[number % 2]) } }
+        for try await fetched in group { #expect(fetched.status == 200) }
+      }
+    }
+  }
+
+  @Test func aUnixSocketIsAHostOfItsOwn() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let held = try await hold(1, on: thread)
+      let fetched = try await thread.fetch(upstream.url("/count/a\(key)")) { [path = upstream.unixSocket] in
+        $0.unixSocket = path
+      }
+      #expect(fetched.text == "1\n")
+      try await release(on: thread)
+      for task in held { #expect(try await task.value.text == "1\n") }
+    }
+  }
+
+  @Test(arguments: [429, 503, 500]) func aHostThatAsksForPatienceIsLeftAloneByAll(code: Int) async throws {
+    try await withSourceThread { thread in
+      let start = ContinuousClock.now
+      let refused = try await thread.fetch(upstream.url("/status/\(key)?code=\(code)&retry=1"))
+      #expect(refused.status == code)
+      #expect(try await thread.fetch(upstream.otherURL("/count/b\(key)")).text == "1\n")
+      #expect(try await thread.fetch(upstream.url("/count/a\(key)")).text == "1\n")
+      #expect(ContinuousClock.now - start >= .seconds(1))
+    }
+  }
+
+  @Test func whoHasToWaitForItsHostSaysSoAndGoesOn() async throws {
+    try await withSourceThread { thread in
+      _ = try await thread.fetch(upstream.url("/status/\(key)?code=429&retry=2"))
+      let taker = Taker(.max(1))
+      poll("/count/a\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["1\n"])
+      let told = reports.withLock { $0 }
+      #expect(told.count == 2 && told.last == .recovered(afterFailures: 0))
+      guard case .waiting(let reason) = told.first else {
+        Issue.record("\(told)")
+        return
+      }
+      #expect(reason.hasPrefix("\(upstream.authority) asks for patience until 2"), "\(reason)")
+      #expect(reason.split(separator: " ").last?.count == "2026-11-20T18:00:00Z".count, "\(reason)")
+      taker.cancel()
+    }
+  }
+}
