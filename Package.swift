@@ -12,6 +12,7 @@ let package = Package(
   name: "streamd",
   products: [
     .library(name: "Reactive", targets: ["Reactive"]),
+    .library(name: "ReactiveFoundation", targets: ["ReactiveFoundation"]),
     .library(name: "StreamServer", targets: ["StreamServer"]),
     .library(name: "StreamClient", targets: ["StreamClient"]),
     .executable(name: "streamd", targets: ["streamd"]),
@@ -27,6 +28,7 @@ let package = Package(
     // In the order in which data passes; arrows point up only.
     .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: settings),
     .target(name: "Reactive", swiftSettings: settings),
+    .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: settings),
     .target(name: "RSocket", swiftSettings: settings),
     .target(name: "ReplayLog", dependencies: ["CLinux", "Reactive"], swiftSettings: settings),
     .target(name: "StreamSources", dependencies: ["CCurl", "EventLoop", "Reactive"], swiftSettings: settings),
@@ -48,6 +50,7 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(name: "EventLoopTests", dependencies: ["CLinux", "EventLoop", "TestSupport"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
+    .testTarget(name: "ReactiveFoundationTests", dependencies: ["ReactiveFoundation"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
     .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),

@@ -1,0 +1,69 @@
+public import Foundation
+public import Reactive
+
+/// A moment on the wall clock, for the schedulers that take one: `RunLoop.SchedulerTimeType`,
+/// `OperationQueue.SchedulerTimeType`.
+public struct FoundationTime: Strideable, Codable, Hashable, Sendable {
+  /// The moment.
+  public var date: Date
+
+  /// The same moment.
+  public init(_ date: Date) { self.date = date }
+
+  /// The moment `n` later.
+  public func advanced(by n: Stride) -> Self { Self(date.addingTimeInterval(n.timeInterval)) }
+  /// From this moment to `other`.
+  public func distance(to other: Self) -> Stride { Stride(other.date.timeIntervalSince(date)) }
+
+  /// A time span in seconds.
+  public struct Stride: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, ExpressibleByFloatLiteral, Codable,
+    Hashable, Sendable
+  {
+    /// Seconds.
+    public var timeInterval: TimeInterval
+    /// Seconds.
+    public var magnitude: TimeInterval { timeInterval }
+
+    /// So many seconds.
+    public init(_ timeInterval: TimeInterval) { self.timeInterval = timeInterval }
+    /// So many seconds.
+    public init(integerLiteral value: TimeInterval) { self.init(value) }
+    /// So many seconds.
+    public init(floatLiteral value: TimeInterval) { self.init(value) }
+    /// So many seconds, if a `Double` can say it.
+    public init?<T: BinaryInteger>(exactly source: T) {
+      guard let value = TimeInterval(exactly: source) else { return nil }
+      self.init(value)
+    }
+
+    /// The shorter.
+    public static func < (lhs: Self, rhs: Self) -> Bool { lhs.timeInterval < rhs.timeInterval }
+    /// The product of the seconds.
+    public static func * (lhs: Self, rhs: Self) -> Self { Self(lhs.timeInterval * rhs.timeInterval) }
+    /// The sum.
+    public static func + (lhs: Self, rhs: Self) -> Self { Self(lhs.timeInterval + rhs.timeInterval) }
+    /// The difference.
+    public static func - (lhs: Self, rhs: Self) -> Self { Self(lhs.timeInterval - rhs.timeInterval) }
+    /// Multiplies the seconds.
+    public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
+    /// Adds.
+    public static func += (lhs: inout Self, rhs: Self) { lhs = lhs + rhs }
+    /// Subtracts.
+    public static func -= (lhs: inout Self, rhs: Self) { lhs = lhs - rhs }
+    /// `s` seconds.
+    public static func seconds(_ s: Int) -> Self { Self(TimeInterval(s)) }
+    /// `s` seconds.
+    public static func seconds(_ s: Double) -> Self { Self(s) }
+    /// `ms` milliseconds.
+    public static func milliseconds(_ ms: Int) -> Self { Self(TimeInterval(ms) / 1e3) }
+    /// `us` microseconds.
+    public static func microseconds(_ us: Int) -> Self { Self(TimeInterval(us) / 1e6) }
+    /// `ns` nanoseconds.
+    public static func nanoseconds(_ ns: Int) -> Self { Self(TimeInterval(ns) / 1e9) }
+  }
+}
+
+/// Work that is done once, where its owner chose to have it done: no two threads are in it.
+struct Action: @unchecked Sendable {
+  let run: () -> Void
+}
