@@ -1,5 +1,3 @@
-import Synchronization
-
 extension Publishers {
   /// When a buffer asks for values.
   public enum PrefetchStrategy: Hashable, Sendable {
@@ -54,19 +52,19 @@ extension Publishers {
 
 private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
   private struct State {
+    /// None after the end: a subscriber that keeps its subscription keeps nothing else alive.
+    var down: Down?
     var values = Fifo<Down.Input>()
     var demand = Subscribers.Demand.none
     var ending: Subscribers.Completion<Down.Failure>?
   }
 
   private let upstream = UpstreamSlot()
-  private let isOver = Atomic(false)
-  private let state = Guarded(State())
+  private let state: Guarded<State>
   private let loop = DrainLoop()
   private let size: Int
   private let prefetch: Publishers.PrefetchStrategy
   private let whenFull: Publishers.BufferingStrategy<Down.Failure>
-  private let down: Down
 
   init(
     _ size: Int, _ prefetch: Publishers.PrefetchStrategy, _ whenFull: Publishers.BufferingStrategy<Down.Failure>,
@@ -75,12 +73,13 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
     self.size = size
     self.prefetch = prefetch
     self.whenFull = whenFull
-    self.down = down
+    state = Guarded(State(down: down))
   }
 
   func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
-    down.receive(subscription: self)
+    let down = state.withLock { $0.down }
+    down?.receive(subscription: self)
     upstream.request(prefetch == .keepFull ? .max(size) : .unlimited)
   }
 
@@ -113,7 +112,6 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
   }
 
   func cancel() {
-    guard !isOver.exchange(true, ordering: .acquiringAndReleasing) else { return }
     upstream.cancel()
     release()
   }
@@ -124,27 +122,32 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
   }
 
   private func deliver() {
-    while !isOver.load(ordering: .acquiring) {
-      let (value, ending) = state.withLock { state -> (Down.Input?, Subscribers.Completion<Down.Failure>?) in
-        guard !state.values.isEmpty else { return (nil, state.ending) }
-        guard state.demand > .none else { return (nil, nil) }
-        state.demand -= 1
-        return (state.values.popFirst(), nil)
+    while let (down, value, ending) = next() {
+      if let value {
+        let more = down.receive(value)
+        if more != .none { state.withLock { $0.demand += more } }
+        if prefetch == .keepFull { upstream.request(.max(1)) }
+      } else if let ending {
+        release()
+        down.receive(completion: ending)
       }
-      if let ending {
-        if !isOver.exchange(true, ordering: .acquiringAndReleasing) { down.receive(completion: ending) }
-        return release()
-      }
-      guard let value else { return }
-      let more = down.receive(value)
-      if more != .none { state.withLock { $0.demand += more } }
-      if prefetch == .keepFull { upstream.request(.max(1)) }
+    }
+  }
+
+  /// What there is to deliver now.
+  private func next() -> (Down, Down.Input?, Subscribers.Completion<Down.Failure>?)? {
+    state.withLock { state in
+      guard let down = state.down else { return nil }
+      guard !state.values.isEmpty else { return state.ending.map { (down, nil, $0) } }
+      guard state.demand > .none else { return nil }
+      state.demand -= 1
+      return (down, state.values.popFirst(), nil)
     }
   }
 
   private func release() {
     let state = state.withLock { state in
-      defer { state = State() }
+      defer { state = State(down: nil) }
       return state
     }
     _ = consume state

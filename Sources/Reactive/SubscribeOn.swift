@@ -29,30 +29,39 @@ extension Publishers {
   }
 }
 
-/// Values pass as they come; what goes up is sent by way of the scheduler.
-private final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subscriber, RetractableSubscription {
-  private let upstream = UpstreamSlot()
-  private let isCancelled = Atomic(false)
-  private let scheduler: Context
-  private let options: Context.SchedulerOptions?
+/// Values pass as they come.
+private final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subscriber {
+  private let handle: SubscribeOnHandle<Context>
   private let down: Down
 
   init(_ scheduler: Context, _ options: Context.SchedulerOptions?, _ down: Down) {
-    self.scheduler = scheduler
-    self.options = options
+    handle = SubscribeOnHandle(scheduler, options)
     self.down = down
   }
 
   func receive(subscription: any Subscription) {
-    if upstream.attach(subscription) { down.receive(subscription: self) }
+    if handle.upstream.attach(subscription) { down.receive(subscription: handle) }
   }
 
   func receive(_ value: Down.Input) -> Subscribers.Demand {
-    upstream.isLive && !isCancelled.load(ordering: .acquiring) ? down.receive(value) : .none
+    handle.upstream.isLive && !handle.isCancelled.load(ordering: .acquiring) ? down.receive(value) : .none
   }
 
   func receive(completion: Subscribers.Completion<Down.Failure>) {
-    if upstream.finish(), !isCancelled.load(ordering: .acquiring) { down.receive(completion: completion) }
+    if handle.upstream.finish(), !handle.isCancelled.load(ordering: .acquiring) { down.receive(completion: completion) }
+  }
+}
+
+/// What goes up is sent by way of the scheduler.
+private final class SubscribeOnHandle<Context: Scheduler>: RetractableSubscription {
+  let upstream = UpstreamSlot()
+  let isCancelled = Atomic(false)
+  private let scheduler: Context
+  private let options: Context.SchedulerOptions?
+
+  init(_ scheduler: Context, _ options: Context.SchedulerOptions?) {
+    self.scheduler = scheduler
+    self.options = options
   }
 
   func request(_ demand: Subscribers.Demand) {
@@ -68,7 +77,7 @@ private final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subsc
     schedule { $0.upstream.cancel() }
   }
 
-  private func schedule(_ action: @escaping (SubscribeOnLink) -> Void) {
+  private func schedule(_ action: @escaping (SubscribeOnHandle) -> Void) {
     guard upstream.isLive else { return }
     scheduler.schedule(options: options) { action(self) }
   }

@@ -96,6 +96,8 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   private struct State {
     /// None after the end.
     var rule: Rule?
+    /// None after the end: a subscriber that keeps its subscription keeps nothing else alive.
+    var down: Down?
     var outbox = TimedOutbox<Rule.Output, Moment>()
     var ending: Subscribers.Completion<Failure>?
     var phase = Phase.idle
@@ -122,7 +124,6 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   private let options: Context.SchedulerOptions?
   private let origin: Moment
   private let failure: (() -> Failure)?
-  private let down: Down
 
   /// - Parameters:
   ///   - tolerance: For wake-ups; default: the scheduler's least.
@@ -131,13 +132,12 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride? = nil, options: Context.SchedulerOptions?,
     failure: (() -> Failure)? = nil, down: Down
   ) {
-    state = Guarded(State(rule: rule))
+    state = Guarded(State(rule: rule, down: down))
     self.scheduler = scheduler
     self.tolerance = tolerance ?? scheduler.minimumTolerance
     self.options = options
     origin = scheduler.now
     self.failure = failure
-    self.down = down
   }
 
   // MARK: From upstream
@@ -145,8 +145,8 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
     let now = now
-    let demand = state.withLock { $0.rule?.begin(at: now, &$0.outbox) ?? .none }
-    down.receive(subscription: self)
+    let (demand, down) = state.withLock { ($0.rule?.begin(at: now, &$0.outbox) ?? .none, $0.down) }
+    down?.receive(subscription: self)
     if demand != .none { upstream.request(demand) }
     update { _, _ in }
   }
@@ -197,6 +197,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     let remains = state.withLock { state in
       defer {
         state.rule = nil
+        state.down = nil
         state.outbox = TimedOutbox()
         state.ending = nil
         state.wakeUp = nil
@@ -260,12 +261,10 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     var time = time
     var isFirst = true
     while true {
-      let (mayGo, isGivenUp, ending, dropped) = state.withLock {
-        state -> (Bool, Bool, Subscribers.Completion<Failure>?, [Rule.Output]) in
-        if isFirst, state.phase == .delivering {
-          state.isMissed = true
-          return (false, false, nil, [])
-        }
+      let (down, isGivenUp, ending, dropped) = state.withLock {
+        state -> (Down?, Bool, Subscribers.Completion<Failure>?, [Rule.Output]) in
+        if isFirst, state.phase == .delivering { state.isMissed = true }
+        guard let down = state.down, !(isFirst && state.phase == .delivering) else { return (nil, false, nil, []) }
         state.phase = .delivering
         state.isMissed = false
         if let alarm = state.outbox.alarm, alarm <= time {
@@ -274,12 +273,12 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
         }
         swap(&batch, &state.outbox.ready)
         let ending = state.isEndDue(at: time) ? state.ending : nil
-        return (true, state.outbox.isGivenUp, ending, takeDropped(&state))
+        return (down, state.outbox.isGivenUp, ending, takeDropped(&state))
       }
-      guard mayGo else { return }
+      guard let down else { return }
       isFirst = false
       _ = consume dropped
-      deliver()
+      deliver(to: down)
       if let ending {
         if end() { down.receive(completion: ending) }
         return
@@ -290,7 +289,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     }
   }
 
-  private func deliver() {
+  private func deliver(to down: Down) {
     var more = Subscribers.Demand.none
     for value in batch {
       guard !isOver.load(ordering: .acquiring) else { break }

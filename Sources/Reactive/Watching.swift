@@ -44,25 +44,26 @@ extension Publishers {
   }
 }
 
-private final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber, Subscription
+private final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber
 where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
-  private let upstream = UpstreamSlot()
+  private let handle: EventHandle
   private let events: Publishers.HandleEvents<Upstream>
   private let down: Down
 
   init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
+    handle = EventHandle(events.receiveRequest, events.receiveCancel)
     self.events = events
     self.down = down
   }
 
   func receive(subscription: any Subscription) {
-    guard upstream.attach(subscription) else { return }
+    guard handle.upstream.attach(subscription) else { return }
     events.receiveSubscription?(subscription)
-    down.receive(subscription: self)
+    down.receive(subscription: handle)
   }
 
   func receive(_ value: Upstream.Output) -> Subscribers.Demand {
-    guard upstream.isLive else { return .none }
+    guard handle.upstream.isLive else { return .none }
     events.receiveOutput?(value)
     let more = down.receive(value)
     if more != .none { (events.receiveReturned ?? events.receiveRequest)?(more) }
@@ -70,18 +71,32 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
   }
 
   func receive(completion: Subscribers.Completion<Upstream.Failure>) {
-    guard upstream.finish() else { return }
+    guard handle.upstream.finish() else { return }
     events.receiveCompletion?(completion)
     down.receive(completion: completion)
   }
+}
+
+/// The subscription: holds neither link nor subscriber.
+private final class EventHandle: RetractableSubscription {
+  let upstream = UpstreamSlot()
+  private let receiveRequest: ((Subscribers.Demand) -> Void)?
+  private let receiveCancel: (() -> Void)?
+
+  init(_ receiveRequest: ((Subscribers.Demand) -> Void)?, _ receiveCancel: (() -> Void)?) {
+    self.receiveRequest = receiveRequest
+    self.receiveCancel = receiveCancel
+  }
 
   func request(_ demand: Subscribers.Demand) {
-    events.receiveRequest?(demand)
+    receiveRequest?(demand)
     upstream.request(demand)
   }
 
+  func retract() { upstream.retract() }
+
   func cancel() {
-    if upstream.isLive { events.receiveCancel?() }
+    if upstream.isLive { receiveCancel?() }
     upstream.cancel()
   }
 }

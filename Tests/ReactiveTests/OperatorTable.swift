@@ -31,7 +31,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     }
   }
 
-  static let all: [Self] = stages + folds + successions
+  static let all: [Self] = stages + folds + successions + watching + timed
 
   /// Those that answer each value at once.
   private static let stages: [Self] = [
