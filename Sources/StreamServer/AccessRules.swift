@@ -64,6 +64,9 @@ public struct AccessRules: Equatable, Sendable {
     namesGroups = rules.contains { if case .group = $0 { true } else { false } }
   }
 
+  /// The user that this process runs as, and root.
+  public static var owner: AccessRules { AccessRules([.user(geteuid()), .user(0)]) }
+
   /// - Parameters:
   ///   - peer: nil matches only `anyone`.
   ///   - groups: asked for at most once, and only when everything else said no.

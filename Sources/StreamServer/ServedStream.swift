@@ -10,6 +10,8 @@ final class ServedStream: Sendable {
   let firstID: UInt64
   /// Brings a system stream up to date before it is read; nil for the others.
   let refresh: (@Sendable () -> Void)?
+  /// Where clients publish to it; nil for a stream that takes nothing from them.
+  let inlet: PublishInlet?
   private let sourceState = Guarded(SourceState.healthy)
   private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Guarded<Holder?>(nil)
@@ -24,9 +26,11 @@ final class ServedStream: Sendable {
   var name: String { configuration.name }
 
   init(
-    _ configuration: StreamConfiguration, storage: EventLog, refresh: (@Sendable () -> Void)? = nil
+    _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishInlet? = nil,
+    refresh: (@Sendable () -> Void)? = nil
   ) {
     self.configuration = configuration
+    self.inlet = inlet
     self.refresh = refresh
     firstID = storage.endPosition
     log = SharedLog(
@@ -48,6 +52,19 @@ final class ServedStream: Sendable {
         }
         return fitting
       }.eraseToAnyPublisher())
+  }
+
+  /// What is wrong with a value of so many bytes that a client publishes; nil: nothing.
+  func mistake(inValueOf byteCount: Int) -> String? {
+    let limit = configuration.limits.maximumEventBytes
+    guard byteCount > limit else { return nil }
+    return "a value of \(byteCount) bytes is too large for \"\(name)\", whose buffer takes \(limit) at most"
+  }
+
+  /// Cancels the source for good; the server tells its clients.
+  func shutDown() {
+    inlet?.stop()
+    log.shutDown()
   }
 
   func note(_ state: SourceState) {

@@ -27,6 +27,8 @@ public enum ServerReport: Sendable {
   case clientHoldsUp(ClientIdentity, stream: String, unread: UInt64)
   /// One that did so for the stream's whole timeout; its request has been ended.
   case clientCutOff(ClientIdentity, stream: String, unread: UInt64)
+  /// Values that a client published by fire-and-forget were dropped: their stream waits for its subscribers.
+  case valuesDropped(ClientIdentity, stream: String, count: Int)
   /// No more connections can be taken for the moment.
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.

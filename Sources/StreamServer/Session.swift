@@ -31,8 +31,10 @@ final class Session: EventLoop.Handler {
   private var registration: EventLoop.Registration?
   private var watched: EventLoop.Readiness = .readable
   private var phase = Phase.open
-  private var machine: ConnectionMachine
+  var machine: ConnectionMachine
   private var subscriptions: [StreamSubscription] = []
+  /// Made for the first value that the client publishes.
+  private var publications: Publications?
   private var unsent: [UInt8] = []
   private var unsentOffset = 0
   private(set) var isBlocked = false
@@ -42,6 +44,9 @@ final class Session: EventLoop.Handler {
 
   /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
   private static let unsentLimit = 64 << 10
+  /// Input is left in the socket, too, while values of more bytes than this wait for room in their streams. Credit keeps
+  /// a publisher well below, unless its values grow all of a sudden.
+  private static let heldLimit = 8 << 20
   /// How long a closing connection may take to read what is left.
   private static let closingTime = Duration.seconds(1)
   /// Bytes of a name that is looked for, and repeated to who asked: a routing tag holds no more.
@@ -94,24 +99,29 @@ final class Session: EventLoop.Handler {
     var events: [ConnectionMachine.Event] = []
     machine.receive(UnsafeRawBufferPointer(rebasing: worker.input[..<count]), into: &events)
     for event in events where phase == .open { handle(event) }
+    publications?.passOn()
     _ = flush()
   }
 
   private func handle(_ event: ConnectionMachine.Event) {
     switch event {
     case .setup: accepted()
-    case .request(let id, let kind, let demand, let payload, _): request(id, kind, demand, payload)
+    case .request(let id, let kind, let demand, let payload, let isComplete):
+      request(id, kind, demand, payload, isComplete: isComplete)
+    case .payload(let id, let payload, let isComplete):
+      publications?.receive(id, payload.data, isComplete: isComplete)
+    case .complete(let id): publications?.complete(id)
     case .requestN(let id, let count):
       if let subscription = subscription(id), !subscription.frames.completes {
         subscription.lane.grant(Self.demand(count), to: subscription)
       }
-    case .cancel(let id), .error(let id, _, _), .complete(let id):
-      if let subscription = subscription(id) { remove(subscription) }
+    case .cancel(let id), .error(let id, _, _):
+      if let subscription = subscription(id) { remove(subscription) } else { publications?.leave(id) }
     case .closed(let code, let message):
       if code == .connectionClose { return finishClosing() }
       drop(message)
       finishClosing()
-    case .payload, .lease, .metadataPush: break
+    case .lease, .metadataPush: break
     }
   }
 
@@ -126,6 +136,7 @@ final class Session: EventLoop.Handler {
   private func watchLifetime() {
     let lifetime = machine.maximumLifetime
     guard lifetime > .zero else { return }
+    if holdsValues { heardAt = worker.loop.now }  // it may have spoken: nobody listens
     let silence = Duration.nanoseconds(Int64(worker.loop.now - heardAt))
     guard silence < lifetime else {
       drop("silent for its maximum lifetime of \(lifetime)")
@@ -145,8 +156,9 @@ final class Session: EventLoop.Handler {
 
   // MARK: Requests
 
-  private func request(_ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload) {
-    guard kind != .fireAndForget else { return }  // best effort, and no stream takes values from clients
+  private func request(
+    _ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload, isComplete: Bool
+  ) {
     let name: String
     do {
       name = try machine.metadataFormat.route(in: payload.metadata)
@@ -157,13 +169,40 @@ final class Session: EventLoop.Handler {
       return refuse(id, nil, "no stream has a name of \(name.utf8.count) bytes")
     }
     guard let stream = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
-    guard stream.configuration.read.admit(identity.credentials, groups: { groups }) else {
-      let who = identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials"
-      return refuse(id, name, "\(who) may not read \"\(name)\"")
-    }
     switch kind {
-    case .stream, .response: subscribe(id, to: stream, kind, demand, payload.data)
-    case .channel, .fireAndForget: refuse(id, name, "\"\(name)\" takes no values from clients")
+    case .stream, .response:
+      guard admits(stream.configuration.read) else { return refuse(id, name, "\(who) may not read \"\(name)\"") }
+      subscribe(id, to: stream, kind, demand, payload.data)
+    case .channel, .fireAndForget: publish(id, to: stream, kind, payload.data, isComplete: isComplete)
+    }
+  }
+
+  private func admits(_ rules: AccessRules) -> Bool {
+    rules.admit(identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
+  }
+
+  /// The subject of a refusal.
+  private var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
+
+  private func publish(
+    _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ data: [UInt8], isComplete: Bool
+  ) {
+    var reason: String?
+    if stream.inlet == nil {
+      reason = "\"\(stream.name)\" takes no values from clients"
+    } else if !admits(stream.configuration.write) {
+      reason = "\(who) may not write \"\(stream.name)\""
+    } else if kind == .fireAndForget {
+      reason = stream.mistake(inValueOf: data.count)
+    }
+    if kind == .fireAndForget, reason != nil { worker.counters.droppedValues.add(1, ordering: .relaxed) }
+    guard reason == nil, let inlet = stream.inlet else { return refuse(id, stream.name, reason ?? "") }
+    let publications = publications ?? Publications(session: self, worker: worker)
+    self.publications = publications
+    if kind == .channel {
+      publications.begin(id, to: stream, inlet, data, isComplete: isComplete)
+    } else {
+      publications.toss(data, to: stream, inlet)
     }
   }
 
@@ -197,11 +236,15 @@ final class Session: EventLoop.Handler {
     }
   }
 
-  private var groups: [UInt32] { PeerCredentials.supplementaryGroups(of: socket.raw) }
-
-  private func refuse(_ id: StreamID, _ stream: String?, _ reason: String) {
+  func refuse(_ id: StreamID, _ stream: String?, _ reason: String) {
     machine.sendError(id, .rejected, reason)
     worker.report(.clientRefused(identity, stream: stream, reason: reason))
+  }
+
+  /// Values that fire-and-forget brought found no room.
+  func dropped(_ count: Int, of stream: ServedStream) {
+    worker.counters.droppedValues.add(UInt64(count), ordering: .relaxed)
+    worker.report(.valuesDropped(identity, stream: stream.name, count: count))
   }
 
   private func subscription(_ id: StreamID) -> StreamSubscription? {
@@ -247,8 +290,8 @@ final class Session: EventLoop.Handler {
   /// The server stops: every request is told, then the connection closes.
   func stop() {
     guard phase == .open else { return }
-    for subscription in subscriptions {
-      machine.sendError(subscription.id, .canceled, "streamd is stopping")
+    for id in subscriptions.map(\.id) + (publications?.ids ?? []) {
+      machine.sendError(id, .canceled, "streamd is stopping")
     }
     machine.close(.connectionClose, "streamd is stopping")
     finishClosing()
@@ -304,10 +347,12 @@ final class Session: EventLoop.Handler {
     for subscription in subscriptions where subscription.state == .blocked { worker.makeReady(subscription) }
   }
 
+  private var holdsValues: Bool { (publications?.heldBytes ?? 0) > Self.heldLimit }
+
   private func watch() {
     guard let registration else { return }
     var wanted: EventLoop.Readiness = []
-    if phase == .open, unsent.count - unsentOffset <= Self.unsentLimit { wanted.insert(.readable) }
+    if phase == .open, unsent.count - unsentOffset <= Self.unsentLimit, !holdsValues { wanted.insert(.readable) }
     if isBlocked { wanted.insert(.writable) }
     guard wanted != watched else { return }
     watched = wanted
@@ -339,6 +384,7 @@ final class Session: EventLoop.Handler {
       subscription.lane.remove(subscription)
       worker.release(subscription.lane)
     }
+    publications?.leaveAll()
   }
 
   private func cancelClocks() {

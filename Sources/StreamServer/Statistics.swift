@@ -12,6 +12,8 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var connections: Int
   /// Live subscriptions to `streams`.
   public var subscribers: Int
+  /// Clients' requests that publish to `streams`.
+  public var publishers: Int
   /// Connections accepted.
   public var accepted: UInt64
   /// Connections and requests turned away.
@@ -30,6 +32,8 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var laggedEvents: UInt64
   /// How often a subscriber held up a stream that drops nothing.
   public var holdUps: UInt64
+  /// Values of fire-and-forget requests that were refused or had no room.
+  public var droppedValues: UInt64
   /// For each event loop that serves clients, the time in which it did anything but wait.
   public var busyMicroseconds: [UInt64]
   /// In the order of their names.
@@ -67,7 +71,7 @@ public struct Statistics: Encodable, Equatable, Sendable {
   }
 
   private enum CodingKeys: String, CodingKey {
-    case version, streams, connections, subscribers, accepted, refused, writes
+    case version, streams, connections, subscribers, publishers, accepted, refused, writes
     case uptimeSeconds = "uptime_seconds"
     case uptimeMicroseconds = "uptime_microseconds"
     case busyMicroseconds = "busy_microseconds"
@@ -78,5 +82,6 @@ public struct Statistics: Encodable, Equatable, Sendable {
     case bytesOut = "bytes_out"
     case laggedEvents = "lagged_events"
     case holdUps = "hold_ups"
+    case droppedValues = "dropped_values"
   }
 }

@@ -28,7 +28,7 @@ public struct StreamConfiguration: Sendable {
   public var description: String
   /// MIME type of its events; shown in `$streams`.
   public var type: String
-  /// What feeds it, in one word: `timer`, `http`; shown in `$streams`.
+  /// What feeds it, in one word: `timer`, `http`, `publish`; shown in `$streams`.
   public var source: String
   /// Events that a newcomer gets unless it asks for something else.
   public var replay: Int
@@ -42,12 +42,15 @@ public struct StreamConfiguration: Sendable {
   public var overflow: OverflowPolicy
   /// Who may subscribe.
   public var read: AccessRules
+  /// Who may publish, where there is an inlet.
+  public var write: AccessRules
 
   /// The defaults of the daemon's configuration file.
   public init(
     name: String, description: String = "", type: String = "application/json", source: String = "publisher",
     replay: Int = 1, limits: EventLog.Limits = .init(), start: ShareStart = .whileSubscribed(linger: .seconds(30)),
-    onLag: LagPolicy = .skip, overflow: OverflowPolicy = .drop, read: AccessRules = .init()
+    onLag: LagPolicy = .skip, overflow: OverflowPolicy = .drop, read: AccessRules = .init(),
+    write: AccessRules = .owner
   ) {
     self.name = name
     self.description = description
@@ -59,6 +62,7 @@ public struct StreamConfiguration: Sendable {
     self.onLag = onLag
     self.overflow = overflow
     self.read = read
+    self.write = write
   }
 }
 

@@ -65,15 +65,24 @@ public final class StreamServer: Sendable {
 
   /// Serves `source`, one value of which is a batch of events. It is subscribed to as `configuration.start` says, and
   /// asked for one batch at a time.
+  ///
+  /// - Parameter inlet: what clients may publish to, as `configuration.write` says, and what `source` begins with. It
+  ///   belongs to this stream alone, which is subscribed to it from now on, whatever `configuration.start` says: clients
+  ///   may publish while nobody listens.
   /// - Throws: `Mistake`.
   public func add(
-    _ configuration: StreamConfiguration, source: some Publisher<[[UInt8]], StreamFailure>
+    _ configuration: StreamConfiguration, source: some Publisher<[[UInt8]], StreamFailure>, inlet: PublishInlet? = nil
   ) throws(Mistake) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
     guard let storage = EventLog(name: configuration.name, limits: configuration.limits) else {
       throw .noMemory(SystemError("memfd_create", configuration.name))
     }
-    let stream = ServedStream(configuration, storage: storage)
+    var configuration = configuration
+    if let inlet {
+      configuration.start = .always
+      inlet.open(configuration.limits)
+    }
+    let stream = ServedStream(configuration, storage: storage, inlet: inlet)
     stream.setSource(source, report: report)
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     stream.log.start()
@@ -157,7 +166,7 @@ public final class StreamServer: Sendable {
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection as soon as it has read that
   /// (a second at most), and stops the loops. `completed` is called once, on one of the loops.
   public func stop(completed: @escaping @Sendable () -> Void) {
-    for stream in streams.all { stream.log.shutDown() }
+    for stream in streams.all { stream.shutDown() }
     let left = Countdown(workers.count)
     for worker in workers {
       worker.loop.execute {
@@ -181,6 +190,7 @@ public final class StreamServer: Sendable {
       version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
       streams: byStream.count, connections: counts.open.load(ordering: .relaxed),
       subscribers: byStream.reduce(0) { $0 + $1.subscribers },
+      publishers: streams.all.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
       eventsIn: byStream.reduce(0) { $0 &+ $1.eventsIn }, bytesIn: byStream.reduce(0) { $0 &+ $1.bytesIn },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
@@ -188,6 +198,7 @@ public final class StreamServer: Sendable {
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },
       laggedEvents: sum { $0.counters.laggedEvents.load(ordering: .relaxed) },
       holdUps: sum { $0.counters.holdUps.load(ordering: .relaxed) },
+      droppedValues: sum { $0.counters.droppedValues.load(ordering: .relaxed) },
       busyMicroseconds: workers.map { $0.loop.busyNanoseconds / 1000 }, byStream: byStream)
   }
 

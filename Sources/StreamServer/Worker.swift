@@ -17,6 +17,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     let writes = Atomic<UInt64>(0)
     let laggedEvents = Atomic<UInt64>(0)
     let holdUps = Atomic<UInt64>(0)
+    let droppedValues = Atomic<UInt64>(0)
   }
 
   let loop: EventLoop

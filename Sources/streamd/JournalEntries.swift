@@ -23,6 +23,11 @@ extension Journal.Entry {
         .clientCutOff, .notice,
         "client cut off: it kept the source waiting for block_timeout, \(counted(Int(clamping: unread), "event")) behind",
         client.fields(stream: stream))
+    case .valuesDropped(let client, let stream, let count):
+      self.init(
+        .limitReached, .warning,
+        "\(counted(count, "value")) of a client dropped: the stream waits for its subscribers",
+        client.fields(stream: stream))
     case .acceptingPaused(let error):
       self.init(.limitReached, .warning, "no new clients for a second: \(error)")
     case .connectionLimitReached(let limit):

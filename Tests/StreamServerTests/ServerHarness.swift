@@ -101,6 +101,16 @@ final class ServerHarness: Sendable {
     return source
   }
 
+  /// A stream that clients publish to.
+  @discardableResult
+  func addPublished(_ name: String, _ change: (inout StreamConfiguration) -> Void = { _ in }) throws -> PublishInlet {
+    var configuration = StreamConfiguration(name: name, source: "publish", replay: 65536)
+    change(&configuration)
+    let inlet = PublishInlet()
+    try server.add(configuration, source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
+    return inlet
+  }
+
   /// Waits until `condition` holds; a test that waits for ten seconds has failed.
   func eventually(_ condition: () throws -> Bool, sourceLocation: SourceLocation = #_sourceLocation) rethrows {
     let deadline = EventLoop.monotonicNow() + 10_000_000_000

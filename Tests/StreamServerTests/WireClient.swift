@@ -55,6 +55,63 @@ final class WireClient {
     send(.request(StreamID(id), .response, initialRequest: 1, payload, follows: false, isComplete: false))
   }
 
+  /// REQUEST_CHANNEL.
+  func publish(_ name: String, _ data: [UInt8], isComplete: Bool = false, id: UInt32 = 1) {
+    let payload = Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8), data: data)
+    send(.request(StreamID(id), .channel, initialRequest: 1, payload, follows: false, isComplete: isComplete))
+  }
+
+  /// REQUEST_FNF.
+  func toss(_ name: String, _ data: [UInt8], id: UInt32) {
+    let payload = Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8), data: data)
+    send(.request(StreamID(id), .fireAndForget, initialRequest: 0, payload, follows: false, isComplete: false))
+  }
+
+  /// PAYLOADs with a value each.
+  func value(_ data: [UInt8]..., isComplete: Bool = false, id: UInt32 = 1) {
+    values(data, isComplete: isComplete, id: id)
+  }
+
+  func values(_ values: [[UInt8]], isComplete: Bool = false, id: UInt32 = 1) {
+    var bytes: [UInt8] = []
+    for (index, data) in values.enumerated() {
+      let isLast = isComplete && index == values.count - 1
+      Frame.payload(StreamID(id), Payload(data: data), follows: false, isComplete: isLast, isNext: true)
+        .encode(into: &bytes)
+    }
+    send(bytes)
+  }
+
+  /// A COMPLETE of its own.
+  func complete(id: UInt32 = 1) {
+    send(.payload(StreamID(id), Payload(), follows: false, isComplete: true, isNext: false))
+  }
+
+  /// Publishes all of `values` within the credit that comes, then COMPLETE, and waits for the answer.
+  func publishAll(_ name: String, _ values: [[UInt8]], id: UInt32 = 1) throws {
+    publish(name, values[0], id: id)
+    var sent = 1
+    while true {
+      switch try receive() {
+      case .requestN(StreamID(id), let count)?:
+        let next = values[sent..<min(values.count, sent + Int(count))]
+        guard !next.isEmpty else { continue }
+        sent += next.count
+        self.values(Array(next), isComplete: sent == values.count, id: id)
+      case .payload(StreamID(id), _, follows: false, isComplete: true, isNext: false)?: return
+      case let other:
+        Issue.record("expected credit or COMPLETE, got \(String(describing: other))")
+        throw Silence()
+      }
+    }
+  }
+
+  /// Whether something has come that was not looked at.
+  var hasInput: Bool {
+    var ready = pollfd(fd: descriptor.raw, events: Int16(POLLIN), revents: 0)
+    return !input.isEmpty || poll(&ready, 1, 0) == 1
+  }
+
   /// The next frame; nil at the connection's end.
   /// - Throws: `Silence` after ten seconds: the guard against a test that hangs.
   func receive() throws -> Frame? {

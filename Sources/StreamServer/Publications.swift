@@ -1,0 +1,195 @@
+import RSocket
+import Reactive
+
+/// One REQUEST_CHANNEL: what it has brought, and how much more it may bring.
+final class Publication: @unchecked Sendable {  // its session's loop alone looks inside
+  let id: StreamID
+  let stream: ServedStream
+  let inlet: PublishInlet
+  let queue: PublishQueue
+  /// What the read under way has brought.
+  private(set) var arrived: [[UInt8]] = []
+  private var arrivedBytes = 0
+  private(set) var isComplete = false
+  /// Bytes of it that wait in the inlet.
+  var heldBytes = 0
+  /// What it may still send.
+  private var credit = 0
+  private var receivedCount = 0
+  /// Its largest value since the last grant, and before; the latter fades.
+  private var largestBytes = 0
+  private var formerLargestBytes = 0
+
+  init(id: StreamID, stream: ServedStream, inlet: PublishInlet, queue: PublishQueue) {
+    self.id = id
+    self.stream = stream
+    self.inlet = inlet
+    self.queue = queue
+  }
+
+  /// - Parameter data: `nil` for a COMPLETE of its own.
+  func arrive(_ data: [UInt8]?, isComplete: Bool) {
+    if isComplete { self.isComplete = true }
+    guard let data else { return }
+    if receivedCount > 0 { credit -= 1 }  // the request itself brings the first one
+    receivedCount += 1
+    arrivedBytes += data.count
+    largestBytes = max(largestBytes, data.count)
+    arrived.append(data)
+  }
+
+  /// Hands over what has arrived.
+  func passOn() -> PublishInlet.Standing {
+    var values: [[UInt8]] = []
+    swap(&values, &arrived)
+    defer { arrivedBytes = 0 }
+    return inlet.take(values, byteCount: arrivedBytes, isComplete: isComplete, from: queue)
+  }
+
+  /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to go on
+  /// with while the grant is on its way.
+  func takeGrant(_ standing: PublishInlet.Standing) -> Int {
+    let most = receivedCount < PublishWindow.firstValues / 2 ? PublishWindow.firstValues : PublishWindow.mostValues
+    let window = min(most, standing.window.valueCount(largestBytes: max(largestBytes, formerLargestBytes)))
+    let free = window - standing.heldCount - credit
+    guard free > 0, free * 2 >= window else { return 0 }
+    formerLargestBytes = max(largestBytes, formerLargestBytes / 2)
+    largestBytes = 0
+    credit += free
+    return free
+  }
+}
+
+/// What one connection publishes.
+///
+/// What a read of the socket brings is gathered, and handed to each inlet in one go.
+final class Publications: @unchecked Sendable {  // its session's loop alone looks inside
+  private unowned let session: Session
+  private let worker: Worker
+  private var publications: [StreamID: Publication] = [:]
+  /// Whose value came last: nearly always the next one's, too.
+  private var recent: Publication?
+  /// Those of which the read under way has brought something.
+  private var arriving: [Publication] = []
+  /// What fire-and-forget has brought in the read under way, by stream.
+  private var loose: [(stream: ServedStream, inlet: PublishInlet, values: [[UInt8]])] = []
+  /// Bytes of values that wait for room in their streams.
+  private(set) var heldBytes = 0
+
+  init(session: Session, worker: Worker) {
+    self.session = session
+    self.worker = worker
+  }
+
+  // MARK: Input
+
+  /// A REQUEST_CHANNEL that is allowed; its data is the first value.
+  func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool) {
+    if let sentence = stream.mistake(inValueOf: data.count) { return session.machine.sendError(id, .invalid, sentence) }
+    let joined = inlet.join { [self, worker] in
+      worker.loop.execute {
+        inlet.goOn()
+        self.look(at: id)
+      }
+    }
+    guard let queue = joined else {
+      return session.refuse(id, stream.name, "\"\(stream.name)\" has no room: what others published waits in it")
+    }
+    let publication = Publication(id: id, stream: stream, inlet: inlet, queue: queue)
+    publications[id] = publication
+    arrive(data, isComplete: isComplete, of: publication)
+  }
+
+  /// A PAYLOAD within the credit.
+  func receive(_ id: StreamID, _ data: [UInt8], isComplete: Bool) {
+    if recent?.id != id { recent = publications[id] }
+    guard let publication = recent else { return }
+    guard let sentence = publication.stream.mistake(inValueOf: data.count) else {
+      return arrive(data, isComplete: isComplete, of: publication)
+    }
+    session.machine.sendError(id, .invalid, sentence)
+    leave(id)
+  }
+
+  /// A COMPLETE without a value.
+  func complete(_ id: StreamID) {
+    if let publication = publications[id] { arrive(nil, isComplete: true, of: publication) }
+  }
+
+  /// A REQUEST_FNF that is allowed.
+  func toss(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishInlet) {
+    if loose.last?.stream !== stream { loose.append((stream, inlet, [])) }
+    loose[loose.count - 1].values.append(data)
+  }
+
+  private func arrive(_ data: [UInt8]?, isComplete: Bool, of publication: Publication) {
+    if publication.arrived.isEmpty, !publication.isComplete { arriving.append(publication) }
+    publication.arrive(data, isComplete: isComplete)
+  }
+
+  // MARK: What becomes of it
+
+  /// The read is over: hands over what it has brought, and grants what there is room for.
+  func passOn() {
+    guard !arriving.isEmpty || !loose.isEmpty else { return }
+    for publication in arriving where publications[publication.id] === publication {
+      answer(publication, publication.passOn())
+    }
+    arriving.removeAll(keepingCapacity: true)
+    for (stream, inlet, values) in loose {
+      let taken = inlet.takeLoose(values) { [worker] in worker.loop.execute { inlet.goOn() } }
+      if taken < values.count { session.dropped(values.count - taken, of: stream) }
+    }
+    loose = []
+  }
+
+  /// Something has changed for the publication since it was last looked at, if it is still there.
+  private func look(at id: StreamID) {
+    guard let publication = publications[id] else { return }
+    answer(publication, publication.inlet.look(at: publication.queue))
+    _ = session.flush()
+  }
+
+  private func answer(_ publication: Publication, _ standing: PublishInlet.Standing) {
+    heldBytes += standing.heldBytes - publication.heldBytes
+    publication.heldBytes = standing.heldBytes
+    if standing.hasEnded {
+      session.machine.sendError(publication.id, .canceled, "\"\(publication.stream.name)\" has ended")
+      forget(publication)
+    } else if standing.isDone {
+      session.machine.sendComplete(publication.id)
+      forget(publication)
+    } else if !publication.isComplete {
+      let grant = publication.takeGrant(standing)
+      if grant > 0 { session.machine.sendRequestN(publication.id, UInt32(grant)) }
+    }
+  }
+
+  // MARK: The end
+
+  /// The publisher has given up, or has been given up. What it brought stays.
+  func leave(_ id: StreamID) {
+    guard let publication = publications[id] else { return }
+    if !publication.arrived.isEmpty { _ = publication.passOn() }
+    forget(publication)
+  }
+
+  /// The connection ends.
+  func leaveAll() {
+    passOn()
+    for publication in publications.values { publication.inlet.leave(publication.queue) }
+    publications = [:]
+    recent = nil
+    heldBytes = 0
+  }
+
+  /// Those who have not got an answer.
+  var ids: [StreamID] { publications.keys.sorted() }
+
+  private func forget(_ publication: Publication) {
+    publications[publication.id] = nil
+    recent = nil
+    heldBytes -= publication.heldBytes
+    publication.inlet.leave(publication.queue)
+  }
+}

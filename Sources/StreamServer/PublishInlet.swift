@@ -1,0 +1,278 @@
+import Reactive
+import ReplayLog
+
+// How publishing flows. Each REQUEST_CHANNEL has a queue in the inlet of its stream. A session hands over what one read of
+// its socket brought, one batch per channel; whoever comes with values or demand delivers while there are both, outside of
+// the lock, and one at a time: who finds somebody at it leaves that one the work, and after some batches whoever is at it
+// leaves the rest to a publisher whose values wait, so that no loop works for another for long. In a stream that drops,
+// the stream asks for the next batch at once, so values pass within the read that brought them and no queue ever fills.
+// In a stream that waits for its slowest subscriber they stay in the queues, which are bounded by the credit that their
+// publishers got.
+//
+// A batch is settled when the stream asks for the next one. Until then its values count as held: they may wait in the
+// log for room.
+
+/// Where the values come in that clients publish to a stream: its source.
+///
+/// One value is a batch of events, as one unit of demand. Operators may stand between the inlet and its stream:
+/// `server.add(configuration, source: inlet.map { … }, inlet: inlet)`. It has one subscriber in its life; another one
+/// gets an empty publisher. It never ends by itself; cancelled, its publishers are told that the stream has ended.
+///
+/// Thread-safe. Without demand it holds what publishers send within the credit that they have: 4 MiB each or thereabouts.
+public final class PublishInlet: Publisher, Sendable {
+  /// A batch: from one publisher in the order in which it sent, from several in turn.
+  public typealias Output = [[UInt8]]
+  /// Publishers fail alone.
+  public typealias Failure = Never
+
+  /// How one publisher stands, when its loop has brought or looked at something.
+  struct Standing {
+    /// Values that the stream does not have yet.
+    let heldCount: Int
+    let heldBytes: Int
+    /// It is complete, and all of it in the stream.
+    let isDone: Bool
+    /// The stream takes nothing any more.
+    let hasEnded: Bool
+    /// How far it may be ahead of the stream.
+    let window: PublishWindow
+  }
+
+  /// Batches that one thread delivers in a row while others bring more.
+  private static let batchesInARow = 8
+
+  fileprivate struct State {
+    var limits = EventLog.Limits()
+    var hadSubscriber = false
+    var subscriber: AnySubscriber<[[UInt8]], Never>?
+    var demand = Subscribers.Demand.none
+    /// Somebody is inside `receive`.
+    var isDelivering = false
+    var publishers: [ObjectIdentifier: PublishQueue] = [:]
+    /// Those who have something that waits, whose turn it is first.
+    var ready: [PublishQueue] = []
+    /// Those who have a share in the batch that is not settled.
+    var unsettled: [PublishQueue] = []
+    var hasEnded = false
+    var isStopping = false
+  }
+
+  private let state = Guarded(State())
+  /// What fire-and-forget brings, of all clients.
+  private let loose = PublishQueue(wake: nil)
+
+  /// An inlet for one stream.
+  public init() {}
+
+  // MARK: Downstream
+
+  /// Attaches the stream, or what leads to it.
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == [[UInt8]], S.Failure == Never {
+    let isFirst = state.withLock { state in
+      guard !state.hadSubscriber else { return false }
+      state.hadSubscriber = true
+      state.subscriber = AnySubscriber(subscriber)
+      return true
+    }
+    guard isFirst else {
+      subscriber.receive(subscription: Subscriptions.empty)
+      return subscriber.receive(completion: .finished)
+    }
+    subscriber.receive(subscription: Link(inlet: self))
+  }
+
+  private final class Link: Subscription {
+    private let inlet: PublishInlet
+    init(inlet: PublishInlet) { self.inlet = inlet }
+    func request(_ demand: Subscribers.Demand) { inlet.drain { $0.demand += demand } }
+    func cancel() { inlet.end() }
+  }
+
+  /// The stream wants no more: publishers are told, unless the server does that.
+  private func end() {
+    let (subscriber, told) = state.withLock { state in
+      state.hasEnded = true
+      defer { state.subscriber = nil }
+      return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
+    }
+    _ = subscriber  // its end is foreign code, and not to come under the lock
+    for wake in told { wake() }
+  }
+
+  // MARK: From the server
+
+  /// - Parameter limits: of the stream's log.
+  func open(_ limits: EventLog.Limits) {
+    state.withLock { $0.limits = limits }
+  }
+
+  /// The server stops and tells every client itself.
+  func stop() {
+    state.withLock { $0.isStopping = true }
+  }
+
+  /// How many publish now.
+  var publisherCount: Int { state.withLock { $0.publishers.count } }
+
+  // MARK: From publishers, each on its own loop
+
+  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``goOn()`` and to ``look(at:)`` the queue.
+  /// - Returns: `nil` while what publishers left behind fills all the room there is.
+  func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
+    let queue = PublishQueue(wake: wake)
+    return state.withLock { state in
+      let left = state.ready.reduce(0) { $1.wake == nil ? $0 + $1.weight : $0 }
+      guard left < PublishWindow.totalBytes else { return nil }
+      state.publishers[ObjectIdentifier(queue)] = queue
+      return queue
+    }
+  }
+
+  /// The publisher has gone; what it brought stays.
+  func leave(_ queue: PublishQueue) {
+    state.withLock { state in
+      state.publishers[ObjectIdentifier(queue)] = nil
+      queue.wake = nil
+    }
+  }
+
+  /// Takes in what has arrived, and delivers it if that is wanted.
+  func take(_ values: [[UInt8]], byteCount: Int, isComplete: Bool, from queue: PublishQueue) -> Standing {
+    drain { state in
+      guard !state.hasEnded, queue.bring(values, byteCount: byteCount, isComplete: isComplete) else { return }
+      state.ready.append(queue)
+    }
+    return look(at: queue)
+  }
+
+  /// What has become of what the publisher brought. From now on its loop is called when that changes.
+  func look(at queue: PublishQueue) -> Standing {
+    state.withLock { state in
+      let isDone = queue.look()
+      return Standing(
+        heldCount: queue.heldCount, heldBytes: queue.heldBytes, isDone: isDone,
+        hasEnded: state.hasEnded && !state.isStopping, window: state.window)
+    }
+  }
+
+  /// Delivers what is left to this thread.
+  func goOn() { drain { _ in } }
+
+  /// Takes in what nobody waits for an answer to, as far as there is room for it.
+  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``goOn()``.
+  /// - Returns: how many were taken; the others are dropped.
+  func takeLoose(_ values: [[UInt8]], wake: @escaping @Sendable () -> Void) -> Int {
+    let largest = values.lazy.map(\.count).max() ?? 0
+    var count = 0
+    drain { state in
+      guard !state.hasEnded else { return }
+      let room = state.window.valueCount(largestBytes: largest) - loose.heldCount
+      let taken = room > 0 ? Array(values.prefix(room)) : []
+      count = taken.count
+      loose.wake = wake
+      if loose.bring(taken, byteCount: taken.reduce(0) { $0 + $1.count }, isComplete: false) {
+        state.ready.append(loose)
+      }
+    }
+    return count
+  }
+
+  // MARK: Delivering
+
+  /// What is to be done after a look at the state, outside of the lock.
+  private struct Step {
+    var calls: [@Sendable () -> Void] = []
+    var delivery: (subscriber: AnySubscriber<[[UInt8]], Never>, batch: [[UInt8]])?
+  }
+
+  /// Makes a change, then delivers while there are values and demand, unless somebody is at it.
+  private func drain(_ change: (inout State) -> Void) {
+    var step = state.withLock { state in
+      change(&state)
+      return state.isDelivering ? Step() : Self.step(&state, after: 0)
+    }
+    var batchCount = 0
+    while true {
+      for call in step.calls { call() }
+      guard let (subscriber, batch) = step.delivery else { return }
+      let more = subscriber.receive(batch)
+      batchCount += 1
+      step = state.withLock { state in
+        state.isDelivering = false
+        state.demand += more
+        return Self.step(&state, after: batchCount)
+      }
+    }
+  }
+
+  private static func step(_ state: inout State, after batchCount: Int) -> Step {
+    var step = Step()
+    guard state.demand > .none else { return step }
+    if !state.unsettled.isEmpty {
+      for queue in state.unsettled where queue.settle() { if let wake = queue.wake { step.calls.append(wake) } }
+      state.unsettled.removeAll(keepingCapacity: true)
+    }
+    guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
+    if batchCount >= batchesInARow, let wake = next.wake {
+      step.calls.append(wake)
+      return step
+    }
+    state.demand -= 1
+    state.isDelivering = true
+    step.delivery = (subscriber, state.takeBatch())
+    return step
+  }
+}
+
+extension PublishInlet.State {
+  fileprivate var window: PublishWindow {
+    PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
+  }
+
+  /// The next batch. Each publisher that has something gets an equal share of it, in turn, and who has more another one
+  /// while there is room; whoever has been served stands behind those who have not.
+  fileprivate mutating func takeBatch() -> [[UInt8]] {
+    let mostValues = min(PublishWindow.mostValues, limits.events)
+    let mostBytes = min(PublishWindow.bytes / 4, limits.bytes)
+    let share = (count: max(1, mostValues / ready.count), byteCount: mostBytes / ready.count)
+    var batch: [[UInt8]] = []
+    var byteCount = 0
+    var served = 0
+    while served < ready.count, batch.count < mostValues, byteCount < mostBytes {
+      let queue = ready[served]
+      served += 1
+      if !queue.isUnsettled { unsettled.append(queue) }
+      byteCount += queue.take(min(share.count, mostValues - batch.count), share.byteCount, into: &batch)
+      if !queue.values.isEmpty { ready.append(queue) }
+    }
+    ready.removeFirst(served)
+    return batch
+  }
+}
+
+/// How far one publisher may be ahead of its stream: values that it has credit for, and those that wait in the inlet.
+struct PublishWindow {
+  /// Events that the stream holds: no publisher is further ahead than that, so that a lossless stream with a small buffer
+  /// holds its publishers to it.
+  let bufferEvents: Int
+  /// How many publish to the stream now.
+  let publisherCount: Int
+
+  /// Of one publisher, however small its values are.
+  static let mostValues = 4096
+  /// Of one publisher, before it has shown how large its values are.
+  static let firstValues = 128
+  /// Of one publisher, when all its values are as large as the largest of late. Some 20 times what a client's socket
+  /// buffer holds: no publisher waits for a round trip.
+  static let bytes = 4 << 20
+  /// Of all publishers of a stream together.
+  static let totalBytes = 16 << 20
+  /// A value counts as this many bytes at least: what it costs beside its data.
+  static let leastValueBytes = 1 << 10
+
+  /// At least 1.
+  func valueCount(largestBytes: Int) -> Int {
+    let bytes = min(Self.bytes, Self.totalBytes / max(1, publisherCount))
+    return max(1, min(Self.mostValues, bufferEvents, bytes / max(Self.leastValueBytes, largestBytes)))
+  }
+}

@@ -1,0 +1,306 @@
+import Reactive
+import ReplayLog
+import Synchronization
+import Testing
+
+@testable import StreamServer
+
+/// The inlet by itself: what it delivers, when, from whom, and how far it lets publishers ahead.
+@Suite struct PublishInletTests {
+  /// A stream that asks for exactly what a test says.
+  final class Stream: Subscriber, Sendable {
+    struct Seen {
+      var batches: [[[UInt8]]] = []
+      var subscription: (any Subscription)?
+      var isFinished = false
+      /// What is asked for by each return.
+      var more = Subscribers.Demand.none
+      var isInside = false
+      var overlaps = 0
+    }
+    let seen = Guarded(Seen())
+
+    init(_ inlet: PublishInlet, asksAgain: Bool = false) {
+      seen.withLock { $0.more = asksAgain ? .max(1) : .none }
+      inlet.subscribe(self)
+      if asksAgain { request(1) }
+    }
+
+    func receive(subscription: any Subscription) { seen.withLock { $0.subscription = subscription } }
+    func receive(_ batch: [[UInt8]]) -> Subscribers.Demand {
+      seen.withLock {
+        if $0.isInside { $0.overlaps += 1 }
+        $0.isInside = true
+      }
+      return seen.withLock {
+        $0.isInside = false
+        $0.batches.append(batch)
+        return $0.more
+      }
+    }
+    func receive(completion: Subscribers.Completion<Never>) { seen.withLock { $0.isFinished = true } }
+
+    var batches: [[[UInt8]]] { seen.withLock { $0.batches } }
+    var values: [[UInt8]] { batches.flatMap { $0 } }
+    func request(_ count: Int) { seen.withLock { $0.subscription }?.request(.max(count)) }
+    func cancel() { seen.withLock { $0.subscription }?.cancel() }
+  }
+
+  /// A publisher that counts how often its loop is called.
+  final class Publisher: Sendable {
+    let queue: PublishQueue
+    private let inlet: PublishInlet
+    private let calls: Calls
+
+    private final class Calls: Sendable {
+      let count = Atomic(0)
+    }
+
+    init(_ inlet: PublishInlet) throws {
+      let calls = Calls()
+      self.inlet = inlet
+      self.calls = calls
+      queue = try #require(inlet.join { calls.count.add(1, ordering: .relaxed) })
+    }
+
+    @discardableResult
+    func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishInlet.Standing {
+      inlet.take(values, byteCount: values.reduce(0) { $0 + $1.count }, isComplete: isComplete, from: queue)
+    }
+    func look() -> PublishInlet.Standing { inlet.look(at: queue) }
+    func leave() { inlet.leave(queue) }
+    var callCount: Int { calls.count.load(ordering: .relaxed) }
+  }
+
+  private func inlet(events: Int = 65536, bytes: Int = 8 << 20) -> PublishInlet {
+    let inlet = PublishInlet()
+    inlet.open(EventLog.Limits(events: events, bytes: bytes))
+    return inlet
+  }
+
+  @Test func nothingIsDeliveredWithoutDemandAndThenOneBatchOfAllThatWaits() throws {
+    let inlet = inlet()
+    let stream = Stream(inlet)
+    let publisher = try Publisher(inlet)
+    #expect(publisher.bring([[1], [2]]).heldCount == 2)
+    #expect(publisher.bring([[3]]).heldBytes == 3)
+    #expect(stream.batches.isEmpty)
+    stream.request(1)
+    #expect(stream.batches == [[[1], [2], [3]]])
+  }
+
+  @Test func aStreamThatAsksAtOnceHoldsNothingUpAndNobodysLoopIsCalled() throws {
+    let inlet = inlet()
+    let stream = Stream(inlet, asksAgain: true)
+    let publisher = try Publisher(inlet)
+    for number in 1...5 {
+      let standing = publisher.bring([[UInt8(number)]], isComplete: number == 5)
+      #expect(standing.heldCount == 0 && standing.isDone == (number == 5))
+    }
+    #expect(stream.batches == (1...5).map { [[UInt8($0)]] })
+    #expect(publisher.callCount == 0)
+  }
+
+  @Test func valuesCountAsHeldUntilTheStreamAsksAgain() throws {
+    let inlet = inlet()
+    let stream = Stream(inlet)
+    let publisher = try Publisher(inlet)
+    stream.request(1)
+    let standing = publisher.bring([[1], [2]], isComplete: true)
+    #expect(stream.values == [[1], [2]])
+    #expect(standing.heldCount == 2 && !standing.isDone)
+    #expect(publisher.callCount == 0)
+    stream.request(1)
+    #expect(publisher.callCount == 1)
+    #expect(publisher.look().isDone)
+  }
+
+  @Test func theLoopOfAPublisherIsCalledOnceForEachHalfOfWhatItHadBrought() throws {
+    let inlet = inlet(events: 4)
+    let stream = Stream(inlet)
+    let publisher = try Publisher(inlet)
+    publisher.bring((0..<16).map { [$0] })
+    stream.request(1)
+    stream.request(1)
+    #expect(stream.batches.count == 2 && publisher.callCount == 0)
+    stream.request(1)
+    #expect(publisher.callCount == 1)
+    stream.request(1)
+    stream.request(1)
+    #expect(publisher.callCount == 1)
+    #expect(publisher.look().heldCount == 0)
+    #expect(stream.values == (0..<16).map { [$0] })
+  }
+
+  @Test func severalPublishersHaveAnEqualShareOfEachBatch() throws {
+    let inlet = inlet(events: 16)
+    let stream = Stream(inlet)
+    let publishers = try (0..<2).map { _ in try Publisher(inlet) }
+    publishers[0].bring((0..<100).map { [0, $0] })
+    publishers[1].bring((0..<20).map { [1, $0] })
+    for _ in 0..<3 { stream.request(1) }
+    #expect(stream.batches.allSatisfy { $0.count == 16 })
+    #expect(stream.batches[0].filter { $0[0] == 0 }.count == 8)
+    #expect(stream.batches[2].filter { $0[0] == 1 }.count == 4)
+    for _ in 0..<10 { stream.request(1) }
+    for publisher in [UInt8(0), 1] {
+      let numbers = stream.values.filter { $0[0] == publisher }.map { $0[1] }
+      #expect(numbers == Array(0..<(publisher == 0 ? 100 : 20)))
+    }
+  }
+
+  @Test func morePublishersThanABatchHasRoomForTakeTurns() throws {
+    let inlet = inlet(events: 2)
+    let stream = Stream(inlet)
+    for number in 0..<5 { try Publisher(inlet).bring([[UInt8(number)], [UInt8(number)]]) }
+    for _ in 0..<5 { stream.request(1) }
+    #expect(stream.values.map { $0[0] } == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
+  }
+
+  @Test func aBatchIsNoLargerThanTheBuffer() throws {
+    let inlet = inlet(bytes: 4096)
+    let stream = Stream(inlet)
+    let publisher = try Publisher(inlet)
+    publisher.bring((0..<4).map { [UInt8](repeating: $0, count: 3000) })
+    stream.request(1)
+    #expect(stream.values.count == 2)
+    stream.request(1)
+    #expect(stream.values.count == 4)
+  }
+
+  @Test func whatAPublisherBroughtOutlivesIt() throws {
+    let inlet = inlet()
+    let stream = Stream(inlet)
+    let publisher = try Publisher(inlet)
+    publisher.bring([[1]])
+    publisher.leave()
+    #expect(inlet.publisherCount == 0)
+    stream.request(2)
+    #expect(stream.values == [[1]])
+    #expect(publisher.callCount == 0)
+  }
+
+  @Test func publishersThatLeaveValuesBehindCannotFillTheMemory() throws {
+    let inlet = inlet(bytes: 64 << 20)
+    let stream = Stream(inlet)
+    let large = [UInt8](repeating: 0, count: 1 << 20)
+    for _ in 0..<16 {
+      let publisher = try Publisher(inlet)
+      publisher.bring([large])
+      publisher.leave()
+    }
+    #expect(inlet.join {} == nil)
+    stream.request(2)
+    #expect(inlet.join {} != nil)
+  }
+
+  @Test func looseValuesBeyondTheRoomAreDropped() {
+    let inlet = inlet(events: 3)
+    let stream = Stream(inlet)
+    #expect(inlet.takeLoose([[1], [2]]) {} == 2)
+    #expect(inlet.takeLoose([[3], [4]]) {} == 1)
+    #expect(inlet.takeLoose([[5]]) {} == 0)
+    stream.request(1)
+    stream.request(1)
+    #expect(inlet.takeLoose([[6]]) {} == 1)
+    stream.request(1)
+    #expect(stream.values == [[1], [2], [3], [6]])
+  }
+
+  @Test func whoPublishesFromInsideADeliveryIsServedAfterIt() throws {  // SEMANTICS 17, 18, 19
+    let inlet = inlet()
+    let publisher = try Publisher(inlet)
+    let depth = Guarded((now: 0, most: 0))
+    var values: [[UInt8]] = []
+    var subscription: (any Subscription)?
+    let stream = AnySubscriber<[[UInt8]], Never>(
+      receiveSubscription: { subscription = $0 },
+      receiveValue: { batch in
+        depth.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
+        values += batch
+        if values.count < 100 { publisher.bring([[UInt8(values.count)]]) }
+        subscription?.request(.max(1))
+        depth.withLock { $0.now -= 1 }
+        return .none
+      })
+    inlet.subscribe(stream)
+    subscription?.request(.max(1))
+    publisher.bring([[0]])
+    while values.count < 100 { inlet.goOn() }
+    #expect(values == (0..<100).map { [UInt8($0)] })
+    #expect(depth.withLock { $0.most } == 1)
+  }
+
+  @Test func aThreadThatDeliversForOthersHandsTheWorkOnAfterAWhile() throws {
+    let inlet = inlet()
+    let publisher = try Publisher(inlet)
+    var count = 0
+    let stream = AnySubscriber<[[UInt8]], Never>(
+      receiveSubscription: { $0.request(.max(1)) },
+      receiveValue: { _ in
+        count += 1
+        publisher.bring([[0]])
+        _ = publisher.look()
+        return .max(1)
+      })
+    inlet.subscribe(stream)
+    publisher.bring([[0]])
+    #expect(count == 8)
+    #expect(publisher.callCount > 0)
+  }
+
+  @Test func fromManyThreadsEveryValueArrivesOnceInItsPublishersOrder() async throws {
+    let inlet = inlet(events: 64)
+    let stream = Stream(inlet, asksAgain: true)
+    await withTaskGroup(of: Void.self) { group in
+      for number in 0..<4 {
+        group.addTask {
+          guard let publisher = try? Publisher(inlet) else { return }
+          for round in 0..<250 { publisher.bring([[UInt8(number), UInt8(round)]]) }
+          publisher.bring([], isComplete: true)
+          while !publisher.look().isDone { inlet.goOn() }
+          publisher.leave()
+        }
+      }
+      group.addTask { for _ in 0..<500 { stream.request(1) } }
+    }
+    #expect(stream.seen.withLock { $0.overlaps } == 0)
+    for number in 0..<4 {
+      #expect(stream.values.filter { $0[0] == number }.map { $0[1] } == Array(0..<250))
+    }
+  }
+
+  @Test func theWindowIsBoundedByBytesByTheBufferAndByHowManyShareIt() {
+    func window(_ largest: Int, events: Int = 65536, publishers: Int = 1) -> Int {
+      PublishWindow(bufferEvents: events, publisherCount: publishers).valueCount(largestBytes: largest)
+    }
+    #expect(window(10) == 4096)
+    #expect(window(4096) == 1024)
+    #expect(window(1 << 20) == 4)
+    #expect(window(16 << 20) == 1)
+    #expect(window(10, events: 16) == 16)
+    #expect(window(10, publishers: 64) == 256)
+    #expect(window(10, publishers: 1 << 20) == 1)
+  }
+
+  @Test func aStreamThatEndsTellsItsPublishersAndTakesNoMore() throws {
+    let inlet = inlet()
+    let stream = Stream(inlet)
+    let publisher = try Publisher(inlet)
+    publisher.bring([[1]])
+    stream.cancel()
+    #expect(publisher.callCount == 1)
+    #expect(publisher.look().hasEnded)
+    #expect(!publisher.bring([[2]], isComplete: true).isDone)
+    #expect(inlet.takeLoose([[3]]) {} == 0)
+    #expect(stream.batches.isEmpty)
+  }
+
+  @Test func aSecondSubscriberGetsAnEmptyPublisher() {
+    let inlet = inlet()
+    let first = Stream(inlet)
+    let second = Stream(inlet)
+    #expect(!first.seen.withLock { $0.isFinished })
+    #expect(second.seen.withLock { $0.isFinished })
+  }
+}

@@ -1,0 +1,411 @@
+import Glibc
+import RSocket
+import Reactive
+import Testing
+
+@testable import StreamServer
+
+/// The wire's rows about publishing, over real sockets.
+@Suite struct PublishingTests {
+  private func number(_ value: Int) -> [UInt8] { Array("\(value)".utf8) }
+
+  /// What a publisher is granted next; fails on anything else.
+  private func grant(_ client: WireClient, id: UInt32 = 1) throws -> Int {
+    let frame = try client.receive()
+    guard case .requestN(StreamID(id), let count)? = frame else {
+      Issue.record("expected credit, got \(String(describing: frame))")
+      throw WireClient.Silence()
+    }
+    return Int(count)
+  }
+
+  private func complete(_ id: UInt32 = 1) -> Frame {
+    .payload(StreamID(id), Payload(), follows: false, isComplete: true, isNext: false)
+  }
+
+  @Test func twoThousandValuesPublishedInOrderArriveInOrder() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let subscriber = try WireClient.ready(harness.path)
+      subscriber.subscribe("p", credit: 0x7FFF_FFFF)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let values = (0..<2000).map(number)
+      try WireClient.ready(harness.path).publishAll("p", values)
+      #expect(try subscriber.events(2000) == values)
+      #expect(try subscriber.isSilent())
+    }
+  }
+
+  @Test func theFirstFramesDataIsTheFirstValueAndCompleteIsAnsweredWhenAllIsIn() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [1], isComplete: true)
+      #expect(try client.receive() == complete())
+      client.subscribe("p", credit: 5, id: 3)
+      #expect(try client.events(1) == [[1]])
+      client.publish("p", [], id: 5)
+      #expect(try grant(client, id: 5) > 0)
+      #expect(try client.events(1) == [[]])
+      client.complete(id: 5)
+      #expect(try client.receive() == complete(5))
+      #expect(try client.isSilent())
+    }
+  }
+
+  @Test func creditComesInLargeSteps() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [0])
+      var credit = try grant(client)
+      #expect(credit == 128)
+      var grants: [Int] = []
+      for round in 0..<10_000 {
+        if credit == 0 {
+          grants.append(try grant(client))
+          credit += grants[grants.count - 1]
+        }
+        client.value(number(round))
+        credit -= 1
+      }
+      #expect(grants.allSatisfy { $0 >= 2048 } && grants.count <= 5)
+    }
+  }
+
+  @Test func largeValuesGetLittleCredit() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [UInt8](repeating: 7, count: 1_000_000))
+      #expect(try grant(client) == 4)
+    }
+  }
+
+  @Test func aPublisherBeyondItsCreditIsCutOffAndNobodyElseNotices() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      try harness.addPublished("p") { $0.limits.events = 16 }
+      let subscriber = try WireClient.ready(harness.path)
+      subscriber.subscribe("p", credit: 1000)
+      let bystander = try WireClient.ready(harness.path)
+      bystander.publish("p", [1])
+      #expect(try grant(bystander) == 16)
+      let greedy = try WireClient.ready(harness.path)
+      greedy.publish("p", [2])
+      #expect(try grant(greedy) == 16)
+      #expect(try subscriber.events(2) == [[1], [2]])
+      greedy.values([[UInt8]](repeating: [3], count: 17))
+      let end = try greedy.receive()
+      #expect(end == .error(.connection, .connectionError, "a value for request 1 came without demand for it"))
+      #expect(try greedy.receive() == nil)
+      // What it sent within its credit is kept.
+      #expect(try subscriber.events(16) == [[UInt8]](repeating: [3], count: 16))
+      bystander.value([4], isComplete: true)
+      #expect(try bystander.receive() == complete())
+      #expect(try subscriber.events(1) == [[4]])
+      #expect(try subscriber.isSilent())
+      guard case .clientDropped? = harness.reports.last else { throw WireClient.Silence() }
+    }
+  }
+
+  @Test func twoPublishersOnOneStreamBothGetOn() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let subscriber = try WireClient.ready(harness.path)
+      subscriber.subscribe("p", credit: 0x7FFF_FFFF)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let values = (0..<2).map { publisher in (0..<1000).map { Array("\(publisher) \($0)".utf8) } }
+      let path = harness.path
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        for publisher in 0..<2 {
+          group.addTask { try WireClient.ready(path).publishAll("p", values[publisher]) }
+        }
+        try await group.waitForAll()
+      }
+      let events = try subscriber.events(2000)
+      for publisher in 0..<2 {
+        #expect(events.filter { $0[0] == UInt8(ascii: "0") + UInt8(publisher) } == values[publisher])
+      }
+    }
+  }
+
+  @Test func oneConnectionMayPublishToSeveralStreamsAndReadThemToo() async throws {
+    try await withServer { harness in
+      try harness.addPublished("a")
+      try harness.addPublished("b")
+      let client = try WireClient.ready(harness.path)
+      client.publish("a", [1], id: 1)
+      #expect(try grant(client, id: 1) > 0)
+      client.publish("b", [2], id: 3)
+      #expect(try grant(client, id: 3) > 0)
+      client.value([3], id: 1)
+      client.value([4], id: 3)
+      harness.eventually { harness.server.statistics.eventsIn == 4 }
+      #expect(harness.server.statistics.publishers == 2)
+      client.subscribe("a", credit: 9, id: 5)
+      #expect(try client.events(2) == [[1], [3]])
+      client.subscribe("b", credit: 9, id: 7)
+      #expect(try client.events(2) == [[2], [4]])
+    }
+  }
+
+  @Test func whoDiesInMidFragmentLeavesWholeValuesOnly() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let subscriber = try WireClient.ready(harness.path)
+      subscriber.subscribe("p", credit: 100)
+      do {
+        let client = try WireClient.ready(harness.path)
+        client.publish("p", [1])
+        #expect(try grant(client) > 0)
+        client.value([2])
+        client.send(.payload(StreamID(1), Payload(data: [3]), follows: true, isComplete: false, isNext: true))
+        client.send(.payload(StreamID(1), Payload(data: [4]), follows: true, isComplete: false, isNext: true))
+      }
+      #expect(try subscriber.events(2) == [[1], [2]])
+      harness.eventually { harness.server.statistics.publishers == 0 }
+      try WireClient.ready(harness.path).publishAll("p", [[5], [6]])
+      #expect(try subscriber.events(2) == [[5], [6]])
+    }
+  }
+
+  @Test func fragmentsMakeOneValueForOneCredit() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      let name: [UInt8] = [1, UInt8(ascii: "p")]
+      client.send(
+        .request(
+          StreamID(1), .channel, initialRequest: 1, Payload(metadata: name, data: [1]), follows: true,
+          isComplete: false))
+      client.send(.payload(StreamID(1), Payload(data: [2]), follows: false, isComplete: false, isNext: true))
+      let credit = try grant(client)
+      for part in 0..<3 {
+        client.send(
+          .payload(StreamID(1), Payload(data: [9]), follows: part < 2, isComplete: part == 2, isNext: true))
+      }
+      #expect(try client.receive() == complete())
+      #expect(credit == 128)
+      client.subscribe("p", credit: 9, id: 3)
+      #expect(try client.events(2) == [[1, 2], [9, 9, 9]])
+    }
+  }
+
+  @Test func whatACancelledPublisherSentStays() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [1])
+      _ = try grant(client)
+      client.value([2])
+      client.send(.cancel(StreamID(1)))
+      client.value([3])
+      #expect(try client.isSilent())
+      #expect(harness.server.statistics.publishers == 0)
+      client.subscribe("p", credit: 9, id: 3)
+      #expect(try client.events(2) == [[1], [2]])
+      #expect(try client.isSilent())
+    }
+  }
+
+  @Test func aValueThatTheBufferCannotHoldIsInvalidAndTheOnesBeforeItStay() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") { $0.limits.bytes = 4096 }
+      let client = try WireClient.ready(harness.path)
+      let large = [UInt8](repeating: 0, count: 4073)
+      let sentence = "a value of 4073 bytes is too large for \"p\", whose buffer takes 4072 at most"
+      client.publish("p", large)
+      #expect(try client.receive() == .error(StreamID(1), .invalid, sentence))
+      client.publish("p", [1], id: 3)
+      _ = try grant(client, id: 3)
+      client.values([[2], large, [3]], id: 3)
+      #expect(try client.receive() == .error(StreamID(3), .invalid, sentence))
+      client.subscribe("p", credit: 9, id: 5)
+      #expect(try client.events(2) == [[1], [2]])
+      #expect(try client.isSilent())
+    }
+  }
+
+  @Test func whoMayNotWriteAndWhereNobodyMayAreRejected() async throws {
+    try await withServer { harness in
+      _ = try harness.add("read-only")
+      try harness.addPublished("theirs") { $0.write = AccessRules([.user(4_000_000)]) }
+      try harness.addPublished("mine") { $0.write = AccessRules([.group(getgid())]) }
+      let client = try WireClient.ready(harness.path)
+      for (id, name, sentence) in [
+        (1, "nowhere", "no stream named \"nowhere\""), (3, "read-only", "\"read-only\" takes no values from clients"),
+        (5, "theirs", "uid \(getuid()) may not write \"theirs\""),
+        (7, "$stats", "\"$stats\" takes no values from clients"),
+      ] as [(UInt32, String, String)] {
+        client.publish(name, [1], id: id)
+        #expect(try client.receive() == .error(StreamID(id), .rejected, sentence))
+      }
+      client.publish("mine", [1], id: 9)
+      #expect(try grant(client, id: 9) > 0)
+      #expect(harness.server.statistics.refused == 4)
+    }
+  }
+
+  @Test func withoutRulesTheServersOwnUserAndRootMayWrite() {
+    for user in [geteuid(), 0] {
+      #expect(AccessRules.owner.admit(PeerCredentials(process: 1, user: user, group: 5), groups: { [] }))
+    }
+    #expect(!AccessRules.owner.admit(PeerCredentials(process: 1, user: 4_000_000, group: 0), groups: { [0] }))
+    #expect(!AccessRules.owner.admit(nil, groups: { [] }))
+  }
+
+  @Test func fireAndForgetIsTakenUnderTheSameRulesAndNeverAnswered() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") { $0.limits.bytes = 4096 }
+      try harness.addPublished("theirs") { $0.write = AccessRules([.user(4_000_000)]) }
+      let client = try WireClient.ready(harness.path)
+      for (id, name) in [(1, "p"), (3, "theirs"), (5, "p")] as [(UInt32, String)] {
+        client.toss(name, [UInt8(id)], id: id)
+      }
+      client.toss("p", [UInt8](repeating: 0, count: 4073), id: 7)
+      #expect(try client.isSilent())
+      #expect(harness.server.statistics.droppedValues == 2)
+      let reasons = harness.reports.compactMap { report -> String? in
+        if case .clientRefused(_, _, let reason) = report { reason } else { nil }
+      }
+      #expect(reasons.first == "uid \(getuid()) may not write \"theirs\"" && reasons.count == 2)
+      client.subscribe("p", credit: 9, id: 9)
+      #expect(try client.events(2) == [[1], [5]])
+    }
+  }
+
+  @Test func fireAndForgetWithoutRoomIsDroppedCountedAndReported() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      // Nothing asks the inlet for anything: what is between it and the stream waits for another publisher.
+      let inlet = PublishInlet()
+      var configuration = StreamConfiguration(name: "p")
+      configuration.limits.events = 4
+      try harness.server.add(
+        configuration, source: Empty<[[UInt8]], StreamFailure>(), inlet: inlet)
+      let client = try WireClient.ready(harness.path)
+      for id in 0..<6 as Range<UInt32> { client.toss("p", [1], id: 2 * id + 1) }
+      #expect(try client.isSilent())
+      #expect(harness.server.statistics.droppedValues == 2)
+      let dropped = harness.reports.reduce(0) { sum, report in
+        if case .valuesDropped(_, stream: "p", let count) = report { sum + count } else { sum }
+      }
+      #expect(dropped == 2)
+    }
+  }
+
+  @Test func aStreamThatDropsNothingHoldsItsPublisherToItsBufferUntilTheSlowestGoesOn() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") {
+        $0.overflow = .block(timeout: nil)
+        $0.limits.events = 16
+      }
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("p", credit: 10)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let client = try WireClient.ready(harness.path)
+      var sent = 0
+      func send(_ count: Int) {
+        let next = (sent..<min(500, sent + count)).map(number)
+        sent += next.count
+        if !next.isEmpty { client.values(next, isComplete: sent == 500) }
+      }
+      client.publish("p", number(0))
+      sent = 1
+      try harness.eventually {
+        while client.hasInput { send(try grant(client)) }
+        return harness.server.statistics.eventsIn == 26
+      }
+      #expect(try slow.events(10) == (0..<10).map(number))
+      #expect(try slow.isSilent())
+      #expect(harness.server.statistics.eventsIn == 26)  // 10 are taken, 16 are in the buffer
+      #expect(sent <= 42)  // as many wait in front of it
+      slow.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      while true {
+        let frame = try client.receive()
+        if frame == complete() { break }
+        guard case .requestN(_, let count)? = frame else { throw WireClient.Silence() }
+        send(Int(count))
+      }
+      #expect(try slow.events(490) == (10..<500).map(number))
+      #expect(try slow.isSilent())
+    }
+  }
+
+  @Test func twoPublishersOfAStreamThatDropsNothingLoseNothing() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") {
+        $0.overflow = .block(timeout: nil)
+        $0.limits.events = 4
+      }
+      let subscriber = try WireClient.ready(harness.path)
+      subscriber.subscribe("p", credit: 5)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let path = harness.path
+      let values = (0..<2).map { publisher in (0..<100).map { [UInt8(publisher), UInt8($0)] } }
+      let events = try await withThrowingTaskGroup(of: [[UInt8]].self) { group in
+        for publisher in 0..<2 {
+          group.addTask {
+            try WireClient.ready(path).publishAll("p", values[publisher])
+            return []
+          }
+        }
+        var events = try subscriber.events(5)
+        for _ in 0..<39 {
+          subscriber.send(.requestN(StreamID(1), 5))
+          events += try subscriber.events(5)
+        }
+        try await group.waitForAll()
+        return events
+      }
+      for publisher in 0..<2 { #expect(events.filter { $0[0] == publisher } == values[publisher]) }
+    }
+  }
+
+  @Test func aStopCancelsPublishersLikeAnyRequest() async throws {
+    let harness = try ServerHarness()
+    try harness.addPublished("p")
+    let client = try WireClient.ready(harness.path)
+    client.publish("p", [1])
+    _ = try grant(client)
+    await harness.stop()
+    #expect(try client.receive() == .error(StreamID(1), .canceled, "streamd is stopping"))
+    #expect(try client.receive() == .error(.connection, .connectionClose, "streamd is stopping"))
+    #expect(try client.receive() == nil)
+  }
+
+  @Test func publishersOfAStreamThatEndsAreTold() async throws {
+    try await withServer { harness in
+      let inlet = PublishInlet()
+      try harness.server.add(
+        StreamConfiguration(name: "p"), source: inlet.prefix(2).setFailureType(to: StreamFailure.self), inlet: inlet)
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [1])
+      _ = try grant(client)
+      client.value([2])
+      #expect(try client.receive() == .error(StreamID(1), .canceled, "\"p\" has ended"))
+    }
+  }
+
+  @Test func operatorsMayStandBetweenTheInletAndTheStream() async throws {
+    try await withServer { harness in
+      let inlet = PublishInlet()
+      let source = inlet.map { $0.filter { $0 != [0] }.map { $0 + [9] } }
+      try harness.server.add(
+        StreamConfiguration(name: "p", replay: 9), source: source.setFailureType(to: StreamFailure.self), inlet: inlet)
+      try WireClient.ready(harness.path).publishAll("p", [[1], [0], [2]])
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("p", credit: 9)
+      #expect(try client.events(2) == [[1, 9], [2, 9]])
+    }
+  }
+
+  @Test func theCatalogueShowsThatClientsAreTheSource() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.get("$streams")
+      let row = String(decoding: try client.event().data, as: UTF8.self)
+      #expect(row.contains("\"source\":\"publish\"") && row.contains("\"state\":\"running\""))
+    }
+  }
+}
