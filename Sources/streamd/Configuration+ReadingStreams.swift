@@ -28,6 +28,14 @@ extension ConfigurationReader {
     }
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.read = table.values("read", .accessRule) ?? stream.read
+    stream.write = table.values("write", .accessRule)
+    if table.holds("publish") {
+      for key in ["start", "linger", "retry"] where table.holds(key) {
+        table.mistake("expected no \(key) beside publish: clients may publish at any time", at: key)
+      }
+    } else if table.holds("write") {
+      table.mistake("expected write only beside publish: no other source takes values from clients", at: "write")
+    }
     return source == nil ? nil : stream
   }
 
@@ -39,21 +47,32 @@ extension ConfigurationReader {
     let timer = table.table("timer", timer)
     let http = table.table("http", http)
     let exec = table.table("exec", exec)
-    table.refuse("publish", notBuiltYet: "a stream that clients publish to")
+    let publish = publish(table)
     switch present.count {
     case 0: table.mistake("expected one source (timer, http, exec or publish), got none")
     case 1: break
     default: table.mistake("expected one source, got \(present.joined(separator: " and "))")
     }
     return timer.map(Configuration.Source.timer) ?? http.map(Configuration.Source.http)
-      ?? exec.map(Configuration.Source.exec)
+      ?? exec.map(Configuration.Source.exec) ?? publish
+  }
+
+  /// `true`, or a table, which has no keys.
+  private func publish(_ table: ConfigurationTable) -> Configuration.Source? {
+    guard table.holds("publish") else { return nil }
+    if let isMeant = table.flag("publish") {
+      if !isMeant {
+        table.mistake("expected true or {}; leave publish out where clients do not publish", at: "publish")
+      }
+      return isMeant ? .publish : nil
+    }
+    return table.table("publish", expecting: "true or {}") { _ in Configuration.Source.publish }
   }
 
   private func refuseWhatIsNotBuiltYet(_ table: ConfigurationTable) {
     table.refuse("jq", notBuiltYet: "transforming events with jq")
     table.refuse("distinct", notBuiltYet: "dropping events that repeat")
     table.refuse("throttle", notBuiltYet: "limiting the rate of events")
-    table.refuse("write", notBuiltYet: "a stream that clients publish to")
     if let keep = table.value("keep", ConfigurationShape<Keep>.choice), keep != .no {
       table.mistake("not built yet: \"\(keep)\", events that outlive the daemon; use \"no\"", at: "keep")
     }

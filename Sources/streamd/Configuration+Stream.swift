@@ -21,6 +21,9 @@ extension Configuration {
     var retry = Retry()
     /// Who may subscribe: whom any of the rules admits. Never empty.
     var read: [AccessRule] = [.anyone]
+    /// Who may publish, for `Source.publish`: whom any of the rules admits. Never empty; `nil`: the daemon's own user and
+    /// root.
+    var write: [AccessRule]?
   }
 
   /// Where the events come from.
@@ -28,6 +31,8 @@ extension Configuration {
     case timer(Timer)
     case http(HTTP)
     case exec(Exec)
+    /// Clients put the events in. It runs whenever the daemon does.
+    case publish
   }
 
   /// A source that ticks.

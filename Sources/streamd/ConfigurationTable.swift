@@ -45,6 +45,12 @@ final class ConfigurationTable {
     return text
   }
 
+  /// The boolean at `key`; `nil` when it is absent or something else, which is not told.
+  func flag(_ key: String) -> Bool? {
+    guard case .boolean(let flag) = node(key)?.value else { return nil }
+    return flag
+  }
+
   /// All elements of the array at `key` that are no mistake; `nil` when it is absent or no array or empty.
   func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>) -> [Value]? {
     guard let node = node(key) else { return nil }
@@ -114,7 +120,7 @@ final class ConfigurationTable {
         mistake("unknown key; \(hintForTable(key))", at: key)
       } else {
         let offered = knownKeys.subtracting(refusedKeys).sorted().joined(separator: ", ")
-        mistake("unknown key; expected one of: \(offered)", at: key)
+        mistake("unknown key; expected \(offered.isEmpty ? "none" : "one of: \(offered)")", at: key)
       }
     }
   }

@@ -68,10 +68,12 @@ final class Daemon {
       if let state = SourceState(report) { server.note(state, of: stream.name) }
       journal.write(Journal.Entry(report, of: stream.name))
     }
+    let inlet = PublishInlet()
     try server.add(
       StreamConfiguration(stream),
-      source: stream.source.publisher(for: stream, on: sources, report: report)
-        .setFailureType(to: StreamFailure.self))
+      source: stream.source.publisher(for: stream, inlet: inlet, on: sources, report: report)
+        .setFailureType(to: StreamFailure.self),
+      inlet: stream.source == .publish ? inlet : nil)
   }
 
   private func listen() throws(SystemError) {

@@ -29,19 +29,27 @@ extension StreamConfiguration {
       case .latest: .latest
       case .fail: .fail
       }
-    let read = stream.read.map { rule -> AccessRules.Rule in
-      switch rule {
-      case .anyone: .anyone
-      case .user(let id): .user(id)
-      case .group(let id): .group(id)
-      }
-    }
     self.init(
       name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
       replay: stream.replay,
       limits: EventLog.Limits(events: stream.buffer.events, bytes: stream.buffer.bytes, age: stream.buffer.age),
       start: start, onLag: onLag,
-      overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout) : .drop, read: AccessRules(read))
+      overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout) : .drop,
+      read: AccessRules(stream.read),
+      write: stream.write.map { AccessRules($0) } ?? .owner)
+  }
+}
+
+extension AccessRules {
+  init(_ rules: [Configuration.AccessRule]) {
+    self.init(
+      rules.map { rule -> Rule in
+        switch rule {
+        case .anyone: .anyone
+        case .user(let id): .user(id)
+        case .group(let id): .group(id)
+        }
+      })
   }
 }
 
@@ -63,14 +71,19 @@ extension Configuration.Source {
     case .timer: "timer"
     case .http: "http"
     case .exec: "exec"
+    case .publish: "publish"
     }
   }
 
   /// The publisher that the stream's log subscribes to.
+  ///
+  /// - Parameter inlet: becomes the source where clients are it.
   func publisher(
-    for stream: Configuration.Stream, on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
+    for stream: Configuration.Stream, inlet: PublishInlet, on thread: SourceThread,
+    report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<[[UInt8]], Never> {
     switch self {
+    case .publish: return inlet.eraseToAnyPublisher()
     case .timer(let timer):
       return TimerSource(
         every: timer.every, leeway: timer.leeway, times: timer.times

@@ -317,20 +317,40 @@ struct ConfigurationMistakeTests {
     #expect(mistakes("[streams.s]\n\(exec)") == ["test.toml:2: streams.s.exec\(sentence)"])
   }
 
-  // MARK: - Not built yet
-
   @Test(arguments: [
-    ("publish = {}", "publish: not built yet: a stream that clients publish to")
+    ("publish = false", "publish: expected true or {}; leave publish out where clients do not publish"),
+    ("publish = 1", "publish: expected true or {}, got a number"),
+    ("publish = { window = 1 }", "publish.window: unknown key; expected none"),
   ])
-  func sourcesThatAreNotBuiltYetAreRefusedByName(line: String, sentence: String) {
+  func publishIsChecked(line: String, sentence: String) {
     #expect(mistakes("[streams.s]\n\(line)") == ["test.toml:2: streams.s.\(sentence)"])
   }
+
+  @Test(arguments: [("start", "\"always\""), ("linger", "\"1s\""), ("retry", "{}")])
+  func keysOfASourceThatStartsAndFailsAreMistakesBesidePublish(key: String, value: String) {
+    #expect(
+      mistakes("[streams.s]\npublish = true\n\(key) = \(value)") == [
+        "test.toml:3: streams.s.\(key): expected no \(key) beside publish: clients may publish at any time"
+      ])
+  }
+
+  @Test func whoMayWriteIsAMistakeWithoutPublish() {
+    #expect(
+      mistakes(inStream: "write = [\"*\"]") == [
+        "test.toml:3: streams.s.write: expected write only beside publish: no other source takes values from clients"
+      ])
+    #expect(
+      mistakes("[streams.s]\npublish = {}\nwrite = []") == [
+        "test.toml:3: streams.s.write: expected a list of one or more, got an array"
+      ])
+  }
+
+  // MARK: - Not built yet
 
   @Test(arguments: [
     ("jq = \".a\"", "jq: not built yet: transforming events with jq"),
     ("distinct = true", "distinct: not built yet: dropping events that repeat"),
     ("throttle = \"1s\"", "throttle: not built yet: limiting the rate of events"),
-    ("write = [\"*\"]", "write: not built yet: a stream that clients publish to"),
     ("keep = \"memory\"", #"keep: not built yet: "memory", events that outlive the daemon; use "no""#),
     ("keep = \"disk\"", #"keep: not built yet: "disk", events that outlive the daemon; use "no""#),
   ])

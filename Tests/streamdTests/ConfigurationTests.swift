@@ -66,6 +66,13 @@ struct ConfigurationTests {
     #expect(http.headers.isEmpty && http.bearer == nil && http.unixSocket == nil)
   }
 
+  @Test(arguments: ["true", "{}"]) func clientsAreASource(publish: String) throws {
+    let text = "[streams.p]\npublish = \(publish)\n"
+    #expect(try parse(text).streams == [Configuration.Stream(name: "p", source: .publish)])
+    let stream = try #require(try parse(text + "write = [\"uid:7\", \"gid:8\", \"*\"]").streams.first)
+    #expect(stream.write == [.user(7), .group(8), .anyone])
+  }
+
   @Test func everyKeyOfTheServerAndTheLogIsRead() throws {
     let configuration = try parse(
       """
