@@ -43,13 +43,9 @@ final class CountingSource: Publisher, Sendable {
     if isPrompt { link.pump() }
   }
 
-  /// Delivers what was asked for, also to those who subscribe meanwhile.
+  /// Delivers what was asked for, also what is meanwhile.
   func pump() {
-    var seen: Int
-    repeat {
-      seen = subscriptions
-      for link in links { link.pump() }
-    } while subscriptions != seen
+    while links.map({ $0.pump() }).contains(true) {}
   }
 
   /// Goes on after the end, which nobody may.
@@ -101,8 +97,12 @@ final class CountingSource: Publisher, Sendable {
       _ = down
     }
 
-    func pump() {
+    /// - Returns: Whether there was something to deliver.
+    @discardableResult
+    func pump() -> Bool {
+      var hasDelivered = false
       while let (down, step) = next() {
+        hasDelivered = true
         switch step {
         case .value(let value):
           let more = down.receive(value)
@@ -113,6 +113,7 @@ final class CountingSource: Publisher, Sendable {
         case .end(let completion): down.receive(completion: completion)
         }
       }
+      return hasDelivered
     }
 
     private func next() -> (AnySubscriber<Int, TestError>, Step)? {

@@ -31,7 +31,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     }
   }
 
-  static let all: [Self] = stages + folds + successions + watching + timed
+  static let all: [Self] = stages + folds + successions + junctions + watching + timed
 
   /// Those that answer each value at once.
   private static let stages: [Self] = [
@@ -104,5 +104,23 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("replaceError") { $0.replaceError(with: 7) },
     Self("Deferred") { source in Deferred { source }.map { $0 } },
     Self("replaceEmpty") { $0.replaceEmpty(with: 7) },
+  ]
+
+  /// Those with several upstreams at a time.
+  private static let junctions: [Self] = [
+    Self("merge") { $0.map { $0 }.merge(with: $0) },
+    Self("merge of many") { $0.merge(with: $0).merge(with: $0) },
+    Self("merge of eight") { $0.merge(with: $0.first(), $0.last(), $0, $0, $0, $0.filter { $0 > 3 }, $0) },
+    Self("combineLatest") { $0.combineLatest($0) },
+    Self("combineLatest of four") { $0.combineLatest($0, $0.dropFirst(), $0) { $0 + $1 + $2 + $3 } },
+    Self("zip") { $0.zip($0) },
+    Self("zip with a shorter one") { $0.zip($0.prefix(5)) },
+    Self("zip of three") { $0.zip($0, $0) },
+    Self("prefix until output") { $0.prefix(untilOutputFrom: $0.dropFirst(3)) },
+    Self("drop until output") { $0.drop(untilOutputFrom: $0.first()) },
+    Self("flatMap") { source in source.flatMap { _ in source.prefix(2) } },
+    Self("flatMap one at a time") { source in source.flatMap(maxPublishers: .max(1)) { _ in source.prefix(2) } },
+    Self("flatMap into one value") { $0.flatMap(maxPublishers: .max(1)) { Just($0) } },
+    Self("switchToLatest") { source in source.map { _ in source.prefix(3) }.switchToLatest() },
   ]
 }

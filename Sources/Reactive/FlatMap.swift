@@ -1,0 +1,259 @@
+extension Publishers {
+  /// Delivers the values of the publishers that the closure makes of the values, in the order in which they come.
+  public struct FlatMap<NewPublisher: Publisher, Upstream: Publisher>: Publisher
+  where NewPublisher.Failure == Upstream.Failure {
+    /// The values of what the closure makes.
+    public typealias Output = NewPublisher.Output
+    /// The failures of all.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// How many publishers are subscribed to at a time.
+    public let maxPublishers: Subscribers.Demand
+    /// What becomes of each value.
+    public let transform: (Upstream.Output) -> NewPublisher
+
+    /// The operator behind `upstream`.
+    public init(
+      upstream: Upstream, maxPublishers: Subscribers.Demand, transform: @escaping (Upstream.Output) -> NewPublisher
+    ) {
+      self.upstream = upstream
+      self.maxPublishers = maxPublishers
+      self.transform = transform
+    }
+
+    /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once, and for one more with each
+    /// publisher that has finished.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let confluence = Confluence(subscriber)
+      confluence.enter()
+      confluence.begin()
+      if confluence.core.isOver { return }
+      upstream.subscribe(FlatMapOuter(confluence, maxPublishers, transform))
+    }
+  }
+
+  /// Delivers the values of the newest of several publishers.
+  public struct SwitchToLatest<P: Publisher, Upstream: Publisher>: Publisher
+  where Upstream.Output == P, Upstream.Failure == P.Failure {
+    /// The values of the publishers.
+    public typealias Output = P.Output
+    /// The failures of all.
+    public typealias Failure = P.Failure
+    /// Where the publishers come from.
+    public let upstream: Upstream
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// Attaches the subscriber. Upstream is asked for everything at once; the newest publisher for what is still
+    /// wanted.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let link = SwitchLink<P, S>(subscriber)
+      link.begin()
+      if !link.core.isOver { upstream.subscribe(SwitchOuter(link)) }
+    }
+  }
+}
+
+/// The subscriber of upstream.
+private final class FlatMapOuter<Input, P: Publisher, Down: Subscriber>: Inlet, Subscriber
+where P.Output == Down.Input, P.Failure == Down.Failure {
+  typealias Failure = Down.Failure
+  private let confluence: Confluence<Down>
+  private let maxPublishers: Subscribers.Demand
+  private let transform: (Input) -> P
+
+  init(_ confluence: Confluence<Down>, _ maxPublishers: Subscribers.Demand, _ transform: @escaping (Input) -> P) {
+    self.confluence = confluence
+    self.maxPublishers = maxPublishers
+    self.transform = transform
+    super.init()
+    request(maxPublishers)
+    confluence.setOuter(self)
+  }
+
+  func receive(_ value: Input) -> Subscribers.Demand {
+    guard !isOver else { return .none }
+    confluence.enter()
+    let isUnlimited = maxPublishers == .unlimited
+    confluence.add(transform(value)) { [self] in
+      if !isUnlimited { request(.max(1)) }
+    }
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<Down.Failure>) {
+    guard finish() else { return }
+    guard case .finished = completion else { return confluence.perform(.end(completion)) }
+    confluence.finishOne()
+  }
+}
+
+/// One publisher after another, each until the next one comes.
+private final class SwitchLink<P: Publisher, Down: Subscriber>: Junction
+where P.Output == Down.Input, P.Failure == Down.Failure {
+  enum Event {
+    case next(Inlet)
+    case value(P.Output, from: Inlet)
+    case finished(Inlet)
+    case upstreamFinished
+    case failure(P.Failure)
+  }
+  private struct Latest {
+    var inlet: Inlet?
+    var isOver = false
+  }
+  let core: JunctionCore<Event, Down>
+  let upstream = Inlet()
+  private let latest = Guarded(Latest())
+  // Touched by the one at work.
+  private var current: Inlet?
+  private var upstreamIsFinished = false
+
+  init(_ down: Down) {
+    core = JunctionCore(down)
+    upstream.request(.unlimited)
+  }
+
+  /// The newest publisher; the one before is cancelled. For upstream, whose signals are serial.
+  func follow(_ publisher: P) {
+    let inlet = Inlet()
+    let (before, isOver) = latest.withLock { latest in
+      defer { latest.inlet = latest.isOver ? nil : inlet }
+      return (latest.inlet, latest.isOver)
+    }
+    before?.cancel()
+    if isOver { return }
+    perform(.next(inlet))
+    publisher.subscribe(
+      JunctionInlet<SwitchLink, P.Output, P.Failure>(self, inlet, value: { .value($0, from: inlet) }) { completion in
+        if case .failure(let error) = completion { .failure(error) } else { .finished(inlet) }
+      })
+  }
+
+  func leave() {
+    upstream.cancel()
+    let inlet = latest.withLock { latest in
+      latest.isOver = true
+      return latest.inlet.take()
+    }
+    inlet?.cancel()
+  }
+
+  func ask(_ demand: Subscribers.Demand, for down: Down) { current?.request(demand) }
+
+  func handle(_ event: Event, for down: Down) {
+    switch event {
+    case .next(let inlet):
+      current = inlet
+      if core.demand != .none { inlet.request(core.demand) }
+    case .value(let value, let inlet):
+      guard inlet === current, core.demand > .none else { break }
+      let more = emit(value, for: down)
+      if more != .none { inlet.request(more) }
+    case .finished(let inlet):
+      guard inlet === current else { break }
+      current = nil
+      if upstreamIsFinished { end(.finished, for: down) }
+    case .upstreamFinished:
+      upstreamIsFinished = true
+      if current == nil { end(.finished, for: down) }
+    case .failure(let error): end(.failure(error), for: down)
+    }
+  }
+}
+
+/// The subscriber of upstream.
+private final class SwitchOuter<P: Publisher, Down: Subscriber>: Subscriber
+where P.Output == Down.Input, P.Failure == Down.Failure {
+  typealias Input = P
+  typealias Failure = P.Failure
+  private let link: SwitchLink<P, Down>
+
+  init(_ link: SwitchLink<P, Down>) { self.link = link }
+
+  func receive(subscription: any Subscription) { link.upstream.receive(subscription: subscription) }
+
+  func receive(_ publisher: P) -> Subscribers.Demand {
+    if !link.upstream.isOver { link.follow(publisher) }
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<P.Failure>) {
+    guard link.upstream.finish() else { return }
+    if case .failure(let error) = completion { link.perform(.failure(error)) } else { link.perform(.upstreamFinished) }
+  }
+}
+
+extension Publisher {
+  /// Delivers the values of the publishers that the closure makes of the values, in the order in which they come. While
+  /// demand is counted, each is asked for one value ahead.
+  ///
+  /// - Parameter maxPublishers: How many are subscribed to at a time; upstream is asked for as many values.
+  public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  ) -> Publishers.FlatMap<P, Self> where P.Failure == Failure {
+    Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
+  }
+
+  /// The same for publishers that can't fail.
+  public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  ) -> Publishers.FlatMap<Publishers.SetFailureType<P, Failure>, Self> where P.Failure == Never {
+    flatMap(maxPublishers: maxPublishers) { transform($0).setFailureType(to: Failure.self) }
+  }
+}
+
+extension Publisher where Failure == Never {
+  /// The same for upstreams that can't fail.
+  public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  ) -> Publishers.FlatMap<P, Publishers.SetFailureType<Self, P.Failure>> {
+    setFailureType(to: P.Failure.self).flatMap(maxPublishers: maxPublishers, transform)
+  }
+
+  /// The same where nothing can fail.
+  public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  ) -> Publishers.FlatMap<P, Self> where P.Failure == Never {
+    Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
+  }
+}
+
+extension Publisher where Output: Publisher, Output.Failure == Failure {
+  /// Delivers the values of the newest publisher; one that a newer follows is cancelled. Each is asked for what is still
+  /// wanted.
+  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
+    Publishers.SwitchToLatest(upstream: self)
+  }
+}
+
+extension Publisher where Output: Publisher, Output.Failure == Never {
+  /// The same for publishers that can't fail.
+  public func switchToLatest()
+    -> Publishers.SwitchToLatest<
+      Publishers.SetFailureType<Output, Failure>, Publishers.Map<Self, Publishers.SetFailureType<Output, Failure>>
+    >
+  {
+    map { $0.setFailureType(to: Failure.self) }.switchToLatest()
+  }
+}
+
+extension Publisher where Failure == Never, Output: Publisher {
+  /// The same for upstreams that can't fail.
+  public func switchToLatest()
+    -> Publishers.SwitchToLatest<
+      Output, Publishers.SetFailureType<Self, Output.Failure>
+    >
+  {
+    setFailureType(to: Output.Failure.self).switchToLatest()
+  }
+}
+
+extension Publisher where Failure == Never, Output: Publisher, Output.Failure == Never {
+  /// The same where nothing can fail.
+  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
+    Publishers.SwitchToLatest(upstream: self)
+  }
+}

@@ -1,0 +1,103 @@
+/// What is to be done about what one of two publishers has done.
+enum PairVerdict<Output> {
+  /// Deliver this, if it is wanted; drop it otherwise.
+  case emit(Output)
+  /// Deliver nothing. If it was a value, it is still to be of use.
+  case keep
+  /// Deliver nothing, and ask for one more in place of the value.
+  case skip
+  /// Finish, after this value, if any.
+  case finish(after: Output?)
+}
+
+/// What one of two publishers has done.
+enum PairEvent<A, B, Failure: Error> {
+  case first(A)
+  case second(B)
+  case firstFinished
+  case secondFinished
+  case failure(Failure)
+}
+
+/// Two publishers for one subscriber. Each is asked for as much as the subscriber asks for; a trigger, which is what the
+/// second may be, for one value.
+///
+/// What differs between operators is the rule, which is called serially and not with failures: they end it.
+final class PairLink<A, B, Down: Subscriber>: Junction {
+  typealias Event = PairEvent<A, B, Down.Failure>
+  let core: JunctionCore<Event, Down>
+  private let rule: (Event) -> PairVerdict<Down.Input>
+  private let first = Inlet()
+  private let second = Inlet()
+  private let secondIsTrigger: Bool
+
+  init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> PairVerdict<Down.Input>) {
+    core = JunctionCore(down)
+    self.rule = rule
+    self.secondIsTrigger = secondIsTrigger
+  }
+
+  /// Gives the subscriber its subscription, then attaches to both; to a trigger first.
+  ///
+  /// - Parameter secondEnd: What the end of the second means.
+  func begin<P: Publisher, Q: Publisher>(
+    _ first: P, _ second: Q, secondEnd: @escaping (Subscribers.Completion<Q.Failure>) -> Event
+  ) where P.Output == A, P.Failure == Down.Failure, Q.Output == B {
+    begin()
+    if secondIsTrigger { self.second.request(.max(1)) }
+    let attachSecond = {
+      if self.core.isOver { return }
+      second.subscribe(
+        JunctionInlet<PairLink, B, Q.Failure>(self, self.second, value: { .second($0) }, end: secondEnd))
+    }
+    if secondIsTrigger { attachSecond() }
+    if !core.isOver {
+      first.subscribe(
+        JunctionInlet<PairLink, A, P.Failure>(self, self.first, value: { .first($0) }) { completion in
+          if case .failure(let error) = completion { .failure(error) } else { .firstFinished }
+        })
+    }
+    if !secondIsTrigger { attachSecond() }
+  }
+
+  func leave() {
+    first.cancel()
+    second.cancel()
+  }
+
+  func ask(_ demand: Subscribers.Demand, for down: Down) {
+    first.request(demand)
+    if !secondIsTrigger { second.request(demand) }
+  }
+
+  func handle(_ event: Event, for down: Down) {
+    if case .failure(let error) = event { return end(.failure(error), for: down) }
+    if case .second = event, secondIsTrigger { second.cancel() }
+    switch rule(event) {
+    case .emit(let value): deliver(value, for: down)
+    case .keep: break
+    case .skip:
+      guard core.demand != .unlimited else { break }
+      if case .first = event { first.request(.max(1)) } else { second.request(.max(1)) }
+    case .finish(let last):
+      if let last { deliver(last, for: down) }
+      end(.finished, for: down)
+    }
+  }
+
+  private func deliver(_ value: Down.Input, for down: Down) {
+    guard core.demand > .none else { return }
+    let more = emit(value, for: down)
+    if more != .none { ask(more, for: down) }
+  }
+}
+
+extension PairLink {
+  /// For two publishers that can fail in the same way.
+  func begin<P: Publisher, Q: Publisher>(_ first: P, _ second: Q)
+  where P.Output == A, P.Failure == Down.Failure, Q.Output == B, Q.Failure == Down.Failure {
+    begin(first, second) { completion in
+      if case .failure(let error) = completion { .failure(error) } else { .secondFinished }
+    }
+  }
+}

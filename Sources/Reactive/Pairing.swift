@@ -1,0 +1,360 @@
+// Operators on two publishers and more: of three and four, the third and fourth are paired with the pair before.
+
+extension Publishers {
+  /// Delivers the newest values of two publishers, whenever one of them has a new one.
+  public struct CombineLatest<A: Publisher, B: Publisher>: Publisher where A.Failure == B.Failure {
+    /// A value of each.
+    public typealias Output = (A.Output, B.Output)
+    /// The failures of both.
+    public typealias Failure = A.Failure
+    /// The first.
+    public let a: A
+    /// The second.
+    public let b: B
+
+    /// `a.combineLatest(b)`
+    public init(_ a: A, _ b: B) {
+      self.a = a
+      self.b = b
+    }
+
+    /// Attaches the subscriber to both.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      var latestA: A.Output?
+      var latestB: B.Output?
+      var live = 2
+      let link = PairLink<A.Output, B.Output, S>(subscriber) { event in
+        switch event {
+        case .first(let value): latestA = value
+        case .second(let value): latestB = value
+        case .firstFinished, .secondFinished, .failure:
+          live -= 1
+          return live == 0 ? .finish(after: nil) : .keep
+        }
+        guard let latestA, let latestB else { return .skip }
+        return .emit((latestA, latestB))
+      }
+      link.begin(a, b)
+    }
+  }
+
+  /// Delivers the first values of two publishers together, then the second ones, and so on.
+  public struct Zip<A: Publisher, B: Publisher>: Publisher where A.Failure == B.Failure {
+    /// A value of each.
+    public typealias Output = (A.Output, B.Output)
+    /// The failures of both.
+    public typealias Failure = A.Failure
+    /// The first.
+    public let a: A
+    /// The second.
+    public let b: B
+
+    /// `a.zip(b)`
+    public init(_ a: A, _ b: B) {
+      self.a = a
+      self.b = b
+    }
+
+    /// Attaches the subscriber to both.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      var valuesOfA = Fifo<A.Output>()
+      var valuesOfB = Fifo<B.Output>()
+      var isOverA = false
+      var isOverB = false
+      let link = PairLink<A.Output, B.Output, S>(subscriber) { event in
+        var pair: Output?
+        switch event {
+        case .first(let value):
+          if let other = valuesOfB.popFirst() { pair = (value, other) } else { valuesOfA.append(value) }
+        case .second(let value):
+          if let other = valuesOfA.popFirst() { pair = (other, value) } else { valuesOfB.append(value) }
+        case .firstFinished: isOverA = true
+        case .secondFinished: isOverB = true
+        case .failure: break
+        }
+        if isOverA && valuesOfA.isEmpty || isOverB && valuesOfB.isEmpty { return .finish(after: pair) }
+        return pair.map { .emit($0) } ?? .keep
+      }
+      link.begin(a, b)
+    }
+  }
+
+  /// Delivers values until another publisher delivers one.
+  public struct PrefixUntilOutput<Upstream: Publisher, Other: Publisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// Its first value finishes; its end means nothing.
+    public let other: Other
+
+    /// `upstream.prefix(untilOutputFrom: other)`
+    public init(upstream: Upstream, other: Other) {
+      self.upstream = upstream
+      self.other = other
+    }
+
+    /// Attaches the subscriber to both.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let link = PairLink<Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
+        switch event {
+        case .first(let value): .emit(value)
+        case .second, .firstFinished: .finish(after: nil)
+        case .secondFinished, .failure: .keep
+        }
+      }
+      link.begin(upstream, other) { _ in .secondFinished }
+    }
+  }
+
+  /// Delivers values from when another publisher has delivered one.
+  public struct DropUntilOutput<Upstream: Publisher, Other: Publisher>: Publisher
+  where Upstream.Failure == Other.Failure {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The failures of both.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    /// From its first value on, upstream's are delivered; if it ends before, this does.
+    public let other: Other
+
+    /// `upstream.drop(untilOutputFrom: other)`
+    public init(upstream: Upstream, other: Other) {
+      self.upstream = upstream
+      self.other = other
+    }
+
+    /// Attaches the subscriber to both.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      var isOpen = false
+      let link = PairLink<Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
+        switch event {
+        case .first(let value): return isOpen ? .emit(value) : .skip
+        case .second:
+          isOpen = true
+          return .keep
+        case .firstFinished: return .finish(after: nil)
+        case .secondFinished, .failure: return isOpen ? .keep : .finish(after: nil)
+        }
+      }
+      link.begin(upstream, other)
+    }
+  }
+
+  /// Delivers the newest values of three publishers, whenever one of them has a new one.
+  public struct CombineLatest3<A: Publisher, B: Publisher, C: Publisher>: Publisher
+  where A.Failure == B.Failure, A.Failure == C.Failure {
+    /// A value of each.
+    public typealias Output = (A.Output, B.Output, C.Output)
+    /// The failures of all.
+    public typealias Failure = A.Failure
+    /// The first.
+    public let a: A
+    /// The second.
+    public let b: B
+    /// The third.
+    public let c: C
+
+    /// `a.combineLatest(b, c)`
+    public init(_ a: A, _ b: B, _ c: C) {
+      self.a = a
+      self.b = b
+      self.c = c
+    }
+
+    /// Attaches the subscriber to all.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      a.combineLatest(b).combineLatest(c).map { ($0.0.0, $0.0.1, $0.1) }.receive(subscriber: subscriber)
+    }
+  }
+
+  /// Delivers the newest values of four publishers, whenever one of them has a new one.
+  public struct CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: Publisher
+  where A.Failure == B.Failure, A.Failure == C.Failure, A.Failure == D.Failure {
+    /// A value of each.
+    public typealias Output = (A.Output, B.Output, C.Output, D.Output)
+    /// The failures of all.
+    public typealias Failure = A.Failure
+    /// The first.
+    public let a: A
+    /// The second.
+    public let b: B
+    /// The third.
+    public let c: C
+    /// The fourth.
+    public let d: D
+
+    /// `a.combineLatest(b, c, d)`
+    public init(_ a: A, _ b: B, _ c: C, _ d: D) {
+      self.a = a
+      self.b = b
+      self.c = c
+      self.d = d
+    }
+
+    /// Attaches the subscriber to all.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      a.combineLatest(b).combineLatest(c).combineLatest(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }.receive(
+        subscriber: subscriber)
+    }
+  }
+
+  /// Delivers the first values of three publishers together, then the second ones, and so on.
+  public struct Zip3<A: Publisher, B: Publisher, C: Publisher>: Publisher
+  where A.Failure == B.Failure, A.Failure == C.Failure {
+    /// A value of each.
+    public typealias Output = (A.Output, B.Output, C.Output)
+    /// The failures of all.
+    public typealias Failure = A.Failure
+    /// The first.
+    public let a: A
+    /// The second.
+    public let b: B
+    /// The third.
+    public let c: C
+
+    /// `a.zip(b, c)`
+    public init(_ a: A, _ b: B, _ c: C) {
+      self.a = a
+      self.b = b
+      self.c = c
+    }
+
+    /// Attaches the subscriber to all.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      a.zip(b).zip(c).map { ($0.0.0, $0.0.1, $0.1) }.receive(subscriber: subscriber)
+    }
+  }
+
+  /// Delivers the first values of four publishers together, then the second ones, and so on.
+  public struct Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: Publisher
+  where A.Failure == B.Failure, A.Failure == C.Failure, A.Failure == D.Failure {
+    /// A value of each.
+    public typealias Output = (A.Output, B.Output, C.Output, D.Output)
+    /// The failures of all.
+    public typealias Failure = A.Failure
+    /// The first.
+    public let a: A
+    /// The second.
+    public let b: B
+    /// The third.
+    public let c: C
+    /// The fourth.
+    public let d: D
+
+    /// `a.zip(b, c, d)`
+    public init(_ a: A, _ b: B, _ c: C, _ d: D) {
+      self.a = a
+      self.b = b
+      self.c = c
+      self.d = d
+    }
+
+    /// Attaches the subscriber to all.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      a.zip(b).zip(c).zip(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }.receive(subscriber: subscriber)
+    }
+  }
+}
+
+extension Publisher {
+  /// Delivers the newest values of both, whenever one has a new one and none lacks one. Each is asked for as much as is
+  /// asked for here; what comes when nothing is wanted only becomes the newest.
+  public func combineLatest<P: Publisher>(_ other: P) -> Publishers.CombineLatest<Self, P> where P.Failure == Failure {
+    Publishers.CombineLatest(self, other)
+  }
+
+  /// Delivers what the closure makes of the values of both; see `combineLatest`.
+  public func combineLatest<P: Publisher, T>(
+    _ other: P, _ transform: @escaping (Output, P.Output) -> T
+  ) -> Publishers.Map<Publishers.CombineLatest<Self, P>, T> where P.Failure == Failure {
+    combineLatest(other).map { transform($0.0, $0.1) }
+  }
+
+  /// Delivers the newest values of all three, whenever one has a new one.
+  public func combineLatest<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
+    -> Publishers.CombineLatest3<Self, P, Q> where P.Failure == Failure, Q.Failure == Failure
+  {
+    Publishers.CombineLatest3(self, publisher1, publisher2)
+  }
+
+  /// Delivers what the closure makes of the values of all three; see `combineLatest`.
+  public func combineLatest<P: Publisher, Q: Publisher, T>(
+    _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
+  ) -> Publishers.Map<Publishers.CombineLatest3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
+    combineLatest(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
+  }
+
+  /// Delivers the newest values of all four, whenever one has a new one.
+  public func combineLatest<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
+    -> Publishers.CombineLatest4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
+  {
+    Publishers.CombineLatest4(self, publisher1, publisher2, publisher3)
+  }
+
+  /// Delivers what the closure makes of the values of all four; see `combineLatest`.
+  public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
+    _ publisher1: P, _ publisher2: Q, _ publisher3: R,
+    _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
+  ) -> Publishers.Map<Publishers.CombineLatest4<Self, P, Q, R>, T>
+  where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure {
+    combineLatest(publisher1, publisher2, publisher3).map { transform($0.0, $0.1, $0.2, $0.3) }
+  }
+
+  /// Delivers the first values of both together, and so on. Each is asked for as much as is asked for here and keeps
+  /// what waits for the others; when one has ended and nothing of it is left, this ends.
+  public func zip<P: Publisher>(_ other: P) -> Publishers.Zip<Self, P> where P.Failure == Failure {
+    Publishers.Zip(self, other)
+  }
+
+  /// Delivers what the closure makes of the values of both; see `zip`.
+  public func zip<P: Publisher, T>(
+    _ other: P, _ transform: @escaping (Output, P.Output) -> T
+  ) -> Publishers.Map<Publishers.Zip<Self, P>, T> where P.Failure == Failure {
+    zip(other).map { transform($0.0, $0.1) }
+  }
+
+  /// Delivers the first values of all three together, and so on.
+  public func zip<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q) -> Publishers.Zip3<Self, P, Q>
+  where P.Failure == Failure, Q.Failure == Failure {
+    Publishers.Zip3(self, publisher1, publisher2)
+  }
+
+  /// Delivers what the closure makes of the values of all three; see `zip`.
+  public func zip<P: Publisher, Q: Publisher, T>(
+    _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
+  ) -> Publishers.Map<Publishers.Zip3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
+    zip(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
+  }
+
+  /// Delivers the first values of all four together, and so on.
+  public func zip<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
+    -> Publishers.Zip4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
+  {
+    Publishers.Zip4(self, publisher1, publisher2, publisher3)
+  }
+
+  /// Delivers what the closure makes of the values of all four; see `zip`.
+  public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
+    _ publisher1: P, _ publisher2: Q, _ publisher3: R,
+    _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
+  ) -> Publishers.Map<Publishers.Zip4<Self, P, Q, R>, T>
+  where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure {
+    zip(publisher1, publisher2, publisher3).map { transform($0.0, $0.1, $0.2, $0.3) }
+  }
+
+  /// Delivers values until `publisher` delivers one, then finishes. That is asked for one; its end means nothing.
+  public func prefix<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.PrefixUntilOutput<Self, P> {
+    Publishers.PrefixUntilOutput(upstream: self, other: publisher)
+  }
+
+  /// Leaves out values, at no demand, until `publisher` delivers one. That is asked for one; if it ends before, so does
+  /// this.
+  public func drop<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.DropUntilOutput<Self, P>
+  where P.Failure == Failure {
+    Publishers.DropUntilOutput(upstream: self, other: publisher)
+  }
+}
