@@ -24,6 +24,10 @@ final class ChildProgram: EventLoop.Handler {
     case over  // its output may still have to be read
   }
 
+  /// Read in one turn: what a pipe holds, unless somebody has made it larger. Source: pipe(7).
+  private static let outputBytes = 64 << 10
+  /// As above, of standard error: each line costs a look at the journal's flood limit, and other sources wait meanwhile.
+  private static let errorBytes = 4 << 10
   /// How often is looked whether the rest of a group has ended, of which the system tells nobody.
   private static let lookPause = Duration.milliseconds(20)
   /// How long somebody else may take to reap a killed orphan. Most often it is gone by the next look.
@@ -55,8 +59,8 @@ final class ChildProgram: EventLoop.Handler {
         inherited: ProgramEnvironment.inherited, more: configuration.environment))
     id = launch.id
     grace = configuration.grace
-    output = ProgramPipe(launch.output, on: thread.loop)
-    errors = ProgramPipe(launch.errors, on: thread.loop)
+    output = ProgramPipe(launch.output, pieceBytes: Self.outputBytes, on: thread.loop)
+    errors = ProgramPipe(launch.errors, pieceBytes: Self.errorBytes, on: thread.loop)
     process = launch.process
     self.thread = thread
     self.handler = handler

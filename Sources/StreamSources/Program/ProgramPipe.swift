@@ -18,11 +18,12 @@ final class ProgramPipe: EventLoop.Handler {
   /// How much is still to be read; nil while the program may write more.
   private var bytesLeft: Int?
 
-  /// Read in one go: what a pipe holds, unless somebody has made it larger. Source: pipe(7).
-  private static let pieceBytes = 64 << 10
+  private let pieceBytes: Int
 
-  init(_ descriptor: consuming OwnedDescriptor, on loop: EventLoop) {
+  /// - Parameter pieceBytes: how much is read in one turn of the loop.
+  init(_ descriptor: consuming OwnedDescriptor, pieceBytes: Int, on loop: EventLoop) {
     self.descriptor = descriptor
+    self.pieceBytes = pieceBytes
     self.loop = loop
   }
 
@@ -56,7 +57,7 @@ final class ProgramPipe: EventLoop.Handler {
 
   /// Reads a piece.
   func descriptorIsReady(_ readiness: EventLoop.Readiness = .readable) {
-    let size = min(Self.pieceBytes, bytesLeft ?? .max)
+    let size = min(pieceBytes, bytesLeft ?? .max)
     withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { buffer in
       let count = read(descriptor.raw, buffer.baseAddress, size)
       if count < 0, errno == EAGAIN || errno == EINTR { return }
