@@ -12,7 +12,23 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   check(LineSplitter(maximumBytes: limit), bytes, choice, limit)
   let events = check(ServerSentEvents(maximumBytes: limit), bytes, choice, limit)
   precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
+  checkErrorLines(bytes, choice)
   return 0
+}
+
+/// The same lines whatever the splits, none much over the limit.
+private func checkErrorLines(_ bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
+  let size = Int(seed) + 1
+  var (whole, pieces) = (ErrorLines(), ErrorLines())
+  var (lines, others) = (whole.feed(bytes), [String]())
+  lines += whole.end()
+  for start in stride(from: 0, to: bytes.count, by: size) {
+    others += pieces.feed(UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)]))
+  }
+  others += pieces.end()
+  precondition(lines == others, "a split made a difference")
+  // What is not UTF-8 is replaced by three bytes each; the rest says that it was cut.
+  precondition(lines.allSatisfy { (1...3 * ErrorLines.limit + 32).contains($0.utf8.count) }, "a line over the limit")
 }
 
 /// The same events, and the same refusal, whatever the splits; none over the limit.
