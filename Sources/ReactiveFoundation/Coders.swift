@@ -1,5 +1,5 @@
-public import Foundation
-@_exported public import Reactive
+import Foundation
+@_exported import Reactive
 
 extension JSONEncoder: TopLevelEncoder {}
 extension JSONDecoder: TopLevelDecoder {}

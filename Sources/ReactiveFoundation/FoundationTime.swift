@@ -1,5 +1,5 @@
-public import Foundation
-public import Reactive
+import Foundation
+import Reactive
 
 /// A moment on the wall clock, for the schedulers that take one: `RunLoop.SchedulerTimeType`,
 /// `OperationQueue.SchedulerTimeType`.

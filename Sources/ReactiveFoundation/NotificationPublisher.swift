@@ -1,5 +1,5 @@
-public import Foundation
-public import Reactive
+import Foundation
+import Reactive
 
 extension NotificationCenter {
   /// Delivers the notifications of a name, from one object or from any.

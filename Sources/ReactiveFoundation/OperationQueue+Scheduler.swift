@@ -1,6 +1,6 @@
 import Dispatch
-public import Foundation
-public import Reactive
+import Foundation
+import Reactive
 
 extension OperationQueue: Scheduler {
   /// A moment on the wall clock.

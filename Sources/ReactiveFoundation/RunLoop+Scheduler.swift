@@ -1,5 +1,5 @@
-public import Foundation
-public import Reactive
+import Foundation
+import Reactive
 
 extension RunLoop: Scheduler {
   /// A moment on the wall clock.

@@ -1,5 +1,5 @@
-public import Foundation
-public import Reactive
+import Foundation
+import Reactive
 
 extension Timer {
   /// Delivers the date at intervals once it is connected.

@@ -1,0 +1,45 @@
+import EventLoop
+import Glibc
+import Reactive
+
+extension Publisher where Output == [UInt8] {
+  /// Serves this publisher to other processes: a stream on a Unix socket, each value an event. `StreamClient` has its
+  /// publisher at the other end; any RSocket client may read it.
+  ///
+  /// It is subscribed to once for all clients, with the first until the last has left. Demand: their credit, which crosses
+  /// the socket; the publisher is asked for one value at a time while the client that wants most has some. With several
+  /// streams on one socket, or with other bounds, make a ``StreamServer``.
+  ///
+  /// - Parameters:
+  ///   - name: The stream's.
+  ///   - path: Of the socket, which only this user can reach; removed again at the end.
+  ///   - replay: Events that a newcomer gets unless it asks for something else.
+  ///   - overflow: What becomes of events that a client has not taken when the buffer is full.
+  /// - Returns: Ends the stream and closes the socket when cancelled or released.
+  /// - Throws: ``StreamServer/Mistake`` for a name that is the server's own, `SystemError` for a socket that can't be made.
+  public func serve(
+    as name: String, at path: String, replay: Int = 1, overflow: OverflowPolicy = .drop
+  ) throws -> AnyCancellable {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let configuration = StreamConfiguration(
+      name: name, type: "application/octet-stream", replay: replay, start: .whileSubscribed(linger: .zero),
+      overflow: overflow)
+    try server.add(configuration, source: map { [$0] }.mapError { StreamFailure("\($0)") })
+    let socket = try UnixSocket.listen(at: path, mode: 0o600)
+    try server.start()
+    server.listen(on: socket)
+    return AnyCancellable {
+      unlink(path)
+      server.stop {}
+    }
+  }
+}
+
+extension Publisher where Output: LosslessStringConvertible {
+  /// Serves this publisher to other processes, each value as its text; see the form for bytes.
+  public func serve(
+    as name: String, at path: String, replay: Int = 1, overflow: OverflowPolicy = .drop
+  ) throws -> AnyCancellable {
+    try map { Array("\($0)".utf8) }.serve(as: name, at: path, replay: replay, overflow: overflow)
+  }
+}

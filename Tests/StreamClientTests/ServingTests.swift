@@ -1,0 +1,65 @@
+import EventLoop
+import RSocket
+import Reactive
+import StreamClient
+import StreamServer
+import TestSupport
+import Testing
+
+/// A publisher in one place, its subscriber in another, a socket between.
+@Suite(.timeLimit(.minutes(1))) struct ServingTests {
+  @Test func demandCrossesTheSocket() async throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    let asked = Guarded(Subscribers.Demand.none)
+    let isCancelled = CurrentValueSubject<Bool, Never>(false)
+    let numbers = (1...100).publisher.handleEvents(
+      receiveCancel: { isCancelled.value = true }, receiveRequest: { demand in asked.withLock { $0 += demand } })
+    let served = try numbers.serve(as: "numbers", at: path)
+    #expect(asked.withLock { $0 } == .none)
+
+    let connection = try StreamConnection(socket: path)
+    let probe = connection.stream("numbers").probe(3)
+    for number in 1...3 { #expect(await probe.next() == .value("\(number)")) }
+    // An answer on the same connection comes after all that the server had to say until then.
+    #expect(try await connection.value(of: "numbers").value.data == Array("3".utf8))
+    #expect(asked.withLock { $0 } == .max(3))
+    probe.request(2)
+    #expect(await probe.next() == .value("4"))
+    #expect(await probe.next() == .value("5"))
+
+    served.cancel()
+    guard case .failed = await probe.next() else { return #expect(Bool(false), "the stream goes on") }
+    for await isOver in isCancelled.values where isOver { break }
+  }
+
+  @Test func theEndCrossesTheSocketToo() async throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    let served = try ["a", "b"].publisher.serve(as: "letters", at: path)
+    let probe = try StreamConnection(socket: path).stream("letters").probe(5)
+    #expect(await probe.next() == .value("a"))
+    #expect(await probe.next() == .value("b"))
+    #expect(await probe.next() == .finished)
+    served.cancel()
+  }
+
+  @Test func aFailureIsToldInWords() async throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    struct Oops: Error, CustomStringConvertible { var description: String { "the well is dry" } }
+    let served = try Fail<[UInt8], Oops>(error: Oops()).serve(as: "well", at: path)
+    let probe = try StreamConnection(socket: path).stream("well").probe(1)
+    #expect(await probe.next() == .failed(.failed(.applicationError, "the well is dry")))
+    served.cancel()
+  }
+
+  @Test func whatCannotBeServedIsAnError() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    #expect(throws: StreamServer.Mistake.nameReserved("$x")) { try Just(1).serve(as: "$x", at: path) }
+    let served = try Just(1).serve(as: "x", at: path)
+    #expect(throws: SystemError.self) { try Just(1).serve(as: "x", at: path) }
+    served.cancel()
+  }
+}
