@@ -1,0 +1,264 @@
+// A package in Swift 5 mode: what tutorials teach, with classes, inout loggers, and subscriptions in variables.
+import Dispatch
+import Foundation
+#if canImport(Combine)
+  import Combine
+#else
+  import ReactiveFoundation
+#endif
+
+final class Log: TextOutputStream {
+  private(set) var lines: [String] = []
+  func write(_ string: String) {
+    let line = string.trimmingCharacters(in: .newlines)
+    if !line.isEmpty { lines.append(line) }
+  }
+}
+
+func expect<T: Equatable>(_ is: T, _ wanted: T, line: Int = #line) {
+  if `is` != wanted { fatalError("line \(line): \(`is`), not \(wanted)") }
+}
+
+// MARK: An operator as an extension
+
+do {
+  var values: [Int] = []
+  let publisher: AnyPublisher<Int?, Never> = [1, 2, nil, 3, nil, 4].publisher.eraseToAnyPublisher()
+  let subscription = publisher.unwrap().sink { values.append($0) }
+  expect(values, [1, 2, 3, 4])
+  _ = subscription
+}
+
+extension Publisher {
+  func doubled() -> Publishers.CompactMap<Self, Int> where Output == Int { compactMap { $0 * 2 } }
+}
+do {
+  var values: [Int] = []
+  _ = (1...3).publisher.doubled().sink { values.append($0) }
+  expect(values, [2, 4, 6])
+}
+
+// MARK: A publisher, a subscription and a subscriber of one's own
+
+class CustomSubscriber: Subscriber {
+  typealias Input = Int
+  typealias Failure = Never
+  var log: [String] = []
+
+  func receive(subscription: any Subscription) {
+    log.append("CustomSubscriber subscription.request")
+    subscription.request(.max(5))
+  }
+
+  func receive(_ input: Int) -> Subscribers.Demand {
+    log.append("New value \(input)")
+    return .none
+  }
+
+  func receive(completion: Subscribers.Completion<Never>) { log.append("Completion: \(completion)") }
+}
+
+class CustomPublisher: Publisher {
+  typealias Output = Int
+  typealias Failure = Never
+
+  func receive<S>(subscriber: S) where S: Subscriber, Failure == S.Failure, Output == S.Input {
+    let subscription = CustomSubscription(subscriber: subscriber)
+    subscriber.receive(subscription: subscription)
+  }
+}
+
+class CustomSubscription<S: Subscriber>: Subscription where S.Input == Int, S.Failure == Never {
+  private var subscriber: S
+  private var counter = 0
+  private var isCompleted = false
+
+  init(subscriber: S) { self.subscriber = subscriber }
+
+  func request(_ demand: Subscribers.Demand) {
+    guard !isCompleted else { return }
+    for _ in 0..<(demand.max ?? 10) {
+      _ = subscriber.receive(counter)
+      counter += 1
+    }
+    if counter >= 5 {
+      subscriber.receive(completion: .finished)
+      isCompleted = true
+    }
+  }
+
+  func cancel() { isCompleted = true }
+}
+
+class CustomCombineViewModel: ObservableObject {
+  var subscription: AnyCancellable?
+  let subscriber = CustomSubscriber()
+  var log: [String] = []
+
+  func testMethod1() { CustomPublisher().subscribe(subscriber) }
+
+  func testMethod2() {
+    subscription = CustomPublisher().sink { completion in
+      self.log.append("sink completion: \(completion)")
+    } receiveValue: { value in
+      self.log.append("sink new value \(value)")
+    }
+  }
+}
+
+do {
+  let model = CustomCombineViewModel()
+  model.testMethod1()
+  expect(
+    model.subscriber.log,
+    ["CustomSubscriber subscription.request"] + (0..<5).map { "New value \($0)" } + ["Completion: finished"])
+  model.testMethod2()
+  expect(model.log, (0..<10).map { "sink new value \($0)" } + ["sink completion: finished"])
+}
+
+// MARK: A timer on a queue
+
+do {
+  let queue = DispatchQueue(label: "timer")
+  let done = DispatchSemaphore(value: 0)
+  var count = 0
+  let publisher = Publishers.timer(queue: queue, interval: .milliseconds(5), times: .max(6))
+  let subscription = publisher.sink(receiveCompletion: { _ in done.signal() }, receiveValue: { _ in count += 1 })
+  done.wait()
+  expect(count, 6)
+  subscription.cancel()
+  let configuration = DispatchTimerConfiguration(
+    queue: nil, interval: .seconds(1), leeway: .nanoseconds(0), times: .unlimited)
+  expect(Publishers.DispatchTimer(configuration: configuration).configuration.times, .unlimited)
+}
+
+// MARK: One upstream, replayed to those who come later
+
+do {
+  let log = Log()
+  let printed = Log()
+  var logger = log
+  let subject = PassthroughSubject<Int, Never>()
+  let publisher = subject.print("shareReplay", to: printed).shareReplay(capacity: 2)
+  subject.send(0)
+  let subscription1 = publisher.sink(
+    receiveCompletion: { print("subscription1 completed: \($0)", to: &logger) },
+    receiveValue: { print("subscription1 received \($0)", to: &logger) })
+  subject.send(1)
+  subject.send(2)
+  subject.send(3)
+  let subscription2 = publisher.sink(
+    receiveCompletion: { print("subscription2 completed: \($0)", to: &logger) },
+    receiveValue: { print("subscription2 received \($0)", to: &logger) })
+  subject.send(4)
+  subject.send(5)
+  subject.send(completion: .finished)
+  var subscription3: Cancellable? = nil
+  subscription3 = publisher.sink(
+    receiveCompletion: { print("subscription3 completed: \($0)", to: &logger) },
+    receiveValue: { print("subscription3 received \($0)", to: &logger) })
+  expect(
+    log.lines,
+    [
+      "subscription1 received 1", "subscription1 received 2", "subscription1 received 3", "subscription2 received 2",
+      "subscription2 received 3", "subscription1 received 4", "subscription2 received 4", "subscription1 received 5",
+      "subscription2 received 5", "subscription1 completed: finished", "subscription2 completed: finished",
+      "subscription3 received 4", "subscription3 received 5", "subscription3 completed: finished",
+    ])
+  expect(
+    printed.lines,
+    ["shareReplay: receive subscription: (PassthroughSubject)", "shareReplay: request unlimited"]
+      + (1...5).map { "shareReplay: receive value: (\($0))" } + ["shareReplay: receive finished"])
+  _ = (subscription1, subscription2, subscription3)
+}
+
+// MARK: Exactly one value
+
+do {
+  var values: [Int] = []
+  var failed = false
+  _ = Just(5).asSingle().sink(receiveCompletion: { _ in }, receiveValue: { values.append($0) })
+  expect(values, [5])
+  _ = Empty<Int, Never>().asSingle().sink(
+    receiveCompletion: { if case .failure = $0 { failed = true } }, receiveValue: { values.append($0) })
+  expect(failed, true)
+}
+
+// MARK: A future, and a result that is fetched once
+
+struct User: Codable, Equatable {
+  let name: String
+}
+
+do {
+  let json = Data(#"[{"name":"Ada"},{"name":"Grace"}]"#.utf8)
+  var fetches = 0
+  func getUsers() -> AnyPublisher<Result<[User], Error>, Never> {
+    Deferred {
+      Future<Data, Error> { promise in
+        fetches += 1
+        promise(.success(json))
+      }
+    }
+    .decode(type: [User].self, decoder: JSONDecoder())
+    .map { users in .success(users) }
+    .catch { error in Just(.failure(error)) }
+    .subscribe(on: DispatchQueue(label: "networking"))
+    .receive(on: RunLoop.main)
+    .shareReplay(1)
+    .eraseToAnyPublisher()
+  }
+  let users = getUsers()
+  var seen: [[User]] = []
+  let sub1 = users.sink(receiveValue: { if case .success(let users) = $0 { seen.append(users) } })
+  let sub2 = users.sink(receiveValue: { if case .success(let users) = $0 { seen.append(users) } })
+  while seen.count < 2 { _ = RunLoop.main.run(mode: .default, before: Date().addingTimeInterval(0.05)) }
+  expect(seen, Array(repeating: [User(name: "Ada"), User(name: "Grace")], count: 2))
+  expect(fetches, 1)
+  _ = (sub1, sub2)
+}
+
+// MARK: Properties
+
+final class Model: ObservableObject {
+  @Published var text = ""
+  @Published var length = 0
+  var plain = ""
+  var subscriptions = Set<AnyCancellable>()
+}
+
+do {
+  let model = Model()
+  var changes = 0
+  model.objectWillChange.sink { changes += 1 }.store(in: &model.subscriptions)
+  model.$text.map(\.count).assign(to: &model.$length)
+  model.$text.dropFirst().assign(to: \.plain, on: model).store(in: &model.subscriptions)
+  model.text = "four"
+  expect(model.length, 4)
+  expect(model.plain, "four")
+  expect(changes, 3)
+}
+
+// MARK: Time
+
+do {
+  let queue = OperationQueue()
+  queue.maxConcurrentOperationCount = 1
+  let done = DispatchSemaphore(value: 0)
+  let typed = PassthroughSubject<String, Never>()
+  var searched: [String] = []
+  let search =
+    typed
+    .debounce(for: .milliseconds(20), scheduler: queue)
+    .removeDuplicates()
+    .sink {
+      searched.append($0)
+      done.signal()
+    }
+  for text in ["s", "sw", "swi", "swift"] { typed.send(text) }
+  done.wait()
+  expect(searched, ["swift"])
+  search.cancel()
+}
+
+print("Swift 5 mode: as Combine has it")
