@@ -1,0 +1,147 @@
+import CLinux
+import EventLoop
+import Glibc
+
+/// Many subscribers on one thread, and on one epoll set with the publisher: the same reader for every contender.
+///
+/// Events have one size, so that bytes count them. Of each read the last whole event must be the one that the count says,
+/// or every event, where that is wanted.
+final class Crowd {
+  private let name: String
+  let count: Int
+  private let shape: EventShape
+  private let epoll: CInt
+  private let sockets: [CInt]
+  private let received: UnsafeMutableBufferPointer<Int>
+  /// Of each subscriber, the beginning of an event whose rest has not come yet.
+  private let beginnings: UnsafeMutableRawBufferPointer
+  private let buffer: UnsafeMutableRawBufferPointer
+  private let events: UnsafeMutableBufferPointer<epoll_event>
+  /// The number of the event that a subscriber gets first.
+  private let firstNumber: UInt64
+  private var firstID: UInt64?
+  private let verifiesAll: Bool
+  /// Whether events have numbers at all.
+  private let isNumbered: Bool
+
+  /// Called with the moments at which the events of one read were sent, and the one at which they were read.
+  var onTimes: ((_ sent: UnsafeRawBufferPointer, _ stride: Int, _ now: UInt64) -> Void)?
+  /// Called when the publisher's socket is ready.
+  var onPublisher: (() throws -> Void)?
+
+  private static let readBytes = 128 << 10
+  private static let publisherToken = UInt64.max
+
+  /// - Parameters:
+  ///   - name: of the server, for what there is to complain of.
+  ///   - sockets: subscribed already; the crowd closes them.
+  ///   - firstNumber: of the event that they get first; nil where events are not numbered.
+  init(_ name: String, _ sockets: [CInt], shape: EventShape, firstNumber: UInt64?, verifiesAll: Bool) throws {
+    self.name = name
+    self.sockets = sockets
+    self.shape = shape
+    self.firstNumber = firstNumber ?? 0
+    self.verifiesAll = verifiesAll
+    isNumbered = firstNumber != nil
+    count = sockets.count
+    received = .allocate(capacity: count)
+    received.initialize(repeating: 0)
+    beginnings = .allocate(byteCount: count * shape.byteCount, alignment: 8)
+    buffer = .allocate(byteCount: shape.byteCount + Self.readBytes, alignment: 64)
+    events = .allocate(capacity: 256)
+    epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
+    guard epoll >= 0 else { throw SystemError("epoll_create1") }
+    for (index, socket) in sockets.enumerated() {
+      _ = fcntl(socket, F_SETFL, O_NONBLOCK)
+      try watch(socket, EPOLLIN.rawValue, token: UInt64(index))
+    }
+  }
+
+  deinit {
+    sockets.forEach { close($0) }
+    close(epoll)
+    received.deallocate()
+    beginnings.deallocate()
+    buffer.deallocate()
+    events.deallocate()
+  }
+
+  /// Told by `onPublisher` of credit and of room to write.
+  func watch(publisher: CInt) throws {
+    try watch(publisher, EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLET.rawValue, token: Self.publisherToken)
+  }
+
+  private func watch(_ socket: CInt, _ wanted: UInt32, token: UInt64) throws {
+    var event = epoll_event()
+    event.events = wanted
+    event.data.u64 = token
+    guard epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
+  }
+
+  /// Says one byte to everybody: the bare server begins and stops on that.
+  func say(_ byte: UInt8) {
+    var byte = byte
+    for socket in sockets { send(socket, &byte, 1, CInt(MSG_NOSIGNAL)) }
+  }
+
+  /// Whole events that all of them have got together.
+  var total: Int { received.reduce(0) { $0 + $1 / shape.byteCount } }
+  /// What the one furthest behind has got.
+  var least: Int { (received.min() ?? 0) / shape.byteCount }
+  /// What the one furthest ahead has got.
+  var most: Int { (received.max() ?? 0) / shape.byteCount }
+
+  /// Reads what is there, once from each that has something.
+  /// - Parameter patience: milliseconds to wait for the first of it.
+  /// - Returns: whether there was anything.
+  @discardableResult func read(patience: CInt) throws -> Bool {
+    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), patience)
+    for index in 0..<max(0, Int(ready)) {
+      let token = events[index].data.u64
+      if token == Self.publisherToken { try onPublisher?() } else { try read(Int(token)) }
+    }
+    return ready > 0
+  }
+
+  private func read(_ index: Int) throws {
+    let size = shape.byteCount
+    let before = received[index]
+    let carried = before % size
+    let beginning = UnsafeMutableRawBufferPointer(rebasing: beginnings[index * size..<(index + 1) * size])
+    guard let base = buffer.baseAddress, let kept = beginning.baseAddress else { return }
+    base.copyMemory(from: kept, byteCount: carried)
+    let count = recv(sockets[index], base + carried, Self.readBytes, 0)
+    guard count > 0 else {
+      let error = SystemError("recv", "event \(before / size) of subscriber \(index) from \(name)")
+      if count < 0, error.code == EAGAIN || error.code == EINTR { return }
+      throw count < 0
+        ? error : BenchError("\(name) hung up on subscriber \(index) after \(before / size) events")
+    }
+    received[index] = before + count
+    let whole = (carried + count) / size
+    let rest = carried + count - whole * size
+    kept.copyMemory(from: base + whole * size, byteCount: rest)
+    guard isNumbered, whole > 0 else { return }
+    let number = firstNumber + UInt64(before / size)
+    for event in (verifiesAll ? 0 : whole - 1)..<whole {
+      try check(base + event * size, number: number + UInt64(event), index)
+    }
+    onTimes?(
+      UnsafeRawBufferPointer(start: base + shape.dataOffset + 8, count: whole * size - shape.dataOffset - 8), size,
+      monotonicNanoseconds())
+  }
+
+  private func check(_ event: UnsafeMutableRawPointer, number: UInt64, _ index: Int) throws {
+    let found = event.loadUnaligned(fromByteOffset: shape.dataOffset, as: UInt64.self)
+    guard found == number else {
+      throw BenchError("\(name): subscriber \(index) got event \(found) instead of \(number)")
+    }
+    guard let offset = shape.idOffset else { return }
+    let id = UInt64(bigEndian: event.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    let first = firstID ?? id &- (number - firstNumber)
+    firstID = first
+    guard id == first &+ (number - firstNumber) else {
+      throw BenchError("\(name): subscriber \(index) got event \(number) under id \(id)")
+    }
+  }
+}

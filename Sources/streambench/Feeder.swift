@@ -1,0 +1,82 @@
+import CLinux
+import EventLoop
+import Glibc
+
+/// A publisher that is never the one who waits: its requests stand ready in a block, and only numbers and times are
+/// filled in. It keeps within its credit, and within a window before the subscriber that is furthest behind.
+final class Feeder {
+  let socket: CInt
+  /// Events handed to the kernel, whole or in part.
+  private(set) var sent: Int
+  private let broker: any Broker
+  private let shape: EventShape
+  private var credit: Int
+  private let block: UnsafeMutableRawBufferPointer
+  private let answers: UnsafeMutableRawBufferPointer
+  private let capacity: Int
+  /// What the socket has not taken yet of the events that are counted as sent.
+  private var unwritten: Range<Int> = 0..<0
+
+  init(_ broker: any Broker) throws {
+    self.broker = broker
+    shape = broker.shape
+    credit = broker.initialCredit
+    sent = broker.eventsOnConnecting
+    socket = try broker.connectPublisher()
+    _ = fcntl(socket, F_SETFL, O_NONBLOCK)
+    capacity = (64 << 10) / shape.request.count
+    block = .allocate(byteCount: capacity * shape.request.count, alignment: 64)
+    for index in 0..<capacity {
+      block[index * shape.request.count..<(index + 1) * shape.request.count].copyBytes(from: shape.request)
+    }
+    answers = .allocate(byteCount: 64 << 10, alignment: 64)
+  }
+
+  deinit {
+    close(socket)
+    block.deallocate()
+    answers.deallocate()
+  }
+
+  /// Takes what the broker has to say: credit, or answers that nobody needs.
+  func hear() throws {
+    while true {
+      let count = recv(socket, answers.baseAddress, answers.count, 0)
+      if count < 0, errno == EAGAIN || errno == EINTR { return }
+      guard count > 0 else { throw BenchError("\(broker.name) hung up on the publisher after \(sent) events") }
+      let more = try broker.credit(from: UnsafeRawBufferPointer(rebasing: answers[..<count]))
+      credit = credit > .max - more ? .max : credit + more
+    }
+  }
+
+  /// Sends events until so many have been, or the socket is full, or there is no credit.
+  func feed(upTo limit: Int) throws {
+    while true {
+      if unwritten.isEmpty {
+        let count = min(capacity, limit - sent, credit)
+        guard count > 0 else { return }
+        fill(count)
+      }
+      let written = send(
+        socket, block.baseAddress.map { $0 + unwritten.lowerBound }, unwritten.count, CInt(MSG_NOSIGNAL))
+      guard written > 0 else {
+        if errno == EAGAIN || errno == EINTR { return }
+        throw SystemError("send", broker.name)
+      }
+      unwritten = unwritten.lowerBound + written..<unwritten.upperBound
+    }
+  }
+
+  private func fill(_ count: Int) {
+    let size = shape.request.count
+    let now = monotonicNanoseconds()
+    for index in 0..<count {
+      let data = index * size + shape.requestDataOffset
+      block.storeBytes(of: UInt64(sent + index), toByteOffset: data, as: UInt64.self)
+      block.storeBytes(of: now, toByteOffset: data + 8, as: UInt64.self)
+    }
+    sent += count
+    if credit < .max { credit -= count }
+    unwritten = 0..<count * size
+  }
+}

@@ -1,0 +1,145 @@
+import EventLoop
+import Glibc
+
+/// How long events take from the publisher's `send` to the subscriber's `recv`, in milliseconds.
+struct Latencies {
+  private var tenthsOfMicroseconds: [UInt32] = []
+
+  mutating func add(_ nanoseconds: UInt64) {
+    tenthsOfMicroseconds.append(UInt32(clamping: nanoseconds / 100))
+  }
+
+  /// - Returns: the median and the 99th percentile.
+  /// - Throws: without any event.
+  func percentiles() throws -> (p50: Double, p99: Double) {
+    let sorted = tenthsOfMicroseconds.sorted()
+    guard !sorted.isEmpty else { throw BenchError("no event arrived") }
+    func at(_ share: Double) -> Double { Double(sorted[Int(Double(sorted.count - 1) * share)]) / 1e4 }
+    return (at(0.5), at(0.99))
+  }
+}
+
+/// A thread that publishes at a steady pace, whatever the subscribers do.
+private final class Pacer {
+  private struct Work {
+    let feeder: Feeder
+    let count: Int
+    let interval: UInt64
+    var failure: (any Error)?
+
+    mutating func run() {
+      var due = monotonicNanoseconds()
+      do {
+        for _ in 0..<count {
+          due += interval
+          var time = timespec(tv_sec: Int(due / 1_000_000_000), tv_nsec: Int(due % 1_000_000_000))
+          clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil)
+          try feeder.hear()
+          try feeder.feed(upTo: feeder.sent + 1)
+        }
+      } catch {
+        failure = error
+      }
+    }
+  }
+
+  private let work: UnsafeMutablePointer<Work>
+  private var thread = pthread_t()
+
+  /// - Parameter feeder: the thread's alone until `join`.
+  init(_ feeder: Feeder, count: Int, perSecond rate: Int) throws {
+    work = .allocate(capacity: 1)
+    work.initialize(to: Work(feeder: feeder, count: count, interval: UInt64(1_000_000_000 / rate)))
+    let result = pthread_create(
+      &thread, nil,
+      { argument in
+        argument?.assumingMemoryBound(to: Work.self).pointee.run()
+        return nil
+      }, work)
+    guard result == 0 else { throw SystemError("pthread_create", code: result) }
+  }
+
+  func join() throws {
+    pthread_join(thread, nil)
+    let failure = work.pointee.failure
+    work.deinitialize(count: 1)
+    work.deallocate()
+    if let failure { throw failure }
+  }
+}
+
+extension Contender {
+  static let eventsPerSecond = 1000
+
+  /// Of events that are published one by one, a thousand a second.
+  func latencies(over seconds: Double) throws -> (p50: Double, p99: Double) {
+    guard let feeder else { preconditionFailure("\(name) has no publisher") }
+    var latencies = Latencies()
+    let start = monotonicNanoseconds() + UInt64(seconds / 4 * 1e9)
+    crowd.onTimes = { bytes, stride, now in
+      var offset = 0
+      while offset < bytes.count {
+        let sent = bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+        if sent >= start { latencies.add(now - sent) }
+        offset += stride
+      }
+    }
+    let pacer = try Pacer(
+      feeder, count: Int(seconds * 1.25 * Double(Self.eventsPerSecond)), perSecond: Self.eventsPerSecond)
+    let end = monotonicSeconds() + seconds * 1.25
+    while monotonicSeconds() < end { try crowd.read(patience: 10) }
+    try pacer.join()
+    try drain()
+    crowd.onTimes = nil
+    return try latencies.percentiles()
+  }
+}
+
+func measureLatency(_ options: Options) throws {
+  for subscribers in [1, 100, 1000] {
+    Report.heading(
+      "latency in ms, 1,000 events/s, \(counted(subscribers, "subscriber"))", goal: "no worse than the best peer")
+    let contenders = try brokers(options).map { try Contender($0, subscribers: subscribers, verifies: true) }
+    let figures = try compareLatencies(contenders, options)
+    for (percentile, choose) in [("p50", \(p50: Figures, p99: Figures).p50), ("p99", \.p99)] {
+      let best = figures.dropFirst().map { $0[keyPath: choose].median }.min()
+      for (index, contender) in contenders.enumerated() {
+        let figure = figures[index][keyPath: choose]
+        let ratios = index == 0 ? best.map { [Report.times(figure.median, $0, "the best peer's")] } ?? [] : []
+        Report.line("\(contender.name) \(percentile)", figure, "ms", ratios)
+      }
+    }
+  }
+}
+
+/// In turns, so that a slow moment of the machine strikes all of them.
+func compareLatencies(_ contenders: [Contender], _ options: Options) throws -> [(p50: Figures, p99: Figures)] {
+  var values = [[(p50: Double, p99: Double)]](repeating: [], count: contenders.count)
+  for _ in 0..<options.runs {
+    for (index, contender) in contenders.enumerated() {
+      values[index].append(try contender.latencies(over: options.seconds))
+    }
+  }
+  return values.map { runs in (Figures(runs.map(\.p50)), Figures(runs.map(\.p99))) }
+}
+
+func measureNeighbours(_ options: Options) throws {
+  Report.heading("latency in ms of one client with credit, 1,000 events/s", goal: "p99 within 10 % of alone")
+  let alone = try Contender(StreamdBroker(options.program), subscribers: 1, verifies: true)
+  let broker = try StreamdBroker(options.program)
+  // Of these each takes one event and then has no credit; those have credit without end and never read.
+  let idle = try (0..<10_000).map { _ in try broker.subscribe(credit: 1, options: #"{"from":"new"}"#) }
+  let stuck = try (0..<100).map { _ in try broker.subscribe() }
+  defer { (idle + stuck).forEach { close($0) } }
+  let crowded = try Contender(broker, subscribers: 1, verifies: true)
+  // Until the sockets of those who never read are full.
+  try crowded.run(for: 1)
+  try crowded.drain()
+  let figures = try compareLatencies([alone, crowded], options)
+  Report.line("alone p50", figures[0].p50, "ms")
+  Report.line("alone p99", figures[0].p99, "ms")
+  Report.line("beside 10,100 p50", figures[1].p50, "ms")
+  Report.line(
+    "beside 10,100 p99", figures[1].p99, "ms",
+    [Report.percent(figures[1].p99.median, of: figures[0].p99.median, "alone")])
+}

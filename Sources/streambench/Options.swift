@@ -1,0 +1,60 @@
+/// The command line, understood.
+struct Options {
+  /// The daemon's binary.
+  var program = ""
+  /// Of each figure.
+  var runs = 5
+  /// How long one run of a rate or a latency takes, after it has warmed up.
+  var seconds = 2.0
+  var withPeers = false
+  /// Look at every event that arrives, not only at the last one of each read.
+  var verifies = false
+  /// Empty: all.
+  var rows: [String] = []
+  /// Where to draw deliveries over subscribers; nil: nowhere, as it takes long.
+  var picture: String?
+
+  struct Mistake: Error {
+    let sentence: String
+  }
+
+  static var usage: String {
+    let rows = Row.all.map { "  \($0.name.padded(to: 14)) \($0.summary)\n" }.joined()
+    return """
+      usage: streambench [--runs N] [--quick] [--peers] [--verify] [--rows NAME,…] [--picture FILE] STREAMD
+      Measures the daemon of that binary; deploy/bench builds and runs both. Rows:
+
+      \(rows)
+      """
+  }
+
+  /// - Parameter words: without the program's name.
+  init(_ words: [String]) throws(Mistake) {
+    var rest = words[...]
+    while let word = rest.popFirst() {
+      switch word {
+      case "--runs":
+        guard let runs = rest.popFirst().flatMap({ Int($0) }), runs > 0 else {
+          throw Mistake(sentence: "--runs wants a number above 0")
+        }
+        self.runs = runs
+      case "--quick": (runs, seconds) = (2, 0.5)
+      case "--peers": withPeers = true
+      case "--verify": verifies = true
+      case "--rows":
+        rows = (rest.popFirst() ?? "").split(separator: ",").map(String.init)
+        let known = Row.all.map(\.name)
+        if let unknown = rows.first(where: { !known.contains($0) }) {
+          throw Mistake(sentence: "no row \"\(unknown)\"; there are \(known.joined(separator: ", "))")
+        }
+      case "--picture":
+        guard let path = rest.popFirst() else { throw Mistake(sentence: "--picture wants a file") }
+        picture = path
+      default:
+        guard !word.hasPrefix("-"), program.isEmpty else { throw Mistake(sentence: "unknown argument \"\(word)\"") }
+        program = word
+      }
+    }
+    guard !program.isEmpty else { throw Mistake(sentence: "the daemon's binary is missing") }
+  }
+}

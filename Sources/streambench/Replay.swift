@@ -1,0 +1,56 @@
+import Glibc
+
+/// A newcomer that wants everything a full log holds.
+func measureReplay(_ options: Options) throws {
+  Report.heading("replay of a full 64 MiB log to a newcomer, 64 bytes an event", goal: "60 % of the bare limit")
+  let broker = try StreamdBroker(
+    options.program,
+    stream: """
+      [streams.b]
+      publish = true
+      buffer = { events = 2000000, bytes = "64MiB" }
+      """)
+  let filling = try Contender(broker, subscribers: 1, verifies: options.verifies)
+  guard let feeder = filling.feeder else { return }
+  while feeder.sent < 1_000_000 { try filling.run(for: 0.1) }
+  try filling.drain()
+  let held = try replayed(broker, firstNumber: nil, count: nil).count
+  let bare = try BareServer()
+  var rates: [Double] = []
+  var limits: [Double] = []
+  for _ in 0..<options.runs {
+    limits.append(try bareReplay(bare, count: held))
+    let (count, seconds) = try replayed(broker, firstNumber: UInt64(feeder.sent - held), count: held)
+    rates.append(Double(count) / seconds)
+  }
+  Report.line("bare limit", Figures(limits), "events/s")
+  Report.line(
+    "streamd", Figures(rates), "events/s",
+    [Report.percent(Figures(rates).median, of: Figures(limits).median, "bare"), "\(held) events held"])
+}
+
+/// - Parameter count: how many events are held; nil: not known yet, and told by the silence that follows.
+private func replayed(_ broker: StreamdBroker, firstNumber: UInt64?, count: Int?) throws -> (
+  count: Int, seconds: Double
+) {
+  let start = monotonicSeconds()
+  let crowd = try Crowd(
+    broker.name, [broker.subscribe(since: "-1d")], shape: broker.shape, firstNumber: firstNumber, verifiesAll: true)
+  while crowd.total < count ?? .max {
+    guard try crowd.read(patience: count == nil ? 500 : 10_000) else { break }
+  }
+  let seconds = monotonicSeconds() - start
+  guard crowd.total == count ?? crowd.total else {
+    throw BenchError("\(crowd.total) events replayed instead of \(count ?? 0)")
+  }
+  return (crowd.total, seconds)
+}
+
+private func bareReplay(_ server: BareServer, count: Int) throws -> Double {
+  let start = monotonicSeconds()
+  let crowd = try Crowd(
+    "bare limit", [Talk.connect(to: server.path)], shape: BareServer.shape, firstNumber: nil, verifiesAll: false)
+  crowd.say(UInt8(ascii: "g"))
+  while crowd.total < count { try crowd.read(patience: 10_000) }
+  return Double(count) / (monotonicSeconds() - start)
+}

@@ -1,0 +1,20 @@
+/// One thing that is measured, under a name by which it can be asked for alone.
+struct Row: Sendable {
+  let name: String
+  let summary: String
+  let measure: @Sendable (Options) throws -> Void
+
+  /// In the order in which they are run.
+  static let all = [
+    Row(name: "start", summary: "from exec to READY", measure: measureStart),
+    Row(name: "connections", summary: "set up, answered and closed, per second", measure: measureConnections),
+    Row(name: "memory", summary: "of the daemon per idle subscriber, at 9,000", measure: measureMemory),
+    Row(name: "idle", summary: "wake-ups with 9,000 subscribers on a quiet stream", measure: measureIdle),
+    Row(
+      name: "throughput", summary: "deliveries per second to 1, 100 and 1,000 subscribers", measure: measureThroughput),
+    Row(name: "latency", summary: "publish to received at 1,000 events a second", measure: measureLatency),
+    Row(
+      name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
+    Row(name: "replay", summary: "of a full 64 MiB log to a newcomer", measure: measureReplay),
+  ]
+}

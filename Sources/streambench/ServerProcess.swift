@@ -1,0 +1,111 @@
+import CLinux
+import EventLoop
+import Glibc
+
+/// A server under measurement, ended with this value; its files are in a folder that goes with it.
+final class ServerProcess {
+  let folder: String
+  let id: pid_t
+
+  /// - Parameters:
+  ///   - files: names and contents, in the folder that is made.
+  ///   - arguments: gets the folder.
+  init(
+    _ program: String, files: [String: String] = [:], environment: (String) -> [String] = { _ in [] },
+    arguments: (String) -> [String]
+  ) throws {
+    var template = Array("/tmp/streambench-XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+    folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    for (name, content) in files {
+      guard let file = fopen("\(folder)/\(name)", "w") else { throw SystemError("fopen", "\(folder)/\(name)") }
+      fputs(content, file)
+      fclose(file)
+    }
+    id = try spawn([program] + arguments(folder), environment: environment(folder))
+  }
+
+  deinit {
+    kill(id, SIGTERM)
+    waitpid(id, nil, 0)
+    if let entries = opendir(folder) {
+      while let entry = readdir(entries) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        unlink("\(folder)/\(name)")
+      }
+      closedir(entries)
+    }
+    rmdir(folder)
+  }
+
+  /// Tries until the server answers, for ten seconds.
+  func waitUntilItServes(_ connect: () throws -> CInt) throws {
+    let deadline = monotonicSeconds() + 10
+    while true {
+      if let descriptor = try? connect() {
+        close(descriptor)
+        return
+      }
+      guard monotonicSeconds() < deadline else { throw BenchError("the server does not answer") }
+      usleep(2000)
+    }
+  }
+
+  /// Resident memory, without what is mapped of files.
+  func residentBytes() throws -> Int {
+    try status(of: "/proc/\(id)/status").reduce(0) {
+      ["RssAnon:", "RssShmem:"].contains($1.key) ? $0 + $1.value * 1024 : $0
+    }
+  }
+
+  /// For each of its threads, how often it gave up the processor by itself: each is a wake-up to come.
+  func voluntarySwitches() throws -> [String: Int] {
+    guard let tasks = opendir("/proc/\(id)/task") else { throw SystemError("opendir") }
+    defer { closedir(tasks) }
+    var switches: [String: Int] = [:]
+    while let entry = readdir(tasks) {
+      let name = withUnsafePointer(to: &entry.pointee.d_name) {
+        $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+      }
+      guard !name.hasPrefix(".") else { continue }
+      switches[name] = try? status(of: "/proc/\(id)/task/\(name)/status")["voluntary_ctxt_switches:"]
+    }
+    return switches
+  }
+
+  /// The numbers in a file of lines `Name: number …`.
+  private func status(of path: String) throws -> [String: Int] {
+    guard let file = fopen(path, "r") else { throw SystemError("fopen", path) }
+    defer { fclose(file) }
+    var numbers: [String: Int] = [:]
+    var line = [CChar](repeating: 0, count: 256)
+    while fgets(&line, CInt(line.count), file) != nil {
+      let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+      let words = text.split(whereSeparator: \.isWhitespace)
+      if words.count > 1, let number = Int(words[1]) { numbers[String(words[0])] = number }
+    }
+    return numbers
+  }
+}
+
+/// Starts a program with nothing but this environment; what it says goes nowhere.
+func spawn(_ arguments: [String], environment: [String]) throws(SystemError) -> pid_t {
+  var argv = arguments.map { strdup($0) } + [nil]
+  var envp = environment.map { strdup($0) } + [nil]
+  defer { (argv + envp).forEach { free($0) } }
+  var actions = posix_spawn_file_actions_t()
+  posix_spawn_file_actions_init(&actions)
+  defer { posix_spawn_file_actions_destroy(&actions) }
+  for descriptor in [STDOUT_FILENO, STDERR_FILENO] {
+    posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
+  }
+  var child = pid_t()
+  let result = posix_spawn(&child, arguments[0], &actions, nil, &argv, &envp)
+  guard result == 0 else { throw SystemError("posix_spawn", arguments[0], code: result) }
+  return child
+}
+
+func monotonicNanoseconds() -> UInt64 { EventLoop.monotonicNow() }
+func monotonicSeconds() -> Double { Double(EventLoop.monotonicNow()) / 1e9 }

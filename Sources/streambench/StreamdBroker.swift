@@ -1,0 +1,161 @@
+import CLinux
+import EventLoop
+import Glibc
+import RSocket
+
+/// The daemon on a configuration with one stream that clients publish to, told over a notify socket when it is ready.
+final class StreamdBroker: Broker {
+  let name = "streamd"
+  let process: ServerProcess
+  let shape: EventShape
+  let secondsToReady: Double
+  var path: String { process.folder + "/s" }
+
+  /// A stream with room for what a publisher may be ahead.
+  static let stream = """
+    [streams.b]
+    publish = true
+    buffer = { events = 262144, bytes = "64MiB" }
+    """
+  /// A stream on which nothing happens.
+  static let quiet = """
+    [streams.b]
+    timer = { every = "1d" }
+    """
+
+  /// - Parameter stream: the configuration of a stream `b`.
+  init(_ program: String, stream: String = StreamdBroker.stream) throws {
+    var notify: CInt = -1
+    defer { close(notify) }
+    var start = 0.0
+    process = try ServerProcess(program, environment: { ["NOTIFY_SOCKET=\($0)/notify"] }) { folder in
+      notify = Self.notifySocket(folder + "/notify")
+      if let file = fopen(folder + "/streamd.toml", "w") {
+        fputs("[server]\nsocket = \"\(folder)/s\"\n\(stream)\n", file)
+        fclose(file)
+      }
+      start = monotonicSeconds()
+      return ["--config", folder + "/streamd.toml"]
+    }
+    try Self.waitUntilReady(notify)
+    secondsToReady = monotonicSeconds() - start
+    let header = PayloadFrame.headerByteCount
+    let stamp = 16
+    var request = [UInt8](repeating: 0, count: header + EventShape.dataByteCount)
+    request.withUnsafeMutableBytes { bytes in
+      guard let base = bytes.baseAddress else { return }
+      _ = PayloadFrame.writeHeader(
+        StreamID(1), .next, metadataByteCount: nil, dataByteCount: EventShape.dataByteCount, at: base)
+    }
+    shape = EventShape(
+      byteCount: header + PayloadFrame.metadataLengthByteCount + stamp + EventShape.dataByteCount,
+      dataOffset: header + PayloadFrame.metadataLengthByteCount + stamp,
+      idOffset: header + PayloadFrame.metadataLengthByteCount, request: request, requestDataOffset: header)
+  }
+
+  func subscribe() throws -> CInt { try subscribe(credit: 0x7FFF_FFFF, options: #"{"from":"new"}"#) }
+
+  /// - Parameter credit: at least 1.
+  func subscribe(credit: UInt32, options: String) throws -> CInt {
+    let raw = try Talk.connect(to: path)
+    try Talk.say(Self.greeting(Self.request(credit: credit, options: options)), to: raw)
+    try Self.awaitEcho(raw)
+    return raw
+  }
+
+  /// A subscriber whose events may be on their way already.
+  func subscribe(since span: String) throws -> CInt {
+    let raw = try Talk.connect(to: path)
+    let request = Self.request(credit: 0x7FFF_FFFF, options: "{\"from\":\"\(span)\"}")
+    try Talk.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
+    return raw
+  }
+
+  // MARK: Publishing
+
+  // The request for a channel carries the first event.
+  let eventsOnConnecting = 1
+  let initialCredit = 0
+  private var unread: [UInt8] = []
+
+  func connectPublisher() throws -> CInt {
+    unread = []
+    let raw = try Talk.connect(to: path)
+    var bytes = Self.encoded(Self.setup)
+    bytes += Self.encoded(
+      .request(
+        StreamID(1), .channel, initialRequest: 1, Self.payload(data: [UInt8](repeating: 0, count: 64)), follows: false,
+        isComplete: false))
+    try Talk.say(bytes, to: raw)
+    return raw
+  }
+
+  func credit(from bytes: UnsafeRawBufferPointer) throws -> Int {
+    unread += bytes
+    var credit = 0
+    while unread.count >= 3 {
+      let count = Int(unread[0]) << 16 | Int(unread[1]) << 8 | Int(unread[2])
+      guard unread.count >= 3 + count else { break }
+      let frame = try unread.withUnsafeBytes { try Frame.decode(UnsafeRawBufferPointer(rebasing: $0[3..<3 + count])) }
+      unread.removeFirst(3 + count)
+      switch frame {
+      case .requestN(_, let count): credit += Int(count)
+      case .error(_, _, let message): throw BenchError("streamd refuses the publisher: \(message)")
+      default: break
+      }
+    }
+    return credit
+  }
+
+  // MARK: Connections
+
+  private static let setup = Frame.setup(Setup(maximumLifetime: .seconds(3600)))
+  private static let echo = encoded(.keepalive(respond: false, position: 0, data: []))
+
+  /// SETUP, a request if there is one, then a KEEPALIVE whose echo proves that all of it has been handled.
+  static func greeting(_ request: Frame? = nil) -> [UInt8] {
+    encoded(setup) + (request.map(encoded) ?? []) + encoded(.keepalive(respond: true, position: 0, data: []))
+  }
+
+  static func awaitEcho(_ descriptor: CInt) throws {
+    var answer = [UInt8](repeating: 0, count: echo.count)
+    let count = recv(descriptor, &answer, answer.count, CInt(MSG_WAITALL))
+    guard count == answer.count, answer == echo else { throw BenchError("streamd does not take the client") }
+  }
+
+  private static func request(credit: UInt32, options: String) -> Frame {
+    .request(
+      StreamID(1), .stream, initialRequest: credit, payload(data: Array(options.utf8)), follows: false,
+      isComplete: false)
+  }
+
+  private static func payload(data: [UInt8]) -> Payload { Payload(metadata: [1, UInt8(ascii: "b")], data: data) }
+
+  private static func encoded(_ frame: Frame) -> [UInt8] {
+    var bytes: [UInt8] = []
+    frame.encode(into: &bytes)
+    return bytes
+  }
+
+  private static func waitUntilReady(_ notify: CInt) throws {
+    while true {
+      var message = [UInt8](repeating: 0, count: 4096)
+      let count = recv(notify, &message, message.count, 0)
+      guard count > 0 else { throw SystemError("recv", "notify socket") }
+      if message.prefix(count).starts(with: Array("READY=1".utf8)) { return }
+    }
+  }
+
+  private static func notifySocket(_ path: String) -> CInt {
+    let raw = socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+    _ = withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(raw, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    }
+    var patience = timeval(tv_sec: 10, tv_usec: 0)
+    setsockopt(raw, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
+    return raw
+  }
+}

@@ -1,0 +1,75 @@
+import CLinux
+import EventLoop
+import Glibc
+
+/// Question and answer on a blocking socket, before a run: each broker's way of saying hello.
+enum Talk {
+  /// A blocking connection to a Unix socket; waits while the backlog is full.
+  static func connect(to path: String) throws(SystemError) -> CInt {
+    while true {
+      do throws(SystemError) {
+        let raw = try UnixSocket.connect(to: path).release()
+        _ = fcntl(raw, F_SETFL, 0)
+        return raw
+      } catch {
+        guard error.code == EAGAIN else { throw error }
+        usleep(100)
+      }
+    }
+  }
+
+  /// A blocking connection to this machine.
+  static func connect(toPort port: UInt16) throws(SystemError) -> CInt {
+    let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard raw >= 0 else { throw SystemError("socket") }
+    let status = withAddress(port: port) { Glibc.connect(raw, $0, $1) }
+    guard status == 0 else {
+      let error = SystemError("connect", "port \(port)")
+      close(raw)
+      throw error
+    }
+    var one: CInt = 1
+    setsockopt(raw, CInt(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<CInt>.size))
+    return raw
+  }
+
+  /// A port that nobody listens on, until somebody takes it.
+  static func freePort() throws(SystemError) -> UInt16 {
+    let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard raw >= 0 else { throw SystemError("socket") }
+    defer { close(raw) }
+    guard withAddress(port: 0, { bind(raw, $0, $1) }) == 0 else { throw SystemError("bind") }
+    var address = sockaddr_in()
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let status = withUnsafeMutablePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(raw, $0, &length) }
+    }
+    guard status == 0 else { throw SystemError("getsockname") }
+    return UInt16(bigEndian: address.sin_port)
+  }
+
+  static func say(_ bytes: [UInt8], to descriptor: CInt) throws(SystemError) {
+    guard send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count else { throw SystemError("send") }
+  }
+
+  /// Reads until what came ends like this; there must be nothing behind it yet.
+  static func hear(_ ending: [UInt8], from descriptor: CInt) throws {
+    var heard: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while !heard.suffix(ending.count).elementsEqual(ending) {
+      let count = recv(descriptor, &buffer, buffer.count, 0)
+      guard count > 0 else { throw BenchError("the server hung up instead of answering") }
+      heard += buffer.prefix(count)
+    }
+  }
+
+  private static func withAddress(port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> CInt) -> CInt {
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_port = port.bigEndian
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    return withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+    }
+  }
+}
