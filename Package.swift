@@ -22,6 +22,7 @@ let package = Package(
     // C and C++ libraries, each behind one small module.
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CJq", providers: [.apt(["libjq-dev"])]),
     .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
     .target(name: "CToml"),
 
@@ -31,7 +32,7 @@ let package = Package(
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: settings),
     .target(name: "RSocket", swiftSettings: settings),
     .target(name: "ReplayLog", dependencies: ["CLinux", "Reactive"], swiftSettings: settings),
-    .target(name: "StreamSources", dependencies: ["CCurl", "EventLoop", "Reactive"], swiftSettings: settings),
+    .target(name: "StreamSources", dependencies: ["CCurl", "CJq", "EventLoop", "Reactive"], swiftSettings: settings),
     .target(
       name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Reactive", "ReplayLog", "RSocket"],
       swiftSettings: settings),
@@ -55,7 +56,8 @@ let package = Package(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
     .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),
     .testTarget(
-      name: "StreamSourcesTests", dependencies: ["EventLoop", "Reactive", "StreamSources", "TestSupport"],
+      name: "StreamSourcesTests",
+      dependencies: ["EventLoop", "Reactive", "StreamSources", "streamd", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests",

@@ -1,6 +1,7 @@
 import EventLoop
 import Glibc
 import StreamServer
+import StreamSources
 import Systemd
 
 func complain(_ line: String) {
@@ -35,6 +36,8 @@ func serve(_ path: String) {
     exit(error is SystemError ? EX_OSERR : EX_SOFTWARE)
   }
 }
+
+if CommandLine.arguments.dropFirst().first == JQWorker.argument { JQWorker.run() }
 
 do throws(Arguments.Mistake) {
   switch try Arguments.parse(Array(CommandLine.arguments.dropFirst())) {

@@ -12,7 +12,7 @@ import time
 SUITE = "bookworm"
 
 # What runs in it: systemd, and the libraries that the programs are linked against. No Swift, as on a user's machine.
-PACKAGES = ["ca-certificates", "dbus", "libcurl4", "libstdc++6", "libsystemd0", "systemd-sysv"]
+PACKAGES = ["ca-certificates", "dbus", "libcurl4", "libjq1", "libstdc++6", "libsystemd0", "systemd-sysv"]
 
 # A boot takes a few seconds here; a slow machine gets this.
 BOOT_SECONDS = 180

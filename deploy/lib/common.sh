@@ -1,7 +1,7 @@
 # What the scripts in deploy/ share; sourced, not run. The caller has set -euo pipefail and stands in the project's root.
 
 # Debian and Ubuntu packages, by what they are for.
-build_packages=(binutils g++ git libcurl4-openssl-dev libsystemd-dev libtomlplusplus-dev pkg-config)
+build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libsystemd-dev libtomlplusplus-dev pkg-config)
 build_packages+=(libncurses6 libxml2)  # what the Swift toolchain itself is linked with
 test_packages=(openssl python3 python3-venv)
 container_packages=(debian-archive-keyring mmdebstrap systemd systemd-container)

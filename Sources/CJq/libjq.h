@@ -1,0 +1,2 @@
+#include <jq.h>
+#include <jv.h>

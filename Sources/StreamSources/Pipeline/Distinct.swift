@@ -1,0 +1,28 @@
+import Reactive
+
+extension Publisher where Output == [[UInt8]], Failure == Never {
+  /// Leaves out each event that is equal, byte for byte, to the one before.
+  ///
+  /// A batch of which nothing is left uses up no demand. Made for one subscription at a time, as a shared log's: each
+  /// compares with the last event of the one before, as the log still holds that.
+  public func distinct() -> AnyPublisher<[[UInt8]], Never> {
+    let memory = DistinctMemory()
+    return compactMap { batch in
+      let distinct = batch.filter { memory.admits($0) }
+      return distinct.isEmpty ? nil : distinct
+    }.eraseToAnyPublisher()
+  }
+}
+
+/// What the last event was compared by. Outlives a subscription.
+final class DistinctMemory: Sendable {
+  private let last = Guarded<[UInt8]?>(nil)
+
+  /// - Parameter key: nil is like no other.
+  func admits(_ key: [UInt8]?) -> Bool {
+    last.withLock { last in
+      defer { last = key }
+      return key == nil || key != last
+    }
+  }
+}

@@ -1,0 +1,113 @@
+/// What became of one event in the process that runs programs.
+struct JQAnswer: Equatable {
+  /// One event that comes out.
+  struct Output: Equatable {
+    /// nil: the event that went in, byte for byte.
+    var event: [UInt8]?
+    /// What it is compared by; nil: it is like no other.
+    var key: [UInt8]?
+  }
+
+  var outputs: [Output] = []
+  /// What a program failed with, if one did.
+  var failure: String?
+}
+
+// Between the two processes, which are the same program, each message is its length (u32) and then its bytes. To the
+// child go the two programs, empty for none, and then events; from it come an answer for the programs and one for each
+// event.
+
+/// Puts messages together from what is read.
+struct JQMessageReader {
+  private var bytes: [UInt8] = []
+  private var start = 0
+
+  mutating func append(_ more: UnsafeRawBufferPointer) {
+    if start > 0 {
+      bytes.removeFirst(start)
+      start = 0
+    }
+    bytes += more
+  }
+
+  /// A message is longer than any answer can be: whoever writes it means harm.
+  var isOverLimit: Bool { bytes.count - start > 4 * JQProgram.bytesLimit }
+
+  /// The next whole message.
+  mutating func next() -> ArraySlice<UInt8>? {
+    var rest = bytes[start...]
+    guard let count = rest.takeLength(), count <= rest.count else { return nil }
+    let message = rest.prefix(count)
+    start = message.endIndex
+    return message
+  }
+}
+
+extension [UInt8] {
+  /// Adds a length, then those bytes.
+  mutating func appendMessage(_ bytes: some Collection<UInt8>) {
+    appendLength(bytes.count)
+    append(contentsOf: bytes)
+  }
+
+  fileprivate mutating func appendLength(_ count: Int) {
+    Swift.withUnsafeBytes(of: UInt32(count)) { append(contentsOf: $0) }
+  }
+}
+
+extension ArraySlice<UInt8> {
+  /// Takes a length off the front.
+  fileprivate mutating func takeLength() -> Int? {
+    guard count >= 4 else { return nil }
+    let length = withUnsafeBytes { $0.loadUnaligned(as: UInt32.self) }
+    removeFirst(4)
+    return Int(length)
+  }
+
+  /// Takes a length and as many bytes off the front.
+  fileprivate mutating func takeMessage() -> [UInt8]? {
+    guard let length = takeLength(), length <= count else { return nil }
+    defer { removeFirst(length) }
+    return [UInt8](prefix(length))
+  }
+}
+
+extension JQAnswer {
+  private static let holdsFailure: UInt8 = 1
+  private static let holdsEvent: UInt8 = 1
+  private static let holdsKey: UInt8 = 2
+
+  /// As a message without its length.
+  var encoded: [UInt8] {
+    var bytes: [UInt8] = [failure == nil ? 0 : Self.holdsFailure]
+    if let failure { bytes.appendMessage(failure.utf8) }
+    for output in outputs {
+      bytes.append((output.event == nil ? 0 : Self.holdsEvent) | (output.key == nil ? 0 : Self.holdsKey))
+      if let event = output.event { bytes.appendMessage(event) }
+      if let key = output.key { bytes.appendMessage(key) }
+    }
+    return bytes
+  }
+
+  /// - Parameter message: what `encoded` gave; nil for anything else.
+  init?(_ message: ArraySlice<UInt8>) {
+    var rest = message
+    guard let head = rest.popFirst() else { return nil }
+    if head & Self.holdsFailure != 0 {
+      guard let text = rest.takeMessage() else { return nil }
+      failure = String(decoding: text, as: UTF8.self)
+    }
+    while let flags = rest.popFirst() {
+      var output = Output()
+      if flags & Self.holdsEvent != 0 {
+        guard let event = rest.takeMessage() else { return nil }
+        output.event = event
+      }
+      if flags & Self.holdsKey != 0 {
+        guard let key = rest.takeMessage() else { return nil }
+        output.key = key
+      }
+      outputs.append(output)
+    }
+  }
+}

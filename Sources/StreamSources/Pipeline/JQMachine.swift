@@ -1,0 +1,60 @@
+import Reactive
+
+/// What happens to batches whose events a child process works on, one batch after the other.
+///
+/// One unit of demand is one batch of what comes out. A batch that gives nothing costs none: another is asked for. A batch
+/// that gives very much comes in pieces, each of which costs a unit. What is finished waits for demand.
+struct JQMachine: BatchMachine {
+  /// Bytes from which on what is finished is delivered before the batch is.
+  static let pieceBytes = 1 << 20
+
+  private var demand = Subscribers.Demand.none
+  private var isAsked = false
+  /// Several only if upstream answers what was taken back.
+  private var waiting: [[[UInt8]]] = []
+  /// What has been given to the process and is not answered yet, in order.
+  private(set) var unanswered: ArraySlice<[UInt8]> = []
+  private var finished: [[UInt8]] = []
+  private var finishedBytes = 0
+  private var isCompleted = false
+
+  mutating func request(_ more: Subscribers.Demand) { demand += more }
+
+  mutating func retract() {
+    demand = .none
+    isAsked = false
+  }
+
+  mutating func receive(_ batch: [[UInt8]]) {
+    isAsked = false
+    if !batch.isEmpty { waiting.append(batch) }
+  }
+
+  mutating func finish() { isCompleted = true }
+
+  /// The first of the unanswered events is done.
+  /// - Parameter events: what came of it.
+  mutating func answered(_ events: [[UInt8]]) {
+    unanswered = unanswered.dropFirst()
+    finished += events
+    finishedBytes += events.reduce(0) { $0 + $1.count }
+  }
+
+  mutating func next(at now: Duration) -> BatchAction<ArraySlice<[UInt8]>>? {
+    if demand > .none, !finished.isEmpty, unanswered.isEmpty || finishedBytes >= Self.pieceBytes {
+      defer { (finished, finishedBytes) = ([], 0) }
+      demand -= 1
+      return .deliver(finished)
+    }
+    guard unanswered.isEmpty, finished.isEmpty else { return nil }
+    if waiting.isEmpty {
+      if isCompleted { return .finish }
+      guard demand > .none, !isAsked else { return nil }
+      isAsked = true
+      return .ask
+    }
+    guard demand > .none else { return nil }
+    unanswered = waiting.removeFirst()[...]
+    return .begin(unanswered)
+  }
+}

@@ -1,0 +1,164 @@
+import EventLoop
+import Glibc
+
+/// A child process that runs a stream's programs, seen from the daemon. On the source thread's loop.
+final class JQProcess: EventLoop.Handler {
+  /// Told on the loop, never from inside a call to the process.
+  protocol Owner: AnyObject {
+    /// The first answer says what became of the programs; then comes one for each event, in order.
+    func processAnswered(_ answer: JQAnswer)
+    /// It has ended, by itself: why. Nothing comes after that.
+    func processEnded(_ reason: String)
+  }
+
+  private weak var owner: (any Owner)?
+  private let loop: EventLoop
+  private let socket: OwnedDescriptor
+  private let id: pid_t
+  private let timePerEvent: Duration
+  private var registration: EventLoop.Registration?
+  private var reader = JQMessageReader()
+  private var unsent: [UInt8] = []
+  private var sentCount = 0
+  /// The socket is full.
+  private var isStuck = false
+  private var isReaped = false
+
+  /// - Parameters:
+  ///   - executable: a program that calls `JQWorker.run` when its first argument says so.
+  ///   - timePerEvent: of the processor, at least a millisecond.
+  ///   - name: what the process works for, for who looks at the list of processes.
+  ///   - program: jq's text; nil: none.
+  ///   - key: of the program that events are compared by.
+  /// - Throws: what the system does not give.
+  init(
+    executable: String, timePerEvent: Duration, name: String, program: String?, key: String?, on loop: EventLoop,
+    owner: any Owner
+  ) throws(SystemError) {
+    var ends: [CInt] = [0, 0]
+    guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+      throw SystemError("socketpair")
+    }
+    socket = OwnedDescriptor(ends[0])
+    let theirs = OwnedDescriptor(ends[1])
+    self.loop = loop
+    self.owner = owner
+    self.timePerEvent = timePerEvent
+    id = try Self.spawn(executable, [JQWorker.argument, "\(timePerEvent.milliseconds)", name], input: theirs.raw)
+    guard fcntl(socket.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
+    registration = try loop.register(socket.raw, for: .readable, handler: self)
+    send([program, key].map { [UInt8](($0 ?? "").utf8) })
+  }
+
+  deinit {
+    kill(id, SIGKILL)
+    _ = reap()
+  }
+
+  /// Gives it events.
+  func send(_ events: some Sequence<[UInt8]>) {
+    for event in events { unsent.appendMessage(event) }
+    flush()
+  }
+
+  /// Ends it, in whatever state it is; its owner hears no more.
+  func end() {
+    owner = nil
+    (unsent, sentCount) = ([], 0)
+    kill(id, SIGKILL)
+    flush()
+  }
+
+  // MARK: - The socket
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable) { flush() }
+    if readiness.contains(.readable) { receive() }
+  }
+
+  private func flush() {
+    guard let registration else { return }
+    while sentCount < unsent.count {
+      let count = unsent.withUnsafeBytes { bytes in
+        Glibc.send(socket.raw, bytes.baseAddress.map { $0 + sentCount }, bytes.count - sentCount, CInt(MSG_NOSIGNAL))
+      }
+      // Anything but a full buffer is told by the end of what is read.
+      guard count > 0 else { break }
+      sentCount += count
+    }
+    if sentCount >= unsent.count { (unsent, sentCount) = ([], 0) }
+    guard isStuck == unsent.isEmpty else { return }
+    isStuck = !unsent.isEmpty
+    loop.update(registration, for: isStuck ? [.readable, .writable] : .readable)
+  }
+
+  private func receive() {
+    let isOpen = withUnsafeTemporaryAllocation(byteCount: 65536, alignment: 1) { buffer in
+      let count = recv(socket.raw, buffer.baseAddress, buffer.count, 0)
+      if count > 0 { reader.append(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
+      return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR))
+    }
+    while let owner, let message = reader.next() {
+      guard let answer = JQAnswer(message) else { return close() }
+      owner.processAnswered(answer)
+    }
+    if !isOpen || reader.isOverLimit { close() }
+  }
+
+  private func close() {
+    guard let registration else { return }
+    self.registration = nil
+    loop.unregister(registration)
+    kill(id, SIGKILL)  // it is dead or about to be: nothing else closes its end
+    let reason = reap()
+    owner?.processEnded(reason)
+  }
+
+  // MARK: - The process
+
+  private static func spawn(
+    _ executable: String, _ arguments: [String], input: CInt
+  ) throws(SystemError) -> pid_t {
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0)
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO)
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    // No signal blocked or ignored, and out of the terminal's reach: the daemon ends it.
+    var none = sigset_t()
+    var all = sigset_t()
+    sigemptyset(&none)
+    sigfillset(&all)
+    posix_spawnattr_setsigmask(&attributes, &none)
+    posix_spawnattr_setsigdefault(&attributes, &all)
+    posix_spawnattr_setpgroup(&attributes, 0)
+    posix_spawnattr_setflags(
+      &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
+    let words = (["streamd"] + arguments).map { strdup($0) }
+    defer { words.forEach { free($0) } }
+    var id = pid_t()
+    let result = posix_spawn(&id, executable, &actions, &attributes, words + [nil], [nil])
+    guard result == 0 else { throw SystemError("posix_spawn", executable, code: result) }
+    return id
+  }
+
+  /// Waits for the end of a process that is ending.
+  /// - Returns: why it did.
+  private func reap() -> String {
+    guard !isReaped else { return "" }
+    isReaped = true
+    var status: CInt = 0
+    while waitpid(id, &status, 0) < 0, errno == EINTR {}
+    let signal = status & 0x7f
+    switch (signal, status >> 8 & 0xff) {
+    case (SIGPROF, _): return "no end within \(timePerEvent) of processor time"
+    case (0, JQWorker.outOfMemory): return "more than \(JQWorker.memoryLimit >> 20) MiB of memory needed"
+    case (0, let code): return "jq ended with status \(code)"
+    default: return "jq was ended by signal \(signal) (\(String(cString: strsignal(signal))))"
+    }
+  }
+}

@@ -1,0 +1,133 @@
+import Glibc
+
+/// The process in which a stream's programs run: this program once more, with nothing but a socket to the daemon.
+///
+/// A program can loop, take all memory or run into an assertion of libjq. In a process of its own it harms nobody else,
+/// can be ended at any time, and sees no environment and no file of the daemon's.
+public enum JQWorker {
+  /// The first argument of such a process; the second is how many milliseconds of processor time one event may
+  /// take, the third the stream's name, for who looks at the list of processes.
+  public static let argument = "--jq"
+
+  /// How much processor time one event may take; not time, which passes for a program on a busy machine, too.
+  static let timePerEvent = Duration.seconds(10)
+  /// How much memory the process may have on top of what it starts with. 8 MiB of small objects take 400 MiB in libjq.
+  static let memoryLimit = 1 << 30
+  /// The status with which it ends for want of memory.
+  static let outOfMemory: CInt = 12
+
+  /// Answers events until the daemon closes the socket, which is standard input.
+  public static func run() -> Never {
+    limitResources()
+    let milliseconds = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 0
+    let socket = Connection()
+    guard let text = socket.next(), let keyText = socket.next() else { exit(0) }
+    let (program, key): (JQProgram?, JQProgram?)
+    do throws(JQProgram.Mistake) {
+      program = try compile(text)
+      key = try compile(keyText)
+    } catch {
+      socket.send(JQAnswer(failure: error.sentence))
+      exit(0)
+    }
+    socket.send(JQAnswer())
+    while let event = socket.next() {
+      limitTime(to: milliseconds)  // its signal ends the process, and the daemon sees which
+      let answer = answer(Array(event), program, key)
+      limitTime(to: 0)
+      socket.send(answer)
+    }
+    exit(0)
+  }
+
+  private static func compile(_ text: ArraySlice<UInt8>) throws(JQProgram.Mistake) -> JQProgram? {
+    guard !text.isEmpty else { return nil }
+    let program = try JQProgram(String(decoding: text, as: UTF8.self))
+    program.whenOutOfMemory { _ in _exit(JQWorker.outOfMemory) }
+    return program
+  }
+
+  /// - Parameters:
+  ///   - program: makes events of the event; nil leaves it as it is.
+  ///   - key: says what an event is compared by.
+  static func answer(_ event: [UInt8], _ program: JQProgram?, _ key: JQProgram?) -> JQAnswer {
+    var answer = JQAnswer()
+    do throws(JQProgram.ValueError) {
+      answer.outputs = try program?.outputs(for: event).map { JQAnswer.Output(event: $0) } ?? [JQAnswer.Output()]
+    } catch {
+      answer.failure = error.sentence
+    }
+    guard let key else { return answer }
+    var byteCount = 0
+    for index in answer.outputs.indices {
+      do throws(JQProgram.ValueError) {
+        let outputs = try key.outputs(for: answer.outputs[index].event ?? event)
+        let joined = Array(outputs.joined(separator: [UInt8(ascii: "\n")]))
+        byteCount += joined.count
+        guard byteCount <= JQProgram.bytesLimit else {
+          throw .init("more than \(JQProgram.bytesLimit >> 20) MiB of keys")
+        }
+        answer.outputs[index].key = joined
+      } catch {
+        answer.failure = "distinct: \(error.sentence)"
+      }
+    }
+    return answer
+  }
+
+  private static func limitResources() {
+    // What the process has already is more than the limit under a sanitizer.
+    var field: [CChar] = Array(repeating: 0, count: 256)
+    let statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
+    let count = max(0, read(statm, &field, field.count - 1))
+    close(statm)
+    let pages = field[..<count].split(separator: CChar(bitPattern: UInt8(ascii: " "))).dropFirst(5).first
+    let dataPages = pages.flatMap { Int(String(decoding: $0.map(UInt8.init(bitPattern:)), as: UTF8.self)) } ?? 0
+    limit(RLIMIT_DATA, dataPages * sysconf(CInt(_SC_PAGESIZE)) + memoryLimit)
+    limit(RLIMIT_CORE, 0)
+    // The first to go when the machine runs out of memory.
+    let score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)
+    write(score, "1000", 4)
+    close(score)
+  }
+
+  /// - Parameter milliseconds: 0: no limit.
+  private static func limitTime(to milliseconds: Int) {
+    var timer = itimerval()
+    timer.it_value = timeval(tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000)
+    setitimer(__itimer_which_t(ITIMER_PROF.rawValue), &timer, nil)
+  }
+
+  private static func limit(_ resource: __rlimit_resource, _ most: Int) {
+    var limit = rlimit(rlim_cur: rlim_t(most), rlim_max: rlim_t(most))
+    setrlimit(__rlimit_resource_t(resource.rawValue), &limit)
+  }
+
+  /// Standard input, a socket. Blocks.
+  private final class Connection {
+    private var reader = JQMessageReader()
+    private var buffer = [UInt8](repeating: 0, count: 65536)
+
+    /// nil at the end.
+    func next() -> ArraySlice<UInt8>? {
+      while true {
+        if let message = reader.next() { return message }
+        let count = read(STDIN_FILENO, &buffer, buffer.count)
+        guard count > 0 else { return nil }
+        buffer.withUnsafeBytes { reader.append(UnsafeRawBufferPointer(rebasing: $0[..<count])) }
+      }
+    }
+
+    /// At once: what is not answered when the process dies is what it died of.
+    func send(_ answer: JQAnswer) {
+      var bytes: [UInt8] = []
+      bytes.appendMessage(answer.encoded)
+      var sent = 0
+      while sent < bytes.count {
+        let count = bytes.withUnsafeBytes { write(STDIN_FILENO, $0.baseAddress.map { $0 + sent }, bytes.count - sent) }
+        guard count > 0 else { exit(0) }
+        sent += count
+      }
+    }
+  }
+}

@@ -1,0 +1,65 @@
+import Reactive
+
+/// A source under the test's control, with one subscriber at a time: counts what happens to it.
+final class Feed: Publisher, Sendable {
+  typealias Output = [[UInt8]]
+  typealias Failure = Never
+
+  struct State {
+    var subscriber: AnySubscriber<[[UInt8]], Never>?
+    var subscriptions = 0
+    var requested = Subscribers.Demand.none
+    var retractions = 0
+    var cancellations = 0
+  }
+  private let state = Guarded(State())
+  /// Sent by itself, one for each batch that is asked for; then it finishes. What `receive` returns is not heeded.
+  private let script: Guarded<[[String]]>
+
+  init(_ script: [[String]] = []) { self.script = Guarded(script) }
+
+  var now: State { state.withLock { $0 } }
+
+  /// Waits for what the feed is to be told.
+  func until(_ condition: @Sendable (State) -> Bool) async throws {
+    while !condition(now) { try await Task.sleep(for: .milliseconds(1)) }
+  }
+
+  func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    state.withLock { state in
+      state.subscriptions += 1
+      state.subscriber = AnySubscriber(subscriber)
+    }
+    subscriber.receive(subscription: Link(feed: self))
+  }
+
+  func send(_ events: String...) { send(events) }
+
+  private func send(_ events: [String]) {
+    _ = now.subscriber?.receive(events.map { Array($0.utf8) })
+  }
+
+  func finish() { now.subscriber?.receive(completion: .finished) }
+
+  private struct Link: RetractableSubscription {
+    let combineIdentifier = CombineIdentifier()
+    let feed: Feed
+
+    func request(_ demand: Subscribers.Demand) {
+      feed.state.withLock { $0.requested += demand }
+      var left = demand
+      while left > .none {
+        let (next, isLast) = feed.script.withLock { script -> ([String]?, Bool) in
+          script.isEmpty ? (nil, false) : (script.removeFirst(), script.isEmpty)
+        }
+        guard let next else { return }
+        left -= 1
+        feed.send(next)
+        if isLast { feed.finish() }
+      }
+    }
+
+    func retract() { feed.state.withLock { $0.retractions += 1 } }
+    func cancel() { feed.state.withLock { $0.cancellations += 1 } }
+  }
+}

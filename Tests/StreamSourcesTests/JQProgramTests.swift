@@ -1,0 +1,119 @@
+import Testing
+
+@testable import StreamSources
+
+struct JQProgramTests {
+  private func outputs(_ program: String, _ event: String = "null") throws -> [String] {
+    try JQProgram(program).outputs(for: Array(event.utf8)).map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  private func failure(_ program: String, _ event: String = "null") -> String? {
+    do {
+      _ = try outputs(program, event)
+      return nil
+    } catch {
+      return (error as? JQProgram.ValueError)?.sentence ?? "\(error)"
+    }
+  }
+
+  @Test(arguments: [
+    (".[]", "[]", []), (".[]", "[1,\"a\",null]", ["1", "\"a\"", "null"]), ("empty", "1", []),
+    (".", #" { "b" : 1 , "a" : [ 2.50 ] } "#, [#"{"b":1,"a":[2.5]}"#]),
+    (".a, .b", #"{"b":"ü\u0000\ud83d\ude00"}"#, ["null", #""ü\u0000😀""#]),
+    ("def f: . + 1; f", "1", ["2"]), ("# a comment\n.", "1", ["1"]), (".", "\u{feff}1", ["1"]),
+  ])
+  func anEventGivesNoneOneOrManyCompactTexts(program: String, event: String, expected: [String]) throws {
+    #expect(try outputs(program, event) == expected)
+  }
+
+  @Test func aProgramIsCompiledOnceAndRememberNothing() throws {
+    let program = try JQProgram(".[] | if . > 2 then error(\"big\") else . end")
+    for _ in 0..<3 {
+      #expect(try program.outputs(for: Array("[1,2]".utf8)).count == 2)
+      #expect(throws: JQProgram.ValueError("big")) { try program.outputs(for: Array("[1,2,3]".utf8)) }
+      #expect(throws: JQProgram.ValueError.self) { try program.outputs(for: Array("[".utf8)) }
+    }
+  }
+
+  @Test(arguments: [
+    ("", "no JSON text"), (" \n", "no JSON text"), ("1 2", "more than one JSON text"),
+    ("{}[]", "more than one JSON text"),
+  ])
+  func anEventIsOneJSONText(event: String, sentence: String) {
+    #expect(failure(".", event) == sentence)
+  }
+
+  @Test(arguments: ["{", "[1,]", "{a:1}", "x", "1 }", "\"a", String(repeating: "[", count: 20000)])
+  func whatIsNoJSONIsAnErrorInJQsWords(event: String) throws {
+    let sentence = try #require(failure(".", event))
+    #expect(!sentence.isEmpty && !sentence.contains("while parsing"))
+  }
+
+  @Test func bytesThatAreNoUTF8AreReplaced() throws {
+    let output = try JQProgram(".").outputs(for: [0x22, 0xFF, 0x22])
+    #expect(output == [Array("\"\u{FFFD}\"".utf8)])
+  }
+
+  @Test func anErrorAfterSomeOutputsLeavesNone() {
+    #expect(failure("1, 2, error(\"late\")") == "late")
+  }
+
+  @Test func errorsAreInJQsWordsAndKeepLittleOfTheEvent() throws {
+    #expect(failure("error({a: 1})") == #"{"a":1} (not a string)"#)
+    #expect(failure(".a", "[1]")?.hasPrefix("Cannot index array with") == true)
+    let long = try #require(failure("error", "\"" + String(repeating: "é", count: 1000) + "\""))
+    #expect(long == String(repeating: "é", count: 100) + "…")
+  }
+
+  @Test func aProgramThatDoesNotStopIsStopped() {
+    #expect(failure("range(1e12)") == "more than 65536 outputs")
+    #expect(failure(#""x" * 1048576 | range(70) as $n | ."#) == "more than 64 MiB of outputs")
+  }
+
+  @Test(arguments: [
+    ("1, halt, 2", ["1"]), ("input_filename", ["null"]), ("input_line_number", ["0"]), ("[inputs]", ["[]"]),
+    ("debug, stderr", ["null", "null"]), ("env, $ENV, env.PATH, $ENV.HOME", ["{}", "{}", "null", "null"]),
+    ("[splits(\"a\"; null)?]", ["[]"]),
+  ])
+  func whatReachesOutOfAProgramHasAHarmlessAnswer(program: String, expected: [String]) throws {
+    #expect(try outputs(program) == expected)
+  }
+
+  @Test func whatReachesOutOfAProgramAndCannotIsAnError() {
+    #expect(failure("\"why\" | halt_error") == "why")
+    #expect(failure("{} | halt_error(3)") == "{} (not a string)")
+    #expect(failure("input") == "no more inputs")
+  }
+
+  @Test func integersAboveAFewThousandBillionsAreRoundedAsJQDoes() throws {
+    // jq 1.7 keeps the digits of a number that it only passes on.
+    #expect(try outputs(". + 0", "9007199254740993") == ["9007199254740992"])
+  }
+
+  @Test(arguments: [
+    ("foo", "foo/0 is not defined"), ("foo | bar(1)", "foo/0 is not defined; bar/1 is not defined"),
+    (".a |\n $q", "$q is not defined in line 2"),
+  ])
+  func aMistakeIsOneSentenceInJQsWords(program: String, sentence: String) {
+    #expect(throws: JQProgram.Mistake(sentence: sentence)) { try JQProgram(program) }
+  }
+
+  @Test(arguments: [".a[", "import \"a\" as a; a::b", "include \"a\"; .", "\"", ".a)", "", "{\n a: }", "1 as $x"])
+  func aTextWithBadGrammarIsAMistakeThatShowsNothingElse(program: String) {
+    do {
+      _ = try JQProgram(program)
+      Issue.record("\(program) was taken")
+    } catch {
+      #expect(error.sentence.hasPrefix("syntax error"))
+      #expect(!error.sentence.contains { $0.isNewline } && !error.sentence.contains("ENV"))
+      #expect(!error.sentence.contains("quoting") && !error.sentence.contains("top-level"))
+      #expect(error.sentence.contains(" in line ") == program.contains("\n"))
+    }
+  }
+
+  @Test func aNULIsAMistake() {
+    #expect(throws: JQProgram.Mistake(sentence: "a NUL character")) { try JQProgram(".\0a") }
+    #expect(JQTransform.mistake(in: ".a[] | {b}") == nil)
+    #expect(JQTransform.mistake(in: "nope") == "nope/0 is not defined")
+  }
+}

@@ -1,0 +1,276 @@
+import Reactive
+import TestSupport
+import Testing
+
+@testable import StreamSources
+
+/// The operators on a source thread, with programs in processes of their own.
+@Suite(.timeLimit(.minutes(4))) struct PipelineTests {
+  let reports = Shared<[PipelineReport]>([])
+
+  private var errors: [String] {
+    reports.withLock { $0.compactMap { if case .valueError(let sentence) = $0 { sentence } else { nil } } }
+  }
+
+  private func jq(
+    _ feed: Feed, _ program: String?, distinctBy key: String? = nil, timePerEvent: Duration = .seconds(60),
+    executable: String? = nil, on thread: SourceThread
+  ) throws -> AnyPublisher<[[UInt8]], Never> {
+    let executable = try executable ?? ChildProcess.built("streamd")
+    return feed.jq(
+      JQTransform(program: program, distinctBy: key), name: "test", executable: executable, timePerEvent: timePerEvent,
+      on: thread
+    ) { [reports] report in reports.withLock { $0.append(report) } }
+  }
+
+  // MARK: jq
+
+  @Test func anEventBecomesNoneOneOrMany() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([["[1,2]", "[]"], ["[]"], ["[3]"]])
+      let taker = Taker(.unlimited)
+      try jq(feed, ".[]", on: thread).subscribe(taker)
+      #expect(await taker.next(9) == ["1|2", "3"])
+      #expect(feed.now.requested == 3)
+    }
+  }
+
+  @Test func demandGoesThroughExactly() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let taker = Taker(.none)
+      try jq(feed, "select(. > 0)", on: thread).subscribe(taker)
+      try await feed.until { $0.subscriptions == 1 }
+      #expect(feed.now.requested == .none)
+      taker.request(.max(2))
+      try await feed.until { $0.requested == 1 }
+      feed.send("0")
+      try await feed.until { $0.requested == 2 }
+      feed.send("1")
+      #expect(await taker.next(1) == ["1"])
+      try await feed.until { $0.requested == 3 }
+      feed.send("2")
+      #expect(await taker.next(1) == ["2"])
+      #expect(feed.now.requested == 3)
+      taker.cancel()
+      try await feed.until { $0.cancellations == 1 }
+    }
+  }
+
+  @Test func demandThatIsTakenBackIsTakenBackUpstream() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let taker = Taker(.max(1))
+      try jq(feed, ".", on: thread).distinct().throttle(to: .milliseconds(1), on: thread).subscribe(taker)
+      try await feed.until { $0.requested == 1 }
+      taker.retract()
+      try await feed.until { $0.retractions == 1 }
+      taker.request(.max(1))
+      try await feed.until { $0.requested == 2 }
+      feed.send("1")
+      #expect(await taker.next(1) == ["1"])
+      taker.cancel()
+    }
+  }
+
+  @Test func anEventThatFailsIsReportedAndLeftOut() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([["1", "x", #"{"a":1}"#, "2 3", "4"], ["5"]])
+      let taker = Taker(.unlimited)
+      try jq(feed, ". + 1", on: thread).subscribe(taker)
+      #expect(await taker.next(9) == ["2|5", "6"])
+      #expect(errors.count == 3)
+      #expect(errors.last == "more than one JSON text")
+    }
+  }
+
+  @Test func anEventThatEndsTheProcessHarmsNoOther() async throws {
+    try await withSourceThread { thread in
+      // Takes all memory that it may have.
+      let feed = Feed([["1", "2", "3"], ["4"]])
+      let taker = Taker(.unlimited)
+      try jq(feed, #"if . == 2 then reduce range(40) as $_ ("x"; . + .) else . end"#, on: thread).subscribe(taker)
+      #expect(await taker.next(9) == ["1|3", "4"])
+      #expect(errors.count == 1)
+    }
+  }
+
+  @Test func anEventThatNeverEndsIsGivenUp() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([["1", "2", "3"], ["4"]])
+      let taker = Taker(.unlimited)
+      try jq(feed, "if . == 2 then until(false; .) else . end", timePerEvent: .milliseconds(500), on: thread).subscribe(
+        taker)
+      #expect(await taker.next(9) == ["1|3", "4"])
+      #expect(errors == ["no end within 0.5 seconds of processor time"])
+    }
+  }
+
+  @Test func programsThatHangDelayNoOtherStream() async throws {
+    try await withSourceThread { thread in
+      let hanging = try (0..<20).map { _ in
+        let taker = Taker(.unlimited)
+        try jq(Feed([["1"], ["2"]]), "until(false; .)", on: thread).subscribe(taker)
+        return taker
+      }
+      let feed = Feed((0..<50).map { ["\($0)"] })
+      let taker = Taker(.unlimited)
+      try jq(feed, ".", on: thread).throttle(to: .nanoseconds(1), on: thread).subscribe(taker)
+      #expect(await taker.next(99).last == "49")
+      #expect(hanging.allSatisfy { $0.count == 0 } && errors.isEmpty)
+      hanging.forEach { $0.cancel() }
+    }
+  }
+
+  @Test func afterCancelNothingIsDeliveredAndAProgramThatHangsIsEnded() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let taker = Taker(.max(1))
+      let events = try jq(feed, "until(. == 2; .)", on: thread)
+      events.subscribe(taker)
+      try await feed.until { $0.requested == 1 }
+      feed.send("1")
+      taker.cancel()
+      taker.cancel()
+      try await feed.until { $0.cancellations == 1 }
+      feed.send("2")
+      taker.request(.max(1))
+      let next = Taker(.max(1))
+      events.subscribe(next)
+      try await feed.until { $0.subscriptions == 2 && $0.requested == 2 }
+      feed.send("2")
+      #expect(await next.next(1) == ["2"])
+      #expect(taker.count == 0 && errors.isEmpty)
+      next.cancel()
+    }
+  }
+
+  @Test func aSubscriberMayCancelInsideReceive() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([["1"], ["2"]])
+      let taker = Taker(.unlimited) { taker in
+        taker.cancel()
+        return .unlimited
+      }
+      try jq(feed, ".", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["1"])
+      try await feed.until { $0.cancellations == 1 }
+      #expect(taker.count == 1)
+    }
+  }
+
+  @Test func largeEventsGoThroughWhole() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([["3000000", "1"]])
+      let taker = Taker(.unlimited)
+      try jq(feed, #""x" * . | ., ."#, on: thread).subscribe(taker)
+      let pieces = await taker.next(9)
+      #expect(pieces.map(\.utf8.count) == [6_000_005, 7])
+    }
+  }
+
+  @Test func aProcessThatCannotBeStartedIsReportedAndTriedAgain() async throws {
+    try await withSourceThread { thread in
+      let cases = [
+        ("/nonexistent", "posix_spawn /nonexistent: No such file or directory"),
+        ("/bin/true", "jq ended with status 0"),
+      ]
+      for (executable, reason) in cases {
+        let taker = Taker(.unlimited)
+        try jq(Feed([["1"]]), ".", executable: executable, on: thread).subscribe(taker)
+        func isReported(_ report: PipelineReport) -> Bool {
+          guard case .process(.failing(let sentence, let attempt, _)) = report else { return false }
+          return sentence == "jq cannot be run: \(reason)" && attempt > 1
+        }
+        while !reports.withLock({ $0.contains(where: isReported) }) { try await Task.sleep(for: .milliseconds(1)) }
+        taker.cancel()
+      }
+    }
+  }
+
+  // MARK: distinct
+
+  @Test func anEventThatIsEqualToTheOneBeforeIsDropped() async throws {
+    let feed = Feed([["1", "1", "2"], ["2"], ["2", "1"], ["1 "]])
+    let taker = Taker(.unlimited)
+    feed.distinct().subscribe(taker)
+    #expect(await taker.next(9) == ["1|2", "1", "1 "])
+  }
+
+  @Test func whatADistinctStreamComparesWithOutlivesASubscription() async throws {
+    let feed = Feed()
+    let events = feed.distinct()
+    for (sent, expected) in [("1", "1"), ("1", nil), ("2", "2")] as [(String, String?)] {
+      let taker = Taker(.unlimited)
+      events.subscribe(taker)
+      feed.send(sent)
+      if let expected { #expect(await taker.next(1) == [expected]) }
+      taker.cancel()
+      #expect(taker.count == (expected == nil ? 0 : 1))
+    }
+  }
+
+  @Test func eventsAreComparedByWhatAProgramGives() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([
+        [#"{"id":1, "n":1}"#, #"{"id":1,"n":2}"#, #"{ "id":2 }"#], [#"{"id": 2}"#], ["[1]", "[1]", #"{"id":2,"n":3}"#],
+      ])
+      let taker = Taker(.unlimited)
+      try jq(feed, nil, distinctBy: ".id", on: thread).subscribe(taker)
+      #expect(await taker.next(9) == [#"{"id":1, "n":1}|{ "id":2 }"#, #"[1]|[1]|{"id":2,"n":3}"#])
+      #expect(errors.count == 2 && errors.allSatisfy { $0.hasPrefix("distinct: Cannot index array") })
+    }
+  }
+
+  @Test func whatComesOutOfAProgramIsComparedAlsoAcrossSubscriptions() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let events = try jq(feed, ".[]", distinctBy: ".a", on: thread)
+      for expected in [#"{"a":2}|{"a":1}|{"a":2,"b":0}"#, #"{"a":1}|{"a":2,"b":0}"#] {
+        let taker = Taker(.max(1))
+        let before = feed.now.requested
+        events.subscribe(taker)
+        try await feed.until { $0.requested > before }
+        feed.send(#"[{"a":2}]"#, #"[{"a":1},{"a":1,"b":1},{"a":2,"b":0}]"#)
+        #expect(await taker.next(1) == [expected])
+        taker.cancel()
+      }
+    }
+  }
+
+  // MARK: throttle
+
+  @Test func ofABurstTheFirstAndTheNewestPass() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let taker = Taker(.unlimited)
+      feed.throttle(to: .milliseconds(20), on: thread).subscribe(taker)
+      try await feed.until { $0.requested == 1 }
+      feed.send("1")
+      #expect(await taker.next(1) == ["1"])
+      feed.send("2")
+      feed.send("3", "4")
+      feed.finish()
+      #expect(await taker.next(9).last == "4")
+    }
+  }
+
+  @Test func anIntervalIsKeptAcrossSubscriptions() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let events = feed.throttle(to: .seconds(3600), on: thread)
+      let first = Taker(.unlimited)
+      events.subscribe(first)
+      feed.send("1")
+      #expect(await first.next(1) == ["1"])
+      first.cancel()
+      let before = feed.now.requested
+      let second = Taker(.unlimited)
+      events.subscribe(second)
+      feed.send("2")
+      try await feed.until { $0.requested > before + 1 }  // asked on: the event is held
+      #expect(second.count == 0)
+      second.cancel()
+    }
+  }
+}

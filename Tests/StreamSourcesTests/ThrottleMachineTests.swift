@@ -1,0 +1,101 @@
+import Testing
+
+@testable import StreamSources
+
+struct ThrottleMachineTests {
+  private let second = Duration.seconds(1)
+
+  private func bytes(_ texts: String...) -> [[UInt8]] { texts.map { Array($0.utf8) } }
+
+  /// One that has just delivered at time zero, and has no demand.
+  private func delivered() -> ThrottleMachine {
+    var machine = ThrottleMachine(interval: second)
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(bytes("a", "b"))
+    #expect(machine.next(at: .zero) == .deliver(bytes("b")))
+    return machine
+  }
+
+  @Test func theFirstPassesAtOnceAndOfABatchTheNewest() {
+    var machine = delivered()
+    #expect(machine.next(at: .zero) == nil)
+  }
+
+  @Test func ofAnIntervalTheNewestPassesWhenItIsOver() {
+    var machine = delivered()
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(bytes("c"))
+    #expect(machine.next(at: .milliseconds(100)) == .begin(second))
+    #expect(machine.next(at: .milliseconds(100)) == .ask)  // to know the newest
+    #expect(machine.next(at: .milliseconds(100)) == nil)
+    machine.receive(bytes("d"))
+    #expect(machine.next(at: .milliseconds(999)) == .ask)
+    #expect(machine.next(at: .milliseconds(999)) == nil)
+    #expect(machine.next(at: second) == .deliver(bytes("d")))
+    machine.request(.max(1))
+    machine.receive(bytes("e"))
+    #expect(machine.next(at: second) == .begin(.seconds(2)))
+  }
+
+  @Test func anEventAfterAQuietIntervalPassesAtOnce() {
+    var machine = delivered()
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(bytes("c"))
+    #expect(machine.next(at: .seconds(5)) == .deliver(bytes("c")))
+  }
+
+  @Test func withoutDemandUpstreamIsAskedForNothing() {
+    var machine = delivered()
+    #expect(machine.next(at: .milliseconds(10)) == nil)
+    #expect(machine.next(at: .seconds(9)) == nil)
+  }
+
+  @Test func whatIsHeldWhenDemandIsTakenBackWaitsForSome() {
+    var machine = delivered()
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(bytes("c"))
+    #expect(machine.next(at: .zero) == .begin(second))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.retract()
+    machine.receive(bytes("d"))
+    #expect(machine.next(at: .seconds(3)) == nil)
+    machine.request(.max(1))
+    #expect(machine.next(at: .seconds(3)) == .deliver(bytes("d")))
+  }
+
+  @Test func emptyBatchesAreNoEvents() {
+    var machine = ThrottleMachine(interval: second)
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive([])
+    #expect(machine.next(at: .zero) == .ask)
+  }
+
+  @Test func theEndComesAfterWhatIsHeldAndThatWhenItIsDue() {
+    var machine = delivered()
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(bytes("c"))
+    machine.finish()
+    #expect(machine.next(at: .zero) == .begin(second))
+    #expect(machine.next(at: .zero) == nil)
+    #expect(machine.next(at: second) == .deliver(bytes("c")))
+    #expect(machine.next(at: second) == .finish)
+    var idle = ThrottleMachine(interval: second)
+    idle.finish()
+    #expect(idle.next(at: .zero) == .finish)
+  }
+
+  @Test func anIntervalGoesOnFromOneSubscriptionToTheNext() {
+    var next = ThrottleMachine(interval: second)
+    next.rest(until: delivered().due)
+    next.request(.max(1))
+    #expect(next.next(at: .zero) == .ask)
+    next.receive(bytes("c"))
+    #expect(next.next(at: .milliseconds(500)) == .begin(second))
+  }
+}
