@@ -12,6 +12,7 @@ final class ServedStream: Sendable {
   let refresh: (@Sendable () -> Void)?
   /// Where clients publish to it; nil for a stream that takes nothing from them.
   let inlet: PublishInlet?
+  private let valueErrors = Atomic<UInt64>(0)
   private let sourceState = Guarded(SourceState.healthy)
   private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Guarded<Holder?>(nil)
@@ -71,6 +72,11 @@ final class ServedStream: Sendable {
     sourceState.withLock { $0 = state }
   }
 
+  /// Its pipeline failed on an event.
+  func noteValueError() {
+    valueErrors.add(1, ordering: .relaxed)
+  }
+
   func note(_ holder: Holder) {
     self.holder.withLock { $0 = holder }
   }
@@ -99,6 +105,7 @@ final class ServedStream: Sendable {
     let lanes = laneCounters.withLock { Array($0.values) }
     return Statistics.Stream(
       name: name, state: state.word, subscribers: log.subscriberCount, eventsIn: events, bytesIn: bytes,
+      errors: valueErrors.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest)

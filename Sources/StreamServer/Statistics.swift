@@ -22,6 +22,8 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var eventsIn: UInt64
   /// Data bytes of `eventsIn`.
   public var bytesIn: UInt64
+  /// Events that pipelines failed on.
+  public var errors: UInt64
   /// Events written to clients.
   public var eventsOut: UInt64
   /// Bytes of frames written to clients.
@@ -51,6 +53,8 @@ public struct Statistics: Encodable, Equatable, Sendable {
     public var eventsIn: UInt64
     /// Data bytes of `eventsIn`.
     public var bytesIn: UInt64
+    /// Events that its pipeline failed on.
+    public var errors: UInt64
     /// Events written to clients.
     public var eventsOut: UInt64
     /// Bytes of frames written to clients.
@@ -62,7 +66,7 @@ public struct Statistics: Encodable, Equatable, Sendable {
     public var newest: UInt64?
 
     private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest
+      case name, state, subscribers, lag, newest, errors
       case eventsIn = "events_in"
       case bytesIn = "bytes_in"
       case eventsOut = "events_out"
@@ -71,7 +75,7 @@ public struct Statistics: Encodable, Equatable, Sendable {
   }
 
   private enum CodingKeys: String, CodingKey {
-    case version, streams, connections, subscribers, publishers, accepted, refused, writes
+    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors
     case uptimeSeconds = "uptime_seconds"
     case uptimeMicroseconds = "uptime_microseconds"
     case busyMicroseconds = "busy_microseconds"

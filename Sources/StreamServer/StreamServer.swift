@@ -93,6 +93,11 @@ public final class StreamServer: Sendable {
     streams[name]?.note(state)
   }
 
+  /// The pipeline before a stream failed on an event; counted in `$stats`.
+  public func noteValueError(of name: String) {
+    streams[name]?.noteValueError()
+  }
+
   private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 
   private func addSystemStream(
@@ -193,6 +198,7 @@ public final class StreamServer: Sendable {
       publishers: streams.all.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
       eventsIn: byStream.reduce(0) { $0 &+ $1.eventsIn }, bytesIn: byStream.reduce(0) { $0 &+ $1.bytesIn },
+      errors: byStream.reduce(0) { $0 &+ $1.errors },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },

@@ -41,6 +41,8 @@ extension MessageID {
   public static let programSaid = MessageID(0x8062_3516_568f_49ba, 0x82ce_5a5f_805c_6ebf)
   /// A source is not asked, though somebody wants it, because its host is not to be asked now; or that is over.
   public static let sourceWaiting = MessageID(0xec48_5444_626b_42e7, 0x83e4_2b54_2795_cd90)
+  /// A program of a stream's pipeline failed on an event.
+  public static let eventFailed = MessageID(0x07bf_86ed_a56a_44f8, 0x8071_6b24_3a6d_1f01)
   /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.
   public static let limitReached = MessageID(0xf9de_7488_2795_4883, 0x9337_129e_1f72_804d)
   /// The configuration has mistakes, and was not taken.
