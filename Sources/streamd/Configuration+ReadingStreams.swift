@@ -11,6 +11,7 @@ extension ConfigurationReader {
     stream.description = table.value(
       "description", .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }, default: stream.description)
     stream.type = table.value("type", .mediaType, default: stream.type)
+    pipeline(table, into: &stream)
     let mistakesBefore = collector.mistakes.count
     stream.buffer = table.table("buffer", buffer) ?? stream.buffer
     stream.replay = table.value("replay", .count(0...Self.mostEvents), default: stream.replay)
@@ -70,9 +71,6 @@ extension ConfigurationReader {
   }
 
   private func refuseWhatIsNotBuiltYet(_ table: ConfigurationTable) {
-    table.refuse("jq", notBuiltYet: "transforming events with jq")
-    table.refuse("distinct", notBuiltYet: "dropping events that repeat")
-    table.refuse("throttle", notBuiltYet: "limiting the rate of events")
     if let keep = table.value("keep", ConfigurationShape<Keep>.choice), keep != .no {
       table.mistake("not built yet: \"\(keep)\", events that outlive the daemon; use \"no\"", at: "keep")
     }

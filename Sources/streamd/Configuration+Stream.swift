@@ -8,6 +8,11 @@ extension Configuration {
     /// MIME type of the events, ASCII, at most 255 bytes (RSocket gives its length one byte).
     var type = "application/json"
     var source: Source
+    /// A jq program that each event goes through; `nil`: events stay as they are.
+    var jq: String?
+    var distinct = Distinct.no
+    /// At most one event in each such time, the newest; 1 ms to 365 days.
+    var throttle: Duration?
     /// Events a newcomer gets, `0...buffer.events`.
     var replay = 1
     var buffer = Buffer()
@@ -24,6 +29,15 @@ extension Configuration {
     /// Who may publish, for `Source.publish`: whom any of the rules admits. Never empty; `nil`: the daemon's own user and
     /// root.
     var write: [AccessRule]?
+  }
+
+  /// Which events are dropped as repeating the one before, after `jq`.
+  enum Distinct: Sendable, Equatable {
+    case no
+    /// Those that are equal byte for byte.
+    case whole
+    /// Those for which this jq program gives the same.
+    case by(String)
   }
 
   /// Where the events come from.

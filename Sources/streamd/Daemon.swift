@@ -69,10 +69,17 @@ final class Daemon {
       journal.write(Journal.Entry(report, of: stream.name))
     }
     let inlet = PublishInlet()
+    let source = stream.source.publisher(for: stream, inlet: inlet, on: sources, report: report)
+    let events = stream.pipeline(from: source, on: sources) { [server, journal] pipelineReport in
+      switch pipelineReport {
+      case .valueError(let reason):
+        server.noteValueError(of: stream.name)
+        journal.write(Journal.Entry(valueError: reason, of: stream.name))
+      case .process(let sourceReport): report(sourceReport)
+      }
+    }
     try server.add(
-      StreamConfiguration(stream),
-      source: stream.source.publisher(for: stream, inlet: inlet, on: sources, report: report)
-        .setFailureType(to: StreamFailure.self),
+      StreamConfiguration(stream), source: events.setFailureType(to: StreamFailure.self),
       inlet: stream.source == .publish ? inlet : nil)
   }
 

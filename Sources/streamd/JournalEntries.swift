@@ -40,6 +40,11 @@ extension Journal.Entry {
     }
   }
 
+  /// A line for an event on which a program of its stream failed.
+  init(valueError reason: String, of stream: String) {
+    self.init(.eventFailed, .warning, "event failed: \(reason)", [.stream(stream)])
+  }
+
   /// A line for what a stream's source has to tell.
   init(_ report: SourceReport, of stream: String) {
     switch report {

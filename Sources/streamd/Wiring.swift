@@ -64,6 +64,27 @@ extension SourceState {
   }
 }
 
+extension Configuration.Stream {
+  /// What lies between any source and the stream's log: jq, distinct, throttle.
+  ///
+  /// - Parameter report: told on the source thread.
+  func pipeline(
+    from source: AnyPublisher<[[UInt8]], Never>, on thread: SourceThread,
+    report: @escaping @Sendable (PipelineReport) -> Void
+  ) -> AnyPublisher<[[UInt8]], Never> {
+    var events = source
+    var transform = JQTransform(program: jq)
+    if case .by(let key) = distinct { transform.distinctBy = key }
+    if transform != JQTransform() {
+      // This program once more, also after another has been installed in its place.
+      events = events.jq(transform, name: name, executable: "/proc/self/exe", on: thread, report: report)
+    }
+    if distinct == .whole { events = events.distinct() }
+    if let throttle { events = events.throttle(to: throttle, on: thread) }
+    return events
+  }
+}
+
 extension Configuration.Source {
   /// As `$streams` shows it.
   var kind: String {

@@ -45,8 +45,6 @@ final class Taker: Subscriber, Sendable {
 
   func cancel() { state.withLock { $0.subscription }?.cancel() }
 
-  func retract() { (state.withLock { $0.subscription } as? any RetractableSubscription)?.retract() }
-
   var count: Int { state.withLock { $0.count } }
 
   /// The next so many events.

@@ -318,6 +318,26 @@ struct ConfigurationMistakeTests {
   }
 
   @Test(arguments: [
+    ("jq = \".a | nope\"", "jq: not a jq program: nope/0 is not defined"),
+    ("jq = \"\"", "jq: expected a jq program such as \".quotes[]\", got \"\""),
+    ("jq = true", "jq: expected a jq program such as \".quotes[]\", got true"),
+    ("jq = \"\"\"\n.a |\n $b\n\"\"\"", "jq: not a jq program: $b is not defined in line 2"),
+    ("distinct = \"nope\"", "distinct: not a jq program: nope/0 is not defined"),
+    ("distinct = \"\"", "distinct: expected true, false or a jq path such as \".id\", got \"\""),
+    ("distinct = 1", "distinct: expected true, false or a jq path such as \".id\", got 1"),
+    ("throttle = \"0s\"", "throttle: expected a duration from 1ms to 365d, got \"0s\""),
+    ("throttle = 5", "throttle: expected a duration such as \"30s\", got 5"),
+  ])
+  func thePipelineIsChecked(line: String, sentence: String) {
+    #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
+  }
+
+  @Test func aMistakeInTheGrammarOfAProgramIsToldInJQsWords() throws {
+    let sentence = try #require(mistakes(inStream: "jq = \".a[\"").first)
+    #expect(sentence.hasPrefix("test.toml:3: streams.s.jq: not a jq program: syntax error, unexpected"))
+  }
+
+  @Test(arguments: [
     ("publish = false", "publish: expected true or {}; leave publish out where clients do not publish"),
     ("publish = 1", "publish: expected true or {}, got a number"),
     ("publish = { window = 1 }", "publish.window: unknown key; expected none"),
@@ -348,9 +368,7 @@ struct ConfigurationMistakeTests {
   // MARK: - Not built yet
 
   @Test(arguments: [
-    ("jq = \".a\"", "jq: not built yet: transforming events with jq"),
-    ("distinct = true", "distinct: not built yet: dropping events that repeat"),
-    ("throttle = \"1s\"", "throttle: not built yet: limiting the rate of events"),
+    ("write = [\"*\"]", "write: not built yet: a stream that clients publish to"),
     ("keep = \"memory\"", #"keep: not built yet: "memory", events that outlive the daemon; use "no""#),
     ("keep = \"disk\"", #"keep: not built yet: "disk", events that outlive the daemon; use "no""#),
   ])

@@ -41,6 +41,13 @@ struct ConfigurationTests {
     #expect(stream.read == [.anyone])
   }
 
+  @Test func eventsAreComparedWholeOrNotAtAllWhenDistinctIsNoPath() throws {
+    let timer = "timer = { every = \"1s\" }"
+    #expect(try parse("[streams.s]\n\(timer)\ndistinct = true").streams.first?.distinct == .whole)
+    #expect(try parse("[streams.s]\n\(timer)\ndistinct = false").streams.first?.distinct == .no)
+    #expect(try parse("[streams.s]\n\(timer)").streams.first?.distinct == .no)
+  }
+
   @Test(arguments: Configuration.HTTP.Format.allCases) func aResponseWithoutEndIsASource(
     format: Configuration.HTTP.Format
   ) throws {
@@ -102,6 +109,9 @@ struct ConfigurationTests {
       description = "All of it"
       type = "text/plain; charset=utf-8"
       timer = { every = "1h", leeway = "10s", times = 7 }
+      jq = ".[]"
+      distinct = ".id"
+      throttle = "500ms"
       replay = 5
       buffer = { events = 16, bytes = "4KiB", age = "1d" }
       start = "first"
@@ -117,6 +127,9 @@ struct ConfigurationTests {
       name: "a/b.c_d-1", source: .timer(.init(every: .seconds(3600), leeway: .seconds(10), times: 7)))
     stream.description = "All of it"
     stream.type = "text/plain; charset=utf-8"
+    stream.jq = ".[]"
+    stream.distinct = .by(".id")
+    stream.throttle = .milliseconds(500)
     stream.replay = 5
     stream.buffer = .init(events: 16, bytes: 4096, age: .seconds(86400))
     stream.start = .first

@@ -133,6 +133,54 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aFetchIsCutIntoEventsByJQAndWhatRepeatsIsDropped() async throws {
+    let upstream = try Upstream.shared.get()
+    let body = #"{"quotes":[{"id":1,"n":%n},{"id":1},{"id":2},{"id":3,"env":"$ENV"}]}"# + "\n"
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.feed]
+      http = { url = "\#(upstream.url("/stream/\(uniqueKey())?type=text/plain&body=\(Upstream.escaped(body))"))", stream = "lines" }
+      retry = { first = "1ms", max = "2ms" }
+      jq = 'if .quotes[0].n == 2 then error("the second") else .quotes[] | {id, n, home: $ENV.HOME} end'
+      distinct = ".id"
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events: [String] = []
+    for try await event in connection.stream("feed").values {
+      events.append(String(decoding: event.data, as: UTF8.self))
+      if events.count == 6 { break }
+    }
+    #expect(
+      events == [
+        #"{"id":1,"n":1,"home":null}"#, #"{"id":2,"n":null,"home":null}"#, #"{"id":3,"n":null,"home":null}"#,
+        #"{"id":1,"n":3,"home":null}"#, #"{"id":2,"n":null,"home":null}"#, #"{"id":3,"n":null,"home":null}"#,
+      ])
+    var statistics = connection.stream("$stats").values.makeAsyncIterator()
+    let counters = try #require(try await statistics.next())
+    #expect(String(decoding: counters.data, as: UTF8.self).contains(#""errors":1,"events_in""#))
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(daemon.log.contains("event failed: the second stream=feed"))
+  }
+
+  @Test func aStreamWhoseEventsComeTooFastIsThrottled() async throws {
+    let daemon = try DaemonProcess(
+      """
+      [streams.slow]
+      timer = { every = "10ms" }
+      throttle = "1h"
+      """)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var slow = connection.stream("slow").values.makeAsyncIterator()
+    let first = try #require(try await slow.next())
+    var ticks = connection.stream("ticks").values.makeAsyncIterator()
+    for _ in 0..<20 { _ = try await ticks.next() }
+    var newest = connection.stream("slow", options: .init(from: .latest)).values.makeAsyncIterator()
+    #expect(try await newest.next()?.id == first.id)
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func aFailingSourceIsAStateInTheCatalogueAndNotTheEndOfTheStream() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()

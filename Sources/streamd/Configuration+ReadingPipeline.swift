@@ -1,0 +1,33 @@
+import StreamSources
+
+extension ConfigurationReader {
+  /// Reads the keys of a stream that say what happens to its events on their way to the log.
+  func pipeline(_ table: ConfigurationTable, into stream: inout Configuration.Stream) {
+    stream.jq = table.value("jq", .program("a jq program such as \".quotes[]\""))
+    check(stream.jq, table, "jq")
+    stream.distinct = table.value("distinct", .distinct, default: stream.distinct)
+    if case .by(let key) = stream.distinct { check(key, table, "distinct") }
+    stream.throttle = table.value("throttle", .duration())
+  }
+
+  private func check(_ program: String?, _ table: ConfigurationTable, _ key: String) {
+    guard let program, let mistake = JQTransform.mistake(in: program) else { return }
+    table.mistake("not a jq program: \(mistake)", at: key)
+  }
+}
+
+extension ConfigurationShape where Value == String {
+  /// Some text.
+  fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
+}
+
+extension ConfigurationShape where Value == Configuration.Distinct {
+  /// Whether events are compared, and by what.
+  fileprivate static var distinct: Self {
+    let expectation = "true, false or a jq path such as \".id\""
+    return Self { node throws(Expected) in
+      if case .boolean(let flag) = node.value { return flag ? .whole : .no }
+      return .by(try ConfigurationShape<String>.program(expectation).read(node))
+    }
+  }
+}
