@@ -1,0 +1,79 @@
+import RSocket
+import Testing
+
+@Suite("A connection that goes on in another process")
+struct SavingTests {
+  /// Everything that a client may have under way.
+  private var conversation: [UInt8] {
+    let text = Payload(metadata: [1, UInt8(ascii: "s")], data: Array("{}".utf8))
+    let frames: [Frame] = [
+      .setup(Setup(honorsLease: true)),
+      .request(StreamID(1), .stream, initialRequest: 5, text, follows: false, isComplete: false),
+      .request(StreamID(3), .stream, initialRequest: 5, Payload("a", metadata: [7]), follows: true, isComplete: false),
+      .requestN(StreamID(3), 4),
+      .request(StreamID(5), .channel, initialRequest: 1, text, follows: false, isComplete: false),
+      .payload(StreamID(5), Payload("b"), follows: true, isComplete: false, isNext: true),
+      .keepalive(respond: true, position: 0, data: [1, 2, 3]),
+      .payload(StreamID(5), Payload("c", metadata: []), follows: false, isComplete: true, isNext: true),
+      .requestN(StreamID(1), 7),
+      .payload(StreamID(3), Payload("d"), follows: false, isComplete: false, isNext: true),
+      .cancel(StreamID(1)),
+      .request(StreamID(7), .response, initialRequest: 1, text, follows: false, isComplete: false),
+      .request(StreamID(7), .response, initialRequest: 1, text, follows: false, isComplete: false),
+    ]
+    return frames.flatMap(\.encoded)
+  }
+
+  /// Feeds one byte at a time, and answers as a server does.
+  private func feed(_ bytes: some Sequence<UInt8>, to side: Side) -> [ConnectionMachine.Event] {
+    bytes.flatMap { byte in
+      let events = side.receive([byte])
+      for event in events {
+        if case .setup = event { side.machine.sendLease(timeToLive: .seconds(30), count: 5) }
+        if case .request(let id, .channel, _, _, _) = event { side.machine.sendRequestN(id, 3) }
+      }
+      return events
+    }
+  }
+
+  /// Plays the conversation, with the machine replaced after `cut` bytes by one made of its saved state.
+  private func play(cutAt cut: Int) throws -> (events: [ConnectionMachine.Event], output: [UInt8]) {
+    let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
+    var events = feed(conversation.prefix(cut), to: side)
+    if !side.machine.isClosed {
+      var saved = StateWriter()
+      side.machine.save(to: &saved)
+      var reader = StateReader(saved.bytes)
+      side.machine = try ConnectionMachine(saved: &reader, limits: ConnectionLimits())
+      #expect(reader.isAtEnd)
+    }
+    events += feed(conversation.dropFirst(cut), to: side)
+    return (events, side.machine.takeOutput())
+  }
+
+  @Test("goes on exactly where it stood, wherever that was")
+  func anywhere() throws {
+    let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
+    let (events, output) = (feed(conversation, to: side), side.take())
+    for cut in 0...conversation.count {
+      let resumed = try play(cutAt: cut)
+      #expect(resumed.events == events && resumed.output == output, "cut at byte \(cut)")
+    }
+    #expect(events.count == 9 && side.machine.isClosed)
+  }
+
+  @Test("state that ends too early is refused, not guessed at")
+  func truncated() throws {
+    let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
+    _ = feed(conversation.prefix(220), to: side)
+    #expect(side.machine.isOpen && side.machine.liveCount > 0)
+    var saved = StateWriter()
+    side.machine.save(to: &saved)
+    for count in 0..<saved.bytes.count {
+      #expect(throws: StateReader.Broken()) {
+        var reader = StateReader(Array(saved.bytes.prefix(count)))
+        _ = try ConnectionMachine(saved: &reader, limits: ConnectionLimits())
+      }
+    }
+  }
+}
