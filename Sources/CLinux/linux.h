@@ -36,3 +36,46 @@ static inline int process_descriptor(pid_t process) { return (int)syscall(SYS_pi
 
 // As ioctl(2) with FIONREAD: how many bytes a pipe holds.
 static inline int bytes_waiting(int descriptor, int *count) { return ioctl(descriptor, FIONREAD, count); }
+
+// One message with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), and one byte for them to go with.
+static inline ssize_t send_descriptors(int to, const int *descriptors, int count) {
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(253 * sizeof(int))];
+  } control;
+  char byte = 0;
+  struct iovec data = {&byte, 1};
+  struct msghdr message = {0};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = &control;
+  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(count * sizeof(int));
+  __builtin_memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
+  return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// How many descriptors the next message brought, closed on exec, at most 253; -1 with errno when there is none.
+static inline int receive_descriptors(int from, int *descriptors) {
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(253 * sizeof(int))];
+  } control;
+  char byte;
+  struct iovec data = {&byte, 1};
+  struct msghdr message = {0};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = &control;
+  message.msg_controllen = sizeof control;
+  ssize_t size = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (size < 0) return -1;
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  if (size == 0 || !header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return 0;
+  int count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  __builtin_memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
+  return count;
+}

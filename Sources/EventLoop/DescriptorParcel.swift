@@ -1,0 +1,59 @@
+import CLinux
+import Glibc
+
+/// Many descriptors in one: they wait as messages in the queue of a socket, of which only the reading end is left.
+///
+/// A service manager that keeps descriptors compares each new one with all that it has: thousands would take it
+/// seconds, one parcel takes none.
+public enum DescriptorParcel {
+  /// Of one message: SCM_MAX_FD of the kernel.
+  private static let perMessage = 253
+
+  /// Packs as many as there is room for, in order. They stay open here, too.
+  ///
+  /// Room is bounded by the kernel: messages in a queue (net.unix.max_dgram_qlen: 512 where systemd has set it, else
+  /// 10), and descriptors on their way (RLIMIT_NOFILE for each user).
+  ///
+  /// - Returns: the reading ends, each the caller's to close, and how many descriptors are in them, together.
+  /// - Throws: when there is no socket to be had.
+  public static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [CInt], count: Int) {
+    var ends: [CInt] = []
+    var packed = 0
+    while packed < descriptors.count {
+      var pair: [CInt] = [-1, -1]
+      let kind = CInt(SOCK_SEQPACKET.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+      guard socketpair(AF_UNIX, kind, 0, &pair) == 0 else {
+        let error = SystemError("socketpair")
+        for end in ends { close(end) }
+        throw error
+      }
+      let before = packed
+      while packed < descriptors.count {
+        let count = min(perMessage, descriptors.count - packed)
+        let sent = descriptors.withUnsafeBufferPointer {
+          send_descriptors(pair[1], $0.baseAddress! + packed, CInt(count))
+        }
+        guard sent >= 0 else { break }
+        packed += count
+      }
+      close(pair[1])
+      guard packed > before else {
+        close(pair[0])
+        break
+      }
+      ends.append(pair[0])
+    }
+    return (ends, packed)
+  }
+
+  /// Takes out what is in a parcel, in order. Each descriptor is the caller's to close, and closed on exec.
+  public static func unpack(_ end: CInt) -> [CInt] {
+    var descriptors: [CInt] = []
+    var message = [CInt](repeating: -1, count: perMessage)
+    while true {
+      let count = receive_descriptors(end, &message)
+      guard count > 0 else { return descriptors }
+      descriptors += message.prefix(Int(count))
+    }
+  }
+}
