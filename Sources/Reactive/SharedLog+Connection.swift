@@ -53,6 +53,18 @@ extension SharedLog {
     }
   }
 
+  /// Nothing connects before `resume`: readers come that are to miss nothing. Before the log is used.
+  public func suspend() { state.withLock { $0.isSuspended = true } }
+
+  /// Connects if something has wanted that since `suspend`. A second call does nothing.
+  public func resume() {
+    let isWanted = state.withLock { state in
+      defer { state.isSuspended = false }
+      return state.isSuspended && (startMode == .always || state.subscribers > 0)
+    }
+    if isWanted { connect() }
+  }
+
   /// Connects, if that is to be done without any subscriber. A second call does nothing.
   public func start() {
     if startMode == .always { connect() }
@@ -123,7 +135,7 @@ extension SharedLog {
   func beginConnection() -> (upstream: AnyPublisher<Storage.Input, Failure>, generation: UInt64)? {
     state.withLock { state in
       guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown,
-        state.overflow?.completion == nil
+        !state.isSuspended, state.overflow?.completion == nil
       else { return nil }
       state.connection = Connection(
         generation: state.connection.generation + 1, isConnected: true, requested: state.storage.endPosition,

@@ -49,6 +49,14 @@ extension SharedLog {
     }
   }
 
+  /// Takes out what has had no room, oldest first.
+  public func takeOverflow() -> [Storage.Input] {
+    state.withLock { state in
+      defer { state.overflow?.inputs = [] }
+      return state.overflow?.inputs ?? []
+    }
+  }
+
   private func endAfterOverflow() {
     let readers = state.withLock { state -> [AttachedReader] in
       guard let overflow = state.overflow, overflow.isEmpty, let completion = overflow.completion else { return [] }

@@ -97,6 +97,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     var upstream: AnyPublisher<Storage.Input, Failure>?
     var linger: (any Cancellable)?
     @usableFromInline var isShutDown = false
+    var isSuspended = false
   }
 
   @usableFromInline let state: Guarded<State>

@@ -14,7 +14,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   /// Bytes of it that wait in the inlet.
   var heldBytes = 0
   /// What it may still send.
-  private var credit = 0
+  private(set) var credit = 0
   private var receivedCount = 0
   /// Its largest value since the last grant, and before; the latter fades.
   private var largestBytes = 0
@@ -36,6 +36,12 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
     arrivedBytes += data.count
     largestBytes = max(largestBytes, data.count)
     arrived.append(data)
+  }
+
+  /// It has begun in another process, and may still send so many.
+  func goOn(credit: Int) {
+    self.credit = credit
+    receivedCount = PublishWindow.firstValues
   }
 
   /// Hands over what has arrived.
@@ -86,6 +92,10 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   /// A REQUEST_CHANNEL that is allowed; its data is the first value.
   func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool) {
     if let sentence = stream.mistake(inValueOf: data.count) { return session.machine.sendError(id, .invalid, sentence) }
+    if let publication = join(id, to: stream, inlet) { arrive(data, isComplete: isComplete, of: publication) }
+  }
+
+  private func join(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet) -> Publication? {
     let joined = inlet.join { [self, worker] in
       worker.loop.execute {
         inlet.goOn()
@@ -93,11 +103,12 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
       }
     }
     guard let queue = joined else {
-      return session.refuse(id, stream.name, "\"\(stream.name)\" has no room: what others published waits in it")
+      session.refuse(id, stream.name, "\"\(stream.name)\" has no room: what others published waits in it")
+      return nil
     }
     let publication = Publication(id: id, stream: stream, inlet: inlet, queue: queue)
     publications[id] = publication
-    arrive(data, isComplete: isComplete, of: publication)
+    return publication
   }
 
   /// A PAYLOAD within the credit.
@@ -163,6 +174,33 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
       let grant = publication.takeGrant(standing)
       if grant > 0 { session.machine.sendRequestN(publication.id, UInt32(grant)) }
     }
+  }
+
+  // MARK: From one process to the next
+
+  /// Those that may go on in another process, once `abandon` has been called.
+  var saved: [SavedSession.Publication] {
+    ids.map {
+      SavedSession.Publication(id: $0, stream: publications[$0]!.stream.name, credit: publications[$0]!.credit)
+    }
+  }
+
+  /// Ends those of which the stream has not taken everything.
+  func abandon(_ sentence: String) {
+    for id in ids {
+      guard let publication = publications[id], publication.inlet.look(at: publication.queue).heldCount > 0 else {
+        continue
+      }
+      session.machine.sendError(id, .canceled, sentence)
+      forget(publication)
+    }
+  }
+
+  /// Goes on with one that may still send `credit` values.
+  func goOn(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, credit: Int) {
+    guard let publication = join(id, to: stream, inlet) else { return }
+    publication.goOn(credit: credit)
+    answer(publication, inlet.look(at: publication.queue))
   }
 
   // MARK: The end

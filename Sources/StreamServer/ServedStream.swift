@@ -111,6 +111,9 @@ final class ServedStream: Sendable {
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest)
   }
 
+  /// Whether its log has begun with this process and holds nothing yet.
+  var isNew: Bool { log.read { storage, _ in storage.endPosition == firstID && storage.firstPosition == firstID } }
+
   /// As `$streams` shows it.
   var summary: StreamSummary {
     let last = log.read { storage, _ in storage.endPosition == firstID ? nil : storage.endPosition - 1 }

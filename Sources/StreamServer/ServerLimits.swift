@@ -1,3 +1,5 @@
+import RSocket
+
 /// The server's bounds. Each has a defined answer when it is reached.
 public struct ServerLimits: Equatable, Sendable {
   /// Event loops; 0: one per core.
@@ -15,6 +17,10 @@ public struct ServerLimits: Equatable, Sendable {
   /// How long a subscriber may keep the source of a stream that drops nothing waiting before that is told: ordinary
   /// backpressure is no news.
   var holdUpTime = Duration.seconds(5)
+
+  var ofConnection: ConnectionLimits {
+    ConnectionLimits(maximumRequestBytes: requestBytes, maximumRequests: requestsPerConnection)
+  }
 
   /// The defaults of the daemon's configuration file.
   public init(

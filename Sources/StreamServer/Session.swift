@@ -25,7 +25,7 @@ final class Session: EventLoop.Handler {
   }
 
   let identity: ClientIdentity
-  private let socket: OwnedDescriptor
+  let socket: OwnedDescriptor
   private unowned let worker: Worker
   private let closed: () -> Void
   private var registration: EventLoop.Registration?
@@ -52,14 +52,16 @@ final class Session: EventLoop.Handler {
   /// Bytes of a name that is looked for, and repeated to who asked: a routing tag holds no more.
   private static let nameLimit = 255
 
-  init(_ socket: consuming OwnedDescriptor, number: UInt64, worker: Worker, closed: @escaping () -> Void) {
+  /// - Parameter machine: of a connection that goes on here; nil for a new one.
+  init(
+    _ socket: consuming OwnedDescriptor, number: UInt64, machine: ConnectionMachine? = nil, worker: Worker,
+    closed: @escaping () -> Void
+  ) {
     identity = ClientIdentity(number: number, credentials: PeerCredentials(of: socket.raw))
     self.socket = socket
     self.worker = worker
     self.closed = closed
-    machine = ConnectionMachine(
-      acceptingWith: ConnectionLimits(
-        maximumRequestBytes: worker.limits.requestBytes, maximumRequests: worker.limits.requestsPerConnection))
+    self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
     heardAt = worker.loop.now
   }
 
@@ -67,12 +69,79 @@ final class Session: EventLoop.Handler {
   func start() -> Bool {
     registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
     guard registration != nil else { return false }
+    if !machine.isOpen { awaitSetup() }
+    return true
+  }
+
+  private func awaitSetup() {
     clock = worker.loop.schedule(after: worker.limits.handshakeTimeout) { [unowned self] in
       clock = nil
       drop("no SETUP within the handshake timeout")
       close()
     }
-    return true
+  }
+
+  // MARK: From one process to the next
+
+  /// Leaves the socket to the process that goes on with it: what that has to know. Nothing is read or written any more.
+  ///
+  /// A publisher whose values wait for room in a stream is told that they are not in there.
+  /// - Returns: nil for a connection that ends here.
+  func handOver() -> SavedSession? {
+    guard phase == .open else { return nil }
+    publications?.abandon("streamd restarts, and has values that the stream has not taken")
+    _ = flush()
+    guard phase == .open else { return nil }
+    let saved = SavedSession(
+      descriptor: socket.raw, number: identity.number, machine: machine, silence: worker.loop.now - heardAt,
+      unsent: Array(unsent[unsentOffset...]), subscriptions: subscriptions.map(SavedSession.Subscription.init),
+      publications: publications?.saved ?? [])
+    if let registration { worker.loop.unregister(registration) }
+    registration = nil
+    cancelClocks()
+    phase = .closed  // its subscriptions stay where they are: what they hold must not be dropped on the way out
+    return saved
+  }
+
+  /// Goes on where another process stopped. Right after `start`.
+  func goOn(_ saved: SavedSession) {
+    heardAt = worker.loop.now - min(worker.loop.now, saved.silence)
+    unsent = saved.unsent
+    for subscription in saved.subscriptions { goOn(subscription) }
+    for publication in saved.publications {
+      guard let stream = worker.streams[publication.stream], let inlet = stream.inlet else {
+        machine.sendError(publication.id, .canceled, "\"\(publication.stream)\" is no longer served")
+        continue
+      }
+      let publications = publications ?? Publications(session: self, worker: worker)
+      self.publications = publications
+      publications.goOn(publication.id, to: stream, inlet, credit: publication.credit)
+    }
+    if machine.isOpen { accepted() }
+    _ = flush()
+  }
+
+  private func goOn(_ saved: SavedSession.Subscription) {
+    guard let stream = worker.streams[saved.stream] else {
+      return machine.sendError(saved.id, .canceled, "\"\(saved.stream)\" is no longer served")
+    }
+    var cursor = saved.cursor
+    // A log that begins anew knows nothing of what the subscriber had not got: it goes on with the first event there is,
+    // and the gap shows in the ids.
+    let first = stream.log.read { storage, _ in storage.firstPosition }
+    if stream.isNew, cursor.position < first {
+      guard cursor.sentBytes == 0 else {
+        return machine.sendError(saved.id, .lagged, "lagged: event \(cursor.position) is gone, half of it was sent")
+      }
+      cursor = Cursor(position: first)
+    }
+    let lane = worker.lane(of: stream)
+    let subscription = StreamSubscription(
+      session: self, lane: lane, id: saved.id, frames: saved.frames, onLag: saved.onLag, cursor: cursor,
+      credit: saved.credit)
+    subscriptions.append(subscription)
+    worker.makeReady(subscription)
+    lane.add(subscription)
   }
 
   // MARK: Input

@@ -21,24 +21,29 @@ public final class StreamServer: Sendable {
     case noMemory(SystemError)
   }
 
-  private let limits: ServerLimits
+  let limits: ServerLimits
   private let version: String
   private let report: @Sendable (ServerReport) -> Void
-  private let streams = StreamTable()
-  private let counts = ConnectionCounts()
-  private let workers: [Worker]
+  let streams = StreamTable()
+  let counts = ConnectionCounts()
+  let workers: [Worker]
+  /// Until connections of another process go on here.
+  let sourcesWait: Atomic<Bool>
   private let systemStreams = Guarded<[SystemStream]>([])
   private let startedAt = EventLoop.monotonicNow()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
+  ///   - goesOn: connections of another process are to go on here: no source is subscribed to before `goOn`.
   ///   - version: of the program, for `$stats`.
   ///   - report: called on the event loops; must not block.
   /// - Throws: `SystemError` when the process is out of descriptors, `Mistake.noMemory`.
   public init(
-    limits: ServerLimits = .init(), version: String = "", report: @escaping @Sendable (ServerReport) -> Void = { _ in }
+    limits: ServerLimits = .init(), goesOn: Bool = false, version: String = "",
+    report: @escaping @Sendable (ServerReport) -> Void = { _ in }
   ) throws {
     self.limits = limits
+    sourcesWait = Atomic(goesOn)
     self.version = version
     let counts = counts
     self.report = { event in
@@ -84,6 +89,7 @@ public final class StreamServer: Sendable {
     }
     let stream = ServedStream(configuration, storage: storage, inlet: inlet)
     stream.setSource(source, report: report)
+    if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     stream.log.start()
   }
@@ -223,14 +229,14 @@ public final class StreamServer: Sendable {
 }
 
 /// Connections, counted from every loop.
-private final class ConnectionCounts: Sendable {
+final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
 }
 
 /// Tells the last of several apart.
-private final class Countdown: Sendable {
+final class Countdown: Sendable {
   private let left: Atomic<Int>
   init(_ count: Int) { left = Atomic(count) }
   func isLast() -> Bool { left.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 }

@@ -29,6 +29,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var sessions: [ObjectIdentifier: Session] = [:]
+  private var handedOver: [Session] = []
   private var listeners: [Listener] = []
   private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var queue: [StreamSubscription] = []
@@ -65,6 +66,28 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     sessions[ObjectIdentifier(session)] = session
   }
 
+  /// Takes a connection over from another process. On the loop.
+  func adopt(_ saved: SavedSession, closed: @escaping () -> Void) {
+    let session = Session(
+      OwnedDescriptor(saved.descriptor), number: saved.number, machine: saved.machine, worker: self, closed: closed)
+    guard stopped == nil, session.start() else { return closed() }
+    sessions[ObjectIdentifier(session)] = session
+    session.goOn(saved)
+  }
+
+  /// Gives every connection away; its descriptor stays open for as long as the worker lives. On the loop.
+  func handOver() -> [SavedSession] {
+    handedOver = Array(sessions.values)
+    sessions = [:]
+    return handedOver.compactMap { $0.handOver() }
+  }
+
+  /// Accepts no more connections; those that come wait in the sockets. On the loop.
+  func stopListening() {
+    for listener in listeners { listener.stop() }
+    listeners = []
+  }
+
   func forget(_ session: Session) {
     sessions[ObjectIdentifier(session)] = nil
     if sessions.isEmpty, let stopped { stopped() }
@@ -74,8 +97,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// the last one is gone. On the loop.
   func stop(completed: @escaping @Sendable () -> Void) {
     stopped = completed
-    for listener in listeners { listener.stop() }
-    listeners = []
+    stopListening()
     guard !sessions.isEmpty else { return completed() }
     for session in Array(sessions.values) { session.stop() }
   }

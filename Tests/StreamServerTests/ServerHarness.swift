@@ -80,10 +80,11 @@ final class ServerHarness: Sendable {
     let reports = Guarded<[ServerReport]>([])
   }
 
-  init(_ limits: ServerLimits = ServerLimits(workers: 2)) throws {
+  /// - Parameter goesOn: another one is going to `handOver` to it.
+  init(_ limits: ServerLimits = ServerLimits(workers: 2), goesOn: Bool = false) throws {
     folder = try TemporaryFolder()
     path = folder.path("s")
-    server = try StreamServer(limits: limits, version: "1.2.3") { [seen] report in
+    server = try StreamServer(limits: limits, goesOn: goesOn, version: "1.2.3") { [seen] report in
       seen.reports.withLock { $0.append(report) }
     }
     try server.start()
@@ -109,6 +110,22 @@ final class ServerHarness: Sendable {
     let inlet = PublishInlet()
     try server.add(configuration, source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
     return inlet
+  }
+
+  /// Gives every connection to another server, by the way that they take to another process.
+  func handOver(to next: ServerHarness) async throws {
+    let saved = await withCheckedContinuation { continuation in
+      server.handOver { continuation.resume(returning: $0) }
+    }
+    let (ends, count) = try DescriptorParcel.pack(saved.descriptors)
+    #expect(count == saved.descriptors.count)
+    let descriptors = ends.flatMap(DescriptorParcel.unpack)
+    for end in ends { close(end) }
+    let limits = ServerLimits(workers: 2)
+    let arrived = try SavedConnections(state: saved.state(ofFirst: count), descriptors, for: limits)
+    await withCheckedContinuation { continuation in
+      next.server.goOn(with: arrived) { continuation.resume() }
+    }
   }
 
   /// Waits until `condition` holds; a test that waits for ten seconds has failed.

@@ -1,0 +1,98 @@
+import RSocket
+import Reactive
+
+/// One connection on its way from one process to the next: the terms, what is under way, and who stands where.
+struct SavedSession: Sendable {
+  /// One subscription. Its stream is told by name: the next process has a log of its own for it.
+  struct Subscription: Sendable, Equatable {
+    let stream: String
+    let id: StreamID
+    let frames: FrameFormat
+    let onLag: LagPolicy
+    let cursor: Cursor
+    let credit: Subscribers.Demand
+  }
+
+  /// One channel on which a client publishes; the stream has everything that came on it.
+  struct Publication: Sendable, Equatable {
+    let id: StreamID
+    let stream: String
+    /// Values that it may still send.
+    let credit: Int
+  }
+
+  var descriptor: CInt
+  let number: UInt64
+  let machine: ConnectionMachine
+  /// Nanoseconds since the client was heard of.
+  let silence: UInt64
+  /// The rest of what the socket took only in part.
+  let unsent: [UInt8]
+  let subscriptions: [Subscription]
+  let publications: [Publication]
+}
+
+extension SavedSession.Subscription {
+  init(_ subscription: StreamSubscription) {
+    self.init(
+      stream: subscription.lane.stream.name, id: subscription.id, frames: subscription.frames,
+      onLag: subscription.onLag, cursor: subscription.cursor, credit: subscription.credit)
+  }
+}
+
+extension SavedSession {
+  func write(to state: inout StateWriter) {
+    state.write(number)
+    machine.save(to: &state)
+    state.write(silence)
+    state.write(unsent)
+    state.write(UInt32(subscriptions.count))
+    for subscription in subscriptions {
+      state.write(subscription.stream)
+      state.write(subscription.id.rawValue)
+      state.write(subscription.frames.ids)
+      state.write(subscription.frames.completes)
+      state.write(subscription.onLag.rawValue)
+      state.write(subscription.cursor.position)
+      state.write(UInt64(subscription.cursor.sentBytes))
+      state.write(UInt64(subscription.credit.max ?? .max))
+    }
+    state.write(UInt32(publications.count))
+    for publication in publications {
+      state.write(publication.id.rawValue)
+      state.write(publication.stream)
+      state.write(UInt64(publication.credit))
+    }
+  }
+
+  init(
+    reading state: inout StateReader, descriptor: CInt, limits: ConnectionLimits
+  ) throws(StateReader.Broken) {
+    self.descriptor = descriptor
+    number = try state.number()
+    machine = try ConnectionMachine(saved: &state, limits: limits)
+    silence = try state.number()
+    unsent = try state.data()
+    var subscriptions: [Subscription] = []
+    for _ in 0..<(try state.number(UInt32.self)) {
+      let (stream, id) = (try state.text(), StreamID(try state.number()))
+      let frames = FrameFormat(ids: try state.flag(), completes: try state.flag())
+      guard let onLag = LagPolicy(rawValue: try state.text()) else { throw .init() }
+      let cursor = Cursor(position: try state.number(), sentBytes: Int(clamping: try state.number(UInt64.self)))
+      let credit = Int(clamping: try state.number(UInt64.self))
+      subscriptions.append(
+        Subscription(
+          stream: stream, id: id, frames: frames, onLag: onLag, cursor: cursor,
+          credit: credit == .max ? .unlimited : .max(credit)))
+    }
+    self.subscriptions = subscriptions
+    var publications: [Publication] = []
+    for _ in 0..<(try state.number(UInt32.self)) {
+      publications.append(
+        Publication(
+          id: StreamID(try state.number()), stream: try state.text(),
+          credit: Int(clamping: try state.number(UInt64.self))))
+    }
+    self.publications = publications
+  }
+}

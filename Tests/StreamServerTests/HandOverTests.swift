@@ -1,0 +1,233 @@
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+import TestSupport
+import Testing
+
+@testable import StreamServer
+
+/// Connections that go on in another server, as they do from one process to the next.
+@Suite struct HandOverTests {
+  private static let unlimited: UInt32 = 0x7FFF_FFFF
+
+  /// Two servers; `body` calls what it gets in between.
+  private func withTwoServers(
+    _ workers: Int = 2, _ body: (ServerHarness, ServerHarness, () async throws -> Void) async throws -> Void
+  ) async throws {
+    let next = try ServerHarness(goesOn: true)
+    try await withServer(ServerLimits(workers: workers)) { first in
+      try await body(first, next) { try await first.handOver(to: next) }
+    }
+    await next.stop()
+  }
+
+  @Test(arguments: [1, 2]) func creditGoesOnWhereItStoodAndNothingIsSentBeyondIt(workers: Int) async throws {
+    try await withTwoServers(workers) { first, next, handOver in
+      let source = try first.add("s")
+      let later = try next.add("s")
+      let clients = try (0..<20).map { _ in try WireClient.ready(first.path) }
+      for client in clients { client.subscribe("s", credit: 5) }
+      first.eventually { first.server.statistics.subscribers == 20 }
+      source.send([0], [1])
+      for client in clients { #expect(try client.events(2) == [[0], [1]]) }
+      try await handOver()
+      #expect(source.cancellations == 1)
+      next.eventually { next.server.statistics.subscribers == 20 }
+      later.send([2], [3], [4], [5], [6])
+      for client in clients {
+        #expect(try client.events(3) == [[2], [3], [4]])
+        #expect(try client.isSilent())
+        client.send(.requestN(StreamID(1), 1))
+        #expect(try client.events(1) == [[5]])
+      }
+      #expect(next.server.statistics.connections == 20)
+    }
+  }
+
+  @Test func aClientIsAwareOfNothingWhateverItHasUnderWay() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] {
+        try harness.addPublished("p")
+        _ = try harness.add("quiet")
+      }
+      let client = try WireClient(first.path)
+      let frames = [Frame.setup(Setup()), .keepalive(respond: true, position: 0, data: Array("half".utf8))]
+      let bytes = frames.flatMap { frame in
+        var bytes: [UInt8] = []
+        frame.encode(into: &bytes)
+        return bytes
+      }
+      client.send(Array(bytes.dropLast(3)))
+      client.send([])
+      first.eventually { first.server.statistics.connections == 1 }
+      let stranger = try WireClient(first.path)  // has not said SETUP yet
+      let waiting = try WireClient.ready(first.path)
+      waiting.get("quiet")
+      first.eventually { first.server.statistics.subscribers == 1 && first.server.statistics.connections == 3 }
+      try await handOver()
+      client.send(bytes.suffix(3))
+      #expect(try client.receive() == .keepalive(respond: false, position: 0, data: Array("half".utf8)))
+      client.publish("p", [1])
+      guard case .requestN = try client.receive() else {
+        Issue.record("no credit")
+        return
+      }
+      stranger.send(.setup(Setup()))
+      #expect(try stranger.isSilent())
+      stranger.subscribe("p", credit: 1)
+      #expect(try stranger.events(1) == [[1]])
+      #expect(try waiting.isSilent())
+      #expect(next.server.statistics.connections == 3)
+      let newcomer = try WireClient.ready(next.path)
+      #expect(try newcomer.isSilent())
+      #expect(next.server.statistics.accepted == 4)
+    }
+  }
+
+  @Test func aPublisherGoesOnAndIsAnsweredWhenAllIsInTheStream() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] { try harness.addPublished("p") }
+      let publisher = try WireClient.ready(first.path)
+      publisher.publish("p", [0])
+      guard case .requestN(_, let credit) = try publisher.receive() else {
+        Issue.record("no credit")
+        return
+      }
+      publisher.value([1])
+      first.eventually { first.server.statistics.eventsIn == 2 }
+      try await handOver()
+      for _ in 1..<credit { publisher.value([2]) }
+      guard case .requestN = try publisher.receive() else {
+        Issue.record("no more credit")
+        return
+      }
+      publisher.complete()
+      while case .requestN = try publisher.receive() {}
+      #expect(next.server.statistics.eventsIn == UInt64(credit) - 1)
+      let greedy = try WireClient.ready(next.path)
+      #expect(try greedy.isSilent())
+    }
+  }
+
+  @Test func whatHadNoRoomInALosslessStreamArrivesBehindWhatHad() async throws {
+    try await withTwoServers { first, next, handOver in
+      func block(_ configuration: inout StreamConfiguration) {
+        configuration.limits = .init(events: 4)
+        configuration.overflow = .block(timeout: nil)
+      }
+      let source = try first.add("s", block)
+      let later = try next.add("s", block)
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      source.send(batch: (0..<10).map { [$0] })
+      #expect(try client.events(1) == [[0]])
+      first.eventually { first.server.statistics.eventsIn == 5 }
+      try await handOver()
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      // This test's second log is a new one: what was in the first one is gone, what had no room there is not.
+      #expect(try client.events(5) == (5..<10).map { [$0] })
+      next.eventually { later.demand == .max(1) }
+      #expect(client.descriptor.raw >= 0)
+    }
+  }
+
+  @Test func aSocketThatWasFullGetsTheRestOfItsFrameFirst() async throws {
+    try await withTwoServers { first, next, handOver in
+      let source = try first.add("s") { $0.limits = .init(events: 1000, bytes: 64 << 20) }
+      let later = try next.add("s")
+      let client = try WireClient(first.path, receiveBuffer: 4096)
+      client.send(.setup(Setup()))
+      client.subscribe("s", credit: Self.unlimited)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let event = [UInt8](repeating: 7, count: 50_000)
+      source.send(batch: [[UInt8]](repeating: event, count: 200))
+      var writes: UInt64 = 0
+      first.eventually {
+        defer { writes = first.server.statistics.writes }
+        return writes > 0 && writes == first.server.statistics.writes
+      }
+      try await handOver()
+      later.send([1])
+      var count = 0
+      while true {
+        let data = try client.event().data
+        if data == [1] { break }
+        #expect(data == event)
+        count += 1
+      }
+      #expect(count > 0 && count < 200)
+    }
+  }
+
+  @Test func requestsForStreamsThatAreNoLongerServedAreCanceled() async throws {
+    try await withTwoServers { first, _, handOver in
+      _ = try first.add("gone")
+      try first.addPublished("gone too")
+      let client = try WireClient.ready(first.path)
+      client.subscribe("gone", credit: 5)
+      client.publish("gone too", [1], id: 3)
+      guard case .requestN = try client.receive() else {
+        Issue.record("no credit")
+        return
+      }
+      first.eventually { first.server.statistics.subscribers == 1 }
+      try await handOver()
+      #expect(try client.receive() == .error(StreamID(1), .canceled, #""gone" is no longer served"#))
+      #expect(try client.receive() == .error(StreamID(3), .canceled, #""gone too" is no longer served"#))
+      #expect(try client.isSilent())
+    }
+  }
+
+  @Test func sourcesBeginOnceEverybodyIsBack() async throws {
+    let next = try ServerHarness(goesOn: true)
+    let source = try next.add("s")
+    #expect(source.subscriptions == 0)
+    await withCheckedContinuation { continuation in
+      next.server.goOn(with: nil) { continuation.resume() }
+    }
+    #expect(source.subscriptions == 1)
+    let other = try next.add("later")
+    #expect(other.subscriptions == 1)
+    await next.stop()
+  }
+
+  @Test func whereThereIsNoRoomClientsAreToldAndClosed() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let saved = await withCheckedContinuation { continuation in
+        harness.server.handOver { continuation.resume(returning: $0) }
+      }
+      saved.cancel(from: 0)
+      #expect(try client.receive() == .error(StreamID(1), .canceled, "streamd is restarting"))
+      #expect(try client.receive() == .error(.connection, .connectionClose, "streamd is restarting"))
+      #expect(try client.receive() == nil)
+    }
+  }
+
+  @Test func brokenStateIsRefusedWhole() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let saved = await withCheckedContinuation { continuation in
+        harness.server.handOver { continuation.resume(returning: $0) }
+      }
+      let state = saved.state(ofFirst: 1)
+      let limits = ServerLimits()
+      #expect(throws: Never.self) { try SavedConnections(state: state, [3], for: limits) }
+      for count in 0..<state.count {
+        #expect(throws: SavedConnections.Useless.self) {
+          try SavedConnections(state: Array(state.prefix(count)), [3], for: limits)
+        }
+      }
+      #expect(throws: SavedConnections.Useless.self) { try SavedConnections(state: state, [], for: limits) }
+      #expect(throws: SavedConnections.Useless.self) { try SavedConnections(state: state + [0], [3], for: limits) }
+    }
+  }
+}
