@@ -1,3 +1,5 @@
+#include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 #include <systemd/sd-id128.h>
+#include <systemd/sd-login.h>

@@ -1,0 +1,73 @@
+import CSystemd
+import Glibc
+
+extension ServiceManager {
+  /// What the service manager is about to do with this service, beyond stopping it.
+  public enum Ending: Sendable, Equatable {
+    /// Stops it for good, and lets go of what it keeps.
+    case stop
+    /// Starts it again, and hands over what it keeps.
+    case restart
+  }
+
+  /// Asks the manager over D-Bus for the job that is under way. For the moment of a SIGTERM. Waits a second at most.
+  ///
+  /// - Returns: nil when nobody answers: no manager, no bus, or not allowed to ask.
+  public func ending() -> Ending? {
+    guard isPresent, let bus = Bus() else { return nil }
+    switch bus.jobType() {
+    case "restart", "try-restart", "start": return .restart
+    case "stop": return .stop
+    default: return nil
+    }
+  }
+}
+
+/// A connection to the bus of the manager that runs this process: the system's, or the user's.
+private final class Bus {
+  private let bus: OpaquePointer
+  private let unitPath: String
+
+  private static let manager = "org.freedesktop.systemd1"
+  private static let timeoutMicroseconds: UInt64 = 1_000_000
+
+  init?() {
+    var unit: UnsafeMutablePointer<CChar>?
+    var bus: OpaquePointer?
+    if sd_pid_get_user_unit(0, &unit) >= 0 {
+      guard sd_bus_open_user(&bus) >= 0 else { return nil }
+    } else {
+      guard sd_pid_get_unit(0, &unit) >= 0, sd_bus_open_system(&bus) >= 0 else { return nil }
+    }
+    defer { free(unit) }
+    var path: UnsafeMutablePointer<CChar>?
+    guard let bus, sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path else { return nil }
+    defer { free(path) }
+    self.bus = bus
+    unitPath = String(cString: path)
+    sd_bus_set_method_call_timeout(bus, Self.timeoutMicroseconds)
+  }
+
+  deinit { sd_bus_flush_close_unref(bus) }
+
+  /// As `systemctl list-jobs` shows it; nil when there is none.
+  func jobType() -> String? {
+    var reply: OpaquePointer?
+    guard
+      sd_bus_get_property(bus, Self.manager, unitPath, Self.manager + ".Unit", "Job", nil, &reply, "(uo)") >= 0
+    else { return nil }
+    defer { sd_bus_message_unref(reply) }
+    var number: UInt32 = 0
+    var path: UnsafePointer<CChar>?
+    guard sd_bus_message_enter_container(reply, CChar(UInt8(ascii: "r")), "uo") > 0,
+      sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "u")), &number) > 0,
+      sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "o")), &path) > 0, number > 0, let path
+    else { return nil }
+    var type: UnsafeMutablePointer<CChar>?
+    defer { free(type) }
+    guard sd_bus_get_property_string(bus, Self.manager, path, Self.manager + ".Job", "JobType", nil, &type) >= 0 else {
+      return nil
+    }
+    return type.map { String(cString: $0) }
+  }
+}
