@@ -368,7 +368,6 @@ struct ConfigurationMistakeTests {
   // MARK: - Not built yet
 
   @Test(arguments: [
-    ("write = [\"*\"]", "write: not built yet: a stream that clients publish to"),
     ("keep = \"memory\"", #"keep: not built yet: "memory", events that outlive the daemon; use "no""#),
     ("keep = \"disk\"", #"keep: not built yet: "disk", events that outlive the daemon; use "no""#),
   ])
