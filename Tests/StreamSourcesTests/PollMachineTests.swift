@@ -50,6 +50,28 @@ private struct Bench {
     #expect(bench.next() == .rest)
   }
 
+  @Test func aFetchThatHadToWaitGoesOnWithTheNextAnswer() {
+    var bench = Bench()
+    bench.machine.request(.max(2))
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.machine.waits("a asks for patience") == .waiting("a asks for patience"))
+    #expect(bench.receive(.event(nil)) == .recovered(afterFailures: 0))
+    bench.now += .seconds(20)
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.receive(.event(nil)) == nil)
+  }
+
+  @Test func aFetchThatIsWithdrawnIsDueAsSoonAsSomebodyWantsIt() {
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    #expect(bench.next() == .fetch(nil))
+    bench.machine.retract()
+    bench.machine.withdraw()
+    #expect(bench.next() == .rest)
+    bench.machine.request(.max(1))
+    #expect(bench.next() == .fetch(nil))
+  }
+
   @Test func theFirstDemandFetchesAtOnceAndOneAtATime() throws {
     var bench = Bench()
     bench.machine.request(.max(5))

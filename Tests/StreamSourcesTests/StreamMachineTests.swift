@@ -20,6 +20,21 @@ import Testing
     #expect(machine.next(at: .seconds(1)) == .rest)
   }
 
+  @Test func whatHadToWaitGoesOnWithTheAnswerAndIsAskedForLaterWhenWithdrawn() {
+    var machine = machine()
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .begin)
+    #expect(machine.waits("a asks for patience") == .waiting("a asks for patience"))
+    machine.retract()
+    machine.withdraw(at: .seconds(1))
+    #expect(machine.next(at: .seconds(1)) == .rest)
+    machine.request(.max(1))
+    #expect(machine.next(at: .seconds(1)) == .begin)
+    #expect(machine.answered() == .recovered(afterFailures: 0))
+    #expect(machine.answered() == nil)
+    #expect(machine.delivered() == nil)
+  }
+
   @Test func aUnitOfDemandIsABatch() {
     var machine = machine()
     machine.request(.max(1))

@@ -160,21 +160,19 @@ import Testing
     }
   }
 
-  @Test func whoHasToWaitForItsHostSaysSoAndGoesOn() async throws {
+  @Test func whoHasToWaitForItsHostSaysSo() async throws {
     try await withSourceThread { thread in
-      _ = try await thread.fetch(upstream.url("/status/\(key)?code=429&retry=2"))
+      _ = try await thread.fetch(upstream.url("/status/\(key)?code=429&retry=3600"))
       let taker = Taker(.max(1))
       poll("/count/a\(key)", on: thread).subscribe(taker)
-      #expect(await taker.next(1) == ["1\n"])
-      let told = reports.withLock { $0 }
-      #expect(told.count == 2 && told.last == .recovered(afterFailures: 0))
-      guard case .waiting(let reason) = told.first else {
-        Issue.record("\(told)")
+      while reports.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
+      taker.cancel()
+      guard case .waiting(let reason) = reports.withLock({ $0.first }) else {
+        Issue.record("\(reports.withLock { $0 })")
         return
       }
       #expect(reason.hasPrefix("\(upstream.authority) asks for patience until 2"), "\(reason)")
       #expect(reason.split(separator: " ").last?.count == "2026-11-20T18:00:00Z".count, "\(reason)")
-      taker.cancel()
     }
   }
 }
