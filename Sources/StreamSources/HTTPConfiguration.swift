@@ -10,8 +10,18 @@ public struct HTTPConfiguration: Sendable, Equatable {
   public var headers: [HTTPHeader]
   /// Sent as `Authorization: Bearer …` to the origin of `url` only.
   public var bearer: String?
-  /// The path of a Unix socket to connect to instead of the URL's host.
+  /// Sent as `Authorization: Basic …` to the origin of `url` only. Goes before a user and password in `url`, and `bearer`
+  /// before both.
+  public var login: HTTPLogin?
+  /// Added to the URL's query, encoded as it needs. Values may be secret: they are not printed, and whoever a redirect
+  /// points at gets none of them.
+  public var query: [HTTPQueryItem]
+  /// The path of a Unix socket to connect to instead of the URL's host. Then `route` does not matter.
   public var unixSocket: String?
+  /// Through a proxy or not.
+  public var route: HTTPRoute
+  /// For https.
+  public var trust: HTTPTrust
   /// After failures.
   public var retry: Backoff
   /// What the server is told who asks.
@@ -20,15 +30,20 @@ public struct HTTPConfiguration: Sendable, Equatable {
   /// Everything but the URL has a default.
   public init(
     url: String, timeout: Duration = .seconds(30), maximumBodyBytes: Int = 8 << 20,
-    headers: [HTTPHeader] = [], bearer: String? = nil, unixSocket: String? = nil, retry: Backoff = Backoff(),
-    userAgent: String = "streamd"
+    headers: [HTTPHeader] = [], bearer: String? = nil, login: HTTPLogin? = nil, query: [HTTPQueryItem] = [],
+    unixSocket: String? = nil, route: HTTPRoute = .environment, trust: HTTPTrust = HTTPTrust(),
+    retry: Backoff = Backoff(), userAgent: String = "streamd"
   ) {
     self.url = url
     self.timeout = timeout
     self.maximumBodyBytes = maximumBodyBytes
     self.headers = headers
     self.bearer = bearer
+    self.login = login
+    self.query = query
     self.unixSocket = unixSocket
+    self.route = route
+    self.trust = trust
     self.retry = retry
     self.userAgent = userAgent
   }
@@ -50,6 +65,9 @@ public struct HTTPConfiguration: Sendable, Equatable {
     if let bearer, !bearer.utf8.allSatisfy(Self.isValueByte) {
       problems.append("bearer: has a control character in it")
     }
+    if let problem = login?.problem { problems.append("login: \(problem)") }
+    if case .proxy(let proxy) = route, let problem = proxy.problem { problems.append(problem) }
+    if query.contains(where: \.name.isEmpty) { problems.append("query: a name may not be empty") }
     if !userAgent.utf8.allSatisfy(Self.isValueByte) {
       problems.append("user agent: has a control character in it")
     }
@@ -63,8 +81,8 @@ public struct HTTPConfiguration: Sendable, Equatable {
   func request(_ validators: Validators?) throws(HTTPFailure) -> HTTPRequest {
     if let problem = problems.first { throw HTTPFailure(problem) }
     return HTTPRequest(
-      url: try HTTPURL(url), headers: headers, bearer: bearer, validators: validators, unixSocket: unixSocket,
-      timeout: timeout, userAgent: userAgent)
+      url: try HTTPURL(url, adding: query), headers: headers, bearer: bearer, login: login, validators: validators,
+      unixSocket: unixSocket, route: route, trust: trust, timeout: timeout, userAgent: userAgent)
   }
 
   /// RFC 9110, 5.6.2.

@@ -361,12 +361,16 @@ final class Shared<Value>: Sendable {
     let configuration = HTTPConfiguration(
       url: "gopher://u:secret@h/", timeout: .zero, maximumBodyBytes: -1,
       headers: [HTTPHeader(name: "a b", value: ""), HTTPHeader(name: "X-Key", value: "secret\r\nInjected: 1")],
-      bearer: "secret\n", unixSocket: String(repeating: "x", count: 108), userAgent: "a\nb")
+      bearer: "secret\n", login: HTTPLogin(user: "a:b", password: "secret"),
+      query: [HTTPQueryItem(name: "", value: "secret")], unixSocket: String(repeating: "x", count: 108),
+      route: .proxy(HTTPProxy(url: "http://u:secret@p")), userAgent: "a\nb")
     #expect(
       configuration.problems == [
         "url: not an http or https URL", "timeout: must be more than nothing",
         "maximum body: must not be negative", "headers: a name may have only letters, digits and !#$%&'*+-.^_`|~",
         "headers: X-Key has a control character in its value", "bearer: has a control character in it",
+        "login: a user may not have a colon in it", "proxy: not a URL such as http://proxy.example.org:3128",
+        "query: a name may not be empty",
         "user agent: has a control character in it", "unix socket: a path has 1 to 107 bytes",
       ])
     #expect(HTTPConfiguration(url: "http://h/").problems.isEmpty)

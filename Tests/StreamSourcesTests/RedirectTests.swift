@@ -104,6 +104,40 @@ import Testing
     }
   }
 
+  @Test func aLoginStaysWithTheOriginOfTheURL() async throws {
+    try await withSourceThread { thread in
+      let url = upstream.url(Upstream.redirect("a" + key, to: upstream.otherURL("/count/\(key)")))
+      _ = try await thread.fetch(url) { $0.login = HTTPLogin(user: "us er", password: "pa:ss") }
+      let home = try await thread.lastHeaders("a" + key, at: upstream)
+      #expect(home["authorization"] == "Basic dXMgZXI6cGE6c3M=")
+      let away = try await thread.lastHeaders(key, at: upstream)
+      #expect(away["authorization"] == nil)
+    }
+  }
+
+  @Test(arguments: [true, false]) func aQueryIsAddedOnceAndNotToWhereARedirectPoints(isElsewhere: Bool) async throws {
+    try await withSourceThread { thread in
+      let target = isElsewhere ? upstream.otherURL("/count/\(key)") : "/count/\(key)"
+      let configuration = HTTPConfiguration(
+        url: upstream.url(Upstream.redirect("a" + key, to: target)),
+        query: [HTTPQueryItem(name: "key", value: "se=c&r+e t/é"), HTTPQueryItem(name: "a b", value: "")])
+      let query = try configuration.request(nil).url
+      #expect(query.string.hasSuffix("&key=se%3dc%26r%2be%20t%2f%c3%a9&a%20b="), "\(query.string)")
+      let fetched = try await thread.fetch(query.string)
+      #expect(fetched.text == "1\n")
+      let home = try await thread.lastHeaders("a" + key, at: upstream)
+      #expect(home["path"]?.contains("key=se%3dc%26r%2be%20t%2f%c3%a9") == true)
+      let away = try await thread.lastHeaders(key, at: upstream)
+      #expect(away["path"] == "/count/\(key)" && away["referer"] == nil)
+    }
+  }
+
+  @Test func aQueryMakesOneOfItsOwnWhereThereIsNone() throws {
+    let item = HTTPQueryItem(name: "a", value: "1")
+    #expect(try HTTPURL("http://h/x", adding: [item]).string == "http://h/x?a=1")
+    #expect(try HTTPURL("http://h/x?b=2#part", adding: [item, item]).string == "http://h/x?b=2&a=1&a=1")
+  }
+
   @Test func validatorsGoOnlyToWhereTheyCameFrom() async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: "/version/\(key)?by=tag"))

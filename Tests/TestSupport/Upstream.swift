@@ -9,7 +9,14 @@ public final class Upstream: Sendable {
     let port: UInt16
     let otherPort: UInt16
     let securePort: UInt16
+    let trustedPort: UInt16
+    let mutualPort: UInt16
+    let proxyPort: UInt16
+    let lockedProxyPort: UInt16
+    let refusingProxyPort: UInt16
     let unixSocket: String
+    let files: [String: String]
+    let passphrase: String
   }
 
   private let process: ChildProcess
@@ -35,6 +42,21 @@ public final class Upstream: Sendable {
   public func otherURL(_ path: String) -> String { "http://127.0.0.1:\(places.otherPort)\(path)" }
   /// On HTTPS, with a certificate that nobody has reason to trust.
   public func secureURL(_ path: String) -> String { "https://localhost:\(places.securePort)\(path)" }
+  /// On HTTPS, with a certificate of `file("authority.pem")`.
+  public func trustedURL(_ path: String) -> String { "https://localhost:\(places.trustedPort)\(path)" }
+  /// The same, only for those who show a certificate of that authority.
+  public func mutualURL(_ path: String) -> String { "https://localhost:\(places.mutualPort)\(path)" }
+  /// A proxy.
+  public var proxy: String { "http://127.0.0.1:\(places.proxyPort)" }
+  /// A proxy for the user `me` with the password `proxy pass`.
+  public var lockedProxy: String { "http://127.0.0.1:\(places.lockedProxyPort)" }
+  /// A proxy of SOCKS 5 that refuses everybody.
+  public var refusingProxy: String { "socks5://127.0.0.1:\(places.refusingProxyPort)" }
+  /// What `Server/certificates.py` has made: `authority.pem`, `client.pem` and `client.key`, `locked.key` (the same with
+  /// `passphrase`), `stranger.pem` and `stranger.key`, which nobody trusts.
+  public func file(_ name: String) -> String { places.files[name] ?? "/nonexistent/\(name)" }
+  /// Of `locked.key`.
+  public var passphrase: String { places.passphrase }
   /// Host and port of `url`.
   public var authority: String { "127.0.0.1:\(places.port)" }
   /// Host and port of `secureURL`.

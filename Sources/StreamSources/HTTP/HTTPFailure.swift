@@ -37,26 +37,69 @@ struct HTTPFailure: Error, Equatable {
 
   /// - Parameters:
   ///   - code: how libcurl ended the transfer.
-  ///   - place: who was to answer: a host, or a Unix socket.
-  ///   - detail: its error buffer; used for TLS alone, where it says what is wrong with the certificate.
+  ///   - hop: whom the request went to.
+  ///   - easy: the transfer, for what else it has to say.
+  ///   - detail: its error buffer; used for TLS alone, where it says what is wrong with a certificate.
   static func transport(
-    _ code: CURLcode, origin: HTTPURL.Origin, place: String, timeout: Duration?, osError: CInt, detail: String
+    _ code: CURLcode, of request: HTTPRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
   ) -> HTTPFailure {
+    let place = request.place(of: hop)
+    var proxy: HTTPProxy?
+    if request.unixSocket == nil, case .proxy(let given) = request.route { proxy = given }
+    var (connectStatus, status, connections) = (0, 0, 0)
+    curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
+    curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
+    let isFresh = status == 0 && connections > 0
+    curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)
+    if connectStatus >= 300 {
+      let phrase = phrases[connectStatus].map { " " + $0 } ?? ""
+      return HTTPFailure("\(named(proxy)) answered HTTP \(connectStatus)\(phrase)")
+    }
     switch code {
-    case CURLE_COULDNT_RESOLVE_HOST: return HTTPFailure("could not resolve host \(origin.host)")
-    case CURLE_COULDNT_RESOLVE_PROXY: return HTTPFailure("could not resolve the proxy's host")
+    case CURLE_COULDNT_RESOLVE_HOST: return HTTPFailure("could not resolve host \(hop.origin.host)")
+    case CURLE_COULDNT_RESOLVE_PROXY: return HTTPFailure("could not resolve the host of \(named(proxy))")
     case CURLE_COULDNT_CONNECT:
-      let reason = osError == 0 ? "" : ": " + String(cString: strerror(osError))
-      return HTTPFailure("could not connect to \(place)\(reason)")
+      var error = 0
+      curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
+      let reason = error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
+      return HTTPFailure("could not connect to \(proxy.map { named($0) } ?? place)\(reason)")
+    case CURLE_PROXY: return HTTPFailure("\(named(proxy)) did not take the request")
     case CURLE_OPERATION_TIMEDOUT:
-      return HTTPFailure("no complete answer from \(place)" + (timeout.map { " within \(seconds($0)) s" } ?? ""))
+      let within = request.timeout.map { " within \(seconds($0)) s" } ?? ""
+      return HTTPFailure("no complete answer from \(place)\(within)")
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
+      // In TLS 1.3 a server that refuses the client's certificate says so only after the request.
+      if let alert = alert(in: detail) { return tls(place, alert) }
+      if isFresh, hop.origin.scheme == "https", code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR {
+        return tls(place, "the server closed the connection; it may want another client certificate")
+      }
       return HTTPFailure("\(place) closed the connection before the whole answer had arrived")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
       CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
-      return HTTPFailure("TLS with \(place) failed: \(detail.isEmpty ? reason(of: code) : detail)")
+      return tls(place, alert(in: detail) ?? (detail.isEmpty ? reason(of: code) : detail))
     default: return HTTPFailure("transfer from \(place) failed: \(reason(of: code))")
     }
+  }
+
+  private static func tls(_ place: String, _ reason: String) -> HTTPFailure {
+    HTTPFailure("TLS with \(place) failed: \(reason)")
+  }
+
+  /// What the other side complained of, where OpenSSL says `error:0A000412:SSL routines::sslv3 alert bad certificate, …`.
+  private static func alert(in detail: String) -> String? {
+    guard let start = detail.firstRange(of: " alert ")?.upperBound else { return nil }
+    let alert = String(detail[start...].prefix { $0 != "," })
+    switch alert {
+    case "certificate required": return "the server wants a client certificate"
+    case _ where alert.contains("certificate") || alert == "unknown ca":
+      return "the server refuses the client certificate: \(alert)"
+    default: return "the server refuses: \(alert)"
+    }
+  }
+
+  /// Known only where the configuration has it; the environment's is curl's business.
+  private static func named(_ proxy: HTTPProxy?) -> String {
+    "the proxy" + (proxy.map { " " + $0.authority } ?? "")
   }
 
   /// `10`, `0.25`.

@@ -30,11 +30,15 @@ struct Validators: Equatable, Sendable {
 struct HTTPRequest: Equatable, Sendable {
   let url: HTTPURL
   var headers: [HTTPHeader] = []
-  /// Sent as `Authorization: Bearer`; goes before a user and password in the URL.
+  /// Sent as `Authorization: Bearer`; goes before a login.
   var bearer: String?
+  /// Goes before a user and password in the URL.
+  var login: HTTPLogin?
   var validators: Validators?
   /// Where to connect instead of the URL's host; redirects stay on it.
   var unixSocket: String?
+  var route = HTTPRoute.environment
+  var trust = HTTPTrust()
   /// For all of it, redirects included but not the time in line for a host; nil: none. Of an answer without end, for its
   /// head.
   var timeout: Duration?
@@ -55,6 +59,9 @@ struct HTTPRequest: Equatable, Sendable {
     }
     return lines
   }
+
+  /// Who answers at `hop`, for a sentence.
+  func place(of hop: HTTPURL) -> String { unixSocket ?? hop.origin.authority }
 }
 
 /// What an answer says before its body.

@@ -1,5 +1,39 @@
 import CCurl
 
+/// A name and a value in the query of a URL.
+public struct HTTPQueryItem: Sendable, Equatable {
+  /// Any text but an empty one.
+  public let name: String
+  /// Any text. May be a secret: never printed.
+  public let value: String
+
+  /// Takes both as they are; they are encoded where they are sent.
+  public init(name: String, value: String) {
+    self.name = name
+    self.value = value
+  }
+
+  /// `name=value`, all but RFC 3986's unreserved characters as %XX.
+  fileprivate var encoded: String {
+    func encoded(_ text: String) -> String {
+      var bytes: [UInt8] = []
+      for byte in text.utf8 {
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+          UInt8(ascii: "~"):
+          bytes.append(byte)
+        default:
+          let digits = Array("0123456789abcdef".utf8)
+          bytes += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+        }
+      }
+      return String(decoding: bytes, as: UTF8.self)
+    }
+    return encoded(name) + "=" + encoded(value)
+  }
+}
+
 /// An absolute http or https URL, taken apart by libcurl's own parser, so that what is checked is what is used.
 struct HTTPURL: Equatable, Sendable {
   /// Who answers: what is secret goes no further than this.
@@ -17,7 +51,7 @@ struct HTTPURL: Equatable, Sendable {
     }
   }
 
-  /// Normalised; without user, password and fragment.
+  /// Normalised; without user, password and fragment. May have a secret in its query: never printed.
   let string: String
   /// Scheme, host and port.
   let origin: Origin
@@ -28,8 +62,9 @@ struct HTTPURL: Equatable, Sendable {
 
   /// - Parameters:
   ///   - text: absolute, or relative to `base` as in a Location header.
+  ///   - query: goes behind the query that `text` has.
   /// - Throws: a sentence, when it is no URL, or one of another scheme. Never repeats `text`, which may hold a password.
-  init(_ text: String, relativeTo base: HTTPURL? = nil) throws(HTTPFailure) {
+  init(_ text: String, relativeTo base: HTTPURL? = nil, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
     guard let url = curl_url() else { throw HTTPFailure("out of memory") }
     defer { curl_url_cleanup(url) }
     if let base { curl_url_set(url, CURLUPART_URL, base.string, 0) }
@@ -54,6 +89,7 @@ struct HTTPURL: Equatable, Sendable {
     for secret in [CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_FRAGMENT] {
       curl_url_set(url, secret, nil, 0)
     }
+    for item in query { curl_url_set(url, CURLUPART_QUERY, item.encoded, UInt32(CURLU_APPENDQUERY)) }
     guard let string = part(CURLUPART_URL) else { throw .malformedURL }
     self.string = string
   }

@@ -137,7 +137,7 @@ final class Transfer {
       headTimer = client.loop.schedule(after: timeLeft) { [weak self] in
         guard let self else { return }
         headTimer = nil
-        fail(.noAnswer(from: place, within: request.timeout ?? .zero))
+        fail(.noAnswer(from: request.place(of: hop), within: request.timeout ?? .zero))
       }
     }
   }
@@ -149,14 +149,9 @@ final class Transfer {
     if case .discard = plan { wasCut = discarded > Self.discardLimit } else { wasCut = false }
     if let refusal { return fail(refusal) }
     guard result == CURLE_OK || wasCut else {
-      var code = 0
-      curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &code)
-      return fail(
-        .transport(
-          result, origin: hop.origin, place: place, timeout: request.timeout,
-          osError: CInt(truncatingIfNeeded: code), detail: String(cString: errorBuffer)))
+      return fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
     }
-    guard let head else { return fail(HTTPFailure("\(place) did not answer in HTTP")) }
+    guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not answer in HTTP")) }
     if let redirectsTo { follow(redirectsTo, head) } else { finish(.success(head)) }
   }
 
@@ -233,9 +228,6 @@ final class Transfer {
     (waitNotice, headTimer) = (nil, nil)
   }
 
-  /// Who answers, for a sentence.
-  private var place: String { request.unixSocket ?? hop.origin.authority }
-
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
     curl_slist_free_all(headerList)
     headerList = nil
@@ -243,15 +235,7 @@ final class Transfer {
       guard let list = curl_slist_append(headerList, line) else { return false }
       headerList = list
     }
-    let isHome = hop.origin == request.url.origin
-    let user = isHome && request.bearer == nil ? request.url.user : nil
-    let strings: [(CURLoption, String?)] = [
-      (CURLOPT_URL, hop.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, request.userAgent),
-      (CURLOPT_ACCEPT_ENCODING, ""),  // whatever this libcurl can decode
-      (CURLOPT_UNIX_SOCKET_PATH, request.unixSocket), (CURLOPT_NOPROXY, request.unixSocket.map { _ in "*" }),
-      (CURLOPT_USERNAME, user), (CURLOPT_PASSWORD, user.map { _ in request.url.password ?? "" }),
-    ]
-    for case (let option, let value?) in strings {
+    for (option, value) in request.options(for: hop) {
       guard curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
     curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)

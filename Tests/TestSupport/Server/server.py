@@ -11,17 +11,26 @@ import os
 import socket
 import socketserver
 import ssl
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.parse
 
+import certificates
+import proxy
+
 lock = threading.Lock()
 counts = collections.Counter()
 heads = {}
+proxied = []
 released = collections.defaultdict(threading.Event)
+
+
+def client_of(connection):
+    """The name in the client's certificate, if it has shown one."""
+    certificate = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
+    return dict(part[0] for part in certificate["subject"])["commonName"] if certificate else ""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -37,9 +46,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind, key = parts[0], (parts + [""])[1]
         query = dict(urllib.parse.parse_qsl(url.query))
         with lock:
-            if kind not in ("seen", "head", "release"):
+            if kind not in ("seen", "head", "release", "proxied"):
                 counts[key] += 1
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
+                heads[key]["path"] = self.path
+                heads[key]["client"] = client_of(self.connection)
                 heads[key]["peer"] = str(self.client_address[1]) if self.client_address else ""
             number = counts[key]
         getattr(self, "answer_" + kind)(key, number, query)
@@ -60,6 +71,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer_head(self, key, number, query):
         with lock:
             self.answer(200, json.dumps(heads.get(key, {})).encode())
+
+    def answer_proxied(self, key, number, query):
+        """What the proxies were asked for that has the key in it."""
+        self.answer(200, json.dumps([request for request in proxied if key in request[1]]).encode())
 
     def answer_count(self, key, number, query):
         self.answer(200, b"%d\n" % number)
@@ -206,21 +221,35 @@ class UnixServer(Server):
 
 folder = tempfile.TemporaryDirectory()
 unix = os.path.join(folder.name, "s")
-secure = Server(("127.0.0.1", 0), Handler)
-certificate, key = os.path.join(folder.name, "certificate"), os.path.join(folder.name, "key")
-subprocess.run(
-    ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"]
-    + ["-keyout", key, "-out", certificate],
-    check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-)
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(certificate, key)
-secure.socket = context.wrap_socket(secure.socket, server_side=True)
-servers = [Server(("127.0.0.1", 0), Handler), Server(("127.0.0.1", 0), Handler), secure, UnixServer(unix, Handler)]
-for server in servers:
+passphrase = "pass phrase"
+files = certificates.make(folder.name, passphrase)
+
+
+def secured(server, name, wants_client=False):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files[name + ".pem"], files[name + ".key"])
+    if wants_client:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files["authority.pem"])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    return server
+
+
+address = ("127.0.0.1", 0)
+servers = {
+    "port": Server(address, Handler),
+    "otherPort": Server(address, Handler),
+    "securePort": secured(Server(address, Handler), "untrusted"),
+    "trustedPort": secured(Server(address, Handler), "server"),
+    "mutualPort": secured(Server(address, Handler), "server", wants_client=True),
+    "proxyPort": Server(address, proxy.handler(None, proxied)),
+    "refusingProxyPort": Server(address, proxy.Refusing),
+    "lockedProxyPort": Server(address, proxy.handler("me:proxy pass", proxied)),
+}
+for server in [*servers.values(), UnixServer(unix, Handler)]:
     server.handle_error = lambda *arguments: None
     threading.Thread(target=server.serve_forever, daemon=True).start()
-places = {"port": servers[0].server_port, "otherPort": servers[1].server_port, "securePort": secure.server_port}
-print(json.dumps({**places, "unixSocket": unix}), flush=True)
+places = {name: server.server_port for name, server in servers.items()}
+print(json.dumps({**places, "unixSocket": unix, "files": files, "passphrase": passphrase}), flush=True)
 sys.stdin.read()
 folder.cleanup()

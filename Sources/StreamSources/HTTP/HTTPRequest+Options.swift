@@ -1,0 +1,47 @@
+import CCurl
+
+extension HTTPRequest {
+  /// What libcurl is told in words about a request that goes to `hop`; nil takes back a default of its own.
+  func options(for hop: HTTPURL) -> [(option: CURLoption, value: String?)] {
+    var options: [(CURLoption, String?)] = [
+      (CURLOPT_URL, hop.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, userAgent),
+      (CURLOPT_ACCEPT_ENCODING, ""),  // whatever this libcurl can decode
+    ]
+    let isHome = hop.origin == url.origin
+    if isHome, bearer == nil, let login = login ?? url.login {
+      options += [(CURLOPT_USERNAME, login.user), (CURLOPT_PASSWORD, login.password)]
+    }
+    if let authorities = trust.authorities {
+      // Without the folders: Debian's libcurl trusts what is in its own besides.
+      options += [
+        (CURLOPT_CAINFO, authorities), (CURLOPT_CAPATH, nil),
+        (CURLOPT_PROXY_CAINFO, authorities), (CURLOPT_PROXY_CAPATH, nil),
+      ]
+    }
+    if isHome, let identity = trust.identity {
+      options += [
+        (CURLOPT_SSLCERT, identity.certificate), (CURLOPT_SSLKEY, identity.key ?? identity.certificate),
+        // Without any, OpenSSL would ask on the terminal, and all sources would wait for the answer.
+        (CURLOPT_KEYPASSWD, identity.passphrase ?? ""),
+      ]
+    }
+    return options + wayOptions
+  }
+
+  private var wayOptions: [(CURLoption, String?)] {
+    if let unixSocket { return [(CURLOPT_UNIX_SOCKET_PATH, unixSocket), (CURLOPT_NOPROXY, "*")] }
+    switch route {
+    case .environment: return []
+    case .direct: return [(CURLOPT_NOPROXY, "*")]
+    case .proxy(let proxy):
+      let login = proxy.login
+      return [(CURLOPT_PROXY, proxy.url), (CURLOPT_NOPROXY, "")]
+        + (login.map { [(CURLOPT_PROXYUSERNAME, $0.user), (CURLOPT_PROXYPASSWORD, $0.password)] } ?? [])
+    }
+  }
+}
+
+extension HTTPURL {
+  /// From before the host.
+  fileprivate var login: HTTPLogin? { user.map { HTTPLogin(user: $0, password: password ?? "") } }
+}

@@ -1,0 +1,103 @@
+import TestSupport
+import Testing
+
+@testable import StreamSources
+
+@Suite(.timeLimit(.minutes(2))) struct TrustTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+  let trust: HTTPTrust
+
+  init() throws {
+    upstream = try Upstream.shared.get()
+    trust = HTTPTrust(
+      authorities: upstream.file("authority.pem"),
+      identity: HTTPIdentity(certificate: upstream.file("client.pem"), key: upstream.file("client.key")))
+  }
+
+  private func failure(_ url: String, _ trust: HTTPTrust) async throws -> String? {
+    try await withSourceThread { thread in try await thread.fetch(url) { $0.trust = trust }.failure }
+  }
+
+  @Test func anAuthorityOfOnesOwnIsTrusted() async throws {
+    let url = upstream.trustedURL("/count/\(key)")
+    #expect(try await failure(url, HTTPTrust(authorities: upstream.file("authority.pem"))) == nil)
+    let without = try #require(try await failure(url, HTTPTrust()))
+    #expect(without.hasPrefix("TLS with \(try HTTPURL(url).origin.authority) failed: SSL certificate problem: "))
+  }
+
+  @Test func aServerOfAnotherAuthorityIsRefused() async throws {
+    let url = upstream.secureURL("/count/\(key)")
+    let sentence = try #require(try await failure(url, HTTPTrust(authorities: upstream.file("authority.pem"))))
+    #expect(sentence == "TLS with \(upstream.secureAuthority) failed: SSL certificate problem: self-signed certificate")
+  }
+
+  @Test func aFileOfAuthoritiesThatIsGoneIsNamed() async throws {
+    let sentence = try #require(
+      try await failure(upstream.trustedURL("/count/\(key)"), HTTPTrust(authorities: "/nonexistent/ca.pem")))
+    #expect(sentence.contains("/nonexistent/ca.pem"))
+  }
+
+  @Test func aCertificateIsShownToAServerThatWantsOne() async throws {
+    try await withSourceThread { thread in
+      let trust = trust
+      let fetched = try await thread.fetch(upstream.mutualURL("/count/\(key)")) { $0.trust = trust }
+      #expect(fetched.text == "1\n")
+      let headers = try await thread.lastHeaders(key, at: upstream)
+      #expect(headers["client"] == "client")
+    }
+  }
+
+  @Test func aKeyMayBeLocked() async throws {
+    var locked = HTTPIdentity(
+      certificate: upstream.file("client.pem"), key: upstream.file("locked.key"), passphrase: upstream.passphrase)
+    let url = upstream.mutualURL("/count/\(key)")
+    #expect(try await failure(url, HTTPTrust(authorities: trust.authorities, identity: locked)) == nil)
+    for passphrase in [nil, "wrong secret"] {
+      locked.passphrase = passphrase
+      let sentence = try #require(
+        try await failure(url, HTTPTrust(authorities: trust.authorities, identity: locked)))
+      #expect(sentence.contains("unable to set private key file"), "\(sentence)")
+      #expect(!sentence.contains("secret") && !sentence.contains("\n"))
+    }
+  }
+
+  @Test func whoWantsACertificateAndGetsNoneOrTheWrongOneSaysSo() async throws {
+    let url = upstream.mutualURL("/count/\(key)")
+    let place = try HTTPURL(url).origin.authority
+    // The server's word for it may be lost: it closes with a request unread, which resets the connection.
+    let closed = "TLS with \(place) failed: the server closed the connection; it may want another client certificate"
+    let without = try await failure(url, HTTPTrust(authorities: trust.authorities))
+    #expect([closed, "TLS with \(place) failed: the server wants a client certificate"].contains(without))
+    let stranger = HTTPIdentity(certificate: upstream.file("stranger.pem"), key: upstream.file("stranger.key"))
+    let wrong = try await failure(url, HTTPTrust(authorities: trust.authorities, identity: stranger))
+    #expect(
+      [closed, "TLS with \(place) failed: the server refuses the client certificate: unknown ca"].contains(wrong))
+  }
+
+  @Test func theCertificateStaysWithTheOriginOfTheURL() async throws {
+    try await withSourceThread { thread in
+      let trust = trust
+      let there = upstream.trustedURL(Upstream.redirect(key, to: upstream.mutualURL("/count/b\(key)")))
+      let fetched = try await thread.fetch(there) { $0.trust = trust }
+      #expect(fetched.failure?.contains("client certificate") == true)
+      let back = upstream.mutualURL(Upstream.redirect("c" + key, to: "/count/d\(key)"))
+      let fetchedBack = try await thread.fetch(back) { $0.trust = trust }
+      #expect(fetchedBack.text == "1\n")
+      let headers = try await thread.lastHeaders("d" + key, at: upstream)
+      #expect(headers["client"] == "client")
+    }
+  }
+
+  /// A connection that was made with a certificate is not used by those who have none.
+  @Test func connectionsAreNotSharedAcrossIdentities() async throws {
+    try await withSourceThread { thread in
+      let trust = trust
+      let url = upstream.mutualURL("/count/\(key)")
+      let with = try await thread.fetch(url) { $0.trust = trust }
+      #expect(with.failure == nil)
+      let without = try await thread.fetch(url) { $0.trust.authorities = trust.authorities }
+      #expect(without.failure?.contains("client certificate") == true)
+    }
+  }
+}
