@@ -44,6 +44,8 @@ extension Configuration {
 struct ConfigurationReader {
   let credentials: CredentialFolder
   let collector = MistakeCollector()
+  /// What streams with an HTTP source do unless they say otherwise.
+  var standardManners = Configuration.Manners()
 
   /// - Parameter root: a table.
   func configuration(_ root: ConfigurationNode) -> Configuration? {
@@ -51,8 +53,12 @@ struct ConfigurationReader {
     var configuration = Configuration()
     configuration.server = table.table("server", server) ?? configuration.server
     configuration.log = table.table("log", log) ?? configuration.log
-    configuration.streams = table.table("streams", streams) ?? []
-    table.refuse("http", notBuiltYet: "limits for each upstream host")
+    var reader = self
+    if let (upstreams, manners) = table.table("http", upstreams) {
+      configuration.http = upstreams
+      reader.standardManners = manners
+    }
+    configuration.streams = table.table("streams", reader.streams) ?? []
     table.refuseUnknownKeys()
     return configuration
   }

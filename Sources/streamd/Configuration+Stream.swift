@@ -59,51 +59,6 @@ extension Configuration {
     var times: Int?
   }
 
-  /// A source that fetches a URL.
-  struct HTTP: Sendable, Equatable {
-    /// `http` or `https`, ASCII, with a host, without a user or password.
-    var url: String
-    var fetching: Fetching
-    /// For one whole transfer; of a response without end, for its head.
-    var timeout = Duration.seconds(30)
-    /// Bytes of one response, or of one event of a response without end, after decompression; more than that is a failed
-    /// fetch.
-    var maxBodyBytes = 8 << 20
-    /// By name.
-    var headers: [Header] = []
-    /// The token of `Authorization: Bearer`. Then no header is named `Authorization`.
-    var bearer: Secret?
-    /// Path of the Unix socket that the upstream listens on, absolute, at most 107 bytes; `nil`: TCP.
-    var unixSocket: String?
-
-    /// What a response is.
-    enum Fetching: Sendable, Equatable {
-      /// An event; asked for again and again, 1 ms to 365 days apart.
-      case poll(every: Duration)
-      /// Many events, and without end. One that brings nothing for `idleTimeout` has failed; `nil`: it may be quiet.
-      case stream(Format, idleTimeout: Duration?)
-    }
-
-    /// How a response without end is cut into events.
-    enum Format: String, CaseIterable, Sendable {
-      case lines, sse
-    }
-  }
-
-  /// One header of a request.
-  struct Header: Sendable, Equatable {
-    /// A token of RFC 9110.
-    var name: String
-    /// No control characters.
-    var value: Value
-
-    /// What follows the colon.
-    enum Value: Sendable, Equatable {
-      case plain(String)
-      case secret(Secret)
-    }
-  }
-
   /// A source that runs a program and reads its output.
   struct Exec: Sendable, Equatable {
     /// The program and its arguments, for no shell. The first is not empty; none has a NUL in it.

@@ -4,6 +4,7 @@
 struct Configuration: Sendable, Equatable {
   var server = Server()
   var log = Log()
+  var http = Upstreams()
   /// In the order of the file. Names differ.
   var streams: [Stream] = []
 

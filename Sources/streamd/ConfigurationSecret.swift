@@ -23,13 +23,16 @@ struct CredentialFolder {
     let reason: String
   }
 
+  /// Why there is none at all.
+  static let absence = Refusal(reason: "CREDENTIALS_DIRECTORY is not set")
+
   /// Reads the credential `name`, without the newline at its end.
   ///
   /// - Parameter name: a file name, see `isName`.
   /// - Throws: `Refusal` when there is no folder or no such file, over 1 MiB (the service manager's own limit), when
   ///   it is empty, no UTF-8, or holds control characters.
   func secret(named name: String) throws(Refusal) -> Secret {
-    guard let path else { throw Refusal(reason: "CREDENTIALS_DIRECTORY is not set") }
+    guard let path else { throw Self.absence }
     let bytes: [UInt8]
     do {
       bytes = try readFile(at: "\(path)/\(name)", limit: 1 << 20)

@@ -7,9 +7,9 @@ enum UpstreamURL {
     case holdsCredentials
   }
 
-  /// Checks `text`: `http` or `https`, printable ASCII, a host (an IPv6 address in brackets), maybe a port.
-  static func check(_ text: String) throws(Fault) {
-    let scheme = ["http://", "https://"].first { text.lowercased().hasPrefix($0) }
+  /// Checks `text`: one of `schemes`, printable ASCII, a host (an IPv6 address in brackets), maybe a port.
+  static func check(_ text: String, schemes: [String] = ["http://", "https://"]) throws(Fault) {
+    let scheme = schemes.first { text.lowercased().hasPrefix($0) }
     guard let scheme, text.utf8.count <= 8192, text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
       throw .noURL
     }

@@ -36,7 +36,7 @@ final class Daemon {
     self.journal = journal
     self.manager = manager
     loop = try EventLoop(name: "streamd")
-    sources = try SourceThread()
+    sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost)
     server = try StreamServer(limits: ServerLimits(configuration.server), version: Version.current) {
       journal.write(Journal.Entry($0))
     }

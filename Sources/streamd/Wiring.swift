@@ -110,11 +110,7 @@ extension Configuration.Source {
         every: timer.every, leeway: timer.leeway, times: timer.times
       ).eraseToAnyPublisher()
     case .http(let http):
-      let headers = http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) }
-      let request = HTTPConfiguration(
-        url: http.url, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes, headers: headers,
-        bearer: http.bearer?.content, unixSocket: http.unixSocket,
-        retry: Backoff(first: stream.retry.first, max: stream.retry.max), userAgent: "streamd/\(Version.current)")
+      let request = HTTPConfiguration(http, retry: Backoff(first: stream.retry.first, max: stream.retry.max))
       switch http.fetching {
       case .poll(let every):
         return HTTPPoll(request, every: every, phaseKey: stream.name, on: thread, report: report).eraseToAnyPublisher()
@@ -130,16 +126,6 @@ extension Configuration.Source {
         command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
         maximumLineBytes: exec.maxLineBytes, retry: Backoff(first: stream.retry.first, max: stream.retry.max))
       return ProgramSource(program, on: thread, report: report).eraseToAnyPublisher()
-    }
-  }
-}
-
-extension Configuration.Header.Value {
-  /// Maybe a secret.
-  fileprivate var content: String {
-    switch self {
-    case .plain(let value): value
-    case .secret(let secret): secret.content
     }
   }
 }

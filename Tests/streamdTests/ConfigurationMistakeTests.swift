@@ -96,7 +96,7 @@ struct ConfigurationMistakeTests {
 
   @Test(arguments: [
     ("serve = 1", #"test.toml:1: serve: unknown key; did you mean "server"?"#),
-    ("x = 1", "test.toml:1: x: unknown key; expected one of: log, server, streams"),
+    ("x = 1", "test.toml:1: x: unknown key; expected one of: http, log, server, streams"),
     ("[stream.a]", #"test.toml:1: stream: unknown key; did you mean "streams"?"#),
     ("[log]\nlevle = 1", #"test.toml:2: log.levle: unknown key; did you mean "level"?"#),
     ("[log]\n\"a b\" = 1", #"test.toml:2: log."a b": unknown key; expected one of: level"#),
@@ -373,9 +373,5 @@ struct ConfigurationMistakeTests {
   ])
   func keysThatAreNotBuiltYetAreRefusedByName(line: String, sentence: String) {
     #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
-  }
-
-  @Test func keysOfHTTPThatAreNotBuiltYetAreRefusedByName() {
-    #expect(mistakes("[http]\nmax_per_host = 4") == ["test.toml:1: http: not built yet: limits for each upstream host"])
   }
 }

@@ -68,8 +68,8 @@ struct ConfigurationSecretTests {
       ])
     #expect(
       mistakes("[streams.s]\nhttp = { every = \"1s\", url = \"http://me:s3cret@h/\" }") == [
-        "test.toml:2: streams.s.http.url: expected a URL without a user or password; use bearer or headers with a "
-          + "credential"
+        "test.toml:2: streams.s.http.url: expected a URL without a user or password; use basic, bearer, headers or "
+          + "query with a credential"
       ])
     #expect(
       mistakes("[streams.s]\nhttp = { every = \"1s\", url = \"ftp://me:s3cret@h/\" }") == [

@@ -20,6 +20,7 @@ struct ConfigurationTests {
     #expect(configuration.server.maxRequestBytes == 1_048_576)
     #expect(configuration.server.handshakeTimeout == .seconds(10))
     #expect(configuration.log.level == .info)
+    #expect(configuration.http.maxPerHost == 4)
     #expect(configuration.streams.isEmpty)
   }
 
@@ -70,7 +71,8 @@ struct ConfigurationTests {
     #expect(http == Configuration.HTTP(url: "http://localhost", fetching: .poll(every: .seconds(300))))
     #expect(http.timeout == .seconds(30))
     #expect(http.maxBodyBytes == 8_388_608)
-    #expect(http.headers.isEmpty && http.bearer == nil && http.unixSocket == nil)
+    #expect(http.headers.isEmpty && http.query.isEmpty && http.authorization == nil && http.unixSocket == nil)
+    #expect(http.manners == Configuration.Manners() && http.manners.proxy == .environment)
   }
 
   @Test(arguments: ["true", "{}"]) func clientsAreASource(publish: String) throws {
@@ -152,6 +154,7 @@ struct ConfigurationTests {
       timeout = "10s"
       max_body = "100B"
       headers = { Accept = "application/json", X-Key = { credential = "key" } }
+      query = { apikey = { credential = "key" }, symbol = "EUR" }
       bearer = { credential = "token" }
       unix_socket = "/run/up.sock"
       """, credentials: folder.path)
@@ -163,7 +166,11 @@ struct ConfigurationTests {
       .init(name: "Accept", value: .plain("application/json")),
       .init(name: "X-Key", value: .secret(Secret(name: "key", content: "k3y"))),
     ]
-    http.bearer = Secret(name: "token", content: "s3cret")
+    http.query = [
+      .init(name: "apikey", value: .secret(Secret(name: "key", content: "k3y"))),
+      .init(name: "symbol", value: .plain("EUR")),
+    ]
+    http.authorization = .bearer(Secret(name: "token", content: "s3cret"))
     http.unixSocket = "/run/up.sock"
     #expect(configuration.streams.map(\.source) == [.http(http)])
   }

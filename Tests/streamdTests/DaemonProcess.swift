@@ -7,8 +7,11 @@ import Synchronization
 import TestSupport
 
 /// Runs the program to its end.
-func run(_ arguments: [String]) async throws -> (status: CInt, output: String, errors: String) {
-  let process = try ChildProcess(ChildProcess.built("streamd"), arguments)
+/// - Parameter environment: `NAME=value`, on top of the tests' own.
+func run(
+  _ arguments: [String], environment: [String] = []
+) async throws -> (status: CInt, output: String, errors: String) {
+  let process = try ChildProcess("env", environment + [ChildProcess.built("streamd")] + arguments)
   let output = await process.text(of: process.output)
   let errors = await process.text(of: process.errors)
   return (await process.end(), output, errors)
@@ -22,7 +25,11 @@ final class DaemonProcess: Sendable {
   /// All that it has said so far.
   var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
 
-  init(_ configuration: String) throws {
+  /// Its configuration.
+  var file: String { folder.path("streamd.toml") }
+
+  /// - Parameter environment: `NAME=value`, on top of the tests' own.
+  init(_ configuration: String, environment: [String] = []) throws {
     folder = try TemporaryFolder()
     let text = """
       [server]
@@ -33,7 +40,7 @@ final class DaemonProcess: Sendable {
       """
     try folder.write(Array(text.utf8), to: "streamd.toml")
     process = try ChildProcess(
-      ChildProcess.built("streamd"), ["--config", folder.path("streamd.toml")],
+      "env", environment + [ChildProcess.built("streamd"), "--config", folder.path("streamd.toml")],
       errors: .file(folder.path("log")))
     let deadline = EventLoop.monotonicNow() + 20_000_000_000
     while !log.contains(" serves ") {

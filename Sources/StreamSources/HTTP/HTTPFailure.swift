@@ -63,6 +63,7 @@ struct HTTPFailure: Error, Equatable {
       curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
       let reason = error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
       return HTTPFailure("could not connect to \(proxy.map { named($0) } ?? place)\(reason)")
+    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not answer in HTTP")
     case CURLE_PROXY: return HTTPFailure("\(named(proxy)) did not take the request")
     case CURLE_OPERATION_TIMEDOUT:
       let within = request.timeout.map { " within \(seconds($0)) s" } ?? ""

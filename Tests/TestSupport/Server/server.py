@@ -202,6 +202,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
+    def answer_mirror(self, key, number, query):
+        """A redirect to a port that nobody serves, with all that was asked for."""
+        self.answer(302, Location="http://127.0.0.1:1" + self.path)
+
     def answer_circle(self, key, number, query):
         self.answer(302, Location=self.path)
 

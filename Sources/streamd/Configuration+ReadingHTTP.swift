@@ -1,0 +1,110 @@
+extension ConfigurationReader {
+  /// Reads `http`.
+  ///
+  /// - Returns: `nil` without something to fetch; that is told.
+  func http(_ table: ConfigurationTable) -> Configuration.HTTP? {
+    let url = url(table)
+    let fetching = fetching(table)
+    var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
+    http.timeout = table.value("timeout", .duration(), default: http.timeout)
+    http.maxBodyBytes = table.value("max_body", .size(1...1 << 30), default: http.maxBodyBytes)
+    http.headers = table.table("headers", headers) ?? []
+    http.query = table.table("query", query) ?? []
+    http.authorization = authorization(table, headers: http.headers)
+    http.unixSocket = table.value("unix_socket", .socketPath)
+    http.manners = manners(table)
+    if table.holds("unix_socket"), table.holds("proxy"), http.manners.proxy != .none {
+      table.mistake("expected proxy or unix_socket, got both", at: "proxy")
+    }
+    return url == nil || fetching == nil ? nil : http
+  }
+
+  /// `every`, or `stream` with what belongs to it.
+  private func fetching(_ table: ConfigurationTable) -> Configuration.HTTP.Fetching? {
+    let format: Configuration.HTTP.Format? = table.value("stream", .choice)
+    let idleTimeout = table.value("idle_timeout", .duration())
+    guard table.holds("stream") else {
+      if table.holds("idle_timeout") { table.mistake("expected idle_timeout only beside stream", at: "idle_timeout") }
+      if !table.holds("every") { table.mistake("expected every, such as every = \"30s\", or stream, got neither") }
+      return table.value("every", .duration()).map { .poll(every: $0) }
+    }
+    if table.holds("every") {
+      table.mistake("expected every or stream, got both")
+      _ = table.value("every", .duration())
+    }
+    return format.map { .stream($0, idleTimeout: idleTimeout) }
+  }
+
+  private func url(_ table: ConfigurationTable) -> String? {
+    if !table.holds("url") { table.mistake("expected url, such as url = \"https://example.org/\", got none") }
+    guard let text = table.value("url", .text("a URL such as \"https://example.org/\"") { _ in true }) else {
+      return nil
+    }
+    do {
+      try UpstreamURL.check(text)
+      return text
+    } catch {
+      switch error {
+      case .holdsCredentials:
+        table.mistake(
+          "expected a URL without a user or password; use basic, bearer, headers or query with a credential", at: "url")
+      case .noURL:
+        // It may still hold a password, or a key.
+        table.expected(
+          "a URL such as \"https://example.org/\"", at: "url", secret: text.contains { $0 == "@" || $0 == "?" })
+      }
+    }
+    return nil
+  }
+
+  /// `bearer` or `basic`, not beside a header that says the same.
+  private func authorization(
+    _ table: ConfigurationTable, headers: [Configuration.Header]
+  ) -> Configuration.Authorization? {
+    let bearer = table.table("bearer", expecting: "{ credential = \"name\" }", secret)
+    let basic = table.table("basic", expecting: "{ user = \"name\", password = { credential = \"name\" } }", login)
+    let header = headers.first { $0.name.lowercased() == "authorization" }
+    let ways = ["bearer", "basic"].filter { table.holds($0) }
+    if ways.count == 2 {
+      table.mistake("expected bearer or basic, got both", at: "basic")
+    } else if let way = ways.first, let header {
+      table.mistake("expected \(way) or the header \(header.name), got both", at: way)
+    }
+    return bearer.map(Configuration.Authorization.bearer) ?? basic.map(Configuration.Authorization.basic)
+  }
+
+  private func query(_ table: ConfigurationTable) -> [Configuration.QueryItem] {
+    table.keys.compactMap { name in
+      if !(1...256).contains(name.utf8.count) || name.hasControlCharacters {
+        table.mistake("expected a name of 1 to 256 bytes without control characters", at: name)
+      }
+      return header(name, table).map { Configuration.QueryItem(name: name, value: $0) }
+    }
+  }
+
+  private func headers(_ table: ConfigurationTable) -> [Configuration.Header] {
+    table.keys.compactMap { name in
+      if !isToken(name) { table.mistake("expected the name of a header", at: name) }
+      return header(name, table).map { Configuration.Header(name: name, value: $0) }
+    }
+  }
+
+  private func header(_ name: String, _ table: ConfigurationTable) -> Configuration.Header.Value? {
+    guard let text = table.text(name) else {
+      return table.table(name, expecting: "a string or { credential = \"name\" }", secret).map { .secret($0) }
+    }
+    guard text.utf8.count <= 8192, !text.hasControlCharacters else {
+      table.expected("at most 8192 bytes without control characters", at: name, secret: true)
+      return nil
+    }
+    return .plain(text)
+  }
+
+  /// A token as RFC 9110 (5.6.2) defines it.
+  private func isToken(_ text: String) -> Bool {
+    !text.isEmpty && text.utf8.count <= 256
+      && text.unicodeScalars.allSatisfy {
+        $0.isASCII && ($0.properties.isAlphabetic || "0123456789!#$%&'*+-.^_`|~".unicodeScalars.contains($0))
+      }
+  }
+}

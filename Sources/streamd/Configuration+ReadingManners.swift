@@ -1,0 +1,88 @@
+extension ConfigurationReader {
+  /// Reads `[http]`.
+  ///
+  /// - Returns: its own values, and the manners of all streams that do not say otherwise.
+  func upstreams(_ table: ConfigurationTable) -> (Configuration.Upstreams, Configuration.Manners) {
+    let maxPerHost = table.value("max_per_host", .count(1...1024), default: Configuration.Upstreams().maxPerHost)
+    return (Configuration.Upstreams(maxPerHost: maxPerHost), manners(table))
+  }
+
+  /// Reads the manners among the other keys of `table`, on top of the defaults.
+  func manners(_ table: ConfigurationTable) -> Configuration.Manners {
+    var manners = standardManners
+    manners.userAgent =
+      table.value(
+        "user_agent",
+        .text("a text of 1 to 256 bytes without control characters") {
+          (1...256).contains($0.utf8.count) && !$0.hasControlCharacters
+        }) ?? manners.userAgent
+    manners.proxy = proxy(table) ?? manners.proxy
+    if table.text("ca_file") == "system" {
+      manners.authorities = nil
+    } else if let authorities = file("ca_file", table, label: "CERTIFICATE") {
+      manners.authorities = authorities
+    }
+    if let identity = identity(table) { manners.identity = identity.value }
+    return manners
+  }
+
+  /// - Returns: `nil` when the table says nothing of it, or something that is a mistake.
+  private func proxy(_ table: ConfigurationTable) -> Configuration.Proxy? {
+    guard table.holds("proxy") else { return nil }
+    let form = "\"none\", a URL such as \"http://proxy.example.org:3128\", or { url, user, password }"
+    if let text = table.text("proxy") {
+      if text == "none" { return Configuration.Proxy.none }
+      guard isProxy(text) else {
+        table.expected(form, at: "proxy", secret: text.contains("@"))
+        return nil
+      }
+      return .server(text, nil)
+    }
+    return table.table("proxy", expecting: form) { table in
+      if !table.holds("url") {
+        table.mistake("expected url, such as url = \"http://proxy.example.org:3128\", got none")
+      }
+      let login = table.holds("user") || table.holds("password") ? login(table) : nil
+      guard let url = table.text("url"), isProxy(url) else {
+        if table.holds("url") {
+          table.expected("a URL such as \"http://proxy.example.org:3128\"", at: "url", secret: true)
+        }
+        return nil
+      }
+      return .server(url, login)
+    }
+  }
+
+  /// Without user, password and path.
+  private func isProxy(_ text: String) -> Bool {
+    let authority = text.firstRange(of: "://").map { text[$0.upperBound...] } ?? ""
+    guard !authority.dropLast().contains("/"), !authority.contains("?"), !authority.contains("#") else { return false }
+    do {
+      try UpstreamURL.check(text, schemes: ["http://", "https://", "socks5://", "socks5h://"])
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  /// What a table says of the client certificate.
+  private struct Said {
+    let value: Configuration.Identity?
+  }
+
+  /// - Returns: `nil` when the table says nothing of it.
+  private func identity(_ table: ConfigurationTable) -> Said? {
+    let isNone = table.text("client_certificate") == "none"
+    let certificate = isNone ? nil : file("client_certificate", table, label: "CERTIFICATE")
+    let key = file(
+      table.holds("client_key") || isNone ? "client_key" : "client_certificate", table, label: "PRIVATE KEY")
+    let passphrase = table.table("client_key_passphrase", expecting: "{ credential = \"name\" }", secret)
+    for key in ["client_key", "client_key_passphrase"]
+    where table.holds(key) && (isNone || !table.holds("client_certificate")) {
+      table.mistake("expected \(key) only beside client_certificate", at: key)
+    }
+    if isNone { return Said(value: nil) }
+    guard let certificate, let key else { return nil }
+    return Said(value: Configuration.Identity(certificate: certificate, key: key, passphrase: passphrase))
+  }
+}

@@ -1,0 +1,70 @@
+extension ConfigurationReader {
+  /// Reads `{ credential = "name" }`.
+  ///
+  /// - Returns: `nil` when there is none to be read; that is told.
+  func secret(_ table: ConfigurationTable) -> Secret? {
+    if !table.holds("credential") { table.mistake("expected { credential = \"name\" }, got no credential") }
+    let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
+    guard let name else { return nil }
+    do {
+      return try credentials.secret(named: name)
+    } catch {
+      table.mistake("the credential \"\(name)\" cannot be read: \(error.reason)", at: "credential")
+      return nil
+    }
+  }
+
+  /// Reads `{ user = "name", password = { credential = "name" } }`.
+  ///
+  /// - Returns: `nil` when one of both is missing or a mistake; that is told.
+  func login(_ table: ConfigurationTable) -> Configuration.Login? {
+    for key in ["user", "password"] where !table.holds(key) { table.mistake("expected \(key), got none") }
+    let form = "a name of at most 256 bytes without a colon and control characters"
+    let user = table.value(
+      "user",
+      .text(form) { (1...256).contains($0.utf8.count) && !$0.contains(":") && !$0.hasControlCharacters })
+    let password = table.table("password", expecting: "{ credential = \"name\" }", secret)
+    return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
+  }
+
+  /// Reads the path of a file, or a credential whose file it is.
+  ///
+  /// - Parameters:
+  ///   - label: what a line of the file begins with, as PEM has it: `-----BEGIN CERTIFICATE-----`. Cut where it varies.
+  /// - Returns: `nil` when there is none, or no such file; the latter is told.
+  func file(_ key: String, _ table: ConfigurationTable, label: String) -> String? {
+    guard let path = path(key, table) else { return nil }
+    do {
+      let text = try readFile(at: path, limit: 16 << 20)
+      let isOfTheKind = String(decoding: text, as: UTF8.self).split(separator: "\n").contains { line in
+        line.hasPrefix("-----BEGIN ") && line.contains(label)
+      }
+      if !isOfTheKind {
+        table.mistake("expected a file in PEM with a \(label.lowercased()), \(path) has none", at: key)
+      }
+      return path
+    } catch {
+      table.mistake("\(path) cannot be read: \(error.reason)", at: key)
+      return nil
+    }
+  }
+
+  private func path(_ key: String, _ table: ConfigurationTable) -> String? {
+    guard table.holds(key) else { return nil }
+    let form = "an absolute path or { credential = \"name\" }"
+    guard table.text(key) == nil else {
+      return table.value(
+        key, .text(form) { $0.hasPrefix("/") && $0.utf8.count < 4096 && !$0.hasControlCharacters })
+    }
+    return table.table(key, expecting: form) { table in
+      if !table.holds("credential") { table.mistake("expected { credential = \"name\" }, got no credential") }
+      let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
+      guard let name else { return nil }
+      if credentials.path == nil {
+        table.mistake(
+          "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence.reason)", at: "credential")
+      }
+      return credentials.path.map { "\($0)/\(name)" }
+    }
+  }
+}

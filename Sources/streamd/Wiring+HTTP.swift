@@ -1,0 +1,53 @@
+import StreamSources
+
+extension HTTPConfiguration {
+  init(_ http: Configuration.HTTP, retry: Backoff) {
+    self.init(
+      url: http.url, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes,
+      headers: http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
+      query: http.query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
+      unixSocket: http.unixSocket, route: HTTPRoute(http.manners.proxy), trust: HTTPTrust(http.manners),
+      retry: retry, userAgent: http.manners.userAgent ?? "streamd/\(Version.current)")
+    switch http.authorization {
+    case .bearer(let token): bearer = token.content
+    case .basic(let login): self.login = HTTPLogin(login)
+    case nil: break
+    }
+  }
+}
+
+extension HTTPRoute {
+  fileprivate init(_ proxy: Configuration.Proxy) {
+    switch proxy {
+    case .environment: self = .environment
+    case .none: self = .direct
+    case .server(let url, let login): self = .proxy(HTTPProxy(url: url, login: login.map { HTTPLogin($0) }))
+    }
+  }
+}
+
+extension HTTPLogin {
+  fileprivate init(_ login: Configuration.Login) {
+    self.init(user: login.user, password: login.password.content)
+  }
+}
+
+extension HTTPTrust {
+  fileprivate init(_ manners: Configuration.Manners) {
+    self.init(
+      authorities: manners.authorities,
+      identity: manners.identity.map {
+        HTTPIdentity(certificate: $0.certificate, key: $0.key, passphrase: $0.passphrase?.content)
+      })
+  }
+}
+
+extension Configuration.Header.Value {
+  /// Maybe a secret.
+  var content: String {
+    switch self {
+    case .plain(let value): value
+    case .secret(let secret): secret.content
+    }
+  }
+}
