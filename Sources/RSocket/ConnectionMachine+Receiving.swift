@@ -134,6 +134,7 @@ extension ConnectionMachine {
       // Codes of the handshake mean nothing to a server that accepted it.
       if isServer && code.rawValue < ErrorCode.connectionError.rawValue { return }
       shut()
+      isClosedByPeer = true
       events.append(.closed(code, message))
     case .error(let id, let code, let message):
       guard let index = live.index(of: id) else { return }

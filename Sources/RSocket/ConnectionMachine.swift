@@ -46,6 +46,8 @@ public struct ConnectionMachine: Sendable {
   }
 
   var phase: Phase
+  /// The connection is over because the peer said so; what it said is in ``Event/closed(_:_:)``.
+  public internal(set) var isClosedByPeer = false
   /// Which side this is.
   public let isServer: Bool
   /// Whether requests need a lease.

@@ -8,6 +8,8 @@ enum LinkSignal {
   case nothing
   case open(RequestKind, initialRequest: UInt32, Payload)
   case grant(StreamID, UInt32)
+  /// Values within the server's demand, and whether there will be no more.
+  case values(StreamID, ArraySlice<[UInt8]>, isComplete: Bool)
   case cancel(StreamID)
 }
 
@@ -22,15 +24,26 @@ protocol LinkedRequest: AnyObject, Sendable {
   func opened(_ id: StreamID)
   /// A value, within the demand.
   func receive(_ payload: Payload)
+  /// The server wants so many values more.
+  func receiveDemand(_ count: UInt32)
+  /// The server wants no more values.
+  func receiveCancel()
   /// The last call.
   func end(_ completion: Subscribers.Completion<StreamError>)
+}
+
+extension LinkedRequest {
+  /// Nothing, for a request that sends no values.
+  func receiveDemand(_ count: UInt32) {}
+  /// As above.
+  func receiveCancel() {}
 }
 
 /// The loop's half of a connection: the socket, the protocol, and which requests are live. Connects when there is
 /// something to send and no connection.
 ///
 /// What goes out is bounded: while ``roomByteCount`` bytes are unwritten, requests keep what they have to say, and their
-/// demand adds up there; a server that nevertheless makes the output grow, by keepalives which it does not read the
+/// demand and values wait there; a server that nevertheless makes the output grow, by keepalives which it does not read the
 /// answers of, is cut off.
 ///
 /// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``speak(_:)``, where the state is settled and
@@ -46,6 +59,8 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
     var machine: ConnectionMachine
     var unwritten: ArraySlice<UInt8> = []
     var watchesWriting = false
+    /// What may be unwritten before the server is taken for one that reads nothing: what was said last, and more.
+    var unwrittenByteLimit = Link.unwrittenByteLimit
     /// A write failed: the server is gone, but what it said before may still be there to read.
     var isDeaf = false
     /// Nanoseconds on the loop's clock.
@@ -73,8 +88,8 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
   private var tick: TimerID?
   private var events: [ConnectionMachine.Event] = []
 
-  private static let roomByteCount = 64 << 10
-  private static let unwrittenByteLimit = 1 << 20
+  static let roomByteCount = 64 << 10
+  fileprivate static let unwrittenByteLimit = 1 << 20
   private static let readByteCount = 64 << 10
 
   init(path: String, loop: EventLoop, setup: Setup) {
@@ -144,12 +159,23 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
         throw .disconnected("no request can be made on the connection any more")
       }
       requests[id] = request
+      setLimit()
       request.opened(id)
     case .grant(let id, let count): session?.machine.sendRequestN(id, count)
+    case .values(let id, let values, let isComplete):
+      for value in values { session?.machine.sendPayload(id, Payload(data: value)) }
+      if isComplete { session?.machine.sendComplete(id) }
+      setLimit()
     case .cancel(let id):
       requests[id] = nil
       session?.machine.sendCancel(id)
     }
+  }
+
+  /// One value may be larger than the limit.
+  private func setLimit() {
+    guard let session else { return }
+    session.unwrittenByteLimit = session.unwrittenByteCount + Self.unwrittenByteLimit
   }
 
   private func write() {
@@ -173,7 +199,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
 
   private func watchWriting() {
     guard let session else { return }
-    guard session.unwrittenByteCount <= Self.unwrittenByteLimit else {
+    guard session.unwrittenByteCount <= session.unwrittenByteLimit else {
       disconnect(.disconnected("the server reads nothing"))
       return
     }
@@ -215,9 +241,14 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
       request.receive(payload)
       if isComplete { end(id, .finished) }
     case .complete(let id): end(id, .finished)
+    case .requestN(let id, let count): requests[id]?.receiveDemand(count)
+    case .cancel(let id): requests[id]?.receiveCancel()
     case .error(let id, let code, let message): end(id, .failure(StreamError(code, message)))
-    case .closed(let code, let message): disconnect(.disconnected(message.isEmpty ? code.description : message))
-    case .setup, .request, .requestN, .cancel, .lease, .metadataPush: break  // nothing that a requester acts on
+    case .closed(let code, let message):
+      let sentence = message.isEmpty ? code.description : message
+      let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
+      disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
+    case .setup, .request, .lease, .metadataPush: break  // nothing that a requester acts on
     }
   }
 

@@ -18,6 +18,9 @@ public enum StreamError: Error, Equatable, Sendable {
   /// The connection is gone, and every stream on it: this library's sentence, or the server's last word. What was sent
   /// before has been delivered.
   case disconnected(String)
+  /// The server has closed the connection for something that came from here, such as a value over its limit for one
+  /// request: its sentence. Doing the same again leads to the same.
+  case cutOff(String)
 
   /// The server's ERROR on one request.
   init(_ code: ErrorCode, _ message: String) {
@@ -37,7 +40,7 @@ extension StreamError: CustomStringConvertible {
     switch self {
     case .cannotConnect(let error): error.description
     case .rejected(let message), .invalid(let message), .canceled(let message), .lagged(let message),
-      .disconnected(let message):
+      .disconnected(let message), .cutOff(let message):
       message
     case .failed(let code, let message): message.isEmpty ? code.description : message
     }

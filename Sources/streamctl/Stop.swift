@@ -27,6 +27,14 @@ struct Stop: Error, Equatable {
     [EPIPE, ECONNRESET].contains(error.code) ? .done : Stop(error.description, 74)
   }
 
+  /// EX_IOERR: a read that failed.
+  static func input(_ error: SystemError) -> Stop { Stop(error.description, 74) }
+
+  /// EX_DATAERR: a line that no request can carry.
+  static func lineTooLong(_ number: Int, limit: Int) -> Stop {
+    Stop("line \(number) has more than \(limit) bytes", 65)
+  }
+
   /// EX_UNAVAILABLE: no daemon, for the moment.
   var isUnavailability: Bool { exitCode == 69 }
 
@@ -35,7 +43,7 @@ struct Stop: Error, Equatable {
     self.exitCode = exitCode
   }
 
-  /// EX_NOPERM for what is refused, EX_UNAVAILABLE without a daemon, EX_DATAERR for options it does not take,
+  /// EX_NOPERM for what is refused, EX_UNAVAILABLE without a daemon, EX_DATAERR for options or values it does not take,
   /// EX_TEMPFAIL for who fell behind, EX_SOFTWARE for a stream that failed.
   init(_ error: StreamError) {
     let code: CInt =
@@ -43,7 +51,7 @@ struct Stop: Error, Equatable {
       case .cannotConnect(let system): [EACCES, EPERM].contains(system.code) ? 77 : 69
       case .canceled, .disconnected: 69
       case .rejected: 77
-      case .invalid: 65
+      case .invalid, .cutOff: 65
       case .lagged: 75
       case .failed: 70
       }

@@ -60,12 +60,15 @@ import Testing
     }
   }
 
-  @Test func theServersLastWordIsPassedOn() async throws {
+  @Test(arguments: [
+    (ErrorCode.connectionClose, StreamError.disconnected("no more of this")),
+    (.connectionError, .cutOff("no more of this")), (.rejectedSetup, .disconnected("no more of this")),
+  ]) func theServersLastWordIsPassedOn(code: ErrorCode, error: StreamError) async throws {
     try await ScriptedServer.run(script: { peer, event in
-      if case .request = event { peer.machine.close(.connectionError, "no more of this") }
+      if case .request = event { peer.machine.close(code, "no more of this") }
     }) { server in
       let probe = try StreamConnection(socket: server.path).stream("s").probe(1)
-      #expect(await probe.next() == .failed(.disconnected("no more of this")))
+      #expect(await probe.next() == .failed(error))
     }
   }
 

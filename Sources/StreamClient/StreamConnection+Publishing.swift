@@ -1,0 +1,115 @@
+import Reactive
+
+extension StreamConnection {
+  /// A subscriber that publishes what it is given to the stream called `name`, 1 to 255 bytes. For one publisher.
+  ///
+  /// - Parameter receiveCompletion: called once, on the connection's loop, unless the sink is cancelled: `.finished` when
+  ///   the server has confirmed that every value is in the stream.
+  public func sink(
+    to name: String, receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
+  ) -> RemoteSink {
+    RemoteSink(self, name: name, receiveCompletion: receiveCompletion)
+  }
+
+  /// Publishes the values of `publisher`, an event each, to the stream called `name`. They are asked for as the server
+  /// grants credit.
+  ///
+  /// - Parameter receiveCompletion: as for ``sink(to:receiveCompletion:)``.
+  /// - Returns: gives up when cancelled or released.
+  public func publish<P: Publisher>(
+    _ publisher: P, to name: String,
+    receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
+  ) -> AnyCancellable where P.Output == [UInt8], P.Failure == Never {
+    let sink = sink(to: name, receiveCompletion: receiveCompletion)
+    publisher.subscribe(sink)
+    return AnyCancellable(sink)
+  }
+
+  /// Publishes the elements of `values`, an event each, to the stream called `name`. Each is awaited only when the server
+  /// has granted credit for it.
+  ///
+  /// Returns when the server has confirmed that all are in the stream.
+  /// - Throws: why it has not; `.canceled` also when the task is cancelled.
+  public func publish<S: AsyncSequence>(_ values: S, to name: String) async throws(StreamError)
+  where S.Element == [UInt8], S.Failure == Never {
+    let feed = SinkFeed()
+    let sink = sink(to: name) { feed.finish($0) }
+    sink.receive(subscription: feed)
+    let completion = await withTaskCancellationHandler {
+      var iterator = values.makeAsyncIterator()
+      while await feed.waitForDemand() {
+        guard let value = await iterator.next(isolation: #isolation) else {
+          sink.receive(completion: .finished)
+          break
+        }
+        _ = sink.receive(value)
+      }
+      return await feed.completion()
+    } onCancel: {
+      sink.cancel()
+      feed.finish(.failure(.canceled("the task was cancelled")))
+    }
+    if case .failure(let error) = completion { throw error }
+  }
+}
+
+/// The demand of a sink, for a task to wait for.
+private final class SinkFeed: Subscription, Sendable {
+  private struct State {
+    var demand = Subscribers.Demand.none
+    var completion: Subscribers.Completion<StreamError>?
+    var waiter: CheckedContinuation<Void, Never>?
+  }
+
+  private let state = Guarded(State())
+
+  func request(_ demand: Subscribers.Demand) { change { $0.demand += demand } }
+
+  /// The sink has failed, and says so itself.
+  func cancel() {}
+
+  /// The first one counts.
+  func finish(_ completion: Subscribers.Completion<StreamError>) {
+    change { $0.completion = $0.completion ?? completion }
+  }
+
+  private func change(_ body: (inout State) -> Void) {
+    let waiter = state.withLock { state in
+      body(&state)
+      return state.waiter.take()
+    }
+    waiter?.resume()
+  }
+
+  /// - Returns: true when a value is wanted, which then counts as given; false when all is over.
+  func waitForDemand() async -> Bool {
+    while true {
+      let isWanted: Bool? = state.withLock { state in
+        if state.completion != nil { return false }
+        guard state.demand > .none else { return nil }
+        state.demand -= 1
+        return true
+      }
+      if let isWanted { return isWanted }
+      await wait { $0.demand > .none || $0.completion != nil }
+    }
+  }
+
+  func completion() async -> Subscribers.Completion<StreamError> {
+    while true {
+      if let completion = state.withLock({ $0.completion }) { return completion }
+      await wait { $0.completion != nil }
+    }
+  }
+
+  private func wait(until holds: @escaping (State) -> Bool) async {
+    await withCheckedContinuation { continuation in
+      let isReady = state.withLock { state in
+        guard !holds(state) else { return true }
+        state.waiter = continuation
+        return false
+      }
+      if isReady { continuation.resume() }
+    }
+  }
+}
