@@ -6,6 +6,8 @@ struct Arguments: Equatable {
     case list
     case subscribe(name: String, Subscription)
     case get(name: String, EventFormat)
+    /// `data`: one event; `nil`: standard input.
+    case publish(name: String, data: String?)
     case status
     case top(Top)
     case help
@@ -41,6 +43,8 @@ struct Arguments: Equatable {
       list                what the daemon serves, a line per stream
       sub NAME            print a stream's events as they come, until it ends
       get NAME            print a stream's newest event
+      pub NAME [DATA]     publish DATA as one event, or standard input: each line is one, as fast as the daemon
+                          takes them; ends when the daemon has confirmed that all are in the stream
       status              the daemon's counters
       top                 the streams and how fast they are, once a second; in place on a terminal, where
                           n sorts by name, r by rate, and q quits
@@ -68,9 +72,9 @@ struct Arguments: Equatable {
       -h, --help          this text
       --version           the version
 
-    Exit codes: 0, also when the reader of the output has had enough; 64 usage; 65 options that the daemon
-    does not take; 69 no daemon, or connection lost; 70 the stream failed; 71 out of descriptors or
-    threads; 74 output error; 75 fell behind with --on-lag fail; 76 no sense in an answer; 77 refused;
+    Exit codes: 0, also when the reader of the output has had enough; 64 usage; 65 options or events that the
+    daemon does not take; 69 no daemon, or connection lost; 70 the stream failed; 71 out of descriptors or
+    threads; 74 input or output error; 75 fell behind with --on-lag fail; 76 no sense in an answer; 77 refused;
     128 + N for signal N.
 
     """
@@ -123,6 +127,10 @@ extension Arguments {
     case "get":
       try refuse(values, except: ["--format"], for: verb)
       return .get(name: try name(operands), try choice("--format", values) ?? .data)
+    case "pub":
+      try refuse(values, except: [], for: verb)
+      guard operands.count <= 3 else { throw .usage("pub takes one event, not also \"\(operands[3])\"") }
+      return .publish(name: try name(Array(operands.prefix(2))), data: operands.count == 3 ? operands[2] : nil)
     case "sub":
       try refuse(values, except: options.subtracting(["--sort"]), for: verb)
       var subscription = Subscription()

@@ -14,9 +14,10 @@ final class EventInbox: Subscriber, Sendable {
     var mustWake = true
   }
 
-  /// A subscription may be used from any thread, which its type cannot say.
+  /// What ends with the program; it may be used from any thread, which its type cannot say.
   private struct Handle: @unchecked Sendable {
-    let subscription: any Subscription
+    let cancellable: any Cancellable
+    var subscription: (any Subscription)?
   }
 
   private let state = Guarded(State())
@@ -24,11 +25,17 @@ final class EventInbox: Subscriber, Sendable {
   private let handle = Guarded<Handle?>(nil)
 
   func request(_ count: Int) {
-    handle.withLock { $0 }?.subscription.request(.max(count))
+    handle.withLock { $0 }?.subscription?.request(.max(count))
   }
 
   func cancel() {
-    handle.withLock { $0 }?.subscription.cancel()
+    handle.withLock { $0 }?.cancellable.cancel()
+  }
+
+  /// What ``cancel()`` is to cancel: a sink, which takes values in place of giving them.
+  func cancels(_ sink: RemoteSink) {
+    let handle = Handle(cancellable: sink)
+    self.handle.withLock { $0 = handle }
   }
 
   /// What has come since the last time, in order, and why no more will.
@@ -70,7 +77,7 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   func receive(subscription: any Subscription) {
-    let handle = Handle(subscription: subscription)
+    let handle = Handle(cancellable: subscription, subscription: subscription)
     self.handle.withLock { $0 = handle }
   }
 

@@ -23,6 +23,9 @@ enum Program {
       var output = Output()
       try format.append(event, to: &output)
       try output.flush()
+    case .publish(let name, let data):
+      let session = try Session(socket: arguments.socket, watchesOutput: false)
+      if let data { try session.publish(Array(data.utf8), to: name) } else { try session.publishLines(to: name) }
     case .top(let wanted): try Session(socket: arguments.socket, screen: Screen()).top(wanted)
     case .subscribe(let name, let subscription):
       try Session(socket: arguments.socket).follow(name, subscription)

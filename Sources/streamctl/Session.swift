@@ -15,7 +15,9 @@ struct Session {
   private static let grace = Duration.seconds(1)
 
   /// Nothing is asked of the daemon yet.
-  init(socket: String, screen: Screen? = nil) throws(Stop) {
+  ///
+  /// - Parameter watchesOutput: the program has nothing left to do when nobody reads its output.
+  init(socket: String, screen: Screen? = nil, watchesOutput: Bool = true) throws(Stop) {
     self.screen = screen
     do throws(SystemError) {
       let loop = try EventLoop(name: "streamctl")
@@ -36,7 +38,7 @@ struct Session {
         }
       }
       if let screen { _ = Keyboard(on: loop, for: screen) { [inbox] in inbox.nudge() } }
-      _ = OutputWatch(on: loop) { [inbox] in inbox.interrupt(.done) }
+      if watchesOutput { _ = OutputWatch(on: loop) { [inbox] in inbox.interrupt(.done) } }
       try loop.start()
     } catch {
       throw .system(error)

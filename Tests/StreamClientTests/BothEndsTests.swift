@@ -17,6 +17,10 @@ import Testing
     try server.add(StreamConfiguration(name: "five", description: "One to five", replay: 5), source: source)
     try server.start()
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
+    let inlet = PublishInlet()
+    try server.add(
+      StreamConfiguration(name: "lines", replay: 65536), source: inlet.setFailureType(to: StreamFailure.self),
+      inlet: inlet)
     let result = try await body(path)
     await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
     return result
@@ -73,7 +77,7 @@ import Testing
       #expect(await events.end() == (0, ""))
       let list = try Command(["--socket", path, "list"])
       let lines = await list.rest().split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
-      #expect(lines.last?.first == "five" && lines.last?.suffix(3) == ["One", "to", "five"])
+      #expect(lines.map(\.first) == ["NAME", "five", "lines"] && lines[1].suffix(3) == ["One", "to", "five"])
       #expect(await list.end() == (0, ""))
       let status = try Command(["--socket", path, "status"])
       let report = await status.rest()
@@ -81,6 +85,85 @@ import Testing
       #expect(await status.end() == (0, ""))
       let none = try Command(["--socket", path, "get", "six"])
       #expect(await none.end() == (77, "streamctl: no stream named \"six\"\n"))
+    }
+  }
+
+  @Test func whatOneConnectionPublishesAnotherReadsInOrder() async throws {
+    try await withServer { path in
+      let values = (0..<2000).map { Array("value \($0)".utf8) }
+      try await StreamConnection(socket: path).publish(values.async, to: "lines")
+      #expect(try await events(2000, of: "lines", at: path) == values.map { String(decoding: $0, as: UTF8.self) })
+    }
+  }
+
+  @Test func theProgramPublishesItsInputLineByLine() async throws {
+    try await withServer { path in
+      let lines = (0..<5000).map { "line \($0) \(String(repeating: "x", count: $0 % 90))" }
+      let command = try Command(["--socket", path, "pub", "lines"], holdsInput: true)
+      await command.write("first\n")
+      #expect(try await events(1, of: "lines", at: path) == ["first"])  // as soon as it is there
+      await command.write("\n" + lines.joined(separator: "\n"))  // one without anything in it, and one without an end
+      command.endInput()
+      #expect(await command.end() == (0, ""))
+      #expect(try await events(5002, of: "lines", at: path) == ["first", ""] + lines)
+      let one = try Command(["--socket", path, "pub", "lines", "the last"])
+      #expect(await one.end() == (0, ""))
+      #expect(try await StreamConnection(socket: path).value(of: "lines").value.data == Array("the last".utf8))
+    }
+  }
+
+  @Test func linesLongerThanAFragmentAndThanARequestHaveTheirAnswer() async throws {
+    try await withServer { path in
+      let long = String(repeating: "y", count: 1_000_000)
+      let command = try Command(["--socket", path, "pub", "lines"], holdsInput: true)
+      await command.write(long + "\nshort\n")
+      command.endInput()
+      #expect(await command.end() == (0, ""))
+      #expect(try await events(2, of: "lines", at: path) == [long, "short"])
+      let over = try Command(["--socket", path, "pub", "lines"], holdsInput: true)
+      await over.write("before\n" + long + long + "\nafter\n")
+      let end = await over.end()
+      #expect(end.code == 65)
+      #expect(end.errors == "streamctl: the fragments up to request 1 are over the limit of 1048576 bytes\n")
+      #expect(try await events(3, of: "lines", at: path).last == "before")
+    }
+  }
+
+  @Test func theProgramSaysWhyItsEventsAreNotTaken() async throws {
+    try await withServer { path in
+      for (name, sentence) in [
+        ("five", "\"five\" takes no values from clients"), ("six", "no stream named \"six\""),
+      ] {
+        let one = try Command(["--socket", path, "pub", name, "x"])
+        #expect(await one.end() == (77, "streamctl: \(sentence)\n"))
+        // Its input goes on, and nobody waits for that.
+        let many = try Command(["--socket", path, "pub", name], holdsInput: true)
+        await many.write("x\n")
+        #expect(await many.end() == (77, "streamctl: \(sentence)\n"))
+      }
+      let nothing = try Command(["--socket", path, "pub", "lines"])
+      #expect(await nothing.end() == (0, ""))
+    }
+  }
+
+  /// The first events that a stream holds.
+  private func events(_ count: Int, of name: String, at path: String) async throws -> [String] {
+    let connection = try StreamConnection(socket: path)
+    var texts: [String] = []
+    for try await event in connection.stream(name).values {
+      texts.append(String(decoding: event.data, as: UTF8.self))
+      if texts.count == count { break }
+    }
+    return texts
+  }
+}
+
+extension Array where Element: Sendable {
+  /// The elements, without waiting.
+  fileprivate var async: AsyncStream<Element> {
+    AsyncStream { continuation in
+      for element in self { continuation.yield(element) }
+      continuation.finish()
     }
   }
 }

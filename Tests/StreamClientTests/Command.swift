@@ -7,10 +7,17 @@ final class Command: Sendable {
   private let process: ChildProcess
 
   /// - Parameter output: what standard output is to be; `nil`: a pipe for ``line()`` and ``rest()``.
-  init(_ arguments: [String], output: CInt? = nil) throws {
+  /// - Parameter holdsInput: standard input is for ``write(_:)`` and ``endInput()``; else it is empty.
+  init(_ arguments: [String], holdsInput: Bool = false, output: CInt? = nil) throws {
     process = try ChildProcess(
-      ChildProcess.built("streamctl"), arguments, output: output.map { .descriptor($0) } ?? .pipe)
+      ChildProcess.built("streamctl"), arguments, holdsInput: holdsInput,
+      output: output.map { .descriptor($0) } ?? .pipe)
   }
+
+  /// What the program reads; waits while it does not.
+  func write(_ text: String) async { await process.write(Array(text.utf8)) }
+
+  func endInput() { process.endInput() }
 
   /// One line of the output, without its end; `nil` at the end.
   func line() async -> String? { await process.line() }

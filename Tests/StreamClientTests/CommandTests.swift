@@ -110,7 +110,8 @@ import Testing
   @Test(
     arguments: [
       (64, "list extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
-      (64, "sub a --on-lag wait"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
+      (64, "sub a --on-lag wait"), (64, "pub"), (64, "pub a b c"), (64, "pub a --count 1"),
+      (69, "--socket /nowhere pub a b"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
     ] as [(CInt, String)]) func mistakesAreOneLineAndACode(code: CInt, arguments: String) async throws
   {
     let end = try await Command(arguments.split(separator: " ").map(String.init)).end()
@@ -126,6 +127,47 @@ import Testing
     }) { server in
       let command = try Command(["--socket", server.path, "get", "x"])
       #expect(await command.end() == (exitCode, "streamctl: because\n"))
+    }
+  }
+
+  @Test func linesArePublishedAgainstCreditAndTheEndIsConfirmed() async throws {
+    try await ScriptedServer.run { server in
+      let id = StreamID(1)
+      let command = try Command(["--socket", server.path, "pub", "log"], holdsInput: true)
+      await command.write("1\n2\n3\n4\n5")
+      #expect(await server.next() == .request(id, .channel, 1, "log", "1"))
+      for grant in [1, 2] as [UInt32] {
+        server.act { $0.machine.sendRequestN(StreamID(1), grant) }
+        for _ in 0..<grant {
+          guard case .other(.payload(id, _, isComplete: false)) = await server.next() else { throw CancellationError() }
+        }
+      }
+      command.endInput()
+      server.act { $0.machine.sendRequestN(StreamID(1), 9) }
+      #expect(await server.next() == .other(.payload(id, Payload(data: Array("5".utf8)), isComplete: false)))
+      #expect(await server.next() == .other(.complete(id)))
+      server.act { $0.machine.sendComplete(StreamID(1)) }
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test func anInterruptGivesThePublishingUp() async throws {
+    try await ScriptedServer.run { server in
+      let command = try Command(["--socket", server.path, "pub", "log"], holdsInput: true)
+      await command.write("1\n")
+      #expect(await server.next() == .request(StreamID(1), .channel, 1, "log", "1"))
+      command.interrupt()
+      #expect(await server.next() == .other(.cancel(StreamID(1))))
+      #expect(await command.end() == (130, ""))
+    }
+  }
+
+  @Test func aDaemonThatIsGoneBeforeItConfirmsIsAFailure() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request = event { peer.close() }
+    }) { server in
+      let command = try Command(["--socket", server.path, "pub", "log", "x"])
+      #expect(await command.end() == (69, "streamctl: the server closed the connection\n"))
     }
   }
 

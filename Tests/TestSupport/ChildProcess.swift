@@ -35,7 +35,7 @@ public final class ChildProcess: Sendable {
   /// - Parameters:
   ///   - program: a path, or a name to be found on PATH.
   ///   - terminal: the program's standard input; a descriptor that stays the caller's.
-  ///   - holdsInput: the program's standard input is a pipe that ends with this value; else it is empty.
+  ///   - holdsInput: the program's standard input is one for ``write(_:)``, and ends with this value; else it is empty.
   public init(
     _ program: String, _ arguments: [String] = [], terminal: CInt? = nil, holdsInput: Bool = false,
     output: Sink = .pipe, errors: Sink = .pipe
@@ -52,10 +52,13 @@ public final class ChildProcess: Sendable {
       posix_spawn_file_actions_adddup2(&actions, terminal, STDIN_FILENO)
       input = -1
     } else if holdsInput {
-      let ends = try Self.pipe()
-      posix_spawn_file_actions_adddup2(&actions, ends.read, STDIN_FILENO)
-      theirs.append(ends.read)
-      input = ends.write
+      // No pipe: writing to a program that is gone is to be no signal.
+      var ends: [CInt] = [0, 0]
+      let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+      guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { throw SystemError("socketpair") }
+      posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO)
+      theirs.append(ends[0])
+      input = ends[1]
     } else {
       posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
       input = -1
@@ -109,6 +112,24 @@ public final class ChildProcess: Sendable {
   public func closeOutput() {
     if output >= 0, isOutputOpen.exchange(false, ordering: .relaxed) { close(output) }
   }
+
+  /// Writes to the standard input that is held; waits while the program does not read.
+  /// - Returns: whether all was written: false when the program is gone.
+  @discardableResult
+  public func write(_ bytes: [UInt8]) async -> Bool {
+    await offTheTestsThreads { [input] in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let count = rest.withUnsafeBytes { send(input, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL)) }
+        guard count > 0 else { return false }
+        rest = rest.dropFirst(count)
+      }
+      return true
+    }
+  }
+
+  /// Ends the standard input that is held.
+  public func endInput() { shutdown(input, CInt(SHUT_WR)) }
 
   /// Sends a signal, if the program has not ended.
   public func signal(_ number: CInt) {

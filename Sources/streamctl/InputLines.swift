@@ -1,0 +1,82 @@
+import Dispatch
+import EventLoop
+import Glibc
+import Reactive
+import StreamClient
+
+/// Standard input as what a sink publishes: a line is a value, at the pace at which they are asked for.
+final class InputLines: Subscription, Sendable {
+  private struct State {
+    var demand = Subscribers.Demand.none
+    var isCancelled = false
+  }
+
+  private let state = Guarded(State())
+  private let wake = DispatchSemaphore(value: 0)
+
+  private static let readByteCount = 64 << 10
+  /// RSocket's own limit for one frame, less what else is in it. The daemon's `max_request` may be lower.
+  private static let lineByteLimit = (16 << 20) - 1024
+
+  func request(_ demand: Subscribers.Demand) {
+    state.withLock { $0.demand += demand }
+    wake.signal()
+  }
+
+  func cancel() {
+    state.withLock { $0.isCancelled = true }
+    wake.signal()
+  }
+
+  /// Reads to the end, blocking where there is nothing to read, and where nothing is wanted. An empty line is an empty
+  /// value, and a last line needs no end.
+  /// - Returns: why it ended before the end of the input; what came before is published all the same.
+  func read(into sink: RemoteSink) -> Stop? {
+    sink.receive(subscription: self)
+    defer { sink.receive(completion: .finished) }
+    var chunk = [UInt8](repeating: 0, count: Self.readByteCount)
+    var line: [UInt8] = []
+    var lineNumber = 1
+    while true {
+      let count = Glibc.read(STDIN_FILENO, &chunk, chunk.count)
+      let code = errno
+      if count < 0, code == EINTR { continue }
+      if count < 0, code == EAGAIN {  // whoever shares the terminal made it non-blocking
+        var waiting = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
+        _ = poll(&waiting, 1, -1)
+        continue
+      }
+      guard count >= 0 else { return .input(SystemError("read", "standard input", code: code)) }
+      var rest = chunk[..<count]
+      while let end = rest.firstIndex(of: UInt8(ascii: "\n")) {
+        line += rest[..<end]
+        guard line.count <= Self.lineByteLimit else { return .lineTooLong(lineNumber, limit: Self.lineByteLimit) }
+        guard waitUntilWanted() else { return nil }
+        _ = sink.receive(line)
+        line = []
+        lineNumber += 1
+        rest = rest[(end + 1)...]
+      }
+      line += rest
+      guard line.count <= Self.lineByteLimit else { return .lineTooLong(lineNumber, limit: Self.lineByteLimit) }
+      if count == 0 {
+        if !line.isEmpty, waitUntilWanted() { _ = sink.receive(line) }
+        return nil
+      }
+    }
+  }
+
+  /// - Returns: false when nothing is wanted any more.
+  private func waitUntilWanted() -> Bool {
+    while true {
+      let answer: Bool? = state.withLock { state in
+        guard !state.isCancelled else { return false }
+        guard state.demand > .none else { return nil }
+        state.demand -= 1
+        return true
+      }
+      if let answer { return answer }
+      wake.wait()
+    }
+  }
+}

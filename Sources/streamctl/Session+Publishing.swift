@@ -1,0 +1,44 @@
+import Dispatch
+import Reactive
+import StreamClient
+
+extension Session {
+  /// Publishes one event.
+  func publish(_ data: [UInt8], to name: String) throws(Stop) {
+    let sink = sink(to: name)
+    Just(data).subscribe(sink)
+    try waitForConfirmation()
+  }
+
+  /// Publishes standard input, a line an event.
+  func publishLines(to name: String) throws(Stop) {
+    let sink = sink(to: name)
+    let failure = Guarded<Stop?>(nil)
+    let done = DispatchSemaphore(value: 0)
+    // On a thread of its own: when the daemon refuses, the program ends, whatever that one waits for.
+    DispatchQueue(label: "standard input").async {
+      let stop = InputLines().read(into: sink)
+      failure.withLock { $0 = stop }
+      done.signal()
+    }
+    try waitForConfirmation()
+    done.wait()
+    if let stop = failure.withLock({ $0 }) { throw stop }
+  }
+
+  private func sink(to name: String) -> RemoteSink {
+    let sink = connection.sink(to: name) { [inbox] completion in inbox.receive(completion: completion) }
+    inbox.cancels(sink)
+    return sink
+  }
+
+  private func waitForConfirmation() throws(Stop) {
+    while true {
+      if let end = inbox.takeAll().end {
+        if end == .done { return }
+        throw end
+      }
+      inbox.wait()
+    }
+  }
+}
