@@ -295,7 +295,7 @@ async def fragmented_requests_are_reassembled(daemon):
 async def pushes_are_ignored(daemon):
     """fire-and-forget and metadata push are taken and not answered"""
     async with connected(daemon) as client:
-        for name in ["count", "nowhere"]:
+        for name in ["count", "nowhere", "guarded"]:
             await client.fire_and_forget(client.payload(name, b"anything"))
         await client.metadata_push(composite(route("count")))
         await client.round_trip(SILENCE)
@@ -305,11 +305,80 @@ async def pushes_are_ignored(daemon):
 
 
 async def channels_are_rejected(daemon):
-    """request_channel is REJECTED, with the stream's name"""
+    """request_channel to a stream that no client feeds is REJECTED, with the stream's name"""
     async with connected(daemon) as client:
         channel = Inbox.of(client.request_channel(client.payload("count", b"a value")))
         expect_equal(await channel.error(), (REJECTED, '"count" takes no values from clients'), "the error")
         expect_rising(await client.subscribe("count").events(5))
+
+
+async def values_are_published_in_order(daemon):
+    """request_channel publishes: the request's data first, then 2,000 values as they are asked for, then COMPLETE comes"""
+    async with connected(daemon) as client:
+        values = [f"value {number}".encode() for number in range(2001)]
+        channel = client.publish("notes", values)
+        reader = client.subscribe("notes", {"from": "replay"})
+        expect_equal(await channel.end(), COMPLETE, "the end")
+        events = await reader.events(len(values))
+        expect_equal([event.data for event in events], values, "the events")
+        expect_rising(events)
+
+
+async def publishers_share_a_stream(daemon):
+    """several publishers of several clients get on beside each other"""
+    async with connected(daemon) as one, connected(daemon) as other:
+        batches = [[f"{name} {number}".encode() for number in range(300)] for name in "abc"]
+        channels = [client.publish("notes", batch) for client, batch in zip([one, one, other], batches)]
+        for channel in channels:
+            expect_equal(await channel.end(), COMPLETE, "the end")
+        events = [event.data for event in await one.subscribe("notes", {"from": "replay"}).events(900)]
+        for batch in batches:
+            expect_equal([data for data in events if data[:1] == batch[0][:1]], batch, "the values of one")
+
+
+async def a_lossless_stream_holds_its_publisher(daemon):
+    """a publisher to a stream that drops nothing waits for the subscriber, who gets everything"""
+    async with connected(daemon) as client:
+        slow = client.subscribe("work", credit=1)
+        await client.round_trip()
+        values = [str(number).encode() for number in range(100)]
+        channel = client.publish("work", values)
+        events = await slow.events(1)
+        await client.round_trip(SILENCE)
+        expect(channel.is_empty, "the publisher was told that all is in")
+        slow.subscription.request(1000)
+        events += await slow.events(99)
+        expect_equal([event.data for event in events], values, "the events")
+        expect_equal(await channel.end(), COMPLETE, "the end")
+
+
+async def values_of_many_fragments_are_published(daemon):
+    """values that the library fragments are one event each, for one credit"""
+    async with connected(daemon, fragment_size_bytes=1024) as client:
+        values = [bytes([number]) * 10_000 for number in range(3)]
+        expect_equal(await client.publish("notes", values).end(), COMPLETE, "the end")
+        events = await client.subscribe("notes", {"from": "replay"}).events(3)
+        expect_equal([event.data for event in events], values, "the events")
+
+
+async def a_publisher_may_give_up(daemon):
+    """what a publisher sent before its CANCEL stays in the stream"""
+    async with connected(daemon) as client:
+        channel = client.publish("notes", [b"first"], goes_on=True)
+        reader = client.subscribe("notes", {"from": "replay"})
+        await reader.events(1)
+        channel.subscription.cancel()
+        await client.round_trip(SILENCE)
+        expect(channel.is_empty, "something came after CANCEL")
+        await client.fire_and_forget(client.payload("notes", b"tossed"))
+        expect_equal([event.data for event in await reader.events(1)], [b"tossed"], "the next event")
+
+
+async def strangers_may_not_publish(daemon):
+    """who may not write is REJECTED"""
+    async with connected(daemon) as client:
+        wanted = (REJECTED, f'uid {os.geteuid()} may not write "guarded"')
+        expect_equal(await client.publish("guarded", [b"a value"]).error(), wanted, "the error")
 
 
 async def requests_share_a_connection(daemon):
@@ -379,6 +448,12 @@ CHECKS = [
     fragmented_requests_are_reassembled,
     pushes_are_ignored,
     channels_are_rejected,
+    values_are_published_in_order,
+    publishers_share_a_stream,
+    a_lossless_stream_holds_its_publisher,
+    values_of_many_fragments_are_published,
+    a_publisher_may_give_up,
+    strangers_may_not_publish,
     requests_share_a_connection,
     catalogue_lists_the_streams,
     stop_cancels_every_request,

@@ -21,7 +21,8 @@ MAX_REQUESTS = 8
 LONG_NAME = "long-" + "name-" * 40
 
 # `count` ends, and holds all that it said; `ticks` goes on; `brief` forgets soon; `private` is somebody else's;
-# `page` has one event of many fragments; `never` has none.
+# `page` has one event of many fragments; `never` has none; clients publish to `notes`, and to `work`, which drops nothing
+# and holds few; `guarded` is for others to publish to.
 CONFIGURATION = """
 [server]
 socket = "{socket}"
@@ -50,6 +51,20 @@ replay = 1
 
 [streams.never]
 http = {{ url = "{web}/missing", every = "1h" }}
+
+[streams.notes]
+publish = true
+replay = 10000
+
+[streams.work]
+publish = true
+overflow = "block"
+buffer = {{ events = 4 }}
+replay = 4
+
+[streams.guarded]
+publish = {{}}
+write = ["uid:{stranger}"]
 
 [streams.{long_name}]
 timer = {{ every = "5ms" }}

@@ -17,9 +17,11 @@ from rsocket.extensions.helpers import composite, route
 from rsocket.extensions.mimetypes import WellKnownMimeTypes
 from rsocket.frame import InvalidFrame
 from rsocket.frame_builders import to_keepalive_frame
+from rsocket.helpers import DefaultPublisherSubscription
 from rsocket.payload import Payload
 from rsocket.request_handler import BaseRequestHandler
 from rsocket.rsocket_client import RSocketClient
+from rsocket.streams.stream_from_generator import StreamFromGenerator
 from rsocket.transports.tcp import TransportTCP
 
 # The library warns of frames for requests it cancelled and of its own tasks when a server hangs up, both in order.
@@ -120,6 +122,19 @@ class Client(RSocketClient):
         payload = self.payload(name, options)
         return Inbox.of(self.request_stream(Payload(payload.data, metadata or payload.metadata)), credit)
 
+    def publish(self, name, values, goes_on=False):
+        """The first value is the request's own data; the others are sent as they are asked for, and end the request unless
+        it `goes_on`."""
+        first, rest = values[0], values[1:]
+        last = len(rest) - 1
+
+        def payloads():
+            for index, value in enumerate(rest):
+                yield Payload(value), index == last and not goes_on
+
+        publisher = StreamFromGenerator(payloads) if rest else Silence() if goes_on else None
+        return Inbox.of(self.request_channel(self.payload(name, first), publisher))
+
     def get(self, name, options=None):
         return self.request_response(self.payload(name, options))
 
@@ -135,6 +150,16 @@ async def connected(daemon, metadata_type=COMPOSITE, **settings):
     async with Client(transport, metadata_type, **settings) as client:
         yield client
     expect(not any(isinstance(frame, InvalidFrame) for frame in transport.frames), "a frame could not be parsed")
+
+
+class Silence(DefaultPublisherSubscription):
+    """A publisher that is asked in vain."""
+
+    def request(self, n):
+        pass
+
+    def cancel(self):
+        pass
 
 
 class Inbox(DefaultSubscriber):

@@ -202,6 +202,53 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func clientsPublishThroughTheDaemonAsItsConfigurationSays() async throws {
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.log]
+      type = "text/plain"
+      publish = true
+      replay = 10
+      [streams.theirs]
+      publish = {}
+      write = ["uid:4000000"]
+      [streams.work]
+      publish = true
+      overflow = "block"
+      buffer = { events = 16 }
+      """#)
+    let program = try ChildProcess.built("streamctl")
+    let lines = try ChildProcess(program, ["--socket", daemon.socket, "pub", "log"], holdsInput: true)
+    await lines.write(Array("one\ntwo\n\nfour".utf8))
+    lines.endInput()
+    #expect(await lines.end() == 0)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var texts: [String] = []
+    for try await event in connection.stream("log").values {
+      texts.append(String(decoding: event.data, as: UTF8.self))
+      if texts.count == 4 { break }
+    }
+    #expect(texts == ["one", "two", "", "four"])
+    let refused = try ChildProcess(program, ["--socket", daemon.socket, "pub", "theirs", "x"])
+    #expect(await refused.text(of: refused.errors) == "streamctl: uid \(getuid()) may not write \"theirs\"\n")
+    #expect(await refused.end() == 77)
+    #expect(daemon.log.contains("client refused: uid \(getuid()) may not write"))
+    // Lossless: the subscriber takes ten and rests; all the same none of the 500 is lost.
+    let probe = CreditProbe()
+    connection.stream("work").subscribe(probe)
+    probe.request(10)
+    _ = try await connection.value(of: "$streams").value  // answered after what was asked before
+    let work = try ChildProcess(program, ["--socket", daemon.socket, "pub", "work"], holdsInput: true)
+    await work.write(Array((0..<500).map { "\($0)\n" }.joined().utf8))
+    work.endInput()
+    for number in 0..<10 { #expect(await probe.next().data == Array("\(number)".utf8)) }
+    probe.request(1000)
+    for number in 10..<500 { #expect(await probe.next().data == Array("\(number)".utf8)) }
+    #expect(await work.end() == 0)
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func onTermSubscribersGetCanceledAndTheDaemonExitsWithZero() async throws {
     let daemon = try DaemonProcess("")
     let connection = try StreamConnection(socket: daemon.socket)
