@@ -121,6 +121,9 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("flatMap") { source in source.flatMap { _ in source.prefix(2) } },
     Self("flatMap one at a time") { source in source.flatMap(maxPublishers: .max(1)) { _ in source.prefix(2) } },
     Self("flatMap into one value") { $0.flatMap(maxPublishers: .max(1)) { Just($0) } },
+    Self("share") { $0.share() },
+    Self("multicast") { $0.multicast(subject: PassthroughSubject()).autoconnect() },
+    Self("makeConnectable") { $0.replaceError(with: 7).makeConnectable().autoconnect() },
     Self("switchToLatest") { source in source.map { _ in source.prefix(3) }.switchToLatest() },
   ]
 }

@@ -1,0 +1,136 @@
+import Dispatch
+import Synchronization
+
+/// A publisher made of a closure, which is called for each subscriber and can be stopped.
+///
+/// What the closure sends without demand is dropped.
+public final class Create<Output, Failure: Error>: Publisher {
+  /// What the closure sees of the state of its subscription.
+  public typealias Context = CreateContext
+
+  private let start: (Receiver) -> any Cancellable
+
+  /// - Parameter start: Called on the subscriber's thread; begins some work that feeds the receiver, from any thread.
+  ///   Must not block. What it returns stops that work, and is cancelled with the subscription or let go of at its end.
+  public init(_ start: @escaping (_ subscriber: Receiver) -> any Cancellable) { self.start = start }
+
+  /// - Parameter produce: Called on a thread of its own, which it may block. To return soon after its context says that
+  ///   it is cancelled.
+  public init(_ produce: @escaping (_ subscriber: Receiver, _ context: any Context) -> Void) {
+    start = { receiver in
+      let work = Unchecked { produce(receiver, receiver.feed) }  // run once, by the queue
+      DispatchQueue(label: "Create").async { work.value() }
+      return Subscriptions.empty
+    }
+  }
+
+  /// Gives the subscriber its subscription, then calls the closure.
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    let link = CreateLink(subscriber)
+    link.begin()
+    if !link.core.isOver { link.feed.hold(start(Receiver(link.feed, send: link.perform))) }
+  }
+
+  /// Takes what the closure sends to its subscriber. Thread-safe.
+  public struct Receiver {
+    fileprivate let feed: CreateFeed
+    private let send: (CreateEvent<Output, Failure>) -> Void
+
+    fileprivate init(_ feed: CreateFeed, send: @escaping (CreateEvent<Output, Failure>) -> Void) {
+      self.feed = feed
+      self.send = send
+    }
+
+    /// Delivers the value, unless there is no demand.
+    public func receive(_ input: Output) { send(.value(input)) }
+    /// Ends the subscription. What is sent afterwards is ignored.
+    public func receive(completion: Subscribers.Completion<Failure>) { send(.end(completion)) }
+  }
+}
+
+/// The state of a subscription to a ``Create``. Thread-safe.
+public protocol CreateContext {
+  /// Whether the subscriber has no demand: what is sent now is dropped.
+  var paused: Bool { get }
+  /// Whether the subscription has ended: nobody gets anything any more.
+  var cancelled: Bool { get }
+  /// Blocks the thread until there is demand, or the subscription has ended.
+  func waitIfPaused()
+}
+
+private enum CreateEvent<Output, Failure: Error> {
+  case value(Output)
+  case end(Subscribers.Completion<Failure>)
+}
+
+/// What the work may know of its subscription, and what stops it.
+private final class CreateFeed: CreateContext {
+  private struct State {
+    var isPaused = true
+    var isOver = false
+    var work: (any Cancellable)?
+    var waiters: [DispatchSemaphore] = []
+  }
+  private let state = Guarded(State())
+
+  var paused: Bool { state.withLock { $0.isPaused } }
+  var cancelled: Bool { state.withLock { $0.isOver } }
+
+  func waitIfPaused() {
+    let semaphore = state.withLock { state -> DispatchSemaphore? in
+      guard state.isPaused, !state.isOver else { return nil }
+      let semaphore = DispatchSemaphore(value: 0)
+      state.waiters.append(semaphore)
+      return semaphore
+    }
+    semaphore?.wait()
+  }
+
+  func hold(_ work: any Cancellable) {
+    let isOver = state.withLock { state in
+      if !state.isOver { state.work = work }
+      return state.isOver
+    }
+    if isOver { work.cancel() }
+  }
+
+  func setPaused(_ isPaused: Bool) { change { $0.isPaused = isPaused } }
+
+  /// - Returns: What stops the work.
+  func end() -> (any Cancellable)? {
+    change { $0.isOver = true }
+    return state.withLock { $0.work.take() }
+  }
+
+  private func change(_ body: (inout State) -> Void) {
+    let waiters = state.withLock { state -> [DispatchSemaphore] in
+      body(&state)
+      guard !state.isPaused || state.isOver else { return [] }
+      defer { state.waiters = [] }
+      return state.waiters
+    }
+    for waiter in waiters { waiter.signal() }
+  }
+}
+
+private final class CreateLink<Down: Subscriber>: Junction {
+  typealias Event = CreateEvent<Down.Input, Down.Failure>
+  let core: JunctionCore<Event, Down>
+  let feed = CreateFeed()
+
+  init(_ down: Down) { core = JunctionCore(down) }
+
+  func leave() { feed.end()?.cancel() }
+
+  func ask(_ demand: Subscribers.Demand, for down: Down) { if demand != .none { feed.setPaused(false) } }
+
+  func handle(_ event: Event, for down: Down) {
+    switch event {
+    case .value(let value):
+      guard core.demand > .none else { break }
+      _ = emit(value, for: down)
+      if core.demand == .none { feed.setPaused(true) }
+    case .end(let completion): end(completion, for: down)
+    }
+  }
+}

@@ -1,0 +1,255 @@
+import Synchronization
+
+extension Publishers {
+  /// Feeds a subject from one upstream subscription; who subscribes gets what the subject delivers.
+  ///
+  /// A class: all who hold it share the subject.
+  public final class Multicast<Upstream: Publisher, SubjectType: Subject>: ConnectablePublisher
+  where SubjectType.Output == Upstream.Output, SubjectType.Failure == Upstream.Failure {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// What is shared.
+    public let upstream: Upstream
+    /// Makes the subject, with the first subscriber or connection. When several threads are first, it may be called by
+    /// each of them; one of the subjects is used.
+    public let createSubject: () -> SubjectType
+    private let state = Guarded<SubjectType?>(nil)
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
+      self.upstream = upstream
+      self.createSubject = createSubject
+    }
+
+    /// Attaches the subscriber to the subject. Nothing comes before somebody connects.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      subject.subscribe(subscriber)
+    }
+
+    /// Subscribes the subject to upstream.
+    ///
+    /// - Returns: Ends that subscription; the subject and its subscribers stay.
+    public func connect() -> any Cancellable { upstream.subscribe(subject) }
+
+    private var subject: SubjectType {
+      if let subject = state.withLock({ $0 }) { return subject }
+      let created = createSubject()
+      return state.withLock { subject in
+        if let subject { return subject }
+        subject = created
+        return created
+      }
+    }
+  }
+
+  /// Makes a publisher that starts when told to.
+  public struct MakeConnectable<Upstream: Publisher>: ConnectablePublisher where Upstream.Failure == Never {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// Can't fail.
+    public typealias Failure = Never
+    private let inner: Multicast<Upstream, PassthroughSubject<Output, Never>>
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream) { inner = upstream.multicast { PassthroughSubject() } }
+
+    /// Attaches the subscriber. Nothing comes before somebody connects.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
+      inner.subscribe(subscriber)
+    }
+
+    /// Subscribes to upstream.
+    ///
+    /// - Returns: Ends that subscription.
+    public func connect() -> any Cancellable { inner.connect() }
+  }
+
+  /// Connects with the first subscriber, and disconnects when the last one has left.
+  public final class Autoconnect<Upstream: ConnectablePublisher>: Publisher {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// What is connected.
+    public let upstream: Upstream
+    private let connection = AutomaticConnection()
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// Attaches the subscriber, then connects if it is the first. So it misses nothing of an upstream that delivers at
+    /// once.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      let link = ConnectionLink(connection, subscriber)
+      upstream.subscribe(link)
+      if let number = connection.join(link.handle) { connection.set(upstream.connect(), number) }
+    }
+  }
+
+  /// One upstream subscription for all subscribers, while there are any.
+  ///
+  /// A class: all who hold it share.
+  public final class Share<Upstream: Publisher>: Publisher, Equatable {
+    /// The same values.
+    public typealias Output = Upstream.Output
+    /// The same failures.
+    public typealias Failure = Upstream.Failure
+    /// What is shared.
+    public let upstream: Upstream
+    private let inner: Autoconnect<Multicast<Upstream, PassthroughSubject<Output, Failure>>>
+
+    /// The operator behind `upstream`.
+    public init(upstream: Upstream) {
+      self.upstream = upstream
+      inner = upstream.multicast { PassthroughSubject() }.autoconnect()
+    }
+
+    /// Attaches the subscriber; the first one subscribes to upstream.
+    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+      inner.subscribe(subscriber)
+    }
+
+    /// The same shared subscription.
+    public static func == (lhs: Share, rhs: Share) -> Bool { lhs === rhs }
+  }
+}
+
+// Shared by nature: all state is guarded, and what upstream and the subject do is serial or thread-safe by contract.
+extension Publishers.Multicast: @unchecked Sendable where Upstream: Sendable, SubjectType: Sendable {}
+extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {}
+extension Publishers.Share: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+
+/// Counts the subscribers of a connectable publisher, and holds its connection while there are any.
+private final class AutomaticConnection {
+  private struct State {
+    var subscribers = 0
+    /// Raised with each connection.
+    var number: UInt64 = 0
+    var isConnected = false
+    /// `nil` until it was made.
+    var connection: (any Cancellable)?
+  }
+  private let state = Guarded(State())
+
+  /// Counts a subscriber that is attached already, unless it has left again.
+  ///
+  /// - Returns: The number of the connection that is to be made now, if one is.
+  func join(_ handle: ConnectionHandle) -> UInt64? {
+    let number = state.withLock { state -> UInt64? in
+      guard handle.markCounted() else { return nil }
+      state.subscribers += 1
+      if state.isConnected { return nil }
+      state.isConnected = true
+      state.number += 1
+      return state.number
+    }
+    return number
+  }
+
+  /// Holds a connection, or ends it when the last subscriber has left while it was made.
+  func set(_ connection: any Cancellable, _ number: UInt64) {
+    let isCurrent = state.withLock { state in
+      guard state.isConnected, state.number == number else { return false }
+      state.connection = connection
+      return true
+    }
+    if !isCurrent { connection.cancel() }
+  }
+
+  /// Counts a subscriber out. The last one disconnects.
+  func leave() {
+    let connection = state.withLock { state -> (any Cancellable)? in
+      state.subscribers -= 1
+      guard state.subscribers == 0 else { return nil }
+      state.isConnected = false
+      return state.connection.take()
+    }
+    connection?.cancel()
+  }
+}
+
+/// What a subscriber has of its way through a counted connection.
+private final class ConnectionHandle: Subscription {
+  private enum Phase: UInt8, AtomicRepresentable {
+    case attached  // can become: counted, over
+    case counted  // can become: over
+    case over
+  }
+  let slot = UpstreamSlot()
+  private let phase = Atomic(Phase.attached)
+  private let connection: AutomaticConnection
+
+  init(_ connection: AutomaticConnection) { self.connection = connection }
+
+  /// - Returns: False when it is over already.
+  func markCounted() -> Bool {
+    phase.compareExchange(expected: .attached, desired: .counted, ordering: .acquiringAndReleasing).exchanged
+  }
+
+  /// Counts it out, if it was counted.
+  func leave() {
+    if phase.exchange(.over, ordering: .acquiringAndReleasing) == .counted { connection.leave() }
+  }
+
+  func request(_ demand: Subscribers.Demand) { slot.request(demand) }
+
+  func cancel() {
+    slot.cancel()
+    leave()
+  }
+}
+
+private final class ConnectionLink<Down: Subscriber>: Subscriber {
+  typealias Input = Down.Input
+  typealias Failure = Down.Failure
+  let handle: ConnectionHandle
+  private let down: Down
+
+  init(_ connection: AutomaticConnection, _ down: Down) {
+    handle = ConnectionHandle(connection)
+    self.down = down
+  }
+
+  func receive(subscription: any Subscription) {
+    if handle.slot.attach(subscription) { down.receive(subscription: handle) }
+  }
+
+  func receive(_ value: Down.Input) -> Subscribers.Demand { handle.slot.isLive ? down.receive(value) : .none }
+
+  /// Leaves first, so that who subscribes anew at the end finds a connection of its own.
+  func receive(completion: Subscribers.Completion<Down.Failure>) {
+    guard handle.slot.finish() else { return }
+    handle.leave()
+    down.receive(completion: completion)
+  }
+}
+
+extension Publisher {
+  /// Feeds the subject that the closure makes from one upstream subscription, once somebody connects.
+  public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
+  where S.Output == Output, S.Failure == Failure {
+    Publishers.Multicast(upstream: self, createSubject: createSubject)
+  }
+
+  /// Feeds `subject` from one upstream subscription, once somebody connects.
+  public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
+  where S.Output == Output, S.Failure == Failure {
+    multicast { subject }
+  }
+
+  /// Shares one upstream subscription, while there are subscribers. Upstream is asked for everything once one of them
+  /// asks for something; who has no demand misses values. Who comes after the end gets only that.
+  public func share() -> Publishers.Share<Self> { Publishers.Share(upstream: self) }
+}
+
+extension Publisher where Failure == Never {
+  /// Makes a publisher that starts when told to. Upstream is asked for everything once somebody asks for something.
+  public func makeConnectable() -> Publishers.MakeConnectable<Self> { Publishers.MakeConnectable(upstream: self) }
+}
+
+extension ConnectablePublisher {
+  /// Connects with the first subscriber, disconnects when the last one has left, and connects again with the next.
+  public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
+}
