@@ -1,3 +1,4 @@
+import FoundationEssentials
 import StreamClient
 import TestSupport
 import Testing
@@ -52,6 +53,31 @@ import Testing
       \(blocking)
       """)
     let numbers = try await rest(daemon) { try upstream.count(key) }
+    #expect(numbers.count >= 500 && numbers == Array(1...numbers.count))
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aProgramWaitsForTheSlowestSubscriberAndNoLineIsMissing() async throws {
+    let folder = try TemporaryFolder([
+      "numbers.py": """
+      import os, sys
+      made = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+      number = 0
+      while True:
+          number += 1
+          os.write(1, b"%0999d\\n" % number)
+          os.pwrite(made, b"%d" % number, 0)
+      """
+    ])
+    let daemon = try DaemonProcess(
+      """
+      [streams.jobs]
+      exec = { command = ["python3", "\(folder.path("numbers.py"))", "\(folder.path("made"))"] }
+      \(blocking)
+      """)
+    let numbers = try await rest(daemon) {
+      Int((try? String(contentsOfFile: folder.path("made"), encoding: .utf8)) ?? "") ?? 0
+    }
     #expect(numbers.count >= 500 && numbers == Array(1...numbers.count))
     #expect(await daemon.stop() == 0)
   }
