@@ -4,7 +4,7 @@ import Synchronization
 ///
 /// Value and demand may come in either order, from any thread; whoever comes second delivers.
 @usableFromInline
-class AnswerSubscription<Down: Subscriber>: Subscription, CustomStringConvertible {
+class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
   /// What has happened so far: bits that are only ever set.
   private enum Phase {
     static var wanted: UInt8 { 1 }
@@ -62,13 +62,13 @@ class AnswerSubscription<Down: Subscriber>: Subscription, CustomStringConvertibl
   private func takeDown() -> Down? { set(Phase.over) & Phase.over == 0 ? down.take() : nil }
 
   @usableFromInline
-  final func request(_ demand: Subscribers.Demand) {
+  final override func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
     if set(Phase.wanted) & (Phase.wanted | Phase.answered) == Phase.answered { deliver() }
   }
 
   @usableFromInline
-  final func cancel() {
+  final override func cancel() {
     let before = set(Phase.over | Phase.cancelled)
     guard before & Phase.over == 0 else { return }
     _ = down.take()

@@ -1,21 +1,24 @@
+import Synchronization
+
 /// Cancels once: when told to, or else when released.
 ///
 /// Sendable because cancelling is thread-safe by the contract of ``Cancellable``.
 public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
-  private let action: Guarded<(() -> Void)?>
+  /// Taken by the one who sets `isDone`.
+  private var action: (() -> Void)?
+  private let isDone = Atomic(false)
 
   /// - Parameter cancel: Called at most once, on whatever thread cancels or releases.
-  public init(_ cancel: @escaping () -> Void) { action = Guarded(cancel) }
+  public init(_ cancel: @escaping () -> Void) { action = cancel }
 
   /// Cancels `canceller`, which is held until then.
-  public init<C: Cancellable>(_ canceller: C) { action = Guarded { canceller.cancel() } }
+  public init<C: Cancellable>(_ canceller: C) { action = { canceller.cancel() } }
 
   deinit { cancel() }
 
   /// Cancels, unless that was done already.
   public func cancel() {
-    let action = action.withLock { $0.take() }
-    action?()
+    if !isDone.exchange(true, ordering: .acquiringAndReleasing) { action.take()?() }
   }
 
   /// Keeps this in a collection, which then decides how long.

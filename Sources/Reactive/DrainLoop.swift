@@ -15,7 +15,7 @@ struct DrainLoop: ~Copyable, Sendable {
   /// Runs `body`, here or where it is running already, at least once after this call began.
   @inlinable
   func run(_ body: () -> Void) {
-    if missed.add(1, ordering: .acquiringAndReleasing).oldValue == 0 { release(body) }
+    if missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 { release(body) }
   }
 
   /// Runs `body` until nothing was missed. For the one who is at work.
@@ -24,7 +24,7 @@ struct DrainLoop: ~Copyable, Sendable {
     var seen = 1
     repeat {
       body()
-      seen = missed.subtract(seen, ordering: .acquiringAndReleasing).newValue
+      seen = missed.wrappingSubtract(seen, ordering: .acquiringAndReleasing).newValue
     } while seen != 0
   }
 }

@@ -29,7 +29,7 @@ extension Sequence {
 /// Delivers the elements of a sequence, then an end.
 ///
 /// What it calls itself: `name`, or the sequence.
-final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: Subscription, CustomStringConvertible
+final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: SubscriptionObject, CustomStringConvertible
 where Down.Input == Elements.Element {
   private let loop = DrainLoop(held: true)
   private let tally = DemandTally()
@@ -64,12 +64,12 @@ where Down.Input == Elements.Element {
     loop.release(deliver)
   }
 
-  func request(_ demand: Subscribers.Demand) {
+  override func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
     loop.run(deliver)
   }
 
-  func cancel() {
+  override func cancel() {
     cancelled.store(true, ordering: .releasing)
     loop.run(deliver)
   }

@@ -15,14 +15,39 @@ struct Serial<Event>: ~Copyable {
   /// Handles the event, here or where somebody is at work.
   @inlinable
   func perform(_ event: Event, _ handle: (Event) -> Void) {
-    if missed.compareExchange(expected: 0, desired: 1, ordering: .acquiringAndReleasing).exchanged {
+    if enter() {
       handle(event)
-      let left = missed.subtract(1, ordering: .acquiringAndReleasing).newValue
-      if left != 0 { work(left, handle) }
+      leave(handle)
     } else {
-      queue.withLock { $0.append(event) }
-      if missed.add(1, ordering: .acquiringAndReleasing).oldValue == 0 { work(1, handle) }
+      leaveBehind(event, handle)
     }
+  }
+
+  /// For an event that came while somebody was at work.
+  @inlinable
+  func leaveBehind(_ event: Event, _ handle: (Event) -> Void) {
+    queue.withLock { $0.append(event) }
+    count(handle)
+  }
+
+  /// - Returns: Whether nobody was at work, so that the caller is, until ``leave(_:)``.
+  @inlinable
+  func enter() -> Bool { missed.compareExchange(expected: 0, desired: 1, ordering: .acquiringAndReleasing).exchanged }
+
+  @inlinable
+  func leave(_ handle: (Event) -> Void) {
+    let left = leave()
+    if left != 0 { work(left, handle) }
+  }
+
+  /// - Returns: How many events were missed. If any, the caller is still at work, and ``work(_:_:)`` is due.
+  @inlinable
+  func leave() -> Int { missed.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue }
+
+  /// Counts an event that is in the queue.
+  @inlinable
+  func count(_ handle: (Event) -> Void) {
+    if missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 { work(1, handle) }
   }
 
   /// Handles what is in the queue until nothing was missed.
@@ -35,7 +60,7 @@ struct Serial<Event>: ~Copyable {
         return queue
       }
       for event in events { handle(event) }
-      seen = self.missed.subtract(seen, ordering: .acquiringAndReleasing).newValue
+      seen = self.missed.wrappingSubtract(seen, ordering: .acquiringAndReleasing).newValue
     } while seen != 0
   }
 }

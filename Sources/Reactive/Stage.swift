@@ -137,11 +137,11 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
 /// The subscription that a link gives to its subscriber: leads to upstream, and holds neither link nor subscriber. So a
 /// subscriber that keeps its subscription keeps nothing else alive.
 @usableFromInline
-final class UpstreamHandle: RetractableSubscription {
+final class UpstreamHandle: SubscriptionObject, RetractableSubscription {
   @usableFromInline let slot = UpstreamSlot()
   private let cancelled = Atomic(false)
 
-  @usableFromInline init() {}
+  @usableFromInline override init() {}
 
   /// Whether the subscriber has cancelled. Without that, what is over has ended by itself.
   @usableFromInline var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
@@ -153,13 +153,13 @@ final class UpstreamHandle: RetractableSubscription {
   func refuse(_ subscription: any Subscription) -> Bool { slot.attach(subscription) && slot.cancel() }
 
   @usableFromInline
-  func request(_ demand: Subscribers.Demand) { slot.request(demand) }
+  override func request(_ demand: Subscribers.Demand) { slot.request(demand) }
 
   @usableFromInline
-  func retract() { slot.retract() }
+  override func retract() { slot.retract() }
 
   @usableFromInline
-  func cancel() {
+  override func cancel() {
     cancelled.store(true, ordering: .releasing)
     slot.cancel()
   }

@@ -1,98 +1,65 @@
 /// Passes values on to those who have demand at the time, and keeps none.
 public final class PassthroughSubject<Output, Failure: Error>: Subject {
-  @usableFromInline let core = SubjectCore<MemoryStorage<Output>, Failure>(
-    storage: MemoryStorage(capacity: 0), waitsForDemand: true)
+  @usableFromInline let hub: SubjectHub<Output, Failure>
 
   /// A subject that nobody is subscribed to.
-  public init() {}
-
-  deinit { core.cancelUpstreams() }
-
-  /// Delivers the value; who has no demand now doesn't get it later.
   @inlinable
-  public func send(_ value: Output) { core.log.append(value) }
-  /// Ends the subject; what was sent before is still delivered to who is in the middle of it.
-  public func send(completion: Subscribers.Completion<Failure>) { core.finish(completion) }
+  public init() { hub = SubjectHub("PassthroughSubject", newest: nil) }
+
+  deinit { hub.upstreams.cancel() }
+
+  /// Delivers the value; who has no demand now doesn't get it later. While another thread delivers, or one who
+  /// receives sends, the value is left to the one who delivers.
+  @inlinable
+  public func send(_ value: Output) { hub.send(value) }
+  /// Ends the subject; what was sent before is still delivered.
+  public func send(completion: Subscribers.Completion<Failure>) { hub.finish(completion) }
   /// Takes an upstream, which is asked for everything once a subscriber has asked for something.
-  public func send(subscription: any Subscription) { core.send(subscription: subscription) }
+  public func send(subscription: any Subscription) { hub.upstreams.add(subscription) }
 
   /// Attaches the subscriber; after the end it gets only that.
   @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    core.attach(subscriber, replay: 0, description: "PassthroughSubject")
+    hub.attach(subscriber)
   }
 }
 
-extension PassthroughSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the log
+extension PassthroughSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the hub
 
 /// Has a value at all times, and gives it to each new subscriber.
 ///
 /// Who has no demand gets, once it has, the value of that time and none of those between.
 public final class CurrentValueSubject<Output, Failure: Error>: Subject {
-  @usableFromInline let core: SubjectCore<CurrentValueStorage<Output>, Failure>
+  @usableFromInline let hub: SubjectHub<Output, Failure>
 
   /// - Parameter value: The first value.
-  public init(_ value: Output) {
-    core = SubjectCore(storage: CurrentValueStorage(value), waitsForDemand: false)
-  }
+  @inlinable
+  public init(_ value: Output) { hub = SubjectHub("CurrentValueSubject", newest: value) }
 
-  deinit { core.cancelUpstreams() }
+  deinit { hub.upstreams.cancel() }
 
   /// The value; setting it sends it. Stays readable, and as it was, after the end.
   public var value: Output {
-    get { core.log.read { storage, _ in storage.current } }
+    get { hub.value }
     set { send(newValue) }
   }
 
   /// Makes this the value and delivers it.
   @inlinable
-  public func send(_ value: Output) { core.log.append(value) }
-
+  public func send(_ value: Output) { hub.sendAndNote(value) }
   /// Ends the subject, also for those who have not asked for the last value.
-  public func send(completion: Subscribers.Completion<Failure>) {
-    core.finish(completion)
-    core.log.read { storage, completion in
-      if completion != nil { storage.values.capacity = 0 }
-    }
-    core.log.trim()
-  }
-
+  public func send(completion: Subscribers.Completion<Failure>) { hub.finish(completion) }
   /// Takes an upstream and asks it for everything.
-  public func send(subscription: any Subscription) { core.send(subscription: subscription) }
+  public func send(subscription: any Subscription) { hub.upstreams.add(subscription) }
 
   /// Attaches the subscriber, which gets the current value; after the end, only that.
   @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    core.attach(subscriber, replay: 1, description: "CurrentValueSubject")
+    hub.attach(subscriber)
   }
 }
 
-extension CurrentValueSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the log
-
-/// The newest value, and it once more apart from the log: it outlives the end.
-@usableFromInline
-struct CurrentValueStorage<Value>: ReplayStorage {
-  @usableFromInline var values = MemoryStorage<Value>(capacity: 1)
-  @usableFromInline private(set) var current: Value
-  @inlinable var firstPosition: UInt64 { values.firstPosition }
-  @inlinable var endPosition: UInt64 { values.endPosition }
-
-  init(_ value: Value) {
-    current = value
-    values.append(value)
-  }
-
-  @usableFromInline
-  mutating func append(_ value: Value) {
-    values.append(value)
-    current = value  // ends no life under the lock: `values` holds the old one until it is trimmed
-  }
-
-  @inlinable
-  func element(at position: UInt64) -> Value { values.element(at: position) }
-  @inlinable
-  mutating func dropExcess(sparing slack: Int) -> Value? { values.dropExcess(sparing: slack) }
-}
+extension CurrentValueSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the hub
 
 /// Keeps the last values, and gives them to each new subscriber.
 ///

@@ -129,4 +129,66 @@ import Testing
       for recorder in recorders { #expect(recorder.signals == [.subscribed, .value(1), .failed]) }
     }
   }
+
+  @Test func newcomersToACurrentValueSeeItOnceAndAllAfterIt() {  // rows 12, 19
+    for _ in 0..<50 {
+      let subject = CurrentValueSubject<Int, Never>(0)
+      let recorders = (0..<3).map { _ in Recorder<Int, Never>() }
+      concurrently(4) { index in
+        if index == 0 { return (1...200).forEach(subject.send) }
+        subject.subscribe(recorders[index - 1])
+        #expect(!recorders[index - 1].values.isEmpty)
+      }
+      subject.send(201)
+      for recorder in recorders {
+        let first = recorder.values.first ?? 0
+        #expect(recorder.values == Array(first...201))
+      }
+    }
+  }
+
+  @Test func demandOfACurrentValueIsNeverForgotten() {  // row 15
+    for _ in 0..<50 {
+      let subject = CurrentValueSubject<Int, Never>(0)
+      let recorder = Recorder<Int, Never>(.none)
+      subject.subscribe(recorder)
+      concurrently(2) { index in
+        for number in 1...100 {
+          if index == 0 { subject.send(number) } else { recorder.request(1) }
+        }
+      }
+      recorder.request(1)
+      #expect(recorder.values.last == 100 && recorder.values.count <= 101)
+    }
+  }
+
+  @Test func comingAndGoingWhileASubjectSends() {  // rows 4, 20
+    let subject = PassthroughSubject<Int, Never>()
+    let steady = Recorder<Int, Never>()
+    subject.subscribe(steady)
+    concurrently(3) { index in
+      for number in 0..<500 {
+        if index == 0 {
+          subject.send(number)
+        } else {
+          let recorder = Recorder<Int, Never>()
+          subject.subscribe(recorder)
+          recorder.cancel()
+        }
+      }
+    }
+    #expect(steady.values == Array(0..<500))
+  }
+
+  @Test func upstreamIsCancelledOnceByWhoeverComesFirst() {  // row 4
+    for _ in 0..<200 {
+      let probe = Probe<Int, Never>()
+      let recorder = Recorder<Int, Never>()
+      probe.map { $0 }.subscribe(recorder)
+      concurrently(3) { index in
+        if index == 0 { recorder.request(1) } else { recorder.cancel() }
+      }
+      #expect(probe.state.cancels == 1)
+    }
+  }
 }

@@ -135,6 +135,67 @@ import Testing
     #expect(subject.value == 3)
   }
 
+  @Test func currentValueIsThereAtOnceAlsoFromInsideReceive() {  // row 18
+    let subject = CurrentValueSubject<Int, Never>(0)
+    let late = Recorder<Int, Never>()
+    var seen: [Int] = []
+    let recorder = Recorder<Int, Never> { _, value in
+      guard value == 1 else { return .none }
+      subject.send(2)
+      subject.subscribe(late)
+      seen = late.values + [subject.value]
+      subject.send(3)
+      return .none
+    }
+    subject.subscribe(recorder)
+    subject.send(1)
+    #expect(seen == [2, 2])
+    #expect(recorder.values == [0, 1, 2, 3])
+    #expect(late.values == [2, 3])
+  }
+
+  @Test func demandFromInsideReceiveGetsTheNewestAfterwards() {
+    let subject = CurrentValueSubject<Int, Never>(0)
+    let hesitant = Recorder<Int, Never>(.none)
+    subject.subscribe(hesitant)
+    let recorder = Recorder<Int, Never> { _, value in
+      if value == 1 { hesitant.request(1) }
+      return .none
+    }
+    subject.subscribe(recorder)
+    subject.send(1)
+    #expect(hesitant.values == [1])
+  }
+
+  @Test func replacedValueMaySendFromItsDeinitialiser() {  // row 18
+    final class Noisy: Sendable {
+      let gone: @Sendable () -> Void
+      init(_ gone: @escaping @Sendable () -> Void) { self.gone = gone }
+      deinit { gone() }
+    }
+    let subject = CurrentValueSubject<Noisy, Never>(Noisy {})
+    var count = 0
+    let sink = subject.sink { _ in count += 1 }
+    subject.send(Noisy { [weak subject] in subject?.send(Noisy {}) })
+    subject.send(Noisy {})
+    #expect(count == 4)
+    sink.cancel()
+  }
+
+  @Test func whoHasLeftIsForgottenAtOnce() {  // row 20
+    let subject = PassthroughSubject<Int, Never>()
+    weak var subscriber: Recorder<Int, Never>?
+    var subscriptions: [any Subscription] = []
+    for _ in 0..<10 {
+      let recorder = Recorder<Int, Never>()
+      subscriber = recorder
+      subject.subscribe(recorder)
+      if let subscription = recorder.subscription { subscriptions.append(subscription) }
+      recorder.cancel()
+    }
+    #expect(subscriber == nil)
+  }
+
   @Test func currentValueStaysReadableAfterTheEnd() {
     let subject = CurrentValueSubject<Int, Never>(1)
     let starved = Recorder<Int, Never>(.none)

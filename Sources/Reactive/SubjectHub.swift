@@ -1,0 +1,223 @@
+import Synchronization
+
+/// What the subjects that keep no log have in common: who is subscribed, and what feeds them.
+///
+/// Values, comings, goings and the end are handled one at a time, by whoever comes first. So all subscribers see the
+/// same order, also of what one of them sends from inside `receive`, and nobody waits: who sends while another thread
+/// delivers leaves the value to that one.
+@usableFromInline
+final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
+  // Sendable: values reach one subscriber at a time, the rest is guarded.
+
+  @usableFromInline
+  enum Event {
+    case value(Output)
+    case join(Conduit<Output, Failure>)
+    /// Has demand again.
+    case wake(Conduit<Output, Failure>)
+    case leave(Conduit<Output, Failure>)
+    case end(Subscribers.Completion<Failure>)
+  }
+
+  /// What is known to senders at once, while events may wait. Guarded by the lock of the queue, so that it changes in
+  /// the order of the events.
+  @usableFromInline
+  struct Noted {
+    @usableFromInline var value: Output?
+    @usableFromInline var isOver = false
+
+    @inlinable
+    init(value: Output?) { self.value = value }
+  }
+
+  @usableFromInline let serial = Serial<Event>()
+  /// Tells the one at work about a conduit. Made where the types are known: a conduit's own methods are called where
+  /// they are not, and would be slow.
+  @usableFromInline var tell: (Conduit<Output, Failure>, _ isLeaving: Bool) -> Void = { _, _ in }
+  @usableFromInline let upstreams: Upstreams
+  @usableFromInline let description: String
+  @exclusivity(unchecked) @usableFromInline var noted: Noted
+  /// For those who are being started on another thread than the one at work.
+  @usableFromInline let backlog = Guarded<[(Conduit<Output, Failure>, Conduit<Output, Failure>.Signal)]>([])
+  // Touched by the one at work.
+  @exclusivity(unchecked) @usableFromInline let conduits = ConduitList<Conduit<Output, Failure>>()
+  @exclusivity(unchecked) @usableFromInline var gone = 0
+  @exclusivity(unchecked) @usableFromInline var completion: Subscribers.Completion<Failure>?
+  /// The newest value that was delivered; `nil` if none is kept.
+  @exclusivity(unchecked) @usableFromInline var newest: Output?
+  @usableFromInline let keepsNewest: Bool
+
+  /// - Parameter newest: The first value, if one is to be kept for those who come.
+  @inlinable
+  init(_ description: String, newest: Output?) {
+    self.description = description
+    self.newest = newest
+    noted = Noted(value: newest)
+    keepsNewest = newest != nil
+    upstreams = Upstreams(areWanted: newest != nil)
+    tell = { [unowned self] conduit, isLeaving in serial.perform(isLeaving ? .leave(conduit) : .wake(conduit), handle) }
+  }
+
+  @inlinable
+  func send(_ value: Output) {
+    if serial.enter() {
+      deliverToAll(value)
+      let missed = serial.leave()
+      if missed != 0 { work(missed) }
+    } else {
+      leaveBehind(.value(value))
+    }
+  }
+
+  // Calls that hand `self` over would retain it for each value.
+
+  @usableFromInline
+  func work(_ missed: Int) { serial.work(missed, handle) }
+
+  @usableFromInline
+  func leaveBehind(_ event: Event) { serial.leaveBehind(event, handle) }
+
+  /// Sends, and can be read from now on.
+  @inlinable
+  func sendAndNote(_ value: Output) {
+    var old: Output? = value  // released outside the lock: a deinitialiser is foreign code
+    let isAtWork = serial.enter()
+    let isNext = serial.queue.withLock { queue in
+      if !noted.isOver { swap(&noted.value, &old) }
+      let isNext = isAtWork && queue.isEmpty
+      if !isNext { queue.append(.value(value)) }
+      return isNext
+    }
+    if isNext { deliverToAll(value) }
+    if !isAtWork { return count() }
+    let missed = isNext ? serial.leave() : 1
+    if missed != 0 { work(missed) }
+  }
+
+  @usableFromInline
+  func count() { serial.count(handle) }
+
+  /// What was sent last. Only of a hub that keeps a value.
+  var value: Output { serial.queue.withLock { _ in noted.value }.unsafelyUnwrapped }
+
+  func finish(_ completion: Subscribers.Completion<Failure>) {
+    serial.queue.withLock { queue in
+      noted.isOver = true
+      queue.append(.end(completion))
+    }
+    count()
+    upstreams.cancel()
+  }
+
+  @inlinable
+  func attach<S: Subscriber>(_ subscriber: S) where S.Input == Output, S.Failure == Failure {
+    let conduit = Conduit(self) { signal in
+      switch signal {
+      case .value(let value): return subscriber.receive(value)
+      case .end(let completion): subscriber.receive(completion: completion)
+      case .drop: break
+      }
+      return .none
+    }
+    subscriber.receive(subscription: conduit)
+    join(conduit)
+  }
+
+  @inlinable
+  func join(_ conduit: Conduit<Output, Failure>) {
+    guard keepsNewest else { return serial.perform(.join(conduit), handle) }
+    // The value is there when `subscribe` returns, also when another thread, or the caller itself, is at work.
+    if serial.enter() {
+      handle(.join(conduit))
+      return serial.leave(handle)
+    }
+    let value = serial.queue.withLock { queue -> Output? in
+      queue.append(.join(conduit))
+      guard !noted.isOver, conduit.take() else { return nil }
+      conduit.wasStarted = true
+      conduit.isStarting.store(true, ordering: .releasing)
+      return noted.value
+    }
+    if let value { start(conduit, value) }
+    count()
+  }
+
+  /// Delivers the value, then what the one at work has left for the conduit meanwhile.
+  @usableFromInline
+  func start(_ conduit: Conduit<Output, Failure>, _ value: Output) {
+    conduit.pass(value)
+    while case let signals = takeBacklog(of: conduit), !signals.isEmpty {
+      for signal in signals { conduit.accept(signal) }
+    }
+    serial.perform(.wake(conduit), handle)
+  }
+
+  private func takeBacklog(of conduit: Conduit<Output, Failure>) -> [Conduit<Output, Failure>.Signal] {
+    backlog.withLock { backlog in
+      let signals = backlog.filter { $0.0 === conduit }.map(\.1)
+      if signals.isEmpty { conduit.isStarting.store(false, ordering: .releasing) }
+      backlog.removeAll { $0.0 === conduit }
+      return signals
+    }
+  }
+
+  /// - Returns: Whether the signal is left to the one who starts the conduit.
+  @usableFromInline
+  func divert(_ signal: Conduit<Output, Failure>.Signal, from conduit: Conduit<Output, Failure>) -> Bool {
+    backlog.withLock { backlog in
+      guard conduit.isStarting.load(ordering: .acquiring) else { return false }
+      backlog.append((conduit, signal))
+      return true
+    }
+  }
+
+  @inlinable
+  func handle(_ event: Event) {
+    if case .value(let value) = event { deliverToAll(value) } else { handleOther(event) }
+  }
+
+  @inlinable
+  func deliverToAll(_ value: Output) {
+    if keepsNewest {
+      if isOver { return }
+      newest = value
+    }
+    // Nobody comes or goes while this is at work.
+    for index in 0..<conduits.count { conduits[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) } }
+  }
+
+  @inlinable
+  func deliver(_ signal: Conduit<Output, Failure>.Signal, to conduit: Conduit<Output, Failure>) {
+    if conduit.isStarting.load(ordering: .acquiring), divert(signal, from: conduit) { return }
+    conduit.accept(signal)
+  }
+
+  @usableFromInline var isOver: Bool { completion != nil }
+
+  @inlinable
+  func handleOther(_ event: Event) {
+    switch event {
+    case .value: break
+    case .join(let conduit):
+      if let completion { return deliver(.end(completion), to: conduit) }
+      if conduit.isOver { return }
+      conduit.isJoined = true
+      conduits.append(conduit)
+      if let newest, !conduit.wasStarted { deliver(.value(newest), to: conduit) }
+    case .wake(let conduit): if let newest, conduit.isBehind { deliver(.value(newest), to: conduit) }
+    case .leave(let conduit):
+      deliver(.drop, to: conduit)
+      guard conduit.isJoined else { return }
+      gone += 1
+      if gone * 2 > conduits.count {
+        gone = 0
+        conduits.removeAll(where: \.isOver)
+      }
+    case .end(let completion):
+      if isOver { return }
+      self.completion = completion
+      newest = nil
+      for conduit in conduits.removeAll() { deliver(.end(completion), to: conduit) }
+    }
+  }
+}
