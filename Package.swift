@@ -24,6 +24,7 @@ let package = Package(
     .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
     .systemLibrary(name: "CJq", providers: [.apt(["libjq-dev"])]),
     .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+    .target(name: "CChecksum"),
     .target(name: "CToml"),
 
     // In the order in which data passes; arrows point up only.
@@ -31,7 +32,7 @@ let package = Package(
     .target(name: "Reactive", swiftSettings: settings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: settings),
     .target(name: "RSocket", swiftSettings: settings),
-    .target(name: "ReplayLog", dependencies: ["CLinux", "Reactive"], swiftSettings: settings),
+    .target(name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Reactive"], swiftSettings: settings),
     .target(name: "StreamSources", dependencies: ["CCurl", "CJq", "EventLoop", "Reactive"], swiftSettings: settings),
     .target(
       name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Reactive", "ReplayLog", "RSocket"],
@@ -39,7 +40,8 @@ let package = Package(
     .target(name: "StreamClient", dependencies: ["EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
     .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
     .executableTarget(
-      name: "streamd", dependencies: ["CToml", "EventLoop", "Reactive", "StreamServer", "StreamSources", "Systemd"],
+      name: "streamd",
+      dependencies: ["CToml", "EventLoop", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd"],
       swiftSettings: settings),
     .executableTarget(name: "streambench", dependencies: ["CLinux", "EventLoop", "RSocket"], swiftSettings: settings),
     .executableTarget(
@@ -54,14 +56,18 @@ let package = Package(
     .testTarget(name: "ReactiveFoundationTests", dependencies: ["ReactiveFoundation"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
-    .testTarget(name: "ReplayLogTests", dependencies: ["ReplayLog", "Reactive"], swiftSettings: settings),
+    .executableTarget(name: "logwriter", dependencies: ["ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),
+    .testTarget(
+      name: "ReplayLogTests",
+      dependencies: ["CChecksum", "EventLoop", "Reactive", "ReplayLog", "TestSupport", "logwriter"],
+      swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
       dependencies: ["EventLoop", "Reactive", "StreamSources", "streamd", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests",
-      dependencies: ["CLinux", "EventLoop", "Reactive", "RSocket", "StreamServer", "TestSupport"],
+      dependencies: ["CLinux", "EventLoop", "Reactive", "ReplayLog", "RSocket", "StreamServer", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",

@@ -1,5 +1,4 @@
 import Glibc
-import Reactive
 
 /// An event as it stands in the log.
 public struct LoggedEvent: Equatable, Sendable {
@@ -16,16 +15,12 @@ public struct LoggedEvent: Equatable, Sendable {
 /// A position is an event's id. Positions only rise, so a cursor is a number, finding an event is arithmetic, and dropping
 /// the oldest changes no cursor. What is held is bounded by count, bytes and age, whichever is reached first.
 ///
-/// The region, version 1 (host byte order but where said otherwise):
+/// Positions follow one another, but for one hole at most: where a machine lost power, ids go on higher than any that were
+/// given, and what was lost is the gap in them. `skip` gives the position that stands for one in the hole; `count` and
+/// `position` know of it.
 ///
-///     0     header: magic, version, capacities, first and end position, offset of the next record
-///     4096  index: for each position modulo the event capacity, its record's offset in the ring (u64)
-///     …     ring: records, each in one piece, aligned to 8
-///           record: u32 data bytes, u32 zero, u64 id (big endian), u64 time (big endian), data
-///
-/// Id, time and data stand together because that is what a payload on the wire carries. A record is complete before the
-/// header's end position covers it. Not thread-safe: `SharedLog` guards it.
-public final class EventLog: ReplayStorage {
+/// The region outlives the process where somebody else keeps it: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
+public final class EventLog {
   /// What is held, at most.
   public struct Limits: Equatable, Sendable {
     /// Number of events, at least 1.
@@ -38,20 +33,18 @@ public final class EventLog: ReplayStorage {
     /// The limits of a stream whose configuration gives none: 65,536 events, 8 MiB, any age.
     public init(events: Int = 65536, bytes: Int = 8 << 20, age: Duration? = nil) {
       self.events = max(1, events)
-      self.bytes = max(4096, bytes) & ~7
+      self.bytes = max(Self.leastBytes, bytes) & ~7
       self.age = age
     }
 
+    static let leastBytes = 4096
+
     /// Data bytes of the largest event that fits.
-    public var maximumEventBytes: Int { bytes - EventLog.recordHeaderBytes }
+    public var maximumEventBytes: Int { bytes - LogLayout.recordHeaderBytes }
   }
 
   /// Bytes of id and time before the data of `record(at:)`.
   public static let stampBytes = 16
-  static let recordHeaderBytes = 24
-  private static let headerBytes = 4096
-  private static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
-  private static let version: UInt32 = 1
 
   /// As given.
   public let limits: Limits
@@ -70,31 +63,50 @@ public final class EventLog: ReplayStorage {
     didSet { usedBytes = min(usedBytes, limits.bytes) }
   }
 
-  private let region: MappedRegion
+  /// The newest event's id, whether or not it is still held; nil before the first.
+  public private(set) var newestID: UInt64?
+
+  let layout: LogLayout
+  /// Keeps the region mapped.
+  let owner: AnyObject
   private let clock: () -> UInt64
+  /// Called after events were appended.
+  private let didGrow: (() -> Void)?
+  private let boot: BootID
+  private var positions: LogPositions
+  private(set) var holeStart: UInt64
+  private(set) var holeEnd: UInt64
   private var lastTime: UInt64 = 0
   private var heldPosition = UInt64.max
   private var nextOffset = 0
 
+  /// Goes on with what a region holds, of which all has been checked.
+  ///
   /// - Parameters:
-  ///   - name: of the stream; for whoever looks at the process's maps.
-  ///   - firstID: the first event's id. By default the time in microseconds: higher than any id that an earlier log of
-  ///     this stream gave, as long as it averaged under a million events a second.
-  ///   - clock: microseconds since the Unix epoch.
-  /// - Returns: nil, with `errno` set, when the region cannot be had.
-  public init?(
-    name: String, limits: Limits, firstID: UInt64? = nil, clock: @escaping () -> UInt64 = EventLog.wallClock
+  ///   - state: as it stands in the region.
+  ///   - owner: keeps the region mapped.
+  ///   - didGrow: called after events were appended, under whatever lock guards the log.
+  init(
+    _ layout: LogLayout, _ state: LogState, limits: Limits, owner: AnyObject,
+    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (() -> Void)? = nil
   ) {
-    let indexBytes = limits.events * 8
-    guard let region = MappedRegion(name: "streamd:" + name, byteCount: Self.headerBytes + indexBytes + limits.bytes)
-    else { return nil }
-    self.region = region
+    precondition(layout.slots >= limits.events && layout.ringBytes == limits.bytes, "another geometry than \(limits)")
+    self.layout = layout
     self.limits = limits
-    usedBytes = limits.bytes
+    self.owner = owner
     self.clock = clock
-    firstPosition = firstID ?? clock()
-    endPosition = firstPosition
-    writeHeader()
+    self.didGrow = didGrow
+    boot = state.boot
+    positions = layout.positions()
+    usedBytes = limits.bytes
+    (firstPosition, endPosition) = (state.first, state.end)
+    (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
+    guard state.count > 0 else { return }
+    let newest = position(ofLast: 1)
+    newestID = newest
+    lastTime = time(of: newest)
+    nextOffset = layout.offset(of: newest) + LogLayout.recordBytes(for: layout.dataBytes(at: layout.offset(of: newest)))
+    if state.count > limits.events { drop(to: position(ofLast: UInt64(limits.events))) }
   }
 
   /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` must have
@@ -106,34 +118,74 @@ public final class EventLog: ReplayStorage {
 
   /// Nothing from `position` on is dropped from now on, not for its age either; `.max`: anything may.
   public func hold(from position: UInt64) {
-    heldPosition = position
+    heldPosition = skip(position)
   }
 
   /// As `append`, up to the first event that has no room beside what is held.
   public func appendWhatFits(_ batch: [[UInt8]]) -> [[UInt8]]? {
-    lastTime = max(lastTime, clock())
+    guard !batch.isEmpty else { return nil }
+    let now = max(lastTime, clock())
     var count = 0
     for data in batch {
       let place = place(for: data.count)
       guard place.first <= heldPosition else { break }
-      data.withUnsafeBytes { append($0, at: place, time: lastTime) }
+      data.withUnsafeBytes { append($0, at: place, time: now) }
       count += 1
     }
     dropExpired()
-    writeHeader()
+    if count > 0 { didGrow?() }
     return count == batch.count ? nil : Array(batch[count...])
   }
 
   /// Whether as many events are held as there may be.
-  public var isFull: Bool { endPosition >= heldPosition && endPosition - heldPosition >= UInt64(limits.events) }
+  public var isFull: Bool { count(from: heldPosition, to: endPosition) >= UInt64(limits.events) }
+
+  /// Takes over what fits of another log, the newest, with its ids and times, in place of what this one holds.
+  func takeOver(_ other: EventLog) {
+    var state = LogState(startingAt: other.firstPosition, boot: boot)
+    if other.firstPosition < other.holeStart {
+      state.holeStart = other.holeStart
+      // A hole has to leave each position its slot. One behind which nothing stands can grow; else what is before it goes.
+      state.holeEnd = layout.holeEnd(from: other.holeStart, atLeast: other.holeEnd)
+      if state.holeEnd != other.holeEnd, other.endPosition != other.holeEnd {
+        state = LogState(startingAt: other.holeEnd, boot: boot)
+      }
+    }
+    (firstPosition, endPosition) = (state.first, state.first)
+    (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
+    layout.write(state)
+    positions = layout.positions()
+    (newestID, lastTime, nextOffset) = (other.newestID, other.lastTime, 0)
+    var position = state.first
+    while position < other.endPosition {
+      let data = UnsafeRawBufferPointer(rebasing: other.record(at: position)[Self.stampBytes...])
+      if data.count <= limits.maximumEventBytes {
+        append(data, at: place(for: data.count), time: other.time(of: position))
+      } else {
+        endPosition = following(position)
+        drop(to: endPosition)
+        positions.commit(end: endPosition)
+      }
+      position = other.following(position)
+    }
+  }
+
+  /// Notes that nothing is to be appended any more, once all that was appended is safe.
+  func noteClosed() {
+    var state = LogState(startingAt: firstPosition, boot: boot)
+    (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, true)
+    layout.write(state)
+    positions = layout.positions()
+  }
 
   /// The event's stamp (id and time, big endian, 16 bytes) followed by its data; valid until the next append.
   public func record(at position: UInt64) -> UnsafeRawBufferPointer {
     precondition(
-      position >= firstPosition && position < endPosition, "\(position) not in \(firstPosition)..<\(endPosition)")
-    let record = ring.baseAddress! + offset(of: position)
-    let count = Int(record.load(as: UInt32.self))
-    return UnsafeRawBufferPointer(start: record + 8, count: Self.stampBytes + count)
+      position >= firstPosition && position < endPosition && skip(position) == position,
+      "\(position) not in \(firstPosition)..<\(endPosition) without \(holeStart)..<\(holeEnd)")
+    let offset = layout.offset(of: position)
+    return UnsafeRawBufferPointer(
+      start: layout.record(at: offset) + 8, count: Self.stampBytes + layout.dataBytes(at: offset))
   }
 
   /// A copy of the event.
@@ -145,14 +197,36 @@ public final class EventLog: ReplayStorage {
   /// The first event taken in at `time` or later; `endPosition` when there is none.
   /// - Complexity: O(log n).
   public func position(since time: UInt64) -> UInt64 {
-    var low = firstPosition
-    var high = endPosition
+    var low: UInt64 = 0
+    var high = count(from: firstPosition, to: endPosition)
+    let count = high
     while low < high {
       let middle = low + (high - low) / 2
-      if self.time(of: middle) < time { low = middle + 1 } else { high = middle }
+      if self.time(of: position(ofLast: count - middle)) < time { low = middle + 1 } else { high = middle }
     }
-    return low
+    return position(ofLast: count - low)
   }
+
+  /// The first of the last `count` events held; `endPosition` for none.
+  public func position(ofLast count: UInt64) -> UInt64 {
+    let position = endPosition - min(count, self.count(from: firstPosition, to: endPosition))
+    return firstPosition < holeStart && position < holeEnd ? position - (holeEnd - holeStart) : position
+  }
+
+  /// How many events there are, or were, from one position up to another.
+  public func count(from start: UInt64, to end: UInt64) -> UInt64 {
+    guard start < end else { return 0 }
+    let (low, high) = (max(start, holeStart), min(end, holeEnd))
+    return end - start - (low < high ? high - low : 0)
+  }
+
+  /// The position itself, or the hole's end for one in the hole.
+  public func skip(_ position: UInt64) -> UInt64 {
+    position >= holeStart && position < holeEnd ? holeEnd : position
+  }
+
+  /// Where a reader has to stop who takes event after event: the hole's start before the hole, else `endPosition`.
+  public func endOfRun(from position: UInt64) -> UInt64 { position < holeStart ? holeStart : endPosition }
 
   /// Drops what is older than the age limit. Appending does so too; a quiet stream needs it before it is read.
   public func dropExpired() {
@@ -160,7 +234,9 @@ public final class EventLog: ReplayStorage {
     let oldest =
       Int64(clamping: clock()) - age.components.seconds * 1_000_000 - age.components.attoseconds / 1_000_000_000_000
     let end = min(endPosition, heldPosition)
-    while firstPosition < end, Int64(clamping: time(of: firstPosition)) < oldest { firstPosition += 1 }
+    var first = firstPosition
+    while first < end, Int64(clamping: time(of: first)) < oldest { first = following(first) }
+    drop(to: first)
   }
 
   /// Microseconds since the Unix epoch.
@@ -170,58 +246,42 @@ public final class EventLog: ReplayStorage {
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 
-  private var index: UnsafeMutableRawPointer { region.bytes.baseAddress! + Self.headerBytes }
-  private var ring: UnsafeMutableRawBufferPointer {
-    UnsafeMutableRawBufferPointer(rebasing: region.bytes[(Self.headerBytes + limits.events * 8)...])
-  }
+  private func following(_ position: UInt64) -> UInt64 { skip(position + 1) }
 
-  private func offset(of position: UInt64) -> Int {
-    Int(index.load(fromByteOffset: Int(position % UInt64(limits.events)) * 8, as: UInt64.self))
-  }
+  private func time(of position: UInt64) -> UInt64 { layout.time(at: layout.offset(of: position)) }
 
-  private func time(of position: UInt64) -> UInt64 {
-    UInt64(bigEndian: ring.load(fromByteOffset: offset(of: position) + 16, as: UInt64.self))
+  private func drop(to first: UInt64) {
+    guard first != firstPosition else { return }
+    firstPosition = first
+    positions.commit(first: first)
   }
 
   /// Where the next record goes, and what is the oldest event then.
   private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
     precondition(dataBytes <= limits.maximumEventBytes, "an event of \(dataBytes) bytes in a ring of \(limits.bytes)")
-    let byteCount = (Self.recordHeaderBytes + dataBytes + 7) & ~7
+    let byteCount = LogLayout.recordBytes(for: dataBytes)
     var (offset, first) = (nextOffset, firstPosition)
-    if endPosition - first == UInt64(limits.events) { first += 1 }
+    if count(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }
     if offset + byteCount > max(usedBytes, byteCount) {
       // No record is split: what stands between here and the end is the oldest, and goes.
-      while first < endPosition, self.offset(of: first) >= offset { first += 1 }
+      while first < endPosition, layout.offset(of: first) >= offset { first = following(first) }
       offset = 0
     }
-    while first < endPosition, (offset..<offset + byteCount).contains(self.offset(of: first)) { first += 1 }
+    while first < endPosition, (offset..<offset + byteCount).contains(layout.offset(of: first)) {
+      first = following(first)
+    }
     return (offset, byteCount, first)
   }
 
   private func append(
     _ data: UnsafeRawBufferPointer, at place: (offset: Int, byteCount: Int, first: UInt64), time: UInt64
   ) {
-    firstPosition = place.first
-    let record = ring.baseAddress! + place.offset
-    record.storeBytes(of: UInt32(data.count), as: UInt32.self)
-    record.storeBytes(of: endPosition.bigEndian, toByteOffset: 8, as: UInt64.self)
-    record.storeBytes(of: time.bigEndian, toByteOffset: 16, as: UInt64.self)
-    if let base = data.baseAddress { (record + Self.recordHeaderBytes).copyMemory(from: base, byteCount: data.count) }
-    index.storeBytes(
-      of: UInt64(place.offset), toByteOffset: Int(endPosition % UInt64(limits.events)) * 8, as: UInt64.self)
+    drop(to: place.first)
+    layout.write(data, id: endPosition, time: time, at: place.offset)
     nextOffset = place.offset + place.byteCount
-    endPosition += 1
+    (newestID, lastTime) = (endPosition, time)
+    endPosition = following(endPosition)
+    positions.commit(end: endPosition)
     appendedBytes += UInt64(data.count)
-  }
-
-  private func writeHeader() {
-    let header = region.bytes.baseAddress!
-    header.storeBytes(of: Self.magic, as: UInt64.self)
-    header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
-    header.storeBytes(of: UInt64(limits.events), toByteOffset: 16, as: UInt64.self)
-    header.storeBytes(of: UInt64(limits.bytes), toByteOffset: 24, as: UInt64.self)
-    header.storeBytes(of: firstPosition, toByteOffset: 32, as: UInt64.self)
-    header.storeBytes(of: UInt64(nextOffset), toByteOffset: 40, as: UInt64.self)
-    header.storeBytes(of: endPosition, toByteOffset: 48, as: UInt64.self)
   }
 }

@@ -1,0 +1,33 @@
+import Glibc
+
+/// Which start of the machine this is. What was written during the same one is all there, whatever became of the process
+/// that wrote it; after another one, what had not reached the disk is gone.
+public struct BootID: Equatable, Sendable {
+  let high, low: UInt64
+
+  /// Of no boot: nothing is known to have been written during the same one.
+  static let unknown = BootID(high: 0, low: 0)
+
+  init(high: UInt64, low: UInt64) {
+    (self.high, self.low) = (high, low)
+  }
+
+  /// - Parameter text: 32 hexadecimal digits, with or without hyphens.
+  public init?(_ text: some StringProtocol) {
+    let digits = String(text.filter { $0 != "-" && !$0.isWhitespace })
+    guard digits.utf8.count == 32, let high = UInt64(digits.prefix(16), radix: 16),
+      let low = UInt64(digits.suffix(16), radix: 16)
+    else { return nil }
+    self.init(high: high, low: low)
+  }
+
+  /// As the kernel says it; nil where it may not be asked.
+  public static func current() -> BootID? {
+    let file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    guard file >= 0 else { return nil }
+    defer { close(file) }
+    var bytes = [UInt8](repeating: 0, count: 64)
+    let count = read(file, &bytes, bytes.count)
+    return count > 0 ? BootID(String(decoding: bytes[..<count], as: UTF8.self)) : nil
+  }
+}

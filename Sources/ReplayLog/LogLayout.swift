@@ -1,0 +1,283 @@
+import CChecksum
+import Synchronization
+
+// What a log leaves behind when its process dies, and how the next one knows what of it to believe.
+//
+// A region, version 2 (host byte order but where said otherwise):
+//
+//     0     header: u64 magic, u32 version, u32 flags (1: records have checksums), u64 slots, u64 bytes of the ring,
+//           u64 which of two states is in force, u32 checksum of what stands before it and of the name
+//     64    state 0: u64 first position, u64 end position, u64 start and u64 end of the hole, 16 bytes boot,
+//           u32 whether the log was closed, u32 checksum of all but the first two
+//     128   state 1
+//     512   the stream's name: u8 count, bytes
+//     4096  index: a slot for each position modulo the slots, a power of two: its record's offset in the ring (u64)
+//     …     ring: records, each in one piece, aligned to 8
+//           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
+//
+// Id, time and data stand together because that is what a payload on the wire carries.
+//
+// A process that is killed leaves a prefix of what it was to write, in the order of its instructions: the kernel has the
+// pages. So the order is the protection. What a record is about to overwrite is behind the first position before its
+// first byte changes; the record, then its slot, are whole before the end position covers them. Where the next record
+// goes follows from the last one. States other than the two positions change as one: the one that is not in force is
+// written, then put in force.
+//
+// A machine that loses power leaves any mixture of old and new pages. Then no order helps, and a file's records carry
+// checksums. The longest run of intact records without a gap is kept; ids go on far behind it, and that gap, the hole,
+// tells clients that something may be lost.
+
+/// A region whose geometry is known to fit its size; what it holds is to be believed as far as it was checked.
+struct LogLayout {
+  static let headerBytes = 4096
+  static let recordHeaderBytes = 24
+  private static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
+  private static let version: UInt32 = 2
+  private static let stateOffset = 64
+  private static let stateBytes = 64
+  private static let nameOffset = 512
+  /// Ids stay below: nothing that is added to one overflows.
+  static let idLimit: UInt64 = 1 << 62
+
+  /// The region.
+  let bytes: UnsafeMutableRawBufferPointer
+  /// A power of two, so that a position's slot is its low bits.
+  let slots: Int
+  let ringBytes: Int
+  let hasChecksums: Bool
+  private let slotMask: UInt64
+  private let index: UnsafeMutablePointer<UInt64>
+  private let ring: UnsafeMutableRawPointer
+
+  /// Slots for so many events.
+  static func slots(for events: Int) -> Int { 1 << (Int.bitWidth - (events - 1).leadingZeroBitCount) }
+
+  /// - Returns: bytes of a region.
+  static func byteCount(slots: Int, ringBytes: Int) -> Int { headerBytes + slots * 8 + ringBytes }
+
+  private init(_ bytes: UnsafeMutableRawBufferPointer, slots: Int, ringBytes: Int, hasChecksums: Bool) {
+    self.bytes = bytes
+    self.slots = slots
+    self.ringBytes = ringBytes
+    self.hasChecksums = hasChecksums
+    slotMask = UInt64(slots) - 1
+    let index = bytes.baseAddress! + Self.headerBytes
+    self.index = index.assumingMemoryBound(to: UInt64.self)
+    ring = index + slots * 8
+  }
+
+  /// Makes a log of zeroes.
+  ///
+  /// - Parameters:
+  ///   - bytes: `byteCount(slots:ringBytes:)` of them, aligned to a page.
+  ///   - name: at most 255 bytes of it are noted.
+  init(
+    formatting bytes: UnsafeMutableRawBufferPointer, name: String, slots: Int, ringBytes: Int, hasChecksums: Bool,
+    state: LogState
+  ) {
+    self.init(bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums)
+    precondition(bytes.count == Self.byteCount(slots: slots, ringBytes: ringBytes), "\(bytes.count) bytes for a log")
+    let header = bytes.baseAddress!
+    header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
+    header.storeBytes(of: hasChecksums ? 1 : 0, toByteOffset: 12, as: UInt32.self)
+    header.storeBytes(of: UInt64(slots), toByteOffset: 16, as: UInt64.self)
+    header.storeBytes(of: UInt64(ringBytes), toByteOffset: 24, as: UInt64.self)
+    let name = Array(name.utf8.prefix(255))
+    header.storeBytes(of: UInt8(name.count), toByteOffset: Self.nameOffset, as: UInt8.self)
+    (header + Self.nameOffset + 1).copyMemory(from: name, byteCount: name.count)
+    write(state)
+    header.storeBytes(of: Self.magic, as: UInt64.self)
+    header.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
+  }
+
+  /// - Throws: `LogRefusal` for anything but a whole log of this version.
+  init(reading bytes: UnsafeMutableRawBufferPointer) throws(LogRefusal) {
+    guard bytes.count >= Self.headerBytes else { throw LogRefusal("it is no log: it has \(bytes.count) bytes") }
+    let header = bytes.baseAddress!
+    guard header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is no log of streamd") }
+    let version = header.load(fromByteOffset: 8, as: UInt32.self)
+    guard version == Self.version else {
+      throw LogRefusal("its layout is version \(version), and this is written for version \(Self.version)")
+    }
+    let slots = header.load(fromByteOffset: 16, as: UInt64.self)
+    let ringBytes = header.load(fromByteOffset: 24, as: UInt64.self)
+    guard slots.nonzeroBitCount == 1, slots <= bytes.count / 8, ringBytes <= bytes.count,
+      ringBytes >= EventLog.Limits.leastBytes, ringBytes % 8 == 0,
+      bytes.count == Self.byteCount(slots: Int(slots), ringBytes: Int(ringBytes))
+    else {
+      throw LogRefusal("its \(bytes.count) bytes are not \(slots) slots and a ring of \(ringBytes) bytes")
+    }
+    self.init(
+      bytes, slots: Int(slots), ringBytes: Int(ringBytes),
+      hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0)
+    guard header.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
+      throw LogRefusal("its header is damaged")
+    }
+  }
+
+  /// The name that it was made for.
+  var name: String {
+    let count = Int(bytes[Self.nameOffset])
+    return String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
+  }
+
+  private func headerChecksum() -> UInt32 {
+    var parts = Array(bytes[..<32])
+    parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
+    return crc32c(parts, parts.count)
+  }
+}
+
+/// What a log's header says of what the log holds.
+struct LogState: Equatable {
+  /// As `EventLog` has them.
+  var first, end: UInt64
+  /// See `EventLog`; both 0 without a hole. As long as a multiple of the slots, so that none but the header knows of it.
+  var holeStart: UInt64 = 0
+  var holeEnd: UInt64 = 0
+  var boot = BootID.unknown
+  /// Nothing was appended after all of it had reached the disk.
+  var isClosed = false
+
+  /// A log that has had no event yet.
+  init(startingAt first: UInt64, boot: BootID = .unknown) {
+    (self.first, end, self.boot) = (first, first, boot)
+  }
+
+  /// How many events there are.
+  var count: UInt64 { end - first - (first < holeStart ? holeEnd - holeStart : 0) }
+}
+
+/// Why a region cannot be what a log goes on with.
+public struct LogRefusal: Error, Equatable, CustomStringConvertible {
+  /// The rest of a sentence that begins with what was refused.
+  public let description: String
+  /// Nothing in it can be used, by nobody; else it is out of reach, and may be whole.
+  public let isWorthless: Bool
+
+  init(_ description: String, isWorthless: Bool = true) {
+    self.description = description
+    self.isWorthless = isWorthless
+  }
+}
+
+// MARK: - The state
+
+extension LogLayout {
+  private var stateInForce: Atomic<UInt64>.Pointer { atomic(at: 32) }
+
+  private func atomic(at offset: Int) -> Atomic<UInt64>.Pointer {
+    (bytes.baseAddress! + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+
+  private func offset(ofState number: UInt64) -> Int { Self.stateOffset + Int(number & 1) * Self.stateBytes }
+
+  /// Where the two positions are, until the next state is written.
+  func positions() -> LogPositions {
+    let offset = offset(ofState: stateInForce.pointee.load(ordering: .relaxed))
+    return LogPositions(first: atomic(at: offset), end: atomic(at: offset + 8))
+  }
+
+  /// Replaces the state. Whoever is killed in here leaves either the old one or the new one.
+  func write(_ state: LogState) {
+    let number = stateInForce.pointee.load(ordering: .relaxed) ^ 1
+    let place = bytes.baseAddress! + offset(ofState: number)
+    let words = [state.first, state.end, state.holeStart, state.holeEnd, state.boot.high, state.boot.low]
+    place.copyMemory(from: words, byteCount: 48)
+    place.storeBytes(of: state.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
+    place.storeBytes(of: crc32c(place + 16, 36), toByteOffset: 52, as: UInt32.self)
+    stateInForce.pointee.store(number, ordering: .releasing)
+  }
+
+  /// - Throws: when it cannot be one that was written here.
+  func state() throws(LogRefusal) -> LogState {
+    let place = bytes.baseAddress! + offset(ofState: stateInForce.pointee.load(ordering: .acquiring))
+    func word(_ index: Int) -> UInt64 { place.load(fromByteOffset: index * 8, as: UInt64.self) }
+    var state = LogState(startingAt: word(0), boot: BootID(high: word(4), low: word(5)))
+    (state.end, state.holeStart, state.holeEnd) = (word(1), word(2), word(3))
+    state.isClosed = place.load(fromByteOffset: 48, as: UInt32.self) != 0
+    guard place.load(fromByteOffset: 52, as: UInt32.self) == crc32c(place + 16, 36) else {
+      throw LogRefusal("its header is damaged")
+    }
+    // The hole is forgotten once all that is held stands behind it.
+    if state.first >= state.holeEnd { (state.holeStart, state.holeEnd) = (0, 0) }
+    let holeSize = state.holeEnd &- state.holeStart
+    guard state.first <= state.end, state.end < Self.idLimit,
+      state.holeEnd == 0
+        || state.first < state.holeStart && state.holeStart < state.holeEnd && state.holeEnd <= state.end
+          && holeSize & slotMask == 0,
+      state.count <= slots
+    else { throw LogRefusal("its positions are impossible") }
+    return state
+  }
+}
+
+/// The two positions in a header.
+struct LogPositions {
+  fileprivate let first, end: Atomic<UInt64>.Pointer
+
+  /// Before anything that it excludes is overwritten.
+  func commit(first position: UInt64) {
+    first.pointee.store(position, ordering: .relaxed)
+    // A store with release order lets what follows move before it.
+    atomicMemoryFence(ordering: .acquiringAndReleasing)
+  }
+
+  /// After everything that it includes was written.
+  func commit(end position: UInt64) {
+    end.pointee.store(position, ordering: .releasing)
+  }
+}
+
+extension Atomic where Value == UInt64 {
+  typealias Pointer = UnsafeMutablePointer<Atomic<UInt64>>
+}
+
+// MARK: - Records
+
+extension LogLayout {
+  /// Bytes that a record takes in the ring.
+  static func recordBytes(for dataBytes: Int) -> Int { (recordHeaderBytes + dataBytes + 7) & ~7 }
+
+  /// Where the record of a position is that is held.
+  func offset(of position: UInt64) -> Int { Int(truncatingIfNeeded: index[Int(position & slotMask)]) }
+
+  func record(at offset: Int) -> UnsafeMutableRawPointer { ring + offset }
+
+  func dataBytes(at offset: Int) -> Int { Int((ring + offset).load(as: UInt32.self)) }
+
+  func id(at offset: Int) -> UInt64 { UInt64(bigEndian: (ring + offset).load(fromByteOffset: 8, as: UInt64.self)) }
+
+  func time(at offset: Int) -> UInt64 { UInt64(bigEndian: (ring + offset).load(fromByteOffset: 16, as: UInt64.self)) }
+
+  /// Writes a record, then its slot.
+  func write(_ data: UnsafeRawBufferPointer, id: UInt64, time: UInt64, at offset: Int) {
+    let record = ring + offset
+    record.storeBytes(of: UInt32(data.count), as: UInt32.self)
+    record.storeBytes(of: id.bigEndian, toByteOffset: 8, as: UInt64.self)
+    record.storeBytes(of: time.bigEndian, toByteOffset: 16, as: UInt64.self)
+    if let base = data.baseAddress { (record + Self.recordHeaderBytes).copyMemory(from: base, byteCount: data.count) }
+    record.storeBytes(
+      of: hasChecksums ? crc32c(record + 8, 16 + data.count) : 0, toByteOffset: 4, as: UInt32.self)
+    index[Int(id & slotMask)] = UInt64(offset)
+  }
+
+  /// Where the slot of a position says that its record is, if that can be a record of that slot.
+  /// - Returns: the record's offset and the bytes that it takes.
+  func candidate(inSlot slot: Int) -> (offset: Int, byteCount: Int)? {
+    let offset = index[slot]
+    guard offset % 8 == 0, offset <= UInt64(ringBytes - Self.recordHeaderBytes) else { return nil }
+    let byteCount = Self.recordBytes(for: dataBytes(at: Int(offset)))
+    guard byteCount <= ringBytes - Int(offset), id(at: Int(offset)) & slotMask == UInt64(slot) else { return nil }
+    return (Int(offset), byteCount)
+  }
+
+  func slot(of position: UInt64) -> Int { Int(position & slotMask) }
+
+  /// Whether a record is as it was written; without checksums there is no telling.
+  func isIntact(at offset: Int) -> Bool {
+    !hasChecksums
+      || (ring + offset).load(fromByteOffset: 4, as: UInt32.self)
+        == crc32c(ring + offset + 8, 16 + dataBytes(at: offset))
+  }
+}

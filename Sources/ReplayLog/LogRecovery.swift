@@ -1,0 +1,93 @@
+// What of a region can be gone on with. Everything is checked before it is used: bytes from a disk may be any.
+
+extension LogLayout {
+  /// The state as it stands, if all that it covers is there: each record in its slot and in its turn, none over another,
+  /// and each as it was written where that can be told.
+  /// - Throws: what is wrong.
+  /// - Complexity: O(events held), and their bytes where there are checksums.
+  func intactState() throws(LogRefusal) -> LogState {
+    let state = try state()
+    var run = RecordRun()
+    var position = state.first
+    while position < state.end {
+      guard let (offset, byteCount) = candidate(inSlot: slot(of: position)), id(at: offset) == position,
+        run.takes(offset, byteCount, time: time(at: offset)), isIntact(at: offset)
+      else { throw LogRefusal("event \(position) is damaged") }
+      position += 1
+      if position == state.holeStart { position = state.holeEnd }
+    }
+    return state
+  }
+
+  /// What is left after some pages reached the disk and others did not: the longest run of intact records whose ids have
+  /// no gap, the newest of equally long ones. Ids go on behind a hole, higher than any that were given.
+  ///
+  /// - Parameters:
+  ///   - state: as the header has it; its end may be older or newer than the records.
+  ///   - time: microseconds since the Unix epoch: no id was higher.
+  /// - Complexity: O(slots), and the bytes of the records.
+  func salvagedState(_ state: LogState, at time: UInt64) -> LogState {
+    let found = (0..<slots).compactMap { slot -> (id: UInt64, offset: Int, byteCount: Int)? in
+      guard let (offset, byteCount) = candidate(inSlot: slot) else { return nil }
+      let id = id(at: offset)
+      let isInHole = id >= state.holeStart && id < state.holeEnd
+      guard id >= state.first, id < Self.idLimit, !isInHole, isIntact(at: offset) else { return nil }
+      return (id, offset, byteCount)
+    }.sorted { $0.id < $1.id }
+    // Of two holes only the newer one can be told of.
+    let newer = found.drop { $0.id < state.holeEnd }
+    let records = newer.isEmpty ? found[...] : newer
+
+    var best = records.prefix(0)
+    var start = records.startIndex
+    var run = RecordRun()
+    for index in records.indices {
+      let (id, offset, byteCount) = records[index]
+      let follows = index > start && id == records[index - 1].id + 1
+      if !follows || !run.takes(offset, byteCount, time: self.time(at: offset)) {
+        start = index
+        run = RecordRun()
+        _ = run.takes(offset, byteCount, time: self.time(at: offset))
+      }
+      if index + 1 - start >= best.count { best = records[start...index] }
+    }
+
+    let highest = found.last.map { $0.id + 1 } ?? 0
+    let next = min(max(time, state.end, highest), Self.idLimit - UInt64(slots) - 1)
+    guard let first = best.first?.id, let last = best.last?.id else { return LogState(startingAt: next) }
+    var salvaged = LogState(startingAt: first)
+    salvaged.holeStart = last + 1
+    salvaged.holeEnd = holeEnd(from: last + 1, atLeast: next)
+    salvaged.end = salvaged.holeEnd
+    return salvaged
+  }
+
+  /// The end of a hole that leaves each position its slot.
+  func holeEnd(from start: UInt64, atLeast next: UInt64) -> UInt64 {
+    let size = UInt64(slots)
+    return start + (max(next, start + 1) - start + size - 1) / size * size
+  }
+}
+
+/// Records that stand one behind the other, once round the ring at most, none earlier than the one before it.
+private struct RecordRun {
+  private var start: Int?
+  private var end = 0
+  private var time: UInt64 = 0
+  private var hasWrapped = false
+
+  /// - Returns: false for a record that cannot be the next one.
+  mutating func takes(_ offset: Int, _ byteCount: Int, time: UInt64) -> Bool {
+    guard time >= self.time else { return false }
+    if let start {
+      let wraps = offset < end
+      guard !(wraps && hasWrapped), !(wraps || hasWrapped) || offset + byteCount <= start else { return false }
+      hasWrapped = hasWrapped || wraps
+    } else {
+      start = offset
+    }
+    end = offset + byteCount
+    self.time = time
+    return true
+  }
+}

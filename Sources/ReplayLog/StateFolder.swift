@@ -1,0 +1,159 @@
+import CLinux
+import Glibc
+
+/// A folder of logs in files, one for each stream; this process's alone from its first use on. Whoever else writes into
+/// these files, or makes them shorter, spoils them and ends the process that has them mapped.
+public final class StateFolder {
+  /// Where it is.
+  public let path: String
+  private let boot: BootID?
+  private let writeFailed: @Sendable (_ stream: String, _ reason: String) -> Void
+  private var use = Use.none
+
+  private enum Use {
+    case none  // can become: own, refused
+    /// A descriptor with a lock on it.
+    case own(CInt)
+    case refused(LogRefusal)
+  }
+
+  /// How long another process may take to let go, which is on its way out or about to become another program.
+  private static let patience = (times: 50, microseconds: 20_000 as UInt32)
+
+  /// - Parameters:
+  ///   - path: a folder, or where one can be made.
+  ///   - boot: the machine's present one; nil if that cannot be told: a log that was not closed counts as cut off by a
+  ///     loss of power then.
+  ///   - writeFailed: told, from any thread, that a log has not reached the disk. It goes on from memory meanwhile.
+  public init(
+    path: String, boot: BootID?, writeFailed: @escaping @Sendable (_ stream: String, _ reason: String) -> Void
+  ) {
+    self.path = path
+    self.boot = boot
+    self.writeFailed = writeFailed
+  }
+
+  deinit {
+    if case .own(let descriptor) = use { Glibc.close(descriptor) }
+  }
+
+  /// What an earlier process has left of a stream's log.
+  ///
+  /// - Returns: nil when there is no file.
+  /// - Throws: `LogRefusal`, of the file or of the folder.
+  public func remains(of stream: String) throws(LogRefusal) -> LogRemains? {
+    guard try enter() else { return nil }
+    let descriptor = open(path(of: stream), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+    guard descriptor >= 0 else {
+      if errno == ENOENT { return nil }
+      throw Self.outOfReach("it cannot be opened: \(reason(errno))")
+    }
+    guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is no log of streamd") }
+    // What was never written has to have its place on the disk, too.
+    let code = posix_fallocate(descriptor, 0, region.bytes.count)
+    guard code == 0 else { throw Self.outOfReach("it has no room on the disk: \(reason(code))") }
+    let remains = try LogRemains(file: region, boot: boot, time: EventLog.wallClock())
+    guard remains.stream == stream else { throw LogRefusal("it is the log of \"\(remains.stream)\"") }
+    return remains
+  }
+
+  /// Goes on with what was left, in the same file.
+  /// - Precondition: the limits fit.
+  public func log(of remains: LogRemains, limits: EventLog.Limits) throws(LogRefusal) -> EventLog {
+    try remains.log(limits: limits, boot: boot, didGrow: sync(remains.region, of: remains.stream))
+  }
+
+  /// A log in a new file, which takes the place of the one that there is. All of its room is had at once, so that a disk
+  /// that is full says so here and never later.
+  ///
+  /// - Parameter other: what it takes over; nil: it is fresh.
+  public func makeLog(
+    of stream: String, limits: EventLog.Limits, takingOver other: EventLog?
+  ) throws(LogRefusal) -> EventLog {
+    if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.outOfReach("it cannot be made: \(reason(errno))") }
+    guard try enter() else { throw Self.outOfReach("it cannot be entered") }
+    let unfinished = path(of: stream) + ".new"
+    // There may be half of a log in it.
+    let descriptor = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { throw Self.outOfReach("no file can be made in it: \(reason(errno))") }
+    var isFinished = false
+    defer { if !isFinished { unlink(unfinished) } }
+    let byteCount = LogLayout.byteCount(for: limits)
+    let code = posix_fallocate(descriptor, 0, byteCount)
+    guard code == 0 else {
+      close(descriptor)
+      throw Self.outOfReach("\(byteCount >> 20) MiB cannot be had: \(reason(code))")
+    }
+    guard let region = MappedRegion(adopting: descriptor) else { throw Self.outOfReach("its file cannot be mapped") }
+    let log = EventLog(
+      formatting: region, name: stream, limits: limits, hasChecksums: true,
+      state: LogState(startingAt: EventLog.wallClock(), boot: boot ?? .unknown),
+      didGrow: sync(region, of: stream))
+    if let other { log.takeOver(other) }
+    let failure = region.sync()
+    guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }
+    guard rename(unfinished, path(of: stream)) == 0 else {
+      throw Self.outOfReach("its file cannot be renamed: \(reason(errno))")
+    }
+    isFinished = true
+    // The new name survives a loss of power only once the folder is on the disk.
+    if case .own(let folder) = use { fsync(folder) }
+    return log
+  }
+
+  /// Takes a stream's file away, if there is one.
+  public func remove(_ stream: String) {
+    if case .own = use { unlink(path(of: stream)) }
+  }
+
+  private func sync(_ region: MappedRegion, of stream: String) -> () -> Void {
+    // The log keeps the region.
+    { [unowned region, writeFailed] in region.syncSoon { writeFailed(stream, reason($0)) } }
+  }
+
+  /// Makes the folder this process's own.
+  /// - Returns: false when there is none.
+  private func enter() throws(LogRefusal) -> Bool {
+    switch use {
+    case .own: return true
+    case .refused(let refusal): throw refusal
+    case .none: break
+    }
+    let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if descriptor < 0, errno == ENOENT { return false }
+    guard descriptor >= 0 else { throw Self.outOfReach("it cannot be opened: \(reason(errno))") }
+    var left = Self.patience.times
+    while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+      let code = errno
+      guard code == EWOULDBLOCK, left > 0 else {
+        close(descriptor)
+        let refusal = Self.outOfReach(
+          code == EWOULDBLOCK ? "another process uses it" : "it cannot be locked: \(reason(code))")
+        use = .refused(refusal)
+        throw refusal
+      }
+      left -= 1
+      usleep(Self.patience.microseconds)
+    }
+    use = .own(descriptor)
+    return true
+  }
+
+  private static func outOfReach(_ description: String) -> LogRefusal {
+    LogRefusal(description, isWorthless: false)
+  }
+
+  private func path(of stream: String) -> String { path + "/" + Self.fileName(for: stream) }
+
+  /// A name that every file system takes, and no two streams share: `/` becomes `%2F`; what is too long then is cut, and a
+  /// digest of the whole takes the place of the rest. The log itself has the stream's name, and is believed.
+  static func fileName(for stream: String) -> String {
+    let name = stream.split(separator: "/", omittingEmptySubsequences: false).joined(separator: "%2F")
+    guard name.utf8.count > 200 else { return name + ".log" }
+    // FNV-1a, 64 bits.
+    let digest = stream.utf8.reduce(0xcbf2_9ce4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
+    return name.prefix(180) + "~" + String(digest, radix: 16) + ".log"
+  }
+}
+
+private func reason(_ code: CInt) -> String { String(cString: strerror(code)) }

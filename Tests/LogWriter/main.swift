@@ -1,0 +1,41 @@
+// Appends to a log as fast as it can until somebody kills it; what is in is acknowledged on standard output, as the id
+// that comes next, 8 bytes in host order. For the tests of what a kill leaves.
+//
+//     logwriter memory PATH    a memfd of another process, such as /proc/PID/fd/7
+//     logwriter disk FOLDER    the log of the stream "killed" in there
+
+import Glibc
+import ReplayLog
+
+/// The data of the event with an id; the tests know it, too.
+func content(of id: UInt64) -> [UInt8] {
+  var state = id &* 0x9E37_79B9_7F4A_7C15 | 1
+  func next() -> UInt64 {
+    state ^= state << 13
+    state ^= state >> 7
+    state ^= state << 17
+    return state
+  }
+  let count = Int(next() % (next() % 16 == 0 ? 3000 : 200))
+  return [UInt8](repeating: UInt8(truncatingIfNeeded: next()), count: count)
+}
+
+let limits = EventLog.Limits(events: 300, bytes: 32 << 10)
+
+func open(_ kind: String, _ path: String) throws -> EventLog {
+  if kind == "memory" {
+    return try LogRemains(memory: Glibc.open(path, O_RDWR | O_CLOEXEC)).log(limits: limits)
+  }
+  let folder = StateFolder(path: path, boot: BootID.current()) { _, reason in fatalError(reason) }
+  return try folder.remains(of: "killed").map { try folder.log(of: $0, limits: limits) }
+    ?? folder.makeLog(of: "killed", limits: limits, takingOver: nil)
+}
+
+let log = try open(CommandLine.arguments[1], CommandLine.arguments[2])
+var batch = 1
+while true {
+  log.append((0..<UInt64(batch)).map { content(of: log.endPosition + $0) })
+  batch = batch % 7 + 1
+  var end = log.endPosition
+  guard write(STDOUT_FILENO, &end, 8) == 8 else { break }
+}

@@ -1,0 +1,97 @@
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable import ReplayLog
+
+/// What is left of a log whose process is killed at a moment that nobody chose.
+@Suite(.timeLimit(.minutes(5))) struct KillTests {
+  private static let rounds = 60
+  private static let limits = EventLog.Limits(events: 300, bytes: 32 << 10)
+
+  /// The same as `content(of:)` of the program that appends.
+  private func content(of id: UInt64) -> [UInt8] {
+    var state = id &* 0x9E37_79B9_7F4A_7C15 | 1
+    func next() -> UInt64 {
+      state ^= state << 13
+      state ^= state >> 7
+      state ^= state << 17
+      return state
+    }
+    let count = Int(next() % (next() % 16 == 0 ? 3000 : 200))
+    return [UInt8](repeating: UInt8(truncatingIfNeeded: next()), count: count)
+  }
+
+  /// Lets a writer append until it has acknowledged some, and kills it a moment later.
+  /// - Returns: the last id that it acknowledged.
+  private func kill(_ kind: String, _ path: String, _ random: inout SystemRandom) async throws -> UInt64 {
+    let writer = try ChildProcess(ChildProcess.built("logwriter"), [kind, path])
+    defer { writer.signal(SIGKILL) }
+    var last: UInt64 = 0
+    func readOne() -> Bool {
+      var next: UInt64 = 0
+      var count = 0
+      while count < 8 {
+        let got = withUnsafeMutableBytes(of: &next) { read(writer.output, $0.baseAddress! + count, 8 - count) }
+        guard got > 0 else { return false }
+        count += got
+      }
+      last = next - 1
+      return true
+    }
+    for _ in 0...random.next(below: 2000) {
+      guard readOne() else {
+        Issue.record("the writer has ended: \(await writer.text(of: writer.errors))")
+        return last
+      }
+    }
+    for _ in 0..<random.next(below: 20000) where writer.output < 0 {}
+    writer.signal(SIGKILL)
+    while readOne() {}
+    #expect(await writer.end() == 128 + SIGKILL)
+    return last
+  }
+
+  /// - Returns: the id that comes next.
+  private func check(_ log: EventLog, acknowledged: UInt64, before: UInt64) -> UInt64 {
+    #expect(log.endPosition > acknowledged, "an event that was acknowledged is missing")
+    #expect(log.endPosition >= before, "ids went back")
+    #expect(log.endPosition <= acknowledged + 1 + 7, "there is more than a batch that nobody acknowledged")
+    var bytes = 0
+    for position in log.firstPosition..<log.endPosition {
+      let event = log.element(at: position)
+      #expect(event.id == position && event.data == content(of: position), "event \(position) is broken")
+      bytes += LogLayout.recordBytes(for: event.data.count)
+    }
+    let count = log.endPosition - log.firstPosition
+    #expect(count == 300 || bytes > 16 << 10, "only \(count) events of \(bytes) bytes are held")
+    return log.endPosition
+  }
+
+  @Test func memoryHoldsAllThatWasAcknowledgedAndNothingBroken() async throws {
+    var random = SystemRandom(5)
+    let first = try #require(EventLog(name: "killed", limits: Self.limits))
+    var end = first.endPosition
+    for _ in 0..<Self.rounds {
+      let last = try await kill("memory", "/proc/\(getpid())/fd/\(first.descriptor)", &random)
+      let left = try LogRemains(memory: dup(first.descriptor))
+      #expect(left.stream == "killed" && left.fits(Self.limits))
+      end = check(left.log(limits: Self.limits), acknowledged: last, before: end)
+    }
+  }
+
+  @Test func aFileHoldsAllThatWasAcknowledgedAndNothingBroken() async throws {
+    var random = SystemRandom(6)
+    let folder = try TemporaryFolder()
+    var end: UInt64 = 0
+    for _ in 0..<Self.rounds {
+      let last = try await kill("disk", folder.path, &random)
+      // The folder is this process's until the end of the round.
+      let state = StateFolder(path: folder.path, boot: BootID.current()) { _, reason in Issue.record("\(reason)") }
+      let left = try #require(try state.remains(of: "killed"))
+      #expect(!left.isSalvaged)
+      end = check(left.log(limits: Self.limits), acknowledged: last, before: end)
+    }
+  }
+}
