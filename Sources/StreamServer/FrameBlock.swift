@@ -23,8 +23,8 @@ final class FrameBlock {
     case frames
     /// Nothing to send yet.
     case caughtUp
-    /// The cursor's place is gone; the log goes from `first` to `end`.
-    case fellBehind(first: UInt64, end: UInt64)
+    /// The cursor's place is gone, with so many events; this is where it goes on.
+    case fellBehind(next: UInt64, lost: UInt64)
   }
 
   private let base: UnsafeMutableRawPointer
@@ -49,7 +49,8 @@ final class FrameBlock {
   func fill(from storage: EventLog, for subscription: StreamSubscription) -> Finding {
     let cursor = subscription.cursor
     guard cursor.position >= storage.firstPosition else {
-      return .fellBehind(first: storage.firstPosition, end: storage.endPosition)
+      let next = subscription.onLag == .latest ? storage.position(ofLast: 1) : storage.firstPosition
+      return .fellBehind(next: next, lost: storage.count(from: cursor.position, to: next))
     }
     guard cursor.position < storage.endPosition else { return .caughtUp }
     let isCurrent =
@@ -95,6 +96,7 @@ final class FrameBlock {
       }
       offset += PayloadFrame.byteCount(at: base + offset)
     }
+    if offset == byteCount { cursor = end }  // which may be behind the hole in the log's positions
     return (cursor, events, UnsafeRawBufferPointer(start: base + sent, count: offset - sent))
   }
 
@@ -103,7 +105,8 @@ final class FrameBlock {
     (self.format, self.streamID) = (format, streamID)
     byteCount = 0
     eventCount = 0
-    while byteCount < Self.targetBytes, end.position < storage.endPosition {
+    let runEnd = storage.endOfRun(from: cursor.position)
+    while byteCount < Self.targetBytes, end.position < runEnd {
       let record = storage.record(at: end.position)
       let stamp = end.sentBytes == 0 && format.ids ? EventLog.stampBytes : 0
       let left = record.count - EventLog.stampBytes - end.sentBytes
@@ -126,6 +129,7 @@ final class FrameBlock {
         if format.completes { break }
       }
     }
+    end.position = storage.skip(end.position)
   }
 
   private func patch(streamID: StreamID) {

@@ -62,7 +62,7 @@ extension Lane {
     }
     let waited = Duration.nanoseconds(Int64(clamping: worker.loop.now - (holdUp?.since ?? 0)))
     let holders = members.filter { $0.cursor.position == held && ($0.state == .idle || $0.state == .blocked) }
-    let unread = stream.log.read { storage, _ in storage.endPosition - held }
+    let unread = stream.log.read { storage, _ in storage.count(from: held, to: storage.endPosition) }
     // One that has everything and asks for no more keeps nobody waiting.
     guard let first = holders.first, unread > 0 else { return }
     if holdUp?.told == nil, waited >= worker.limits.holdUpTime {

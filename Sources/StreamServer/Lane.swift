@@ -95,10 +95,12 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Everything before `cursor`, the last `count` events of it whole, is on its way to the client.
   func advance(_ subscription: StreamSubscription, to cursor: Cursor, spending count: Int) {
     if subscription.cursor.position == held { worker.remeasure(self) }
+    let jumped = cursor.position - subscription.cursor.position != UInt64(count)
     subscription.cursor = cursor
     guard count > 0 else { return }
     subscription.credit -= .max(count)
     if subscription.credit == .none { changeCredited(by: -1) }
+    if jumped { raiseReach(for: subscription) }
   }
 
   /// It does not go on by itself: it has no credit, or its socket is full.
@@ -158,9 +160,9 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// Finds the member furthest behind, for whoever looks at the counters.
   func measureLag() {
-    let end = stream.log.read { storage, _ in storage.endPosition }
-    let slowest = members.reduce(end) { min($0, $1.cursor.position) }
-    counters.lag.store(end - slowest, ordering: .relaxed)
+    let slowest = members.reduce(.max) { min($0, $1.cursor.position) }
+    let lag = stream.log.read { storage, _ in storage.count(from: slowest, to: storage.endPosition) }
+    counters.lag.store(lag, ordering: .relaxed)
   }
 
   private func changeCredited(by change: Int) {

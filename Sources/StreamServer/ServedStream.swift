@@ -16,6 +16,7 @@ final class ServedStream: Sendable {
   private let sourceState = Guarded(SourceState.healthy)
   private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Guarded<Holder?>(nil)
+  private let remark = Guarded<String?>(nil)
 
   /// Whom the source has been waiting for, for a while.
   struct Holder: Sendable, Equatable {
@@ -77,6 +78,10 @@ final class ServedStream: Sendable {
     valueErrors.add(1, ordering: .relaxed)
   }
 
+  func note(_ remark: String) {
+    self.remark.withLock { $0 = remark }
+  }
+
   func note(_ holder: Holder) {
     self.holder.withLock { $0 = holder }
   }
@@ -116,7 +121,7 @@ final class ServedStream: Sendable {
 
   /// As `$streams` shows it.
   var summary: StreamSummary {
-    let last = log.read { storage, _ in storage.endPosition == firstID ? nil : storage.endPosition - 1 }
+    let last = log.read { storage, _ in storage.newestID }
     let state = state
     return StreamSummary(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
@@ -133,7 +138,7 @@ final class ServedStream: Sendable {
       if let holder = holder.withLock({ $0 }) {
         return ("blocked", "waits for \(holder.client), \(holder.unread) events behind")
       }
-      return (log.isConnected ? "running" : "idle", nil)
+      return (log.isConnected ? "running" : "idle", remark.withLock { $0 })
     }
   }
 }
@@ -160,7 +165,7 @@ struct StreamSummary: Encodable, Equatable {
   let source: String
   /// `idle`, `running`, `blocked` (by a subscriber), `failing` (and retried), `finished` or `failed` (for good).
   let state: String
-  /// Why, for the blocked, failing and failed.
+  /// Why, for the blocked, failing and failed; what is to be known of the others, if anything.
   let message: String?
   let subscribers: Int
   let lastID: UInt64?

@@ -71,15 +71,18 @@ public final class StreamServer: Sendable {
   /// Serves `source`, one value of which is a batch of events. It is subscribed to as `configuration.start` says, and
   /// asked for one batch at a time.
   ///
-  /// - Parameter inlet: what clients may publish to, as `configuration.write` says, and what `source` begins with. It
-  ///   belongs to this stream alone, which is subscribed to it from now on, whatever `configuration.start` says: clients
-  ///   may publish while nobody listens.
+  /// - Parameters:
+  ///   - log: with the limits of `configuration`, and used by nobody else; nil: a fresh one in memory.
+  ///   - inlet: what clients may publish to, as `configuration.write` says, and what `source` begins with. It belongs to
+  ///     this stream alone, which is subscribed to it from now on, whatever `configuration.start` says: clients may
+  ///     publish while nobody listens.
   /// - Throws: `Mistake`.
   public func add(
-    _ configuration: StreamConfiguration, source: some Publisher<[[UInt8]], StreamFailure>, inlet: PublishInlet? = nil
+    _ configuration: StreamConfiguration, log: EventLog? = nil, source: some Publisher<[[UInt8]], StreamFailure>,
+    inlet: PublishInlet? = nil
   ) throws(Mistake) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
-    guard let storage = EventLog(name: configuration.name, limits: configuration.limits) else {
+    guard let storage = log ?? EventLog(name: configuration.name, limits: configuration.limits) else {
       throw .noMemory(SystemError("memfd_create", configuration.name))
     }
     var configuration = configuration
@@ -102,6 +105,11 @@ public final class StreamServer: Sendable {
   /// The pipeline before a stream failed on an event; counted in `$stats`.
   public func noteValueError(of name: String) {
     streams[name]?.noteValueError()
+  }
+
+  /// What is to be known of a stream beside how its source is doing; shows in `$streams` when there is nothing worse.
+  public func note(_ remark: String, of name: String) {
+    streams[name]?.note(remark)
   }
 
   private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }

@@ -109,18 +109,17 @@ extension SubscribeOptions.Start {
   /// Where in `log` a subscriber begins; called under the log's lock.
   ///
   /// - Parameter replay: the stream's own count of events for a newcomer.
-  /// - Returns: a position in `firstPosition...endPosition`.
+  /// - Returns: a position in `firstPosition...endPosition`, not in the hole.
   /// - Throws: when an id is asked for that no event has yet: to treat it as "now" would hide a loss.
   func position(in log: EventLog, replay: Int) throws(SubscribeOptions.Mistake) -> UInt64 {
     log.dropExpired()
-    let (first, end) = (log.firstPosition, log.endPosition)
     switch self {
-    case .replay: return end - min(UInt64(clamping: replay), end - first)
-    case .latest: return end - min(1, end - first)
-    case .new: return end
+    case .replay: return log.position(ofLast: UInt64(clamping: replay))
+    case .latest: return log.position(ofLast: 1)
+    case .new: return log.endPosition
     case .after(let id):
-      guard id < end else { throw .init("no event has the id \(id) yet") }
-      return max(first, id + 1)
+      guard id < log.endPosition else { throw .init("no event has the id \(id) yet") }
+      return log.skip(max(log.firstPosition, id + 1))
     case .since(let time): return log.position(since: time)
     case .ago(let microseconds):
       let now = EventLog.wallClock()

@@ -177,7 +177,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       return (block.fill(from: storage, for: subscription), completion)
     }
     switch finding {
-    case .fellBehind(let first, let end): fellBehind(subscription, first: first, end: end)
+    case .fellBehind(let next, let lost): fellBehind(subscription, next: next, lost: lost)
     case .caughtUp:
       if let ending {
         session.end(subscription, with: ending)
@@ -222,10 +222,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// The log no longer holds the subscription's place.
-  private func fellBehind(_ subscription: StreamSubscription, first: UInt64, end: UInt64) {
+  private func fellBehind(_ subscription: StreamSubscription, next: UInt64, lost: UInt64) {
     let session = subscription.session
-    let next = subscription.onLag == .latest ? max(first, end - 1) : first
-    let lost = next - subscription.cursor.position
     counters.laggedEvents.add(lost, ordering: .relaxed)
     report(.clientLagged(session.identity, stream: subscription.lane.stream.name, lost: lost))
     if subscription.cursor.sentBytes > 0 {

@@ -1,0 +1,154 @@
+import RSocket
+import Reactive
+import Testing
+
+@testable import ReplayLog
+@testable import StreamServer
+
+/// A stream that goes on after a loss of power: ids leap, and nothing else does.
+@Suite struct HoleTests {
+  /// Ids 1000 and so on, then a hole up to 5000 and more.
+  private func log(_ limits: EventLog.Limits, before: [[UInt8]], after: [[UInt8]] = []) throws -> EventLog {
+    let old = try #require(EventLog(name: "s", limits: limits, firstID: 1000))
+    old.append(before)
+    let state = old.layout.salvagedState(try old.layout.state(), at: 5000)
+    old.layout.write(state)
+    let log = EventLog(old.layout, state, limits: limits, owner: old.owner)
+    log.append(after)
+    return log
+  }
+
+  private func add(
+    _ harness: ServerHarness, before: [[UInt8]], after: [[UInt8]] = [], start: ShareStart = .always,
+    _ change: (inout StreamConfiguration) -> Void = { _ in }
+  ) throws -> HandFedSource {
+    var configuration = StreamConfiguration(name: "s", replay: 100, start: start)
+    configuration.limits = EventLog.Limits(events: 16, bytes: 8 << 20)
+    change(&configuration)
+    let source = HandFedSource()
+    try harness.server.add(
+      configuration, log: log(configuration.limits, before: before, after: after), source: source)
+    return source
+  }
+
+  @Test func aReplayGoesAcrossTheHoleAndCountsEvents() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2], [3]], after: [[4], [5]]) { $0.replay = 4 }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 100)
+      var events = try (0..<4).map { _ in try client.event() }
+      source.send([6])
+      events.append(try client.event())
+      #expect(events.map(\.data) == [[2], [3], [4], [5], [6]])
+      let ids = events.map(\.id)
+      #expect(ids[0] == 1001 && ids[1] == 1002 && ids[2] >= 5000 && ids[3] == ids[2] + 1 && ids[4] == ids[2] + 2)
+      client.get("s", id: 3)
+      #expect(try client.event().data == [6])
+    }
+  }
+
+  @Test func creditThatEndsBeforeAtOrBehindTheHoleIsHonoured() async throws {
+    try await withServer { harness in
+      _ = try add(harness, before: [[1], [2], [3]], after: [[4], [5]])
+      for credit in 1...5 as ClosedRange<UInt8> {
+        let client = try WireClient.ready(harness.path)
+        client.subscribe("s", credit: UInt32(credit))
+        #expect(try client.events(Int(credit)) == (1...credit).map { [$0] })
+        #expect(try client.isSilent())
+        client.send(.requestN(StreamID(1), 10))
+        #expect(try client.events(5 - Int(credit)) == (credit...5).dropFirst().map { [$0] })
+        #expect(try client.isSilent())
+      }
+    }
+  }
+
+  @Test func anIdFromBeforeTheHoleOrInItIsResumedFrom() async throws {
+    try await withServer { harness in
+      _ = try add(harness, before: [[1], [2], [3]], after: [[4], [5]])
+      let client = try WireClient.ready(harness.path)
+      for (id, from, first) in [(1, 1001, 3), (3, 1002, 4), (5, 1003, 4), (7, 4000, 4)] as [(UInt32, Int, UInt8)] {
+        client.subscribe("s", credit: 1, options: #"{"from": \#(from)}"#, id: id)
+        #expect(try client.event().data == [first])
+      }
+    }
+  }
+
+  @Test func theSourceIsAskedForWhatCreditReachesBehindTheHole() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2]], start: .whileSubscribed(linger: .zero))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 3)
+      #expect(try client.events(2) == [[1], [2]])
+      harness.eventually { source.demand > .none }
+      source.send([3])
+      #expect(try client.event().data == [3])
+      #expect(try client.isSilent())
+      #expect(source.demand == .none)
+    }
+  }
+
+  @Test func aLargeEventBeforeTheHoleArrivesWholeThroughANarrowSocket() async throws {
+    try await withServer { harness in
+      let large = [UInt8](repeating: 7, count: 1 << 20)
+      _ = try add(harness, before: [[1], large], after: [[2]])
+      let client = try WireClient(harness.path, receiveBuffer: 4096)
+      client.send(.setup(Setup()))
+      client.subscribe("s", credit: 100)
+      #expect(try client.events(3) == [[1], large, [2]])
+    }
+  }
+
+  @Test func whatWasLostIsCountedWithoutTheHole() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2], [3]], after: [[4]])
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: #"{"on_lag": "fail"}"#)
+      #expect(try client.event().data == [1])
+      #expect(try client.isSilent())
+      source.send(batch: (5...24).map { [$0] })
+      client.send(.requestN(StreamID(1), 1))
+      guard case .error(StreamID(1), let code, let text)? = try client.receive() else { throw WireClient.Silence() }
+      #expect(code == .lagged && text == "lagged: 7 events lost")
+    }
+  }
+
+  @Test func aStreamThatDropsNothingGoesOnAcrossTheHole() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2]]) { $0.overflow = .block(timeout: nil) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 2)
+      #expect(try client.events(2) == [[1], [2]])
+      #expect(try client.isSilent())
+      source.send(batch: (3...30).map { [$0] })
+      client.send(.requestN(StreamID(1), 100))
+      #expect(try client.events(28) == (3...30).map { [$0] })
+      harness.eventually { source.demand > .none }
+    }
+  }
+
+  @Test func theCatalogueAndTheStatisticsKnowNothingOfTheHole() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2], [3]])
+      let client = try WireClient.ready(harness.path)
+      client.get("$streams")
+      #expect(String(decoding: try client.event().data, as: UTF8.self).contains(#""last_id":1002,"#))
+      client.subscribe("s", credit: 1, id: 3)
+      #expect(try client.event().data == [1])
+      source.send([4], [5])
+      client.subscribe("$stats", credit: 100, id: 5)
+      harness.eventually { harness.server.statistics.byStream.first?.lag == 4 }
+      #expect(harness.server.statistics.eventsIn == 2)
+    }
+  }
+
+  @Test func aRemarkShowsInTheCatalogue() async throws {
+    try await withServer { harness in
+      _ = try add(harness, before: [])
+      harness.server.note("not on disk: it is full", of: "s")
+      let client = try WireClient.ready(harness.path)
+      client.get("$streams")
+      #expect(
+        String(decoding: try client.event().data, as: UTF8.self).contains(#""message":"not on disk: it is full""#))
+    }
+  }
+}
