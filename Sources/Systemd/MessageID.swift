@@ -49,6 +49,12 @@ extension MessageID {
   public static let configurationRefused = MessageID(0x8915_078b_a956_4abd, 0x9aa6_49c8_2ccc_d6b5)
   /// A reload was asked for, which this version cannot do.
   public static let reloadUnsupported = MessageID(0x9fcc_5803_a2bb_466d, 0xb33e_b2f0_03d9_a95c)
+  /// What was kept of a stream's events cannot be used: the stream begins anew.
+  public static let stateLost = MessageID(0x0896_37e6_cc9c_adfb, 0x9df6_1821_8db3_2474)
+  /// A loss of power cut a stream's events off: what had reached the disk is there.
+  public static let stateCutOff = MessageID(0xe829_17bc_6f3e_3eff, 0x1073_64ca_53d0_2e08)
+  /// A stream's events will not outlive what the configuration says they should.
+  public static let stateNotKept = MessageID(0x95e7_8082_953e_f406, 0x56de_051b_4d12_3b55)
   /// A descriptor that the service manager passed is of no use here, and was closed.
   public static let descriptorRefused = MessageID(0xbd71_f255_feb4_4194, 0xacb1_876a_d9b3_bc9e)
   /// Part of the daemon has not come round in time; the service manager is about to restart it.

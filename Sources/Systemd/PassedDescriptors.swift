@@ -1,13 +1,23 @@
 import CSystemd
 import Glibc
 
-/// What socket activation handed to this process, sorted into what can be served and what cannot.
+/// What the service manager handed to this process: sockets of socket activation, sorted into what can be served and what
+/// cannot, and what an earlier process of this service had given into its keeping.
 public struct PassedDescriptors: Sendable, Equatable {
   /// A listening stream socket. Whoever takes this value owns the descriptor and closes it; it is close-on-exec.
   public struct Listener: Sendable, Equatable {
     /// The open descriptor.
     public let descriptor: CInt
     /// FileDescriptorName= of the socket unit; by default the unit's own name.
+    public let name: String
+  }
+
+  /// A descriptor that was stored. Whoever takes this value owns the descriptor and closes it; it is close-on-exec. The
+  /// manager keeps one, too, until it is removed by its name.
+  public struct Stored: Sendable, Equatable {
+    /// The open descriptor.
+    public let descriptor: CInt
+    /// As it was stored; names may repeat.
     public let name: String
   }
 
@@ -21,12 +31,19 @@ public struct PassedDescriptors: Sendable, Equatable {
 
   /// In the order in which the socket unit lists them.
   public private(set) var listeners: [Listener] = []
+  /// In the order in which they were stored.
+  public private(set) var stored: [Stored] = []
   /// To be logged; empty when the socket unit fits.
   public private(set) var refusals: [Refusal] = []
 
+  /// What tells names of stored descriptors from those of socket units.
+  static let storedPrefix = "kept-"
+
   init(_ passed: [(descriptor: CInt, name: String)]) {
     for (descriptor, name) in passed {
-      if sd_is_socket(descriptor, AF_UNSPEC, CInt(SOCK_STREAM.rawValue), 1) > 0 {
+      if name.hasPrefix(Self.storedPrefix) {
+        stored.append(Stored(descriptor: descriptor, name: String(name.dropFirst(Self.storedPrefix.count))))
+      } else if sd_is_socket(descriptor, AF_UNSPEC, CInt(SOCK_STREAM.rawValue), 1) > 0 {
         listeners.append(Listener(descriptor: descriptor, name: name))
       } else {
         close(descriptor)
@@ -37,11 +54,11 @@ public struct PassedDescriptors: Sendable, Equatable {
 }
 
 extension ServiceManager {
-  /// Takes the sockets of socket activation, once: a second call finds none, and neither does a child process.
+  /// Takes all that was handed over, once: a second call finds none, and neither does a child process.
   ///
   /// Leaves the environment as it is, since other threads may be reading it: a child process finds LISTEN_FDS there,
   /// with a LISTEN_PID that is not its own.
-  public func takeListenDescriptors() -> PassedDescriptors {
+  public func takeDescriptors() -> PassedDescriptors {
     guard !hasTakenDescriptors.exchange(true, ordering: .relaxed) else { return PassedDescriptors([]) }
     var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
     let count = sd_listen_fds_with_names(0, &names)

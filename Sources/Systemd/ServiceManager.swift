@@ -31,12 +31,20 @@ public final class ServiceManager: Sendable {
   /// is set for this process.
   public let watchdogInterval: Duration?
 
+  /// Descriptors that the manager keeps for this service, at most; 0 where it keeps none. What is over it is lost.
+  ///
+  /// systemd tells since version 254 (FDSTORE); before that the unit has to, beside its FileDescriptorStoreMax=.
+  public let storeLimit: Int
+
   private let courier = Courier(label: "streamd.notify", limit: waitingLimit)
+  /// Apart, as nothing of it may be dropped: there are as many as descriptors, at most.
+  private let storeCourier = Courier(label: "streamd.store", limit: .max)
   let hasTakenDescriptors = Atomic<Bool>(false)
 
   /// Reads the environment once.
   public init() {
     isPresent = getenv("NOTIFY_SOCKET") != nil
+    storeLimit = isPresent ? getenv("FDSTORE").flatMap { Int(String(cString: $0)) } ?? 0 : 0
     var microseconds: UInt64 = 0
     watchdogInterval = sd_watchdog_enabled(0, &microseconds) > 0 ? .microseconds(microseconds) : nil
   }
@@ -51,7 +59,33 @@ public final class ServiceManager: Sendable {
   /// Waits until the manager has all that it was told before. For the moment before the process ends.
   ///
   /// - Returns: false when `timeout` ran out first.
-  @discardableResult public func flush(within timeout: Duration) -> Bool { courier.flush(within: timeout) }
+  @discardableResult public func flush(within timeout: Duration) -> Bool {
+    storeCourier.flush(within: timeout) && courier.flush(within: timeout)
+  }
+
+  /// Gives a descriptor into the manager's keeping: the next process of this service gets it, however this one ends, as
+  /// one of `PassedDescriptors.stored`. Stopping the service for good lets all of them go.
+  ///
+  /// - Parameters:
+  ///   - descriptor: stays the caller's, who may close it at once.
+  ///   - name: printable ASCII without a colon, at most 200 bytes; short, as all names have to fit into one variable.
+  public func store(_ descriptor: CInt, as name: String) {
+    let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+    guard storeLimit > 0, copy >= 0 else { return }
+    // FDPOLL=0: the manager would watch for an end that memory never has, and let go of a socket at its peer's.
+    let state = "FDSTORE=1\nFDPOLL=0\nFDNAME=" + PassedDescriptors.storedPrefix + name
+    _ = storeCourier.carry {
+      withUnsafePointer(to: copy) { _ = sd_pid_notify_with_fds(0, 0, state, $0, 1) }
+      close(copy)
+    }
+  }
+
+  /// Lets go of every descriptor that was stored under this name.
+  public func removeStored(_ name: String) {
+    guard isPresent else { return }
+    let state = "FDSTOREREMOVE=1\nFDNAME=" + PassedDescriptors.storedPrefix + name
+    _ = storeCourier.carry { sd_notify(0, state) }
+  }
 }
 
 extension ServiceManager.Notice {

@@ -48,7 +48,7 @@ struct ServiceManagerTests {
       #expect(manager.watchdogInterval == nil)
       manager.notify(.ready)
       #expect(manager.flush(within: .seconds(60)))
-      #expect(manager.takeListenDescriptors() == PassedDescriptors([]))
+      #expect(manager.takeDescriptors() == PassedDescriptors([]))
     }
   }
 
