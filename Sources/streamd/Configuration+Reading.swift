@@ -73,7 +73,8 @@ struct ConfigurationReader {
       maxRequestsPerConnection: table.value(
         "max_requests_per_connection", .count(1...1_048_576), default: standard.maxRequestsPerConnection),
       maxRequestBytes: table.value("max_request", .size(1024...(16 << 20) - 1), default: standard.maxRequestBytes),
-      handshakeTimeout: table.value("handshake_timeout", .duration(), default: standard.handshakeTimeout))
+      handshakeTimeout: table.value("handshake_timeout", .duration(), default: standard.handshakeTimeout),
+      state: table.value("state", .folderPath))
   }
 
   private func log(_ table: ConfigurationTable) -> Configuration.Log {

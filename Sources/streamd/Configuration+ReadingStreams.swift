@@ -5,7 +5,6 @@ extension ConfigurationReader {
   func stream(named name: String, _ table: ConfigurationTable) -> Configuration.Stream? {
     table.hintForTable = { "a stream of the name \(name).\($0) is written [streams.\"\(name).\($0)\"]" }
     let source = source(table)
-    refuseWhatIsNotBuiltYet(table)
     // Any source, when there is none: the other keys are still to be checked.
     var stream = Configuration.Stream(name: name, source: source ?? .timer(.init(every: .seconds(1))))
     stream.description = table.value(
@@ -28,6 +27,7 @@ extension ConfigurationReader {
       table.mistake("expected block_timeout only beside overflow = \"block\"", at: "block_timeout")
     }
     stream.retry = table.table("retry", retry) ?? stream.retry
+    stream.keep = table.value("keep", .choice, default: stream.keep)
     stream.read = table.values("read", .accessRule) ?? stream.read
     stream.write = table.values("write", .accessRule)
     if table.holds("publish") {
@@ -68,16 +68,6 @@ extension ConfigurationReader {
       return isMeant ? .publish : nil
     }
     return table.table("publish", expecting: "true or {}") { _ in Configuration.Source.publish }
-  }
-
-  private func refuseWhatIsNotBuiltYet(_ table: ConfigurationTable) {
-    if let keep = table.value("keep", ConfigurationShape<Keep>.choice), keep != .no {
-      table.mistake("not built yet: \"\(keep)\", events that outlive the daemon; use \"no\"", at: "keep")
-    }
-  }
-
-  private enum Keep: String, CaseIterable {
-    case no, memory, disk
   }
 
   private func timer(_ table: ConfigurationTable) -> Configuration.Timer? {

@@ -24,6 +24,7 @@ extension Configuration {
     /// How long a subscriber may keep the source of a stream that blocks waiting; `nil`: for ever.
     var blockTimeout: Duration?
     var retry = Retry()
+    var keep = Keep.memory
     /// Who may subscribe: whom any of the rules admits. Never empty.
     var read: [AccessRule] = [.anyone]
     /// Who may publish, for `Source.publish`: whom any of the rules admits. Never empty; `nil`: the daemon's own user and
@@ -106,6 +107,16 @@ extension Configuration {
     case drop
     /// The source waits for the slowest subscriber.
     case block
+  }
+
+  /// Where a stream's events are, and so what they outlive.
+  enum Keep: String, CaseIterable, Sendable {
+    /// In memory that goes with the daemon.
+    case no
+    /// In memory that the service manager holds: until the service is stopped.
+    case memory
+    /// In a file: whatever happens, but for the last moments before a loss of power.
+    case disk
   }
 
   /// The pauses after failures of a source: exponential, from `first` up to `max`.

@@ -22,6 +22,11 @@ struct Configuration: Sendable, Equatable {
     var maxRequestBytes = 1 << 20
     /// How long a client may take from connecting to SETUP.
     var handshakeTimeout = Duration.seconds(10)
+    /// Folder of what is kept on disk, absolute; `nil`: the unit's StateDirectory=, else `/var/lib/streamd`.
+    var state: String?
+
+    /// See `state`.
+    static let standardState = "/var/lib/streamd"
   }
 
   /// `[log]`: what goes to the journal or to standard error.

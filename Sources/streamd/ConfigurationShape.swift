@@ -110,6 +110,13 @@ extension ConfigurationShape where Value == String {
     }
   }
 
+  /// The path of a folder, with room for a file's name behind it.
+  static var folderPath: Self {
+    text("an absolute path of at most 3072 bytes") {
+      $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= 3072 && !$0.hasControlCharacters
+    }
+  }
+
   /// The name of a type of media, without a look at the registry.
   static var mediaType: Self {
     text("a media type such as \"application/json\"") { text in

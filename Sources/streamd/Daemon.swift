@@ -20,12 +20,15 @@ final class Daemon {
   private var lastEventsOut: UInt64 = 0
   private var lastStatus = EventLoop.monotonicNow()
   private var ownSocket: String?
+  private var logs: KeptLogs?
   private var isStopping = false
 
   /// How long the way out may take; systemd would be told otherwise.
   private static let stopTime = Duration.seconds(4)
   /// How much of that programs which are sources may take before they are killed.
   private static let programTime = Duration.seconds(2)
+  /// How long bringing events to the disk may take after that.
+  private static let diskTime = Duration.seconds(3)
   /// How often the status line is brought up to date where no watchdog sets the pace.
   private static let statusPeriod = Duration.seconds(10)
 
@@ -49,13 +52,15 @@ final class Daemon {
     raiseDescriptorLimit()
     try sources.start()
     try server.start()
-    for stream in configuration.streams { try add(stream) }
-    try listen()
+    let passed = manager.takeDescriptors()
+    try addStreams(passed.stored)
+    try listen(on: passed)
     startWatchdog()
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
     loop.run()
     if let ownSocket { unlink(ownSocket) }
+    logs?.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
     journal.flush(within: .milliseconds(500))
     manager.flush(within: .milliseconds(500))
@@ -63,7 +68,14 @@ final class Daemon {
 
   // MARK: Parts
 
-  private func add(_ stream: Configuration.Stream) throws {
+  private func addStreams(_ stored: [PassedDescriptors.Stored]) throws {
+    let logs = KeptLogs(configuration.server, stored: stored, manager: manager, journal: journal)
+    for stream in configuration.streams { try add(stream, logs.log(of: stream)) }
+    logs.finish()
+    self.logs = logs
+  }
+
+  private func add(_ stream: Configuration.Stream, _ kept: KeptLogs.Kept) throws {
     let report: @Sendable (SourceReport) -> Void = { [server, journal] report in
       if let state = SourceState(report) { server.note(state, of: stream.name) }
       journal.write(Journal.Entry(report, of: stream.name))
@@ -79,12 +91,12 @@ final class Daemon {
       }
     }
     try server.add(
-      StreamConfiguration(stream), source: events.setFailureType(to: StreamFailure.self),
+      StreamConfiguration(stream), log: kept.log, source: events.setFailureType(to: StreamFailure.self),
       inlet: stream.source == .publish ? inlet : nil)
+    if let remark = kept.remark { server.note(remark, of: stream.name) }
   }
 
-  private func listen() throws(SystemError) {
-    let passed = manager.takeListenDescriptors()
+  private func listen(on passed: PassedDescriptors) throws(SystemError) {
     for refusal in passed.refusals {
       journal.write(.descriptorRefused, .warning, "socket \"\(refusal.name)\" is not served: \(refusal.reason)")
     }

@@ -32,7 +32,7 @@ extension StreamConfiguration {
     self.init(
       name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
       replay: stream.replay,
-      limits: EventLog.Limits(events: stream.buffer.events, bytes: stream.buffer.bytes, age: stream.buffer.age),
+      limits: EventLog.Limits(stream.buffer),
       start: start, onLag: onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout) : .drop,
       read: AccessRules(stream.read),
@@ -50,6 +50,12 @@ extension AccessRules {
         case .group(let id): .group(id)
         }
       })
+  }
+}
+
+extension EventLog.Limits {
+  init(_ buffer: Configuration.Buffer) {
+    self.init(events: buffer.events, bytes: buffer.bytes, age: buffer.age)
   }
 }
 

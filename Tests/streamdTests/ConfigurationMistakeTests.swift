@@ -157,6 +157,7 @@ struct ConfigurationMistakeTests {
       #"server.max_request: expected a size from 1KiB to 16777215B, got "9223372036854775807GiB""#
     ),
     ("max_request = {}", #"server.max_request: expected a size such as "64KiB", got a table"#),
+    ("state = \"lib\"", #"server.state: expected an absolute path of at most 3072 bytes, got "lib""#),
     ("handshake_timeout = \"0s\"", #"server.handshake_timeout: expected a duration from 1ms to 365d, got "0s""#),
     ("handshake_timeout = \"-1s\"", #"server.handshake_timeout: expected a duration such as "30s", got "-1s""#),
     ("handshake_timeout = \"1.5s\"", #"server.handshake_timeout: expected a duration such as "30s", got "1.5s""#),
@@ -363,15 +364,5 @@ struct ConfigurationMistakeTests {
       mistakes("[streams.s]\npublish = {}\nwrite = []") == [
         "test.toml:3: streams.s.write: expected a list of one or more, got an array"
       ])
-  }
-
-  // MARK: - Not built yet
-
-  @Test(arguments: [
-    ("keep = \"memory\"", #"keep: not built yet: "memory", events that outlive the daemon; use "no""#),
-    ("keep = \"disk\"", #"keep: not built yet: "disk", events that outlive the daemon; use "no""#),
-  ])
-  func keysThatAreNotBuiltYetAreRefusedByName(line: String, sentence: String) {
-    #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
   }
 }

@@ -93,6 +93,7 @@ struct ConfigurationTests {
       max_requests_per_connection = 4
       max_request = "64KiB"
       handshake_timeout = "500ms"
+      state = "/var/lib/else"
       [log]
       level = "debug"
       """)
@@ -100,7 +101,7 @@ struct ConfigurationTests {
       configuration.server
         == Configuration.Server(
           socket: "/tmp/s.sock", mode: 0o600, workers: 3, maxConnections: 10, maxRequestsPerConnection: 4,
-          maxRequestBytes: 65536, handshakeTimeout: .milliseconds(500)))
+          maxRequestBytes: 65536, handshakeTimeout: .milliseconds(500), state: "/var/lib/else"))
     #expect(configuration.log.level == .debug)
   }
 
@@ -122,7 +123,7 @@ struct ConfigurationTests {
       overflow = "block"
       block_timeout = "1m"
       retry = { first = "20ms", max = "2s" }
-      keep = "no"
+      keep = "disk"
       read = ["*", "user:root", "group:root", "uid:1000", "gid:4294967294"]
       """)
     var stream = Configuration.Stream(
@@ -140,6 +141,7 @@ struct ConfigurationTests {
     stream.overflow = .block
     stream.blockTimeout = .seconds(60)
     stream.retry = .init(first: .milliseconds(20), max: .seconds(2))
+    stream.keep = .disk
     stream.read = [.anyone, .user(0), .group(0), .user(1000), .group(4_294_967_294)]
     #expect(configuration.streams == [stream])
   }
