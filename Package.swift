@@ -73,7 +73,7 @@ let package = Package(
       name: "StreamClientTests",
       dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "streamctl", "TestSupport"],
       swiftSettings: settings),
-    .testTarget(name: "SystemdTests", dependencies: ["Systemd"], swiftSettings: settings),
+    .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
       name: "streamdTests",
       dependencies: ["EventLoop", "Reactive", "RSocket", "streamd", "StreamClient", "TestSupport"],

@@ -70,8 +70,9 @@ public final class ServiceManager: Sendable {
   ///   - descriptor: stays the caller's, who may close it at once.
   ///   - name: printable ASCII without a colon, at most 200 bytes; short, as all names have to fit into one variable.
   public func store(_ descriptor: CInt, as name: String) {
+    guard storeLimit > 0 else { return }
     let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
-    guard storeLimit > 0, copy >= 0 else { return }
+    guard copy >= 0 else { return }
     // FDPOLL=0: the manager would watch for an end that memory never has, and let go of a socket at its peer's.
     let state = "FDSTORE=1\nFDPOLL=0\nFDNAME=" + PassedDescriptors.storedPrefix + name
     _ = storeCourier.carry {

@@ -42,7 +42,7 @@ final class KeptLogs {
   ) {
     self.manager = manager
     self.journal = journal
-    let own = server.state ?? Self.variable("STATE_DIRECTORY").map { String($0.prefix { $0 != ":" }) }
+    let own = Self.ownFolder(server)
     isOwnFolder = own != nil
     folder = StateFolder(
       path: own ?? Configuration.Server.standardState,
@@ -51,6 +51,19 @@ final class KeptLogs {
       journal.write(.stateNotKept, .error, "events have not reached the disk: \(reason)", .stream(stream))
     }
     for stored in stored { take(stored) }
+  }
+
+  /// What `--check` says of the folder; nil: nothing.
+  static func remark(on configuration: Configuration) -> String? {
+    let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
+    let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
+    guard !names.isEmpty, access(path, F_OK) != 0 else { return nil }
+    return "\(path) is not there yet, where keep = \"disk\" puts the events of: \(names.joined(separator: ", "))"
+  }
+
+  /// Where the configuration or the unit says that files are.
+  private static func ownFolder(_ server: Configuration.Server) -> String? {
+    server.state ?? variable("STATE_DIRECTORY").map { String($0.prefix { $0 != ":" }) }
   }
 
   private static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }

@@ -45,6 +45,7 @@ do throws(Arguments.Mistake) {
   case .version: print("streamd \(Version.current)")
   case .check(let path):
     let configuration = load(path, complain)
+    if let remark = KeptLogs.remark(on: configuration) { print("\(path): \(remark)") }
     print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
   case .serve(let path): serve(path)
   }

@@ -41,6 +41,17 @@ struct PassedDescriptorsTests {
     #expect(passed.refusals.first?.reason == "descriptor \(connected) is not a listening stream socket")
   }
 
+  @Test func whatWasStoredIsToldFromSocketsByItsNameWhateverItIs() {
+    let listening = unixSocket(SOCK_STREAM, isListening: true)
+    let stored = unixSocket(SOCK_STREAM, isListening: true)
+    let file = open("/dev/null", O_RDONLY)
+    defer { for descriptor in [listening, stored, file] { close(descriptor) } }
+    let passed = PassedDescriptors([(listening, "streamd.socket"), (stored, "kept-a"), (file, "kept-log-7")])
+    #expect(passed.listeners.map(\.name) == ["streamd.socket"])
+    #expect(passed.stored == [.init(descriptor: stored, name: "a"), .init(descriptor: file, name: "log-7")])
+    #expect(passed.refusals.isEmpty)
+  }
+
   @Test func aRefusedDescriptorIsClosed() {
     var ends: [CInt] = [0, 0]
     #expect(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0)

@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Systemd
@@ -17,6 +18,48 @@ struct ServiceManagerTests {
       #expect(far.receive() == "WATCHDOG=1")
       #expect(far.receive() == "STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000")
       #expect(manager.flush(within: .seconds(60)))
+    }
+  }
+
+  @Test func aStoredDescriptorIsTheManagersUntilItIsRemovedByItsName() async {  // row 32
+    await #expect(processExitsWith: .success) {
+      let folder = try TemporaryFolder()
+      let far = try FakeManager(path: folder.path("notify"))
+      setenv("NOTIFY_SOCKET", far.path, 1)
+      setenv("FDSTORE", "5", 1)
+      let manager = ServiceManager()
+      #expect(manager.storeLimit == 5)
+      for name in ["log-1", "log-2"] {
+        let file = open(folder.path(name), O_CREAT | O_RDWR, 0o600)
+        write(file, name, 5)
+        manager.store(file, as: name)
+        close(file)  // the manager's copy is another one
+      }
+      manager.removeStored("log-1")
+      manager.removeStored("log-9")
+      #expect(manager.flush(within: .seconds(60)))
+      #expect(far.receive() == "FDSTORE=1\nFDPOLL=0\nFDNAME=kept-log-1")
+      #expect(far.kept.map(\.name) == ["kept-log-1"])
+      #expect(far.receive() == "FDSTORE=1\nFDPOLL=0\nFDNAME=kept-log-2")
+      #expect(far.receive() == "FDSTOREREMOVE=1\nFDNAME=kept-log-1")
+      #expect(far.receive() == "FDSTOREREMOVE=1\nFDNAME=kept-log-9")
+      #expect(far.kept.map(\.name) == ["kept-log-2"])
+      var text = [UInt8](repeating: 0, count: 8)
+      #expect(pread(far.kept.first?.descriptor ?? -1, &text, 8, 0) == 5 && text[4] == UInt8(ascii: "2"))
+    }
+  }
+
+  @Test func nothingIsStoredWhereTheManagerKeepsNothing() async {
+    await #expect(processExitsWith: .success) {
+      let folder = try TemporaryFolder()
+      let far = try FakeManager(path: folder.path("notify"))
+      setenv("NOTIFY_SOCKET", far.path, 1)
+      unsetenv("FDSTORE")
+      let manager = ServiceManager()
+      #expect(manager.storeLimit == 0)
+      manager.store(STDERR_FILENO, as: "a")
+      #expect(manager.flush(within: .seconds(60)))
+      #expect(far.receive(waits: false) == nil)
     }
   }
 

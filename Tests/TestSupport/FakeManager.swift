@@ -1,0 +1,71 @@
+import CLinux
+import EventLoop
+import Glibc
+
+/// A service manager as its services see it: takes what they notify, and keeps the descriptors that they give it.
+///
+/// For one thread at a time.
+public final class FakeManager {
+  /// Of the notify socket; goes into NOTIFY_SOCKET.
+  public let path: String
+  /// What is kept, oldest first; the manager's to close.
+  public private(set) var kept: [(name: String, descriptor: CInt)] = []
+  private let socket: OwnedDescriptor
+
+  /// - Parameter path: where the socket is made; goes away with its folder.
+  public init(path: String) throws(SystemError) {
+    self.path = path
+    let raw = Glibc.socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard raw >= 0 else { throw SystemError("socket") }
+    socket = OwnedDescriptor(raw)
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+    let result = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(raw, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
+    }
+    guard result == 0 else { throw SystemError("bind", path) }
+  }
+
+  deinit {
+    for (_, descriptor) in kept { close(descriptor) }
+  }
+
+  /// Takes the next message, and does what it says about descriptors.
+  ///
+  /// - Returns: its text; nil when there is none and, if that is asked for, none comes within 20 seconds.
+  public func receive(waits: Bool = true) -> String? {
+    var ready = pollfd(fd: socket.raw, events: Int16(POLLIN), revents: 0)
+    guard poll(&ready, 1, waits ? 20_000 : 0) == 1 else { return nil }
+    var buffer = [UInt8](repeating: 0, count: 65536)
+    let count = recv(socket.raw, &buffer, buffer.count, CInt(MSG_PEEK))
+    var descriptors = [CInt](repeating: -1, count: 253)
+    let descriptorCount = receive_descriptors(socket.raw, &descriptors)
+    guard count > 0, descriptorCount >= 0 else { return nil }
+    let text = String(decoding: buffer[..<count], as: UTF8.self)
+    let lines = text.split(separator: "\n")
+    let name = lines.first { $0.hasPrefix("FDNAME=") }.map { String($0.dropFirst("FDNAME=".count)) } ?? "stored"
+    if lines.contains("FDSTORE=1") {
+      kept += descriptors[..<Int(descriptorCount)].map { (name, $0) }
+    } else {
+      for descriptor in descriptors[..<Int(descriptorCount)] { close(descriptor) }
+    }
+    if lines.contains("FDSTOREREMOVE=1") {
+      for (keptName, descriptor) in kept where keptName == name { close(descriptor) }
+      kept.removeAll { $0.name == name }
+    }
+    return text
+  }
+
+  /// Keeps a descriptor as if it had been stored.
+  public func keep(_ descriptor: CInt, as name: String) {
+    kept.append((name, descriptor))
+  }
+
+  /// Takes all messages that have come.
+  public func receiveAll() {
+    while receive(waits: false) != nil {}
+  }
+}

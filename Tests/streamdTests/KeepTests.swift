@@ -1,0 +1,283 @@
+import EventLoop
+import FoundationEssentials
+import Glibc
+import StreamClient
+import TestSupport
+import Testing
+
+/// A daemon that is started again and again on the same configuration, state folder and service manager.
+private final class RestartedDaemon {
+  let folder: TemporaryFolder
+  /// Nil: it runs without one.
+  var manager: FakeManager?
+  /// Descriptors that the manager keeps.
+  var limit = 100
+  /// As the unit's %b.
+  var boot = "00000000000000000000000000000001"
+  private var process: ChildProcess?
+  var state: String { folder.path + "/state" }
+  var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
+
+  init(hasManager: Bool = true) throws {
+    folder = try TemporaryFolder()
+    if hasManager { manager = try FakeManager(path: folder.path("notify")) }
+  }
+
+  deinit {
+    process?.signal(SIGKILL)
+    if let logs = opendir(state) {
+      while let entry = readdir(logs) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        unlink(state + "/" + name)
+      }
+      closedir(logs)
+    }
+    rmdir(state)
+  }
+
+  /// Starts it, serving once this returns.
+  func start(_ streams: String, state: String? = nil) throws {
+    let text = """
+      [server]
+      socket = "\(folder.path("s"))"
+      state = "\(state ?? self.state)"
+      \(streams)
+      """
+    try folder.write(Array(text.utf8), to: "streamd.toml")
+    var script = "export STREAMD_BOOT_ID=\(boot)\n"
+    if let manager {
+      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(manager.kept.count)"
+      script += " LISTEN_FDNAMES=\(manager.kept.map(\.name).joined(separator: ":"))\n"
+      for (index, kept) in manager.kept.enumerated() {
+        script += "exec \(3 + index)<>/proc/\(getpid())/fd/\(kept.descriptor)\n"
+      }
+    }
+    script += "exec \(try ChildProcess.built("streamd")) --config \(folder.path("streamd.toml"))"
+    process = try ChildProcess("sh", ["-c", script], errors: .file(folder.path("log")))
+    try eventually("it serves") { log.contains(" serves ") }
+  }
+
+  /// Waits until `condition` holds; the manager reads meanwhile.
+  func eventually(_ what: String, _ condition: () -> Bool) throws {
+    let deadline = EventLoop.monotonicNow() + 20_000_000_000
+    while !condition() {
+      manager?.receiveAll()
+      guard EventLoop.monotonicNow() < deadline else { throw SystemError(what, log, code: ETIMEDOUT) }
+      usleep(2000)
+    }
+    manager?.receiveAll()
+  }
+
+  func kill() async {
+    process?.signal(SIGKILL)
+    _ = await process?.end()
+  }
+
+  func stop() async -> CInt? {
+    process?.signal(SIGTERM)
+    return await process?.end()
+  }
+
+  /// The next events of a stream from `start` on, `count` or up to one with an id.
+  func events(
+    _ count: Int, of stream: String = "s", from start: SubscribeOptions.Start = .since("1970-01-01T00:00:00Z"),
+    through id: UInt64? = nil
+  ) async throws -> [StreamEvent] {
+    let connection = try StreamConnection(socket: folder.path("s"))
+    defer { connection.close() }
+    var events: [StreamEvent] = []
+    for try await event in connection.stream(stream, options: .init(from: start)).values {
+      events.append(event)
+      if events.count == count || id.map({ event.id ?? 0 >= $0 }) == true { break }
+    }
+    return events
+  }
+}
+
+private func ids(_ events: [StreamEvent]) -> [UInt64] { events.map { $0.id ?? 0 } }
+
+private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", every: String = "2ms") -> String {
+  """
+  [streams.\(name)]
+  timer = { every = "\(every)" }
+  start = "always"
+  keep = "\(keep)"
+  buffer = { bytes = "\(bytes)" }
+
+  """
+}
+
+/// `keep`, on the daemon itself.
+@Suite(.timeLimit(.minutes(5))) struct KeepTests {
+  /// Everything that was there before is there after, in its order, and ids go on by one.
+  private func expectNothingLost(_ daemon: RestartedDaemon, _ keep: String, _ end: () async throws -> Void) async throws
+  {
+    try daemon.start(stream(keep: keep))
+    var before = try await daemon.events(50)
+    for _ in 0..<3 {
+      if let manager = daemon.manager, keep == "memory" {
+        try daemon.eventually("the log is kept") { manager.kept.map(\.name) == ["kept-log-0"] }
+      }
+      try await end()
+      try daemon.start(stream(keep: keep))
+      let after = try await daemon.events(before.count + 50)
+      #expect(Array(after.prefix(before.count)) == before)
+      #expect(ids(after) == Array(ids(after)[0]..<ids(after)[0] + UInt64(after.count)))
+      #expect(try await daemon.events(1, from: .after(id: ids(before)[20])) == [before[21]])
+      before = after
+    }
+    #expect(!daemon.log.contains("begins anew") && !daemon.log.contains("left"))
+  }
+
+  @Test func aKilledDaemonFindsItsEventsInTheManagersKeeping() async throws {
+    let daemon = try RestartedDaemon()
+    try await expectNothingLost(daemon, "memory") { await daemon.kill() }
+  }
+
+  @Test func aKilledDaemonFindsItsEventsOnTheDisk() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try await expectNothingLost(daemon, "disk") { await daemon.kill() }
+  }
+
+  @Test func aStoppedDaemonFindsItsEventsOnTheDiskAfterTheNextBoot() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try await expectNothingLost(daemon, "disk") {
+      #expect(await daemon.stop() == 0)
+      daemon.boot = String(daemon.boot.dropFirst()) + "7"
+    }
+  }
+
+  @Test func afterALossOfPowerIdsGoOnBehindAGapAndTheJournalSaysSo() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(stream(keep: "disk"))
+    let before = try await daemon.events(20)
+    await daemon.kill()
+    daemon.boot = "00000000000000000000000000000002"
+    try daemon.start(stream(keep: "disk"))
+    #expect(daemon.log.contains("events are left, ids go on after a gap"))
+    let live = ids(try await daemon.events(1, from: .new))[0]
+    let all = try await daemon.events(.max, through: live)
+    #expect(Array(all.prefix(20)) == before)
+    // Ids are microseconds: the start alone takes thousands.
+    let steps = zip(ids(all), ids(all).dropFirst()).map { $1 - $0 }
+    #expect(steps.filter { $0 > 1 }.count == 1 && steps.allSatisfy { $0 == 1 || $0 > 1000 })
+  }
+
+  @Test(arguments: ["memory", "no"]) func withoutAManagerIdsGoOnAndEventsDoNot(keep: String) async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(stream(keep: keep))
+    let before = try await daemon.events(20)
+    #expect(await daemon.stop() == 0)
+    try daemon.start(stream(keep: keep))
+    let after = try await daemon.events(1)
+    #expect(ids(after)[0] > ids(before)[19])
+    #expect(access(daemon.state, F_OK) != 0)
+  }
+
+  @Test func anotherPlaceOrAnotherSizeTakesTheEventsOver() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(stream(keep: "memory"))
+    var before = try await daemon.events(30)
+    try daemon.eventually("the log is kept") { !manager.kept.isEmpty }
+    let places = [("memory", "2MiB", 1), ("disk", "2MiB", 0), ("disk", "1MiB", 0), ("memory", "1MiB", 1)]
+    for (number, (keep, bytes, kept)) in places.enumerated() {
+      await daemon.kill()
+      try daemon.start(stream(keep: keep, bytes: bytes))
+      let after = try await daemon.events(before.count + 10)
+      #expect(Array(after.prefix(before.count)) == before, "lost in move \(number)")
+      #expect(ids(after) == Array(ids(after)[0]..<ids(after)[0] + UInt64(after.count)))
+      try daemon.eventually("\(kept) logs are kept") { manager.kept.count == kept }
+      #expect((access(daemon.state + "/s.log", F_OK) == 0) == (keep == "disk"))
+      before = after
+    }
+  }
+
+  @Test func whatIsOfNoUseAnyMoreIsTakenFromTheManager() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(stream("a", keep: "memory") + stream("b", keep: "memory") + stream("c", keep: "memory"))
+    try daemon.eventually("three logs are kept") { manager.kept.count == 3 }
+    await daemon.kill()
+    try daemon.start(stream("b", keep: "memory") + stream("c", keep: "no"))
+    try daemon.eventually("one log is kept") { manager.kept.map(\.name) == ["kept-log-1"] }
+    await daemon.kill()
+    // Rubbish in a log's place, and something that only another version knows.
+    let file = open(daemon.folder.path("rubbish"), O_CREAT | O_RDWR, 0o600)
+    write(file, "rubbish", 7)
+    manager.keep(file, as: "kept-log-5")
+    manager.keep(dup(file), as: "kept-future")
+    try daemon.start(stream("b", keep: "memory"))
+    try daemon.eventually("one log is kept") { manager.kept.map(\.name) == ["kept-log-1"] }
+    #expect(daemon.log.contains("what the service manager kept of a stream is of no use: it is no log: it has 7 bytes"))
+  }
+
+  @Test func moreStreamsThanTheManagerKeepsAreToldOnce() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    daemon.limit = 18
+    try daemon.start("abcd".map { stream(String($0), keep: "memory", every: "1s") }.joined())
+    try daemon.eventually("two logs are kept") { manager.kept.count == 2 }
+    #expect(
+      daemon.log.contains(
+        "the events of 2 streams go with the daemon, as the service manager keeps no more than 18 descriptors "
+          + "(FileDescriptorStoreMax=): c, d"))
+    #expect(await daemon.stop() == 0)
+    #expect(manager.kept.count == 2)
+  }
+
+  @Test func aSpoiltFileCostsItsStreamTheHistoryAndNothingElse() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let streams = stream("s", keep: "disk") + stream("t", keep: "disk")
+    try daemon.start(streams)
+    let before = try await daemon.events(20)
+    let other = try await daemon.events(20, of: "t")
+    #expect(await daemon.stop() == 0)
+    let rubbish = (0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7919) }
+    let file = open(daemon.state + "/s.log", O_WRONLY | O_TRUNC)
+    #expect(write(file, rubbish, rubbish.count) == rubbish.count)
+    close(file)
+    try daemon.start(streams)
+    let after = try await daemon.events(20)
+    #expect(ids(after)[0] > ids(before)[19])
+    #expect(daemon.log.contains("the stream begins anew: it is no log of streamd stream=s"))
+    #expect(try await daemon.events(20, of: "t") == other)
+  }
+
+  @Test func whereThereIsNoDiskTheStreamRunsFromMemoryAndSaysSo() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(stream(keep: "disk"), state: "/proc/streamd")
+    let before = try await daemon.events(20)
+    #expect(
+      daemon.log.contains(
+        "events are kept in memory, not on disk: /proc/streamd: it cannot be made: No such file or directory stream=s"))
+    let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
+    #expect(
+      String(decoding: catalogue[0].data, as: UTF8.self).contains(
+        #""message":"not on disk: it cannot be made: No such file or directory""#))
+    try daemon.eventually("the log is kept") { manager.kept.count == 1 }
+    await daemon.kill()
+    // The disk is back: what memory held goes there.
+    try daemon.start(stream(keep: "disk"))
+    #expect(try await daemon.events(20) == before)
+    try daemon.eventually("no log is kept") { manager.kept.isEmpty }
+    #expect(access(daemon.state + "/s.log", F_OK) == 0)
+  }
+
+  @Test func checkSaysWhereTheFolderOfAStreamOnDiskIsMissing() async throws {
+    let folder = try TemporaryFolder()
+    let text = "[server]\nstate = \"\(folder.path)/none\"\n" + stream("a", keep: "disk") + stream("b", keep: "memory")
+    try folder.write(Array(text.utf8), to: "streamd.toml")
+    let missing = try await run(["--check", "--config", folder.path("streamd.toml")])
+    #expect(missing.status == 0)
+    #expect(
+      missing.output.contains("\(folder.path)/none is not there yet, where keep = \"disk\" puts the events of: a"))
+    #expect(mkdir(folder.path + "/none", 0o700) == 0)
+    let made = try await run(["--check", "--config", folder.path("streamd.toml")])
+    #expect(!made.output.contains("not there yet"))
+    rmdir(folder.path + "/none")
+  }
+}
