@@ -45,6 +45,8 @@ extension MessageID {
   public static let eventFailed = MessageID(0x07bf_86ed_a56a_44f8, 0x8071_6b24_3a6d_1f01)
   /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.
   public static let limitReached = MessageID(0xf9de_7488_2795_4883, 0x9337_129e_1f72_804d)
+  /// Connections of the process before go on in this one.
+  public static let connectionsTaken = MessageID(0xcc98_01f0_345a_412d, 0x8748_562c_49d9_f686)
   /// The configuration has mistakes, and was not taken.
   public static let configurationRefused = MessageID(0x8915_078b_a956_4abd, 0x9aa6_49c8_2ccc_d6b5)
   /// A reload was asked for, which this version cannot do.

@@ -40,7 +40,7 @@ final class Daemon {
     self.manager = manager
     loop = try EventLoop(name: "streamd")
     sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost)
-    server = try StreamServer(limits: ServerLimits(configuration.server), version: Version.current) {
+    server = try StreamServer(limits: ServerLimits(configuration.server), goesOn: true, version: Version.current) {
       journal.write(Journal.Entry($0))
     }
   }
@@ -53,7 +53,11 @@ final class Daemon {
     try sources.start()
     try server.start()
     let passed = manager.takeDescriptors()
-    try addStreams(passed.stored)
+    var stored = passed.stored
+    let connections = KeptConnections.take(
+      from: &stored, for: ServerLimits(configuration.server), manager, journal)
+    try addStreams(stored)
+    goOn(with: connections)
     try listen(on: passed)
     startWatchdog()
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
@@ -73,6 +77,13 @@ final class Daemon {
     for stream in configuration.streams { try add(stream, logs.log(of: stream)) }
     logs.finish()
     self.logs = logs
+  }
+
+  /// Returns once every connection is back at its place, so that nothing that a source brings can be missed.
+  private func goOn(with connections: SavedConnections?) {
+    let done = DispatchSemaphore(value: 0)
+    server.goOn(with: connections) { done.signal() }
+    done.wait()
   }
 
   private func add(_ stream: Configuration.Stream, _ kept: KeptLogs.Kept) throws {
@@ -160,14 +171,23 @@ final class Daemon {
     }
     guard !isStopping else { return }
     isStopping = true
-    manager.notify(.stopping, .status("Stopping"))
+    // Clients can be given to a process that is to come, over the socket that the manager holds meanwhile.
+    let handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
+    manager.notify(.stopping, .status(handsOver ? "Restarting" : "Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
     let loop = loop
     let parts = DispatchGroup()
     parts.enter()
-    sources.stop(within: Self.programTime) { parts.leave() }
+    if handsOver {
+      server.handOver { [manager, journal] saved in
+        KeptConnections.store(saved, with: manager, journal)
+        parts.leave()
+      }
+    } else {
+      server.stop { parts.leave() }
+    }
     parts.enter()
-    server.stop { parts.leave() }
+    sources.stop(within: Self.programTime) { parts.leave() }
     parts.notify(queue: .global()) { loop.stop() }
     _ = loop.schedule(after: Self.stopTime) { loop.stop() }
   }

@@ -1,0 +1,38 @@
+import CLinux
+import Glibc
+
+/// Bytes behind a descriptor, without a file system: what one process leaves to the next.
+public enum MemoryFile {
+  /// - Returns: a descriptor, the caller's to close.
+  /// - Throws: when there is no memory or no descriptor left.
+  public static func make(_ bytes: [UInt8], name: String) throws(SystemError) -> CInt {
+    let descriptor = memfd_create(name, MFD_CLOEXEC)
+    guard descriptor >= 0 else { throw SystemError("memfd_create", name) }
+    var offset = 0
+    while offset < bytes.count {
+      let count = bytes.withUnsafeBytes { write(descriptor, $0.baseAddress! + offset, bytes.count - offset) }
+      guard count > 0 else {
+        let error = SystemError("write", name)
+        close(descriptor)
+        throw error
+      }
+      offset += count
+    }
+    return descriptor
+  }
+
+  /// All that is in it; nil when it cannot be read.
+  public static func bytes(of descriptor: CInt) -> [UInt8]? {
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { return nil }
+    var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+    var offset = 0
+    while offset < bytes.count {
+      let left = bytes.count - offset
+      let count = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress! + offset, left, off_t(offset)) }
+      guard count > 0 else { return nil }
+      offset += count
+    }
+    return bytes
+  }
+}
