@@ -101,8 +101,16 @@ func spawn(_ arguments: [String], environment: [String]) throws(SystemError) -> 
   for descriptor in [STDOUT_FILENO, STDERR_FILENO] {
     posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
   }
+  // Whoever started this program may have blocked the signal that ends the server.
+  var attributes = posix_spawnattr_t()
+  posix_spawnattr_init(&attributes)
+  defer { posix_spawnattr_destroy(&attributes) }
+  var none = sigset_t()
+  sigemptyset(&none)
+  posix_spawnattr_setsigmask(&attributes, &none)
+  posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
   var child = pid_t()
-  let result = posix_spawn(&child, arguments[0], &actions, nil, &argv, &envp)
+  let result = posix_spawn(&child, arguments[0], &actions, &attributes, &argv, &envp)
   guard result == 0 else { throw SystemError("posix_spawn", arguments[0], code: result) }
   return child
 }

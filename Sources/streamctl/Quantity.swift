@@ -12,6 +12,9 @@ enum Quantity {
     return rate(Double(value))
   }
 
+  /// `1 stream`, `2 streams`.
+  static func counted(_ value: UInt64?, _ noun: String) -> String { "\(count(value)) \(noun)\(value == 1 ? "" : "s")" }
+
   /// Whole percent of a share between 0 and 1.
   static func percent(_ share: Double) -> String { "\(Int((share * 100).rounded()))%" }
 

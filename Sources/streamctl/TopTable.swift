@@ -60,8 +60,8 @@ struct TopTable {
     headlines = [
       [
         "streamd \(look.version ?? "-")", "up \(StatusReport.span(seconds: Int64((look.uptime ?? 0) / 1_000_000)))",
-        "\(Quantity.count(look.connections)) connections", "\(Quantity.count(look.subscribers)) subscribers",
-        "\(rows.count) streams",
+        Quantity.counted(look.connections, "connection"), Quantity.counted(look.subscribers, "subscriber"),
+        Quantity.counted(UInt64(rows.count), "stream"),
       ].joined(separator: ", "),
       [
         "in \(Quantity.rate(rate(look.eventsIn, earlier?.eventsIn)))/s",
