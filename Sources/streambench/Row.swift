@@ -15,6 +15,7 @@ struct Row: Sendable {
     Row(name: "latency", summary: "publish to received at 1,000 events a second", measure: measureLatency),
     Row(
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
+    Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
     Row(name: "replay", summary: "of a full 64 MiB log to a newcomer", measure: measureReplay),
   ]
 }

@@ -60,6 +60,21 @@ final class ServerProcess {
     }
   }
 
+  /// Processor time that it has used, in all its threads, in steps of 10 ms.
+  func processorSeconds() throws -> Double {
+    guard let file = fopen("/proc/\(id)/stat", "r") else { throw SystemError("fopen", "/proc/\(id)/stat") }
+    defer { fclose(file) }
+    var line = [CChar](repeating: 0, count: 1024)
+    fgets(&line, CInt(line.count), file)
+    let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    // Behind the name in brackets, which may hold anything: state, then 10 others, then user and system time.
+    let fields = text[(text.lastIndex(of: ")") ?? text.startIndex)...].split(separator: " ")
+    guard fields.count > 13, let user = Double(fields[12]), let system = Double(fields[13]) else {
+      throw BenchError("/proc/\(id)/stat is not understood")
+    }
+    return (user + system) / Double(sysconf(CInt(_SC_CLK_TCK)))
+  }
+
   /// For each of its threads, how often it gave up the processor by itself: each is a wake-up to come.
   func voluntarySwitches() throws -> [String: Int] {
     guard let tasks = opendir("/proc/\(id)/task") else { throw SystemError("opendir") }

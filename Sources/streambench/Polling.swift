@@ -1,0 +1,50 @@
+import Glibc
+
+// What it costs to fetch many URLs, and whether one of them that hangs delays the others.
+
+private let streamCount = 1000
+/// Streams of the upstream that never answers: as many as it has places, and as many again in its line.
+private let stalledCount = 8
+
+func measurePolling(_ options: Options) throws {
+  Report.heading("\(counted(streamCount, "HTTP stream")) at every = 1s, \(stalledCount) more on an upstream that hangs")
+  let upstream = try HTTPUpstream(count: streamCount)
+  defer { upstream.stop() }
+  let urls =
+    (0..<streamCount).map { "http://127.0.0.1:\(upstream.port)/\($0)" }
+    + (0..<stalledCount).map { "http://127.0.0.1:\(upstream.stalledPort)/\($0)" }
+  let streams = urls.enumerated().map { number, url in
+    "[streams.s\(number)]\nhttp = { url = \"\(url)\", every = \"1s\" }\nstart = \"always\"\n"
+  }
+  let broker = try StreamdBroker(options.program, stream: streams.joined())
+  sleep(3)  // the first fetches are made at once, the others at their place in the second
+  let seconds = max(2, Int(options.seconds * 5))
+  var (shares, sizes): ([Double], [Double]) = ([], [])
+  let start = monotonicNanoseconds()
+  for _ in 0..<options.runs {
+    let (before, time) = (try broker.process.processorSeconds(), monotonicSeconds())
+    sleep(UInt32(seconds))
+    shares.append((try broker.process.processorSeconds() - before) / (monotonicSeconds() - time) * 100)
+    sizes.append(Double(try broker.process.residentBytes()))
+  }
+  let elapsed = Double(monotonicNanoseconds() - start) / 1e9
+  let arrivals = upstream.takeArrivals().map { $0.filter { $0 >= start } }
+  let rate = Double(arrivals.reduce(0) { $0 + $1.count }) / elapsed
+  Report.line("of one core", Figures(shares), "%", ["\(Report.text(rate)) fetches a second"])
+  let each = Figures(sizes).median / Double(streamCount + stalledCount)
+  Report.line("memory", Figures(sizes), "bytes", ["\(Report.text(each)) a stream"])
+  Report.line("lateness", Figures(arrivals.flatMap(lateness)), "ms", ["up to 50 ms of it are the poll's own jitter"])
+}
+
+/// How late each fetch of a stream was against the earliest of them, in milliseconds.
+private func lateness(_ arrivals: [UInt64]) -> [Double] {
+  guard let first = arrivals.first else { return [.infinity] }  // never fetched
+  let offsets = arrivals.map { time -> Double in
+    let seconds = Double(time - first) / 1e9
+    return seconds - seconds.rounded()
+  }
+  let earliest = offsets.min() ?? 0
+  // A whole second without a fetch would round away: the gaps tell of it.
+  let gaps = zip(arrivals, arrivals.dropFirst()).map { Double($1 - $0) / 1e9 - 1 }
+  return zip(offsets, [0] + gaps).map { max($0 - earliest, $1) * 1000 }
+}
