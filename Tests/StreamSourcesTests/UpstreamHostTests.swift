@@ -120,8 +120,6 @@ import Testing
       #expect(hanging.failure != nil)  // so long have the others been in line
       try await release(on: thread)
       for task in held + [waiting, feed] { #expect(try await task.value.failure == nil) }
-      let reason = "\(upstream.authority) has as many transfers under way as max_per_host allows, 1"
-      #expect(try await waiting.value.waits == [reason])
     }
   }
 
@@ -157,6 +155,22 @@ import Testing
       #expect(try await thread.fetch(upstream.otherURL("/count/b\(key)")).text == "1\n")
       #expect(try await thread.fetch(upstream.url("/count/a\(key)")).text == "1\n")
       #expect(ContinuousClock.now - start >= .seconds(1))
+    }
+  }
+
+  @Test func whoHasToWaitForAPlaceSaysSo() async throws {
+    try await withSourceThread(transfersPerHost: 1) { thread in
+      let held = try await hold(1, on: thread)
+      let taker = Taker(.max(1))
+      poll("/count/a\(key)", on: thread).subscribe(taker)
+      while reports.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
+      let reason = "\(upstream.authority) has as many transfers under way as max_per_host allows, 1"
+      #expect(reports.withLock { $0 } == [.waiting(reason)])
+      try await release(on: thread)
+      #expect(await taker.next(1) == ["1\n"])
+      #expect(reports.withLock { $0 } == [.waiting(reason), .recovered(afterFailures: 0)])
+      for task in held { #expect(try await task.value.text == "1\n") }
+      taker.cancel()
     }
   }
 
