@@ -1,0 +1,55 @@
+// Compiled into one module with what reads events and answers by Tests/Fuzz/run; no part of the package's build.
+//
+// An input is one byte of choices and then an event, for one of a few programs (3: an answer of the child process instead).
+
+// libFuzzer has one thread.
+nonisolated(unsafe) private let programs = [".", ".. | scalars", "[paths], to_entries?"].map { text -> JQProgram in
+  guard let program = try? JQProgram(text) else { preconditionFailure("\(text) is no program") }
+  return program
+}
+
+/// Called by libFuzzer with each input; a broken invariant traps.
+@_cdecl("LLVMFuzzerTestOneInput")
+public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
+  let input = UnsafeRawBufferPointer(start: start, count: count)
+  guard let choice = input.first else { return 0 }
+  let bytes = UnsafeRawBufferPointer(rebasing: input[1...])
+  if choice & 3 == 3 { check(answer: bytes, choice) } else { check(event: [UInt8](bytes), programs[Int(choice & 3)]) }
+  return 0
+}
+
+/// What comes out is one JSON text each, which stays as it is; an event that failed leaves the program as it was.
+private func check(event: [UInt8], _ program: JQProgram) {
+  do {
+    for output in try program.outputs(for: event) {
+      guard let again = try? programs[0].outputs(for: output), again == [output] else {
+        preconditionFailure("\(String(decoding: output, as: UTF8.self)) changed")
+      }
+    }
+  } catch {
+    precondition(!error.sentence.isEmpty && error.sentence.utf8.count <= 203, "\(error)")
+  }
+  guard let outputs = try? programs[0].outputs(for: [0x31]), outputs == [[0x31]] else {
+    preconditionFailure("an event changed the program")
+  }
+}
+
+/// Whatever the child says is read the same in any pieces, and none of it traps.
+private func check(answer bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
+  let whole = messages(in: bytes, pieces: bytes.count)
+  precondition(whole == messages(in: bytes, pieces: Int(seed >> 2) + 1), "a split made a difference")
+  for message in whole {
+    guard let answer = JQAnswer(message[...]) else { continue }
+    precondition(JQAnswer(answer.encoded[...]) == answer, "\(answer) changed")
+  }
+}
+
+private func messages(in bytes: UnsafeRawBufferPointer, pieces size: Int) -> [[UInt8]] {
+  var reader = JQMessageReader()
+  var messages: [[UInt8]] = []
+  for start in stride(from: 0, to: bytes.count, by: max(1, size)) {
+    reader.append(UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)]))
+    while let message = reader.next() { messages.append([UInt8](message)) }
+  }
+  return messages
+}
