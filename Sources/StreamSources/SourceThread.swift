@@ -1,12 +1,18 @@
 import EventLoop
 import Glibc
 
+/// A child process, which its thread keeps until it is over.
+protocol KeptProcess: AnyObject {
+  /// - Parameter grace: how long it may take before it is killed; nil: as usual.
+  func end(within grace: Duration?)
+}
+
 /// The thread on which every upstream's work is done, so that none of it can delay a client.
 public final class SourceThread: @unchecked Sendable {  // but for `loop`, touched on the loop's thread only
   /// Whose turns upstream work takes. Timers and descriptors of other sources may live on it, too.
   public let loop: EventLoop
   private var client: HTTPClient?
-  private var programs: [ObjectIdentifier: ChildProgram] = [:]
+  private var programs: [ObjectIdentifier: any KeptProcess] = [:]
   private var completed: @Sendable () -> Void = {}
   /// Nothing is to begin any more.
   private(set) var isStopped = false
@@ -60,12 +66,12 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   // MARK: On the loop
 
   /// Keeps a program until `forget`, whoever else has let go of it.
-  func keep(_ program: ChildProgram) {
+  func keep(_ program: any KeptProcess) {
     programs[ObjectIdentifier(program)] = program
   }
 
   /// The program is over.
-  func forget(_ program: ChildProgram) {
+  func forget(_ program: any KeptProcess) {
     programs[ObjectIdentifier(program)] = nil
     leaveWhenAlone()
   }

@@ -68,14 +68,13 @@ extension Publisher where Output == [[UInt8]], Failure == Never {
     _ transform: JQTransform, name: String, executable: String, timePerEvent: Duration, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<[[UInt8]], Never> {
-    let loop = thread.loop
     let makeProcess: MakeProcess = { owner throws(SystemError) in
       try JQProcess(
         executable: executable, timePerEvent: timePerEvent, name: name, program: transform.program,
         key: transform.distinctBy,
-        on: loop, owner: owner)
+        on: thread, owner: owner)
     }
-    return JQ(upstream: self, loop: loop, report: report, makeProcess: makeProcess).eraseToAnyPublisher()
+    return JQ(upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess).eraseToAnyPublisher()
   }
 }
 

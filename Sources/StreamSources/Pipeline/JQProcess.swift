@@ -2,7 +2,7 @@ import EventLoop
 import Glibc
 
 /// A child process that runs a stream's programs, seen from the daemon. On the source thread's loop.
-final class JQProcess: EventLoop.Handler {
+final class JQProcess: EventLoop.Handler, KeptProcess {
   /// Told on the loop, never from inside a call to the process.
   protocol Owner: AnyObject {
     /// The first answer says what became of the programs; then comes one for each event, in order.
@@ -12,7 +12,7 @@ final class JQProcess: EventLoop.Handler {
   }
 
   private weak var owner: (any Owner)?
-  private let loop: EventLoop
+  private let thread: SourceThread
   private let socket: OwnedDescriptor
   private let id: pid_t
   private let timePerEvent: Duration
@@ -32,27 +32,29 @@ final class JQProcess: EventLoop.Handler {
   ///   - key: of the program that events are compared by.
   /// - Throws: what the system does not give.
   init(
-    executable: String, timePerEvent: Duration, name: String, program: String?, key: String?, on loop: EventLoop,
+    executable: String, timePerEvent: Duration, name: String, program: String?, key: String?,
+    on thread: SourceThread,
     owner: any Owner
   ) throws(SystemError) {
+    guard !thread.isStopped else { throw SystemError("posix_spawn", executable, code: ECANCELED) }
     var ends: [CInt] = [0, 0]
     guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
       throw SystemError("socketpair")
     }
     socket = OwnedDescriptor(ends[0])
     let theirs = OwnedDescriptor(ends[1])
-    self.loop = loop
+    self.thread = thread
     self.owner = owner
     self.timePerEvent = timePerEvent
     id = try Self.spawn(executable, [JQWorker.argument, "\(timePerEvent.milliseconds)", name], input: theirs.raw)
     guard fcntl(socket.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
-    registration = try loop.register(socket.raw, for: .readable, handler: self)
+    registration = try thread.loop.register(socket.raw, for: .readable, handler: self)
+    thread.keep(self)
     send([program, key].map { [UInt8](($0 ?? "").utf8) })
   }
 
   deinit {
-    kill(id, SIGKILL)
-    _ = reap()
+    if !isReaped { _ = reap() }
   }
 
   /// Gives it events.
@@ -61,11 +63,11 @@ final class JQProcess: EventLoop.Handler {
     flush()
   }
 
-  /// Ends it, in whatever state it is; its owner hears no more.
-  func end() {
+  /// Kills it, in whatever state it is; its owner hears no more.
+  func end(within grace: Duration? = nil) {
     owner = nil
     (unsent, sentCount) = ([], 0)
-    kill(id, SIGKILL)
+    if !isReaped { kill(id, SIGKILL) }
     flush()
   }
 
@@ -89,7 +91,7 @@ final class JQProcess: EventLoop.Handler {
     if sentCount >= unsent.count { (unsent, sentCount) = ([], 0) }
     guard isStuck == unsent.isEmpty else { return }
     isStuck = !unsent.isEmpty
-    loop.update(registration, for: isStuck ? [.readable, .writable] : .readable)
+    thread.loop.update(registration, for: isStuck ? [.readable, .writable] : .readable)
   }
 
   private func receive() {
@@ -108,9 +110,9 @@ final class JQProcess: EventLoop.Handler {
   private func close() {
     guard let registration else { return }
     self.registration = nil
-    loop.unregister(registration)
-    kill(id, SIGKILL)  // it is dead or about to be: nothing else closes its end
+    thread.loop.unregister(registration)
     let reason = reap()
+    thread.forget(self)
     owner?.processEnded(reason)
   }
 
@@ -146,10 +148,10 @@ final class JQProcess: EventLoop.Handler {
     return id
   }
 
-  /// Waits for the end of a process that is ending.
-  /// - Returns: why it did.
+  /// Waits for the end of a process that is dead or about to be: nothing else closes its end of the socket.
+  /// - Returns: why it ended.
   private func reap() -> String {
-    guard !isReaped else { return "" }
+    kill(id, SIGKILL)
     isReaped = true
     var status: CInt = 0
     while waitpid(id, &status, 0) < 0, errno == EINTR {}

@@ -6,7 +6,7 @@ import Glibc
 /// Its output is read while `isRead`, its standard error always. When it exits, or is told to end, the rest of its group
 /// is told to, and killed if it does not. It is over when nothing of the group runs and what is in its pipes by then was
 /// read, also when somebody who has left the group still holds their other ends. It is reaped as soon as it exits.
-final class ChildProgram: EventLoop.Handler {
+final class ChildProgram: KeptProcess, EventLoop.Handler {
   /// Who runs it. Kept until the last call; each is made on the loop.
   protocol Handler: AnyObject {
     /// The next piece of its output. None after `end`.
