@@ -89,8 +89,31 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
 
   // MARK: Input
 
-  /// A REQUEST_CHANNEL that is allowed; its data is the first value.
-  func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool) {
+  /// A REQUEST_CHANNEL or REQUEST_FNF. The latter is never answered, but counted and reported when it is refused.
+  func request(_ id: StreamID, _ kind: RequestKind, to stream: ServedStream, _ data: [UInt8], isComplete: Bool) {
+    var reason: String?
+    if stream.inlet == nil {
+      reason = "\"\(stream.name)\" takes no values from clients"
+    } else if !session.admits(stream.configuration.write) {
+      reason = "\(session.who) may not write \"\(stream.name)\""
+    } else if kind == .fireAndForget {
+      reason = stream.mistake(inValueOf: data.count)
+    }
+    if let inlet = stream.inlet, reason == nil {
+      if kind == .channel {
+        begin(id, to: stream, inlet, data, isComplete: isComplete)
+      } else {
+        toss(data, to: stream, inlet)
+      }
+    } else {
+      if kind == .fireAndForget { worker.counters.droppedValues.add(1, ordering: .relaxed) }
+      session.refuse(id, stream.name, reason ?? "")
+    }
+  }
+
+  /// Its data is the first value.
+  private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool)
+  {
     if let sentence = stream.mistake(inValueOf: data.count) { return session.machine.sendError(id, .invalid, sentence) }
     if let publication = join(id, to: stream, inlet) { arrive(data, isComplete: isComplete, of: publication) }
   }
@@ -127,8 +150,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     if let publication = publications[id] { arrive(nil, isComplete: true, of: publication) }
   }
 
-  /// A REQUEST_FNF that is allowed.
-  func toss(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishInlet) {
+  private func toss(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishInlet) {
     if loose.last?.stream !== stream { loose.append((stream, inlet, [])) }
     loose[loose.count - 1].values.append(data)
   }
@@ -149,7 +171,9 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     arriving.removeAll(keepingCapacity: true)
     for (stream, inlet, values) in loose {
       let taken = inlet.takeLoose(values) { [worker] in worker.loop.execute { inlet.goOn() } }
-      if taken < values.count { session.dropped(values.count - taken, of: stream) }
+      guard taken < values.count else { continue }
+      worker.counters.droppedValues.add(UInt64(values.count - taken), ordering: .relaxed)
+      worker.report(.valuesDropped(session.identity, stream: stream.name, count: values.count - taken))
     }
     loose = []
   }

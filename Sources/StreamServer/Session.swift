@@ -242,38 +242,19 @@ final class Session: EventLoop.Handler {
     case .stream, .response:
       guard admits(stream.configuration.read) else { return refuse(id, name, "\(who) may not read \"\(name)\"") }
       subscribe(id, to: stream, kind, demand, payload.data)
-    case .channel, .fireAndForget: publish(id, to: stream, kind, payload.data, isComplete: isComplete)
+    case .channel, .fireAndForget:
+      let publications = publications ?? Publications(session: self, worker: worker)
+      self.publications = publications
+      publications.request(id, kind, to: stream, payload.data, isComplete: isComplete)
     }
   }
 
-  private func admits(_ rules: AccessRules) -> Bool {
+  func admits(_ rules: AccessRules) -> Bool {
     rules.admit(identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
   }
 
   /// The subject of a refusal.
-  private var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
-
-  private func publish(
-    _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ data: [UInt8], isComplete: Bool
-  ) {
-    var reason: String?
-    if stream.inlet == nil {
-      reason = "\"\(stream.name)\" takes no values from clients"
-    } else if !admits(stream.configuration.write) {
-      reason = "\(who) may not write \"\(stream.name)\""
-    } else if kind == .fireAndForget {
-      reason = stream.mistake(inValueOf: data.count)
-    }
-    if kind == .fireAndForget, reason != nil { worker.counters.droppedValues.add(1, ordering: .relaxed) }
-    guard reason == nil, let inlet = stream.inlet else { return refuse(id, stream.name, reason ?? "") }
-    let publications = publications ?? Publications(session: self, worker: worker)
-    self.publications = publications
-    if kind == .channel {
-      publications.begin(id, to: stream, inlet, data, isComplete: isComplete)
-    } else {
-      publications.toss(data, to: stream, inlet)
-    }
-  }
+  var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
 
   private func subscribe(
     _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ demand: UInt32, _ data: [UInt8]
@@ -308,12 +289,6 @@ final class Session: EventLoop.Handler {
   func refuse(_ id: StreamID, _ stream: String?, _ reason: String) {
     machine.sendError(id, .rejected, reason)
     worker.report(.clientRefused(identity, stream: stream, reason: reason))
-  }
-
-  /// Values that fire-and-forget brought found no room.
-  func dropped(_ count: Int, of stream: ServedStream) {
-    worker.counters.droppedValues.add(UInt64(count), ordering: .relaxed)
-    worker.report(.valuesDropped(identity, stream: stream.name, count: count))
   }
 
   private func subscription(_ id: StreamID) -> StreamSubscription? {
