@@ -44,28 +44,33 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       upstream.subscribe(BufferLink(size, prefetch, whenFull, subscriber))
     }
   }
 }
 
-private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
-  private struct State {
+@usableFromInline
+final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
+  @usableFromInline struct State {
     /// None after the end: a subscriber that keeps its subscription keeps nothing else alive.
-    var down: Down?
-    var values = Fifo<Down.Input>()
-    var demand = Subscribers.Demand.none
-    var ending: Subscribers.Completion<Down.Failure>?
+    @usableFromInline var down: Down?
+    @usableFromInline var values = Fifo<Down.Input>()
+    @usableFromInline var demand = Subscribers.Demand.none
+    @usableFromInline var ending: Subscribers.Completion<Down.Failure>?
+
+    @inlinable init(down: Down?) { self.down = down }
   }
 
-  private let upstream = UpstreamSlot()
-  private let state: Guarded<State>
-  private let loop = DrainLoop()
-  private let size: Int
-  private let prefetch: Publishers.PrefetchStrategy
-  private let whenFull: Publishers.BufferingStrategy<Down.Failure>
+  @usableFromInline let upstream = UpstreamSlot()
+  @usableFromInline let state: Guarded<State>
+  @usableFromInline let loop = DrainLoop()
+  @usableFromInline let size: Int
+  @usableFromInline let prefetch: Publishers.PrefetchStrategy
+  @usableFromInline let whenFull: Publishers.BufferingStrategy<Down.Failure>
 
+  @inlinable
   init(
     _ size: Int, _ prefetch: Publishers.PrefetchStrategy, _ whenFull: Publishers.BufferingStrategy<Down.Failure>,
     _ down: Down
@@ -76,14 +81,14 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
     state = Guarded(State(down: down))
   }
 
-  func receive(subscription: any Subscription) {
+  @inlinable func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
     let down = state.withLock { $0.down }
     down?.receive(subscription: self)
     upstream.request(prefetch == .keepFull ? .max(size) : .unlimited)
   }
 
-  func receive(_ value: Down.Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
     guard upstream.isLive else { return .none }
     let (isFull, dropped) = state.withLock { state -> (Bool, Down.Input?) in
       // Values for which there is demand are on their way out: whoever is at work in the loop takes them.
@@ -102,26 +107,26 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
     return .none
   }
 
-  func receive(completion: Subscribers.Completion<Down.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     if upstream.finish() { end(with: completion) }
   }
 
-  func request(_ demand: Subscribers.Demand) {
+  @inlinable func request(_ demand: Subscribers.Demand) {
     state.withLock { $0.demand += demand }
     loop.run(deliver)
   }
 
-  func cancel() {
+  @inlinable func cancel() {
     upstream.cancel()
     release()
   }
 
-  private func end(with completion: Subscribers.Completion<Down.Failure>) {
+  @inlinable func end(with completion: Subscribers.Completion<Down.Failure>) {
     state.withLock { $0.ending = completion }
     loop.run(deliver)
   }
 
-  private func deliver() {
+  @inlinable func deliver() {
     while let (down, value, ending) = next() {
       if let value {
         let more = down.receive(value)
@@ -135,7 +140,7 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
   }
 
   /// What there is to deliver now.
-  private func next() -> (Down, Down.Input?, Subscribers.Completion<Down.Failure>?)? {
+  @inlinable func next() -> (Down, Down.Input?, Subscribers.Completion<Down.Failure>?)? {
     state.withLock { state in
       guard let down = state.down else { return nil }
       guard !state.values.isEmpty else { return state.ending.map { (down, nil, $0) } }
@@ -145,7 +150,7 @@ private final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
     }
   }
 
-  private func release() {
+  @inlinable func release() {
     let state = state.withLock { state in
       defer { state = State(down: nil) }
       return state

@@ -30,6 +30,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let (scheduler, interval, count): (Context, Context.SchedulerTimeType.Stride, Int?) =
         switch strategy {
@@ -44,40 +45,41 @@ extension Publishers {
 
 /// Ready when the time has come or enough values have, as soon as there is demand for an array. While nothing is collected
 /// no time is waited for.
-private struct CollectRule<Value, Moment: Strideable>: TimedRule {
-  let interval: Moment.Stride
-  let limit: Int?
-  private var values: [Value] = []
-  private var isFinished = false
+@usableFromInline
+struct CollectRule<Value, Moment: Strideable>: TimedRule {
+  @usableFromInline let interval: Moment.Stride
+  @usableFromInline let limit: Int?
+  @usableFromInline var values: [Value] = []
+  @usableFromInline var isFinished = false
   /// Values that upstream has been asked for and that have not come.
-  private var outstanding = Subscribers.Demand.none
+  @usableFromInline var outstanding = Subscribers.Demand.none
   /// The last whole interval that is known to be over.
-  private var tick: Moment?
+  @usableFromInline var tick: Moment?
 
-  init(interval: Moment.Stride, count: Int?) {
+  @inlinable init(interval: Moment.Stride, count: Int?) {
     precondition(count.map { $0 > 0 } ?? true, "a collection must have a positive count, it is \(count ?? 0)")
     self.interval = interval
     limit = count
   }
 
-  mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
+  @inlinable mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
     tick = now
     return .none
   }
 
-  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
+  @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
     outstanding -= 1
     values.append(value)
     if outbox.alarm == nil { outbox.alarm = nextTick(after: now) }
     emitFull(&outbox)
   }
 
-  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
+  @inlinable mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
     if outbox.demand > .none, !values.isEmpty { emit(values.count, &outbox) }
     if !values.isEmpty { outbox.alarm = nextTick(after: now) }
   }
 
-  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
+  @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
     outbox.alarm = nil
     if failed {
       outbox.dropped.append(values)
@@ -87,7 +89,7 @@ private struct CollectRule<Value, Moment: Strideable>: TimedRule {
     emitFull(&outbox)
   }
 
-  mutating func demandGrew(_ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
+  @inlinable mutating func demandGrew(_ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
     emitFull(&outbox)
     let wanted = limit.map { outbox.demand * $0 } ?? (outbox.demand == .none ? .none : .unlimited)
     let missing = wanted == .unlimited ? .unlimited : wanted - values.count - outstanding
@@ -97,14 +99,14 @@ private struct CollectRule<Value, Moment: Strideable>: TimedRule {
   }
 
   /// Emits what needn't wait for the time: all, after the end.
-  private mutating func emitFull(_ outbox: inout TimedOutbox<[Value], Moment>) {
+  @inlinable mutating func emitFull(_ outbox: inout TimedOutbox<[Value], Moment>) {
     let limit = limit ?? .max
     while outbox.demand > .none, values.count >= (isFinished ? 1 : limit) { emit(min(limit, values.count), &outbox) }
     if values.isEmpty { outbox.alarm = nil }
     outbox.holdsEnd = isFinished && !values.isEmpty
   }
 
-  private mutating func emit(_ count: Int, _ outbox: inout TimedOutbox<[Value], Moment>) {
+  @inlinable mutating func emit(_ count: Int, _ outbox: inout TimedOutbox<[Value], Moment>) {
     outbox.demand -= 1
     if count == values.count {
       outbox.ready.append(values)
@@ -116,7 +118,7 @@ private struct CollectRule<Value, Moment: Strideable>: TimedRule {
   }
 
   /// The first whole interval that is later than `now`. Doubles its steps: years may have passed.
-  private mutating func nextTick(after now: Moment) -> Moment {
+  @inlinable mutating func nextTick(after now: Moment) -> Moment {
     guard interval > 0, var next = tick?.advanced(by: interval) else { return now }
     while next <= now {
       var step = interval

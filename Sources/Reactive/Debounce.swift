@@ -28,6 +28,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let rule = DebounceRule<Output, Context.SchedulerTimeType>(dueTime: dueTime)
       upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
@@ -60,6 +61,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let rule = ThrottleRule<Output, Context.SchedulerTimeType>(interval: interval, latest: latest)
       upstream.subscribe(TimedLink(rule, on: scheduler, options: nil, down: subscriber))
@@ -68,51 +70,57 @@ extension Publishers {
 }
 
 /// Ready when nothing newer has come for a while. The end comes at once, and what waits is dropped, as in Combine.
-private struct DebounceRule<Value, Moment: Strideable>: TimedRule {
-  let dueTime: Moment.Stride
-  private var waiting: Value?
+@usableFromInline
+struct DebounceRule<Value, Moment: Strideable>: TimedRule {
+  @usableFromInline let dueTime: Moment.Stride
+  @usableFromInline var waiting: Value?
 
-  init(dueTime: Moment.Stride) { self.dueTime = dueTime }
+  @inlinable init(dueTime: Moment.Stride) { self.dueTime = dueTime }
 
-  mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand { .unlimited }
+  @inlinable mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand {
+    .unlimited
+  }
 
-  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     drop(&outbox)
     waiting = value
     outbox.alarm = now.advanced(by: dueTime)
   }
 
-  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     guard outbox.demand > .none, let value = waiting.take() else { return drop(&outbox) }
     outbox.demand -= 1
     outbox.ready.append(value)
   }
 
-  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     outbox.alarm = nil
     drop(&outbox)
   }
 
-  private mutating func drop(_ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func drop(_ outbox: inout TimedOutbox<Value, Moment>) {
     if let old = waiting.take() { outbox.dropped.append(old) }
   }
 }
 
 /// Ready when the interval since the last value is over. The end waits for a value that waits.
-private struct ThrottleRule<Value, Moment: Strideable>: TimedRule {
-  let interval: Moment.Stride
-  let latest: Bool
-  private var waiting: Value?
-  private var last: Moment?
+@usableFromInline
+struct ThrottleRule<Value, Moment: Strideable>: TimedRule {
+  @usableFromInline let interval: Moment.Stride
+  @usableFromInline let latest: Bool
+  @usableFromInline var waiting: Value?
+  @usableFromInline var last: Moment?
 
-  init(interval: Moment.Stride, latest: Bool) {
+  @inlinable init(interval: Moment.Stride, latest: Bool) {
     self.interval = interval
     self.latest = latest
   }
 
-  mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand { .unlimited }
+  @inlinable mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand {
+    .unlimited
+  }
 
-  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     if let old = waiting {
       guard latest else { return }
       outbox.dropped.append(old)
@@ -124,13 +132,13 @@ private struct ThrottleRule<Value, Moment: Strideable>: TimedRule {
     }
   }
 
-  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     guard let value = waiting.take() else { return }
     last = now
     outbox.ready.append(value)
   }
 
-  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     outbox.endsAt = outbox.alarm
   }
 }

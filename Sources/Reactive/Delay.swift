@@ -22,6 +22,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let rule = RelayRule<Output, Context.SchedulerTimeType>()
       upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
@@ -58,6 +59,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let rule = DelayRule<Output, Context.SchedulerTimeType>(interval: interval)
       upstream.subscribe(TimedLink(rule, on: scheduler, tolerance: tolerance, options: options, down: subscriber))
@@ -66,30 +68,34 @@ extension Publishers {
 }
 
 /// Ready at once.
-private struct RelayRule<Value, Moment: Strideable>: TimedRule {
-  static var relaysDemand: Bool { true }
-  static var readsClock: Bool { false }
+@usableFromInline
+struct RelayRule<Value, Moment: Strideable>: TimedRule {
+  @inlinable static var relaysDemand: Bool { true }
+  @inlinable static var readsClock: Bool { false }
 
-  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable init() {}
+
+  @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     outbox.ready.append(value)
   }
 }
 
 /// Ready after the interval. The alarm is set to the first value that waits.
-private struct DelayRule<Value, Moment: Strideable>: TimedRule {
-  static var relaysDemand: Bool { true }
-  let interval: Moment.Stride
-  private var waiting = Fifo<(value: Value, due: Moment)>()
+@usableFromInline
+struct DelayRule<Value, Moment: Strideable>: TimedRule {
+  @inlinable static var relaysDemand: Bool { true }
+  @usableFromInline let interval: Moment.Stride
+  @usableFromInline var waiting = Fifo<(value: Value, due: Moment)>()
 
-  init(interval: Moment.Stride) { self.interval = interval }
+  @inlinable init(interval: Moment.Stride) { self.interval = interval }
 
-  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     let due = now.advanced(by: interval)
     waiting.append((value, due))
     if outbox.alarm == nil { outbox.alarm = due }
   }
 
-  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     while let due = waiting.first?.due {
       guard due <= now else {
         outbox.alarm = due
@@ -99,7 +105,7 @@ private struct DelayRule<Value, Moment: Strideable>: TimedRule {
     }
   }
 
-  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     outbox.endsAt = now.advanced(by: interval)
   }
 }

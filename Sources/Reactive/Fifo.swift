@@ -1,19 +1,22 @@
 /// A queue in a ring that grows. What is taken out is let go of at once.
+@usableFromInline
 struct Fifo<Element> {
-  private var slots: [Element?] = []  // as many as a power of two
-  private var head = 0
-  private(set) var count = 0
+  @usableFromInline var slots: [Element?] = []  // as many as a power of two
+  @usableFromInline var head = 0
+  @usableFromInline var count = 0
 
-  var isEmpty: Bool { count == 0 }
-  var first: Element? { isEmpty ? nil : slots[head] }
+  @inlinable init() {}
 
-  mutating func append(_ element: Element) {
+  @inlinable var isEmpty: Bool { count == 0 }
+  @inlinable var first: Element? { isEmpty ? nil : slots[head] }
+
+  @inlinable mutating func append(_ element: Element) {
     if count == slots.count { grow() }
     slots[(head + count) & (slots.count - 1)] = element
     count += 1
   }
 
-  mutating func popFirst() -> Element? {
+  @inlinable mutating func popFirst() -> Element? {
     guard !isEmpty else { return nil }
     defer {
       head = (head + 1) & (slots.count - 1)
@@ -22,7 +25,7 @@ struct Fifo<Element> {
     return slots[head].take()
   }
 
-  private mutating func grow() {
+  @inlinable mutating func grow() {
     var larger = [Element?](repeating: nil, count: max(4, 2 * count))
     for index in 0..<count { larger[index] = slots[(head + index) & (slots.count - 1)].take() }
     slots = larger

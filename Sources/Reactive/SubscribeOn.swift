@@ -21,7 +21,8 @@ extension Publishers {
       self.options = options
     }
 
-    /// Has the subscriber attached on the scheduler.
+    /// Attaches the subscriber on the scheduler.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let link = SubscribeOnLink(scheduler, options, subscriber)
       scheduler.schedule(options: options) { [upstream] in upstream.subscribe(link) }
@@ -30,54 +31,58 @@ extension Publishers {
 }
 
 /// Values pass as they come.
-private final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subscriber {
-  private let handle: SubscribeOnHandle<Context>
-  private let down: Down
+@usableFromInline
+final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subscriber {
+  @usableFromInline let handle: SubscribeOnHandle<Context>
+  @usableFromInline let down: Down
 
+  @inlinable
   init(_ scheduler: Context, _ options: Context.SchedulerOptions?, _ down: Down) {
     handle = SubscribeOnHandle(scheduler, options)
     self.down = down
   }
 
-  func receive(subscription: any Subscription) {
+  @inlinable func receive(subscription: any Subscription) {
     if handle.upstream.attach(subscription) { down.receive(subscription: handle) }
   }
 
-  func receive(_ value: Down.Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
     handle.upstream.isLive && !handle.isCancelled.load(ordering: .acquiring) ? down.receive(value) : .none
   }
 
-  func receive(completion: Subscribers.Completion<Down.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     if handle.upstream.finish(), !handle.isCancelled.load(ordering: .acquiring) { down.receive(completion: completion) }
   }
 }
 
 /// What goes up is sent by way of the scheduler.
-private final class SubscribeOnHandle<Context: Scheduler>: RetractableSubscription {
-  let upstream = UpstreamSlot()
-  let isCancelled = Atomic(false)
-  private let scheduler: Context
-  private let options: Context.SchedulerOptions?
+@usableFromInline
+final class SubscribeOnHandle<Context: Scheduler>: RetractableSubscription {
+  @usableFromInline let upstream = UpstreamSlot()
+  @usableFromInline let isCancelled = Atomic(false)
+  @usableFromInline let scheduler: Context
+  @usableFromInline let options: Context.SchedulerOptions?
 
+  @inlinable
   init(_ scheduler: Context, _ options: Context.SchedulerOptions?) {
     self.scheduler = scheduler
     self.options = options
   }
 
-  func request(_ demand: Subscribers.Demand) {
+  @inlinable func request(_ demand: Subscribers.Demand) {
     schedule { $0.upstream.request(demand) }
   }
 
-  func retract() {
+  @inlinable func retract() {
     schedule { $0.upstream.retract() }
   }
 
-  func cancel() {
+  @inlinable func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
     schedule { $0.upstream.cancel() }
   }
 
-  private func schedule(_ action: @escaping (SubscribeOnHandle) -> Void) {
+  @inlinable func schedule(_ action: @escaping (SubscribeOnHandle) -> Void) {
     guard upstream.isLive else { return }
     scheduler.schedule(options: options) { action(self) }
   }

@@ -1,26 +1,30 @@
 import Synchronization
 
 /// What a timed operator is about to do, and when.
+@usableFromInline
 struct TimedOutbox<Output, Moment: Strideable> {
   /// To be delivered at the scheduler's next opportunity, in this order.
-  var ready: [Output] = []
+  @usableFromInline var ready: [Output] = []
   /// When the rule wants to be called.
-  var alarm: Moment?
+  @usableFromInline var alarm: Moment?
   /// When upstream's end may be passed on; `nil`: as soon as all is delivered.
-  var endsAt: Moment?
+  @usableFromInline var endsAt: Moment?
   /// Upstream's end has to wait for something that the rule still holds.
-  var holdsEnd = false
+  @usableFromInline var holdsEnd = false
   /// Upstream has taken too long.
-  var isGivenUp = false
+  @usableFromInline var isGivenUp = false
   /// What the subscriber has asked for and the rule has not answered. Unused by rules that relay demand.
-  var demand = Subscribers.Demand.none
+  @usableFromInline var demand = Subscribers.Demand.none
   /// What will not be delivered. Left here so that its life doesn't end under the lock.
-  var dropped: [Output] = []
+  @usableFromInline var dropped: [Output] = []
+
+  @inlinable init() {}
 }
 
 /// What differs between the operators that have to do with time: when each value is ready.
 ///
 /// A rule works under the link's lock: it calls nobody and ends no life.
+@usableFromInline
 protocol TimedRule<Input, Output, Moment> {
   associatedtype Input
   associatedtype Output
@@ -48,12 +52,12 @@ protocol TimedRule<Input, Output, Moment> {
 }
 
 extension TimedRule {
-  static var relaysDemand: Bool { false }
-  static var readsClock: Bool { true }
-  mutating func begin(at now: Moment, _ outbox: inout Outbox) -> Subscribers.Demand { .none }
-  mutating func ring(at now: Moment, _ outbox: inout Outbox) {}
-  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout Outbox) {}
-  mutating func demandGrew(_ outbox: inout Outbox) -> Subscribers.Demand { .none }
+  @inlinable static var relaysDemand: Bool { false }
+  @inlinable static var readsClock: Bool { true }
+  @inlinable mutating func begin(at now: Moment, _ outbox: inout Outbox) -> Subscribers.Demand { .none }
+  @inlinable mutating func ring(at now: Moment, _ outbox: inout Outbox) {}
+  @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout Outbox) {}
+  @inlinable mutating func demandGrew(_ outbox: inout Outbox) -> Subscribers.Demand { .none }
 }
 
 /// What timed operators have in common: everything is delivered on the scheduler, one signal at a time and in order, also
@@ -62,72 +66,79 @@ extension TimedRule {
 /// The scheduler has at most two pieces of the link's work: a turn as soon as possible while something is ready, which
 /// delivers all that is ready by then, and one wake-up. That one is never moved: a wake-up that comes before its time, say
 /// because a newer value has put off the end of a pause, is followed by another.
+@usableFromInline
 final class TimedLink<Rule: TimedRule, Context: Scheduler, Down: Subscriber>: Subscriber, RetractableSubscription,
   @unchecked Sendable
 where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   // Sendable: state is guarded, and the subscriber is called by whoever has the turn.
-  typealias Input = Rule.Input
-  typealias Failure = Down.Failure
-  typealias Moment = Rule.Moment
+  @usableFromInline typealias Input = Rule.Input
+  @usableFromInline typealias Failure = Down.Failure
+  @usableFromInline typealias Moment = Rule.Moment
 
-  private enum Phase {
+  @usableFromInline enum Phase {
     case idle  // can become: scheduled, delivering
     case scheduled  // can become: delivering
     case delivering  // can become: idle, scheduled
   }
 
   /// What the scheduler is to be told.
-  private enum Wake {
+  @usableFromInline enum Wake {
     case none, soon
     case later(WakeUp)
   }
 
   /// Holds the link while the scheduler holds this, unless the end comes first.
-  private final class WakeUp: Sendable {
-    let time: Unchecked<Moment>
-    let link: Guarded<TimedLink?>
+  @usableFromInline final class WakeUp: Sendable {
+    @usableFromInline let time: Unchecked<Moment>
+    @usableFromInline let link: Guarded<TimedLink?>
 
-    init(_ time: Moment, _ link: TimedLink) {
+    @inlinable init(_ time: Moment, _ link: TimedLink) {
       self.time = Unchecked(value: time)
       self.link = Guarded(link)
     }
   }
 
-  private struct State {
+  @usableFromInline struct State {
     /// None after the end.
-    var rule: Rule?
+    @usableFromInline var rule: Rule?
     /// None after the end: a subscriber that keeps its subscription keeps nothing else alive.
-    var down: Down?
-    var outbox = TimedOutbox<Rule.Output, Moment>()
-    var ending: Subscribers.Completion<Failure>?
-    var phase = Phase.idle
+    @usableFromInline var down: Down?
+    @usableFromInline var outbox = TimedOutbox<Rule.Output, Moment>()
+    @usableFromInline var ending: Subscribers.Completion<Failure>?
+    @usableFromInline var phase = Phase.idle
     /// The scheduler offered a turn while one was being taken.
-    var isMissed = false
-    var wakeUp: WakeUp?
+    @usableFromInline var isMissed = false
+    @usableFromInline var wakeUp: WakeUp?
 
-    func isEndDue(at now: Moment) -> Bool {
+    @inlinable init(rule: Rule, down: Down) {
+      self.rule = rule
+      self.down = down
+    }
+
+    @inlinable func isEndDue(at now: Moment) -> Bool {
       ending != nil && !outbox.holdsEnd && outbox.endsAt.map { $0 <= now } ?? true
     }
 
-    func isDue(at now: Moment) -> Bool {
+    @inlinable func isDue(at now: Moment) -> Bool {
       !outbox.ready.isEmpty || outbox.alarm.map { $0 <= now } ?? false || isEndDue(at: now)
     }
   }
 
-  private let upstream = UpstreamSlot()
-  private let isOver = Atomic(false)
-  private let state: Guarded<State>
+  @usableFromInline let upstream = UpstreamSlot()
+  @usableFromInline let isOver = Atomic(false)
+  @usableFromInline let state: Guarded<State>
   /// Touched by the one who has the turn.
-  private var batch: [Rule.Output] = []
-  private let scheduler: Context
-  private let tolerance: Moment.Stride
-  private let options: Context.SchedulerOptions?
-  private let origin: Moment
-  private let failure: (() -> Failure)?
+  @usableFromInline var batch: [Rule.Output] = []
+  @usableFromInline let scheduler: Context
+  @usableFromInline let tolerance: Moment.Stride
+  @usableFromInline let options: Context.SchedulerOptions?
+  @usableFromInline let origin: Moment
+  @usableFromInline let failure: (() -> Failure)?
 
   /// - Parameters:
   ///   - tolerance: For wake-ups; default: the scheduler's least.
   ///   - failure: What it is to take too long; `nil`: the end.
+  @inlinable
   init(
     _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride? = nil, options: Context.SchedulerOptions?,
     failure: (() -> Failure)? = nil, down: Down
@@ -142,7 +153,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
 
   // MARK: From upstream
 
-  func receive(subscription: any Subscription) {
+  @inlinable func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
     let now = now
     let (demand, down) = state.withLock { ($0.rule?.begin(at: now, &$0.outbox) ?? .none, $0.down) }
@@ -151,17 +162,17 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     update { _, _ in }
   }
 
-  func receive(_ value: Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     if upstream.isLive { update { $0.rule?.receive(value, at: $1, &$0.outbox) } }
     return .none
   }
 
-  func receive(completion: Subscribers.Completion<Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) {
     guard upstream.finish() else { return }
     end(with: completion)
   }
 
-  private func end(with completion: Subscribers.Completion<Failure>) {
+  @inlinable func end(with completion: Subscribers.Completion<Failure>) {
     var failed = false
     if case .failure = completion { failed = true }
     update { state, now in
@@ -172,7 +183,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
 
   // MARK: From downstream
 
-  func request(_ demand: Subscribers.Demand) {
+  @inlinable func request(_ demand: Subscribers.Demand) {
     if Rule.relaysDemand { return upstream.request(demand) }
     var more = Subscribers.Demand.none
     update { state, _ in
@@ -182,17 +193,17 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     if more != .none { upstream.request(more) }
   }
 
-  func retract() {
+  @inlinable func retract() {
     if Rule.relaysDemand { return upstream.retract() }
     state.withLock { $0.outbox.demand = .none }
   }
 
-  func cancel() {
+  @inlinable func cancel() {
     if end() { upstream.cancel() }
   }
 
   /// - Returns: True for the one call that ends it.
-  private func end() -> Bool {
+  @inlinable func end() -> Bool {
     guard !isOver.exchange(true, ordering: .acquiringAndReleasing) else { return false }
     let remains = state.withLock { state in
       defer {
@@ -210,9 +221,9 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
 
   // MARK: On the scheduler
 
-  private var now: Moment { Rule.readsClock ? scheduler.now : origin }
+  @inlinable var now: Moment { Rule.readsClock ? scheduler.now : origin }
 
-  private func update(_ body: (inout State, Moment) -> Void) {
+  @inlinable func update(_ body: (inout State, Moment) -> Void) {
     let now = now
     let (wake, dropped) = state.withLock { state in
       body(&state, now)
@@ -222,13 +233,13 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     perform(wake)
   }
 
-  private func takeDropped(_ state: inout State) -> [Rule.Output] {
+  @inlinable func takeDropped(_ state: inout State) -> [Rule.Output] {
     guard !state.outbox.dropped.isEmpty else { return [] }
     defer { state.outbox.dropped = [] }
     return state.outbox.dropped
   }
 
-  private func nextWake(_ state: inout State, at now: Moment) -> Wake {
+  @inlinable func nextWake(_ state: inout State, at now: Moment) -> Wake {
     guard state.phase == .idle, state.rule != nil else { return .none }
     if state.isDue(at: now) {
       state.phase = .scheduled
@@ -242,7 +253,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     return .later(wakeUp)
   }
 
-  private func perform(_ wake: Wake) {
+  @inlinable func perform(_ wake: Wake) {
     switch wake {
     case .none: break
     case .soon: scheduler.schedule(options: options) { self.takeTurn(at: self.now) }
@@ -257,7 +268,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   }
 
   /// Delivers what is ready. Whoever comes while somebody does leaves a note and goes.
-  private func takeTurn(at time: Moment) {
+  @inlinable func takeTurn(at time: Moment) {
     var time = time
     var isFirst = true
     while true {
@@ -289,7 +300,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     }
   }
 
-  private func deliver(to down: Down) {
+  @inlinable func deliver(to down: Down) {
     var more = Subscribers.Demand.none
     for value in batch {
       guard !isOver.load(ordering: .acquiring) else { break }
@@ -302,7 +313,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   /// Ends the turn. Asks for another if something has become ready meanwhile: others who use the scheduler get in between.
   ///
   /// - Returns: False if another turn was granted to this one already.
-  private func endTurn(at time: Moment) -> Bool {
+  @inlinable func endTurn(at time: Moment) -> Bool {
     let (isMissed, wake) = state.withLock { state -> (Bool, Wake) in
       if state.isMissed { return (true, .none) }
       if state.rule != nil, state.isDue(at: time) { return (false, .soon) }

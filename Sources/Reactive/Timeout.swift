@@ -31,6 +31,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber; the time runs from its subscription on.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let rule = TimeoutRule<Output, Context.SchedulerTimeType>(interval: interval)
       upstream.subscribe(
@@ -56,6 +57,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber; the first interval begins with its subscription.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       var last = scheduler.now
       upstream.handleEvents(receiveSubscription: { [scheduler] _ in last = scheduler.now })
@@ -70,24 +72,27 @@ extension Publishers {
 }
 
 /// Ready at once; the alarm is set to the time by which the next value has to be there.
-private struct TimeoutRule<Value, Moment: Strideable>: TimedRule {
-  static var relaysDemand: Bool { true }
-  let interval: Moment.Stride
+@usableFromInline
+struct TimeoutRule<Value, Moment: Strideable>: TimedRule {
+  @inlinable static var relaysDemand: Bool { true }
+  @usableFromInline let interval: Moment.Stride
 
-  mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand {
+  @inlinable init(interval: Moment.Stride) { self.interval = interval }
+
+  @inlinable mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand {
     outbox.alarm = now.advanced(by: interval)
     return .none
   }
 
-  mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     guard !outbox.isGivenUp else { return outbox.dropped.append(value) }
     outbox.ready.append(value)
     outbox.alarm = now.advanced(by: interval)
   }
 
-  mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) { outbox.isGivenUp = true }
+  @inlinable mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) { outbox.isGivenUp = true }
 
-  mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
+  @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     outbox.alarm = nil
   }
 }

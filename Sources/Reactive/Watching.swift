@@ -20,7 +20,7 @@ extension Publishers {
     /// Called for each request, also for what `receive` returns when that is not none, before upstream is told.
     public var receiveRequest: ((Subscribers.Demand) -> Void)?
     /// Called for what `receive` returns in place of ``receiveRequest``.
-    var receiveReturned: ((Subscribers.Demand) -> Void)?
+    @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?
 
     /// `upstream.handleEvents(…)`
     public init(
@@ -38,31 +38,34 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream, with the closures in between.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       upstream.subscribe(EventLink(self, subscriber))
     }
   }
 }
 
-private final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber
+@usableFromInline
+final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber
 where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
-  private let handle: EventHandle
-  private let events: Publishers.HandleEvents<Upstream>
-  private let down: Down
+  @usableFromInline let handle: EventHandle
+  @usableFromInline let events: Publishers.HandleEvents<Upstream>
+  @usableFromInline let down: Down
 
+  @inlinable
   init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
     handle = EventHandle(events.receiveRequest, events.receiveCancel)
     self.events = events
     self.down = down
   }
 
-  func receive(subscription: any Subscription) {
+  @inlinable func receive(subscription: any Subscription) {
     guard handle.upstream.attach(subscription) else { return }
     events.receiveSubscription?(subscription)
     down.receive(subscription: handle)
   }
 
-  func receive(_ value: Upstream.Output) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Upstream.Output) -> Subscribers.Demand {
     guard handle.upstream.isLive else { return .none }
     events.receiveOutput?(value)
     let more = down.receive(value)
@@ -70,7 +73,7 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
     return more
   }
 
-  func receive(completion: Subscribers.Completion<Upstream.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Upstream.Failure>) {
     guard handle.upstream.finish() else { return }
     events.receiveCompletion?(completion)
     down.receive(completion: completion)
@@ -78,24 +81,26 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
 }
 
 /// The subscription: holds neither link nor subscriber.
-private final class EventHandle: RetractableSubscription {
-  let upstream = UpstreamSlot()
-  private let receiveRequest: ((Subscribers.Demand) -> Void)?
-  private let receiveCancel: (() -> Void)?
+@usableFromInline
+final class EventHandle: RetractableSubscription {
+  @usableFromInline let upstream = UpstreamSlot()
+  @usableFromInline let receiveRequest: ((Subscribers.Demand) -> Void)?
+  @usableFromInline let receiveCancel: (() -> Void)?
 
+  @usableFromInline
   init(_ receiveRequest: ((Subscribers.Demand) -> Void)?, _ receiveCancel: (() -> Void)?) {
     self.receiveRequest = receiveRequest
     self.receiveCancel = receiveCancel
   }
 
-  func request(_ demand: Subscribers.Demand) {
+  @usableFromInline func request(_ demand: Subscribers.Demand) {
     receiveRequest?(demand)
     upstream.request(demand)
   }
 
-  func retract() { upstream.retract() }
+  @usableFromInline func retract() { upstream.retract() }
 
-  func cancel() {
+  @usableFromInline func cancel() {
     if upstream.isLive { receiveCancel?() }
     upstream.cancel()
   }
