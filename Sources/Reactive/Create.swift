@@ -48,6 +48,8 @@ public final class Create<Output, Failure: Error>: Publisher {
   }
 }
 
+extension Create.Receiver: @unchecked Sendable {}  // signals are made serial, and values handed over
+
 /// The state of a subscription to a ``Create``. Thread-safe.
 public protocol CreateContext {
   /// Whether the subscriber has no demand: what is sent now is dropped.

@@ -184,6 +184,108 @@ do {
   expect(failed, true)
 }
 
+do {
+  var text = ""
+  _ = [1, 2].publisher.asSingle().sink(
+    receiveCompletion: { if case .failure(let error) = $0 { text = "\(error)" } }, receiveValue: { _ in })
+  expect(text.isEmpty, false)
+}
+
+// MARK: A publisher made of a closure
+
+do {
+  var values: [Int] = []
+  var isStopped = false
+  let publisher = Create<Int, Never> { subscriber in
+    for number in [4, 2, 7] { subscriber.receive(number) }
+    subscriber.receive(completion: .finished)
+    return AnyCancellable { isStopped = true }
+  }
+  _ = publisher.sink(receiveCompletion: { _ in values.append(-1) }, receiveValue: { values.append($0) })
+  expect(values, [4, 2, 7, -1])
+  _ = isStopped
+}
+
+do {
+  var thread: Thread?
+  let enough = DispatchSemaphore(value: 0)
+  let numberGenerator = Create<Int, Never> { subscriber in
+    thread = Thread {
+      var i = 0
+      while !Thread.current.isCancelled {
+        subscriber.receive(i)
+        i += 1
+      }
+    }
+    thread?.start()
+    return AnyCancellable { thread?.cancel() }
+  }
+  let subscription = numberGenerator.prefix(100).sink(
+    receiveCompletion: { _ in enough.signal() }, receiveValue: { _ in })
+  enough.wait()
+  subscription.cancel()
+}
+
+do {
+  let enough = DispatchSemaphore(value: 0)
+  var values: [Int] = []
+  let publisher = Create<Int, Never> { subscriber, context in
+    var i = 0
+    while !context.cancelled {
+      context.waitIfPaused()
+      subscriber.receive(i)
+      i += 1
+    }
+  }
+  let subscription = publisher.prefix(5).sink(
+    receiveCompletion: { _ in enough.signal() }, receiveValue: { values.append($0) })
+  enough.wait()
+  expect(values, [0, 1, 2, 3, 4])
+  subscription.cancel()
+}
+
+// MARK: A subscriber that pauses
+
+do {
+  var values: [Int] = []
+  var isOver = false
+  let subscription = [1, 2, 3, 4, 5, 6].publisher.pausableSink(
+    receiveCompletion: { _ in isOver = true }
+  ) { value -> Bool in
+    values.append(value)
+    return value % 2 == 1
+  }
+  expect(values, [1, 2])
+  expect(subscription.paused, true)
+  subscription.resume()
+  expect(values, [1, 2, 3, 4])
+  subscription.resume()
+  subscription.resume()
+  expect(values, [1, 2, 3, 4, 5, 6])
+  expect(isOver, true)
+}
+
+// MARK: Sharing by a subject
+
+extension Publisher {
+  func replayed(_ bufferSize: Int) -> AnyPublisher<Output, Failure> {
+    multicast(subject: ReplaySubject(bufferSize: bufferSize)).autoconnect().eraseToAnyPublisher()
+  }
+}
+
+do {
+  let subject = PassthroughSubject<Int, Never>()
+  let users = subject.replayed(1)
+  var seen: [String] = []
+  let sub1 = users.sink(receiveValue: { value in seen.append("subscriber1: \(value)") })
+  subject.send(1)
+  let sub2 = users.sink(receiveValue: { value in seen.append("subscriber2: \(value)") })
+  subject.send(2)
+  expect(seen.prefix(2), ["subscriber1: 1", "subscriber2: 1"])
+  expect(seen.dropFirst(2).sorted(), ["subscriber1: 2", "subscriber2: 2"])
+  _ = (sub1, sub2)
+}
+
 // MARK: A future, and a result that is fetched once
 
 struct User: Codable, Equatable {
