@@ -45,6 +45,8 @@ let package = Package(
       swiftSettings: settings),
     .executableTarget(name: "streambench", dependencies: ["CLinux", "EventLoop", "RSocket"], swiftSettings: settings),
     .executableTarget(
+      name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: settings),
+    .executableTarget(
       name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
 
     .target(
@@ -71,7 +73,9 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",
-      dependencies: ["EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "streamctl", "TestSupport"],
+      dependencies: [
+        "EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "example", "streamctl", "TestSupport",
+      ],
       swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
