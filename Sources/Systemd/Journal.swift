@@ -53,6 +53,9 @@ public final class Journal: Sendable {
     threshold = Atomic(level.rawValue)
   }
 
+  /// Whether entries go to the journal, rather than as lines to standard error.
+  var isNative: Bool { destination == .journal }
+
   /// The least urgent level that is written; may change at any time.
   public var level: Priority {
     get { Priority(rawValue: threshold.load(ordering: .relaxed)) ?? .info }

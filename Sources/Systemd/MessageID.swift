@@ -57,6 +57,8 @@ extension MessageID {
   public static let stateCutOff = MessageID(0xe829_17bc_6f3e_3eff, 0x1073_64ca_53d0_2e08)
   /// A stream's events will not outlive what the configuration says they should.
   public static let stateNotKept = MessageID(0x95e7_8082_953e_f406, 0x56de_051b_4d12_3b55)
+  /// Somebody changed the level of the journal while the daemon runs.
+  public static let logLevelChanged = MessageID(0x4b61_c8bb_fc37_4079, 0xa462_9670_39a8_3e29)
   /// A descriptor that the service manager passed is of no use here, and was closed.
   public static let descriptorRefused = MessageID(0xbd71_f255_feb4_4194, 0xacb1_876a_d9b3_bc9e)
   /// Part of the daemon has not come round in time; the service manager is about to restart it.

@@ -17,6 +17,7 @@ final class Daemon {
   private let server: StreamServer
   private var signals: Signals?
   private var watchdog: Watchdog?
+  private var logControl: LogControlWatch?
   private var lastEventsOut: UInt64 = 0
   private var lastStatus = EventLoop.monotonicNow()
   private var ownSocket: String?
@@ -62,6 +63,7 @@ final class Daemon {
     startWatchdog()
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
+    if manager.isPresent { logControl = LogControlWatch(journal, on: loop) }
     loop.run()
     if let ownSocket { unlink(ownSocket) }
     logs?.close(within: Self.diskTime)
