@@ -1,0 +1,61 @@
+# Completes streamctl in bash: commands, options, their values, and the names of streams, asked of the daemon.
+
+# Names of streams: of all, or of those whose source is $1. None, and no complaint, where no daemon answers at once.
+_streamctl_names() {
+  timeout 1 streamctl "${socket[@]}" list 2>/dev/null </dev/null |
+    awk -v source="${1-}" 'NR > 1 && (source == "" || $3 == source) { print $1 }'
+}
+
+_streamctl() {
+  local word words=() index
+  # `--name=value` comes as three words.
+  for ((index = 1; index < COMP_CWORD; index++)); do
+    word=${COMP_WORDS[index]}
+    if [[ $word != '=' ]]; then words+=("$word"); fi
+  done
+  local current=${COMP_WORDS[COMP_CWORD]}
+  if [[ $current == '=' ]]; then current=''; fi
+
+  local option='' command='' name='' socket=()
+  for word in "${words[@]}"; do
+    if [[ $option ]]; then
+      if [[ $option == --socket ]]; then socket=(--socket "$word"); fi
+      option=''
+      continue
+    fi
+    case $word in
+      --socket | --credit | --count | --from | --on-lag | --format | --sort) option=$word ;;
+      -*) ;;
+      *) if [[ ! $command ]]; then command=$word; else name=$word; fi ;;
+    esac
+  done
+
+  local offered=''
+  case $option in
+    --socket)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      return
+      ;;
+    --from) offered='replay latest new -1m -5m -1h' ;;
+    --on-lag) offered='skip latest fail' ;;
+    --format) offered='data json raw' ;;
+    --sort) offered='name rate' ;;
+    --credit | --count) ;;
+    *)
+      case $command:$current in
+        sub:-*) offered='--credit --count --from --on-lag --format --socket' ;;
+        get:-*) offered='--format --socket' ;;
+        top:-*) offered='--count --sort --socket' ;;
+        :-*) offered='--socket --help --version' ;;
+        *:-*) offered='--socket' ;;
+        :*) offered='list sub get pub status top' ;;
+        sub:* | get:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
+        pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;
+      esac
+      ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$offered" -- "$current")
+}
+
+complete -F _streamctl streamctl

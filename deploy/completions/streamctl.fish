@@ -1,0 +1,62 @@
+# Completes streamctl in fish: commands, options, their values, and the names of streams, asked of the daemon.
+
+# Names of streams: of all, or of those whose source is $argv[1]. None, and no complaint, where no daemon answers at once.
+function __streamctl_names
+    set -l socket
+    set -l words (commandline -opc)
+    for index in (seq (count $words))
+        if test "$words[$index]" = --socket
+            set socket --socket $words[(math $index + 1)]
+        else if string match -q -- '--socket=*' $words[$index]
+            set socket $words[$index]
+        end
+    end
+    timeout 1 streamctl $socket list 2>/dev/null </dev/null |
+        awk -v source="$argv[1]" 'NR > 1 && (source == "" || $3 == source) { print $1 }'
+end
+
+# The operands so far: the command, then what it takes.
+function __streamctl_operands
+    set -l is_value 0
+    for word in (commandline -opc)[2..-1]
+        if test $is_value = 1
+            set is_value 0
+        else if contains -- $word --socket --credit --count --from --on-lag --format --sort
+            set is_value 1
+        else if not string match -q -- '-*' $word
+            echo $word
+        end
+    end
+end
+
+function __streamctl_wants_command
+    test (count (__streamctl_operands)) = 0
+end
+
+function __streamctl_is
+    set -l operands (__streamctl_operands)
+    test (count $operands) -gt 0; and contains -- $operands[1] $argv
+end
+
+function __streamctl_wants_name
+    __streamctl_is $argv; and test (count (__streamctl_operands)) = 1
+end
+
+complete -c streamctl -f
+complete -c streamctl -n __streamctl_wants_command -a list -d 'What the daemon serves'
+complete -c streamctl -n __streamctl_wants_command -a sub -d 'Print the events of a stream as they come'
+complete -c streamctl -n __streamctl_wants_command -a get -d 'Print the newest event of a stream'
+complete -c streamctl -n __streamctl_wants_command -a pub -d 'Publish an event, or each line of standard input'
+complete -c streamctl -n __streamctl_wants_command -a status -d 'The counters of the daemon'
+complete -c streamctl -n __streamctl_wants_command -a top -d 'The streams and how fast they are'
+complete -c streamctl -n '__streamctl_wants_name sub get' -a '(__streamctl_names)'
+complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
+complete -c streamctl -l socket -r -F -d 'The socket of the daemon'
+complete -c streamctl -n __streamctl_wants_command -s h -l help -d 'A short help'
+complete -c streamctl -n __streamctl_wants_command -l version -d 'The version'
+complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Ask for so many events at a time'
+complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after so many'
+complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -1m -5m -1h' -d 'Where to begin'
+complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'What to do after falling behind'
+complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'How to print events'
+complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate' -d 'Which stream comes first'
