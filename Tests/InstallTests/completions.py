@@ -1,0 +1,134 @@
+"""The completions, asked as a shell asks them, held to what the programs take."""
+
+import os
+import re
+
+from installation import expect, expect_equal, said
+
+# What bash does when Tab is pressed after these words.
+BASH = r"""
+source "$0"
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+"_$1"
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+def bash(installation, *words, socket="/nowhere"):
+    """What bash offers for the last of `words`. An `=` is a word of its own."""
+    file = installation.prefix / "share/bash-completion/completions" / words[0]
+    answer = said("bash", "-c", BASH, file, *words, environment=environment(installation, socket))
+    return set(answer.split())
+
+
+def fish(installation, line, socket="/nowhere"):
+    """What fish offers at the end of `line`."""
+    file = installation.prefix / "share/fish/vendor_completions.d" / f"{line.split()[0]}.fish"
+    answer = said(
+        "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", file, line,
+        environment={**environment(installation, socket), "HOME": str(installation.folder)})
+    return {offer.split("\t")[0] for offer in answer.splitlines()}
+
+
+def environment(installation, socket):
+    path = f"{installation.prefix / 'bin'}:{os.environ['PATH']}"
+    return {"PATH": path, "STREAMD_SOCKET": str(socket)}
+
+
+def options_of(installation, program, heading=None):
+    """The options that --help names, below one of its headings."""
+    text = said(installation.program(program), "--help")
+    if heading:
+        text = re.search(rf"^{heading}:\n(.*?)\n\n", text, re.S | re.M)[1]
+        return set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", text, re.M))
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+
+
+def commands_of(installation):
+    text = said(installation.program("streamctl"), "--help")
+    return set(re.findall(r"^ {2}(\w+)", re.search(r"Commands:\n(.*?)\n\n", text, re.S)[1], re.M))
+
+
+def files_are_without_mistakes(installation):
+    """bash, zsh and fish read their completions without a word"""
+    share = installation.prefix / "share"
+    for shell, files in [
+        ("bash", share.glob("bash-completion/completions/*")), ("zsh", share.glob("zsh/*/_*")),
+        ("fish", share.glob("fish/vendor_completions.d/*")),
+    ]:
+        files = sorted(files)
+        expect(len(files) == 2, f"{shell} has {files}")
+        for file in files:
+            complaint = said(shell, "-n", file)
+            expect(not complaint, f"{shell} says: {complaint}")
+
+
+def commands_are_offered(installation):
+    """bash and fish offer every command and every option of --help where it belongs, zsh knows them all"""
+    commands = commands_of(installation)
+    others = options_of(installation, "streamctl", "Other options")
+    of_sub = options_of(installation, "streamctl", "Options of sub")
+    of_both = options_of(installation, "streamctl", "Options of sub and get")
+    of_top = options_of(installation, "streamctl", "Options of top")
+    daemon = options_of(installation, "streamd")
+    expect_equal(bash(installation, "streamctl", ""), commands, "bash, streamctl")
+    expect_equal(fish(installation, "streamctl "), commands, "fish, streamctl")
+    for words, wanted in [
+        (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | {"--socket"}),
+        (["streamctl", "get", "--"], of_both | {"--socket"}), (["streamctl", "top", "--"], of_top | {"--socket"}),
+        (["streamctl", "list", "--"], {"--socket"}), (["streamctl", "pub", "x", "--"], {"--socket"}),
+        (["streamd", "--"], daemon),
+    ]:
+        expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")
+        offered = {offer for offer in fish(installation, " ".join(words)) if offer.startswith("--")}
+        expect_equal(offered, wanted, f"fish, {' '.join(words)}")
+    for program, names in [("streamctl", others | of_sub | of_both | of_top | commands), ("streamd", daemon)]:
+        text = next((installation.prefix / "share/zsh").glob(f"*/_{program}")).read_text()
+        missing = [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
+        expect(not missing, f"zsh does not know {missing}")
+
+
+def values_are_offered(installation):
+    """bash and fish offer the values that --help names, after a space and after an equals sign"""
+    for command, option, wanted in [
+        ("sub", "--on-lag", {"skip", "latest", "fail"}), ("sub", "--format", {"data", "json", "raw"}),
+        ("get", "--format", {"data", "json", "raw"}), ("top", "--sort", {"name", "rate"}),
+    ]:
+        expect_equal(bash(installation, "streamctl", command, option, ""), wanted, f"bash, {option}")
+        expect_equal(bash(installation, "streamctl", command, option, "="), wanted, f"bash, {option}=")
+        one = sorted(wanted)[0]
+        expect_equal(bash(installation, "streamctl", command, option, "=", one[:2]), {one}, f"bash, {option}=…")
+        expect_equal(fish(installation, f"streamctl {command} {option} "), wanted, f"fish, {option}")
+        help_text = said(installation.program("streamctl"), "--help")
+        expect(all(re.search(rf"\b{value}\b", help_text) for value in wanted), f"--help has not all of {wanted}")
+
+
+def streams_are_offered(installation):
+    """the names of streams are the daemon's, to publish to those that take it, with any --socket"""
+    with installation.daemon() as socket:
+        for words in (["sub"], ["get"], ["sub", "--count", "3"], ["sub", "--format", "=", "json"]):
+            offered = bash(installation, "streamctl", *words, "", socket=socket)
+            expect_equal(offered, {"clock", "home/door"}, f"bash, {words}")
+        expect_equal(bash(installation, "streamctl", "pub", "", socket=socket), {"home/door"}, "bash, pub")
+        expect_equal(bash(installation, "streamctl", "sub", "cl", socket=socket), {"clock"}, "bash, sub cl")
+        expect_equal(bash(installation, "streamctl", "sub", "clock", "", socket=socket), set(), "bash, a second name")
+        chosen = bash(installation, "streamctl", "--socket", socket, "sub", "")
+        expect_equal(chosen, {"clock", "home/door"}, "bash, --socket")
+        expect_equal(fish(installation, "streamctl sub ", socket=socket), {"clock", "home/door"}, "fish, sub")
+        expect_equal(fish(installation, "streamctl pub ", socket=socket), {"home/door"}, "fish, pub")
+        expect_equal(fish(installation, f"streamctl --socket {socket} get h"), {"home/door"}, "fish, --socket")
+
+
+def failure_is_silent(installation):
+    """without a daemon no stream is offered and nothing is said"""
+    expect_equal(bash(installation, "streamctl", "sub", ""), set(), "bash")
+    expect_equal(fish(installation, "streamctl sub "), set(), "fish")
+
+
+CHECKS = [
+    files_are_without_mistakes,
+    commands_are_offered,
+    values_are_offered,
+    streams_are_offered,
+    failure_is_silent,
+]

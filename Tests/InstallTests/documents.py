@@ -1,0 +1,148 @@
+"""The man pages and the message catalogue, held to the programs and to the source."""
+
+import re
+
+from installation import PROJECT, expect, expect_equal, said
+
+PAGES = ["man8/streamd.8", "man1/streamctl.1", "man5/streamd.toml.5"]
+
+# A key that no table has, and that is near to none.
+NO_KEY = "zzzzzzzzzzzz"
+
+UNKNOWN = re.compile(r"unknown key; expected (none|one of: (?P<keys>.+))$")
+
+
+def source(installation, page):
+    return (installation.prefix / "share" / "man" / page).read_text()
+
+
+def items(page, macro):
+    """What the items of lists begin with: `.It Fl -socket Ar path` has `-socket` for `Fl`."""
+    return {name for line in re.findall(r"^\.It (.*)$", page, re.M) for name in re.findall(rf"\b{macro} (\S+)", line)}
+
+
+def pages_are_without_mistakes(installation):
+    """man and groff have nothing to say against the man pages"""
+    for page in PAGES:
+        path = installation.prefix / "share" / "man" / page
+        for command in (["man", "-l", "--warnings", "-E", "UTF-8"], ["groff", "-mdoc", "-ww", "-Tutf8"]):
+            complaint = said("sh", "-c", '"$@" 2>&1 >/dev/null', "sh", *command, path)
+            expect(not complaint, f"{' '.join(command)} says of {page}: {complaint}")
+
+
+def options_are_in_their_pages(installation):
+    """every option that --help names is in the program's page, and no other"""
+    for program, page in [("streamd", PAGES[0]), ("streamctl", PAGES[1])]:
+        help_text = said(installation.program(program), "--help")
+        wanted = set(re.findall(r"(?<![\w-])-(-[a-z][a-z-]*)", help_text))
+        found = {name for name in items(source(installation, page), "Fl") if name.startswith("-")}
+        expect_equal(found, wanted, page)
+
+
+def commands_and_exit_codes_are_in_their_page(installation):
+    """every command and exit code of streamctl's --help is in its page, and no other"""
+    help_text = said(installation.program("streamctl"), "--help")
+    page = source(installation, PAGES[1])
+    commands = re.search(r"Commands:\n(.*?)\n\n", help_text, re.S)[1]
+    listed = re.search(r"The commands are:(.*?)The options are:", page, re.S)[1]
+    expect_equal(items(listed, "Cm"), set(re.findall(r"^ {2}(\w+)", commands, re.M)), "commands")
+    codes = set(re.findall(r"\b(\d+)\b", help_text[help_text.index("Exit codes:"):]))
+    status = page[page.index(".Sh EXIT STATUS"):page.index(".Sh EXAMPLES")]
+    expect_equal(set(re.findall(r"^\.It (\d+)", status, re.M)), codes, "exit codes")
+
+
+def keys_of(installation, path):
+    """The keys that the configuration's reader knows in the table at `path`, as it tells them; None when it is no
+    table. A table whose only key is a credential counts as none: it stands for a value."""
+    head = "" if path[:1] != ["streams"] else "[streams.s]\n"
+    dotted = ".".join((path if not head else path[2:]) + [NO_KEY])
+    file = installation.folder / "keys.toml"
+    file.write_text(f"{head}{dotted} = 1\n")
+    for line in said(installation.program("streamd"), "--check", "--config", file).splitlines():
+        mistake = UNKNOWN.search(line)
+        if mistake and f" {'.'.join(path + [NO_KEY])}: " in line:
+            keys = set((mistake["keys"] or "").split(", ")) - {""}
+            return None if keys in (set(), {"credential"}) else keys
+    return None
+
+
+def tree_of(installation, path):
+    """All keys below the table at `path`, dotted."""
+    names = set()
+    for key in keys_of(installation, path) or ():
+        below = tree_of(installation, path + [key])
+        names |= {f"{key}.{name}" for name in below} or {key}
+    return names
+
+
+def keys_are_in_their_page(installation):
+    """every key that the configuration's reader knows is in streamd.toml(5), and no other"""
+    page = source(installation, PAGES[2])
+    found, table = set(), ""
+    for kind, name in re.findall(r"^\.(Ss|It Ic) (\S+)", page, re.M):
+        if kind == "Ss":
+            table = {"[streams.NAME]": ""}.get(name, name.strip("[]") + "." if name.startswith("[") else "")
+        else:
+            found.add(table + name)
+    tables = keys_of(installation, [])
+    wanted = {f"{table}.{key}" for table in tables - {"streams"} for key in tree_of(installation, [table])}
+    wanted |= tree_of(installation, ["streams", "s"])
+    expect(len(wanted) > 40, f"the reader tells of {len(wanted)} keys")
+    # A key that takes a value or a table is there as itself, too.
+    found -= {name for name in found if any(other.startswith(name + ".") for other in found)}
+    expect_equal(found, wanted, PAGES[2])
+
+
+def source_ids():
+    text = "".join(path.read_text() for path in sorted((PROJECT / "Sources").rglob("*.swift")))
+    halves = r"\b0x([0-9a-f_]{16,19})"
+    return [(high + low).replace("_", "") for high, low in re.findall(rf"MessageID\(\s*{halves},\s*{halves}\)", text)]
+
+
+def entries_of_the_catalogue(installation):
+    text = (installation.prefix / "lib/systemd/catalog/streamd.catalog").read_text()
+    form = re.compile(r"([0-9a-f]{32})\n((?:[\w-]+: [^\n]+\n)+)\n(.*)", re.S)
+    return [form.match(entry) for entry in text.split("\n-- ")[1:]]
+
+
+def catalogue_is_complete(installation):
+    """every message id of the source has an entry in the catalogue, and the other way round"""
+    ids = source_ids()
+    expect(len(ids) == len(set(ids)) and len(ids) > 10, f"the source has the ids {ids}")
+    entries = entries_of_the_catalogue(installation)
+    expect(all(entries), "an entry is not id, headers, empty line, text")
+    found = [entry[1] for entry in entries]
+    expect(len(found) == len(set(found)), "an id has two entries")
+    expect_equal(set(found), set(ids), "catalogue")
+
+
+def catalogue_explains(installation):
+    """every entry of the catalogue says what happened and what to do, and names a page that is there"""
+    pages = {re.sub(r".*/(.*)\.(\d)$", r"man:\1(\2)", page) for page in PAGES}
+    for entry in entries_of_the_catalogue(installation):
+        headers = dict(line.split(": ", 1) for line in entry[2].splitlines())
+        expect_equal(set(headers), {"Subject", "Defined-By", "Documentation"}, entry[1])
+        expect(headers["Documentation"] in pages, f"{entry[1]} names {headers['Documentation']}")
+        expect(len(entry[3].strip().split("\n\n")) >= 2, f"{entry[1]} has one paragraph")
+        expect(all(len(line) <= 80 for line in entry[3].splitlines()), f"{entry[1]} has a long line")
+        fields = set(re.findall(r"@(\w*)@", entry[0]))
+        expect(fields <= {"STREAMD_STREAM", "STREAMD_CLIENT", "STREAMD_UID"}, f"{entry[1]} has {fields}")
+
+
+def catalogue_is_accepted(installation):
+    """journalctl takes the catalogue without a word, and has every entry of it"""
+    complaint = said("journalctl", f"--root={installation.folder}", "--update-catalog")
+    expect(not complaint, f"it says: {complaint}")
+    listed = said("journalctl", f"--root={installation.folder}", "--list-catalog")
+    expect_equal(set(re.findall(r"^([0-9a-f]{32}) streamd: ", listed, re.M)), set(source_ids()), "journalctl")
+
+
+CHECKS = [
+    pages_are_without_mistakes,
+    options_are_in_their_pages,
+    commands_and_exit_codes_are_in_their_page,
+    keys_are_in_their_page,
+    catalogue_is_complete,
+    catalogue_explains,
+    catalogue_is_accepted,
+]

@@ -1,0 +1,132 @@
+"""The units with their examples, the log level on a bus, and what install and uninstall leave."""
+
+import contextlib
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+from xml.etree import ElementTree
+
+from installation import SECONDS, expect, expect_equal, said
+
+# What is above it has to be argued about.
+WORST_EXPOSURE = 1.5
+
+BUS_NAME = "org.streamd"
+LOG_CONTROL = [BUS_NAME, "/org/freedesktop/LogControl1", "org.freedesktop.LogControl1"]
+
+
+@contextlib.contextmanager
+def unit_folder(installation, manager):
+    """The installed units, with programs that are there."""
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+        for unit in (installation.prefix / "lib/systemd" / manager).glob("streamd.*"):
+            text = unit.read_text().replace("ExecStart=/usr/bin/", f"ExecStart={installation.prefix}/bin/")
+            (pathlib.Path(folder) / unit.name).write_text(text)
+        yield pathlib.Path(folder)
+
+
+def verified(installation, folder, *options):
+    """What systemd-analyze has to say about the units in a folder."""
+    return said(
+        "systemd-analyze", *options, "verify", "streamd.socket", "streamd.service",
+        environment={
+            "SYSTEMD_UNIT_PATH": f"{folder}:", "MANPATH": f"{installation.prefix}/share/man:",
+            "XDG_RUNTIME_DIR": str(folder)})
+
+
+def units_are_without_mistakes(installation):
+    """systemd-analyze verify has nothing to say about the units, the system's and the user's"""
+    for manager in ("system", "user"):
+        with unit_folder(installation, manager) as folder:
+            complaint = verified(installation, folder, f"--{manager}")
+            expect(not complaint, f"it says: {complaint}")
+
+
+def examples_are_without_mistakes(installation):
+    """nor about any of the drop-ins that are examples, as they are and with what is commented out"""
+    examples = sorted((installation.prefix / "share/doc/streamd/examples").glob("*.conf"))
+    expect(len(examples) >= 2, f"there are {examples}")
+    for example in examples:
+        unit = re.search(r"/etc/systemd/system/(streamd\.\w+)\.d/", example.read_text())
+        expect(unit, f"{example.name} does not say where it goes")
+        for text in (example.read_text(), re.sub(r"^#(?=[A-Z]\w+=)", "", example.read_text(), flags=re.M)):
+            with unit_folder(installation, "system") as folder:
+                (folder / f"{unit[1]}.d").mkdir()
+                (folder / f"{unit[1]}.d" / example.name).write_text(text)
+                complaint = verified(installation, folder)
+                expect(not complaint, f"it says of {example.name}: {complaint}")
+
+
+def sandbox_is_tight(installation):
+    """systemd-analyze security gives the service an exposure of at most 1.5"""
+    unit = installation.prefix / "lib/systemd/system/streamd.service"
+    report = said("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
+    exposure = re.search(r"Overall exposure level for streamd.service: ([0-9.]+)", report)
+    expect(exposure and float(exposure[1]) <= WORST_EXPOSURE, f"it says: {report.strip().splitlines()[-1:]}")
+
+
+@contextlib.contextmanager
+def bus():
+    """A message bus of one's own; gives its address."""
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+        daemon = subprocess.Popen(
+            ["dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={folder}/bus"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            yield daemon.stdout.readline().strip()
+        finally:
+            daemon.kill()
+            daemon.wait()
+            daemon.stdout.close()
+
+
+def log_level_is_on_the_bus(installation):
+    """the log level can be read and set on the bus, by the names of syslog; a wrong one changes nothing"""
+    with bus() as address:
+        def ask(verb, name, *value):
+            return said("busctl", f"--address={address}", verb, *LOG_CONTROL, name, *value).strip()
+
+        with installation.daemon(DBUS_SYSTEM_BUS_ADDRESS=address, DBUS_SESSION_BUS_ADDRESS=address):
+            deadline = time.monotonic() + SECONDS
+            while ask("get-property", "LogLevel") != 's "info"':  # it takes its name after it has begun to serve
+                expect(time.monotonic() < deadline, ask("get-property", "LogLevel"))
+                time.sleep(0.05)
+            expect(not ask("set-property", "LogLevel", "s", "debug"), "debug is refused")
+            expect(ask("get-property", "LogLevel") == 's "debug"', "it was not set")
+            expect(not ask("set-property", "LogLevel", "s", "4"), "4 is refused")
+            expect(ask("get-property", "LogLevel") == 's "warning"', "it was not set by its number")
+            expect("expected one of emerg, " in ask("set-property", "LogLevel", "s", "loud"), "loud is not refused")
+            expect(ask("get-property", "LogLevel") == 's "warning"', "a wrong level changed something")
+            expect(ask("get-property", "LogTarget") == 's "console"', "the target is wrong")
+            expect(ask("get-property", "SyslogIdentifier") == 's "streamd"', "the identifier is wrong")
+
+
+def policy_names_who_may(installation):
+    """the bus's policy gives the name that the units have to the user that the system's unit has, and to root"""
+    policy = installation.prefix / "share/dbus-1/system.d/org.streamd.conf"
+    root = ElementTree.parse(policy).getroot()
+    owners = {rule.get("user") for rule in root if rule.find(f"allow[@own='{BUS_NAME}']") is not None}
+    expect_equal(owners, {"root", "streamd"}, "owners")
+    for unit in (installation.prefix / "lib/systemd").glob("*/streamd.service"):
+        expect(f"\nBusName={BUS_NAME}\n" in unit.read_text(), f"{unit} has another BusName=")
+
+
+def uninstall_takes_all_away(installation):
+    """deploy/uninstall leaves nothing of what deploy/install has put there; for good, this is the last check"""
+    before = installation.files()
+    expect(len(before) > 20, f"installed: {before}")
+    installation.deploy("uninstall")
+    left = {name for name in installation.files() if not name.startswith("var/lib/systemd/catalog/")} - {"keys.toml"}
+    expect_equal(left, set(), "left")
+
+
+CHECKS = [
+    units_are_without_mistakes,
+    examples_are_without_mistakes,
+    sandbox_is_tight,
+    log_level_is_on_the_bus,
+    policy_names_who_may,
+    uninstall_takes_all_away,
+]
