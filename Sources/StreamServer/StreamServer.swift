@@ -166,7 +166,7 @@ public final class StreamServer: Sendable {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
       report(.connectionLimitReached(limits.connections))
-      return turnAway(socket)
+      return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
     }
     let raw = socket.release()
     worker.loop.execute { [counts] in
@@ -174,10 +174,11 @@ public final class StreamServer: Sendable {
     }
   }
 
-  /// One sentence fits into a fresh socket's buffer; nobody waits for it to be read.
-  private func turnAway(_ socket: consuming OwnedDescriptor) {
+  /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;
+  /// nobody waits for it to be read.
+  public static func turnAway(_ socket: consuming OwnedDescriptor, _ reason: String) {
     var machine = ConnectionMachine()
-    machine.close(.rejectedSetup, "the server has its \(limits.connections) connections already")
+    machine.close(.rejectedSetup, reason)
     let bytes = machine.takeOutput()
     _ = send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL))
   }

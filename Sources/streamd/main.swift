@@ -10,11 +10,11 @@ func complain(_ line: String) {
 }
 
 /// Says what is wrong with the configuration and ends with EX_CONFIG.
-func load(_ path: String, _ say: (String) -> Void) -> Configuration {
+func load(_ path: String, _ say: ([String]) -> Void) -> Configuration {
   do throws(ConfigurationMistakes) {
     return try Configuration.load(path: path)
   } catch {
-    error.sentences.forEach(say)
+    say(error.sentences)
     exit(EX_CONFIG)
   }
 }
@@ -23,13 +23,17 @@ func serve(_ path: String) {
   signal(SIGPIPE, SIG_IGN)
   signal(SIGCHLD, SIG_DFL)  // ignored, as it may have been left to us, it would keep how a program ended from us
   let journal = Journal()
-  let configuration = load(path) { sentence in
-    journal.write(.configurationRefused, .error, sentence)
+  let manager = ServiceManager()
+  let configuration = load(path) { sentences in
+    for sentence in sentences { journal.write(.configurationRefused, .error, sentence) }
+    manager.notify(.status(sentences.first ?? ""))
+    turnClientsAway(manager)
     journal.flush(within: .seconds(1))
+    manager.flush(within: .seconds(1))
   }
   journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
   do {
-    try Daemon(configuration, journal: journal, manager: ServiceManager()).run()
+    try Daemon(configuration, journal: journal, manager: manager).run()
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")
     journal.flush(within: .seconds(1))
@@ -44,7 +48,7 @@ do throws(Arguments.Mistake) {
   case .help: print(Arguments.usage)
   case .version: print("streamd \(Version.current)")
   case .check(let path):
-    let configuration = load(path, complain)
+    let configuration = load(path) { $0.forEach(complain) }
     if let remark = KeptLogs.remark(on: configuration) { print("\(path): \(remark)") }
     print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
   case .serve(let path): serve(path)
