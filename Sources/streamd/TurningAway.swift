@@ -8,7 +8,7 @@ import Systemd
 /// word to them as often as StartLimitBurst= allows, in a moment, after which the socket is closed. With it each of them
 /// knows, and there is one start a second at most, for as long as somebody comes.
 func turnClientsAway(_ manager: ServiceManager) {
-  let sockets = manager.takeListenDescriptors().listeners
+  let sockets = manager.takeDescriptors().listeners
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let listeners = sockets.map { socket in
     Listener(

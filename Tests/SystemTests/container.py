@@ -11,8 +11,12 @@ import time
 
 SUITE = "bookworm"
 
-# What runs in it: systemd, and the libraries that the programs are linked against. No Swift, as on a user's machine.
-PACKAGES = ["ca-certificates", "dbus", "libcurl4", "libjq1", "libstdc++6", "libsystemd0", "systemd-sysv"]
+# What runs in it: systemd, for users as well, and the libraries that the programs are linked against. No Swift, as on a
+# user's machine.
+PACKAGES = [
+    "ca-certificates", "dbus", "dbus-user-session", "libcurl4", "libjq1", "libpam-systemd", "libstdc++6", "libsystemd0",
+    "systemd-sysv",
+]
 
 # A boot takes a few seconds here; a slow machine gets this.
 BOOT_SECONDS = 180
