@@ -5,13 +5,14 @@ import Synchronization
 /// Sendable because cancelling is thread-safe by the contract of ``Cancellable``.
 public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
   /// Taken by the one who sets `isDone`.
-  private var action: (() -> Void)?
-  private let isDone = Atomic(false)
+  @usableFromInline var action: (() -> Void)?
+  @usableFromInline let isDone = Atomic(false)
 
   /// - Parameter cancel: Called at most once, on whatever thread cancels or releases.
   public init(_ cancel: @escaping () -> Void) { action = cancel }
 
   /// Cancels `canceller`, which is held until then.
+  @inlinable
   public init<C: Cancellable>(_ canceller: C) { action = { canceller.cancel() } }
 
   deinit { cancel() }

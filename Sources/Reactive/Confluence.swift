@@ -2,33 +2,40 @@
 ///
 /// While demand is counted, each is asked for one value at a time, which waits here until it is wanted; the next is
 /// asked for when it was delivered. Before the first demand none is asked for anything.
+@usableFromInline
 final class Confluence<Down: Subscriber>: Junction {
+  @usableFromInline
   enum Event {
     case value(Down.Input, from: Inlet)
     case end(Subscribers.Completion<Down.Failure>)
   }
-  private struct Registry {
-    var inlets: [Inlet?] = []
+  @usableFromInline
+  struct Registry {
+    @usableFromInline var inlets: [Inlet?] = []
     /// Where further publishers come from; asked for them by itself.
-    var outer: Inlet?
-    var free: [Int] = []
+    @usableFromInline var outer: Inlet?
+    @usableFromInline var free: [Int] = []
     /// What an inlet is asked for when it comes.
-    var firstDemand = Subscribers.Demand.none
+    @usableFromInline var firstDemand = Subscribers.Demand.none
     /// How many are to end before all has ended.
-    var live = 0
-    var isOver = false
+    @usableFromInline var live = 0
+    @usableFromInline var isOver = false
   }
-  let core: JunctionCore<Event, Down>
-  private let registry = Guarded(Registry())
-  private var waiting = Fifo<(value: Down.Input, inlet: Inlet)>()
-  private var isFinished = false
+  @usableFromInline let core: JunctionCore<Event, Down>
+  @usableFromInline let registry = Guarded(Registry())
+  // Touched by the one at work.
+  @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: Inlet)>()
+  @usableFromInline @exclusivity(unchecked) var isFinished = false
 
+  @inlinable
   init(_ down: Down) { core = JunctionCore(down) }
 
-  /// One more is to end.
+  /// Counts one that is to end and is no inlet of its own.
+  @inlinable
   func enter() { registry.withLock { $0.live += 1 } }
 
-  /// One has finished. The last one finishes all, after what waits.
+  /// It has ended. The last one finishes all, after what waits.
+  @inlinable
   func finishOne() {
     let isLast = registry.withLock { registry in
       registry.live -= 1
@@ -37,12 +44,13 @@ final class Confluence<Down: Subscriber>: Junction {
     if isLast { perform(.end(.finished)) }
   }
 
-  /// Adds a publisher, which counts as one that is to end already.
+  /// Adds a publisher.
   ///
-  /// - Parameter onFinish: Called when it has finished, before ``finishOne()``.
-  func add<P: Publisher>(_ publisher: P, onFinish: @escaping () -> Void = {})
+  /// - Parameter outer: Asked for one more when it has finished.
+  @inlinable
+  func add<P: Publisher>(_ publisher: P, askingThen outer: Inlet? = nil)
   where P.Output == Down.Input, P.Failure == Down.Failure {
-    let inlet = ConfluenceInlet(self, onFinish)
+    let inlet = ConfluenceInlet(self, outer)
     guard let (index, demand) = register(inlet) else { return }
     inlet.index = index
     if demand != .none { inlet.request(demand) }
@@ -50,6 +58,7 @@ final class Confluence<Down: Subscriber>: Junction {
   }
 
   /// Where further publishers come from, to be cancelled with them.
+  @inlinable
   func setOuter(_ outer: Inlet) {
     let isOver = registry.withLock { registry in
       if !registry.isOver { registry.outer = outer }
@@ -59,24 +68,31 @@ final class Confluence<Down: Subscriber>: Junction {
   }
 
   /// - Returns: Its place, and what it is to be asked for; `nil` when all is over.
-  private func register(_ inlet: Inlet) -> (index: Int, demand: Subscribers.Demand)? {
+  @inlinable
+  func register(_ inlet: Inlet) -> (index: Int, demand: Subscribers.Demand)? {
     registry.withLock { registry in
       if registry.isOver { return nil }
+      registry.live += 1
       let index = registry.free.popLast() ?? registry.inlets.count
       if index == registry.inlets.count { registry.inlets.append(inlet) } else { registry.inlets[index] = inlet }
       return (index, registry.firstDemand)
     }
   }
 
-  fileprivate func remove(_ index: Int) {
-    let inlet = registry.withLock { registry -> Inlet? in
-      if registry.isOver { return nil }
+  /// Counts an inlet out.
+  @inlinable
+  func finish(_ index: Int, askingThen outer: Inlet?) {
+    let (inlet, isLast) = registry.withLock { registry -> (Inlet?, Bool) in
+      if registry.isOver { return (nil, false) }
+      registry.live -= 1
       registry.free.append(index)
-      return registry.inlets[index].take()
+      return (registry.inlets[index].take(), registry.live == 0)
     }
     _ = inlet  // its end may be a deinitialiser's, which is not to run under the lock
+    if isLast { perform(.end(.finished)) } else { outer?.request(.max(1)) }
   }
 
+  @inlinable
   func leave() {
     let inlets = registry.withLock { registry in
       registry.isOver = true
@@ -86,6 +102,7 @@ final class Confluence<Down: Subscriber>: Junction {
     for inlet in inlets { inlet?.cancel() }
   }
 
+  @inlinable
   func ask(_ demand: Subscribers.Demand, for down: Down) {
     let each = core.demand == .unlimited ? Subscribers.Demand.unlimited : .max(1)
     let inlets = registry.withLock { registry -> [Inlet?] in
@@ -100,14 +117,10 @@ final class Confluence<Down: Subscriber>: Junction {
     if isFinished, waiting.isEmpty { end(.finished, for: down) }
   }
 
+  @inlinable
   func handle(_ event: Event, for down: Down) {
     switch event {
-    case .value(let value, let inlet):
-      if core.demand > .none, waiting.isEmpty {
-        deliver(value, from: inlet, for: down)
-      } else {
-        waiting.append((value, inlet))
-      }
+    case .value(let value, let inlet): take(value, from: inlet, for: down)
     case .end(.finished):
       isFinished = true
       if waiting.isEmpty { end(.finished, for: down) }
@@ -115,7 +128,26 @@ final class Confluence<Down: Subscriber>: Junction {
     }
   }
 
-  private func deliver(_ value: Down.Input, from inlet: Inlet, for down: Down) {
+  /// The same as ``Junction/perform(_:)``; makes no event of the value unless it has to wait.
+  @inlinable
+  func accept(_ value: Down.Input, from inlet: Inlet) {
+    guard core.serial.enter() else { return leaveBehind(.event(.value(value, from: inlet))) }
+    if let down = core.down, !core.isOver { take(value, from: inlet, for: down) }
+    let missed = core.serial.leave()
+    if missed != 0 { work(missed) }
+  }
+
+  @inlinable
+  func take(_ value: Down.Input, from inlet: Inlet, for down: Down) {
+    if core.demand > .none, waiting.isEmpty {
+      deliver(value, from: inlet, for: down)
+    } else {
+      waiting.append((value, inlet))
+    }
+  }
+
+  @inlinable
+  func deliver(_ value: Down.Input, from inlet: Inlet, for down: Down) {
     let wasUnlimited = core.demand == .unlimited
     let more = emit(value, for: down)
     if wasUnlimited { return }
@@ -124,29 +156,32 @@ final class Confluence<Down: Subscriber>: Junction {
 }
 
 /// One publisher of several.
-private final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
-  typealias Input = Down.Input
-  typealias Failure = Down.Failure
-  private let confluence: Confluence<Down>
-  private let onFinish: () -> Void
+@usableFromInline
+final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
+  @usableFromInline typealias Input = Down.Input
+  @usableFromInline typealias Failure = Down.Failure
+  @usableFromInline let confluence: Confluence<Down>
+  @usableFromInline let outer: Inlet?
   /// In the registry.
-  var index = 0
+  @usableFromInline @exclusivity(unchecked) var index = 0
 
-  init(_ confluence: Confluence<Down>, _ onFinish: @escaping () -> Void) {
+  @inlinable
+  init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
     self.confluence = confluence
-    self.onFinish = onFinish
+    self.outer = outer
+    super.init()
   }
 
+  @inlinable
   func receive(_ value: Down.Input) -> Subscribers.Demand {
-    if !isOver { confluence.perform(.value(value, from: self)) }
+    if isLive { confluence.accept(value, from: self) }
     return .none
   }
 
+  @inlinable
   func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
-    confluence.remove(index)
     guard case .finished = completion else { return confluence.perform(.end(completion)) }
-    onFinish()
-    confluence.finishOne()
+    confluence.finish(index, askingThen: outer)
   }
 }

@@ -15,8 +15,14 @@ struct DrainLoop: ~Copyable, Sendable {
   /// Runs `body`, here or where it is running already, at least once after this call began.
   @inlinable
   func run(_ body: () -> Void) {
-    if missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 { release(body) }
+    if enter() { release(body) }
   }
+
+  /// Counts work that is to be done.
+  ///
+  /// - Returns: Whether nobody is at work, so that the caller is to ``release(_:)``.
+  @inlinable
+  func enter() -> Bool { missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 }
 
   /// Runs `body` until nothing was missed. For the one who is at work.
   @inlinable
@@ -32,9 +38,10 @@ struct DrainLoop: ~Copyable, Sendable {
 /// What a subscriber has asked for since the beginning: a count that only rises, and sticks at unlimited.
 @usableFromInline
 struct DemandTally: ~Copyable, Sendable {
-  @usableFromInline let total = Atomic<UInt64>(0)
+  @usableFromInline let total: Atomic<UInt64>
 
-  @inlinable init() {}
+  @inlinable
+  init(_ demand: Subscribers.Demand = .none) { total = Atomic(demand.max.map { UInt64($0) } ?? Self.unlimited) }
 
   /// Stands for no limit. No count reaches it.
   @inlinable static var unlimited: UInt64 { .max }
@@ -57,5 +64,14 @@ struct DemandTally: ~Copyable, Sendable {
       if exchanged { return }
       old = current
     }
+  }
+
+  /// Starts from none again.
+  ///
+  /// - Returns: What was asked for.
+  @inlinable
+  func takeAll() -> Subscribers.Demand {
+    let requested = total.exchange(0, ordering: .acquiringAndReleasing)
+    return Int(exactly: requested).map { .max($0) } ?? .unlimited
   }
 }

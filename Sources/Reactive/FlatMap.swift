@@ -24,6 +24,7 @@ extension Publishers {
 
     /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once, and for one more with each
     /// publisher that has finished.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let confluence = Confluence(subscriber)
       confluence.enter()
@@ -48,6 +49,7 @@ extension Publishers {
 
     /// Attaches the subscriber. Upstream is asked for everything at once; the newest publisher for what is still
     /// wanted.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let link = SwitchLink<P, S>(subscriber)
       link.begin()
@@ -57,32 +59,30 @@ extension Publishers {
 }
 
 /// The subscriber of upstream.
-private final class FlatMapOuter<Input, P: Publisher, Down: Subscriber>: Inlet, Subscriber
+@usableFromInline
+final class FlatMapOuter<Input, P: Publisher, Down: Subscriber>: Inlet, Subscriber
 where P.Output == Down.Input, P.Failure == Down.Failure {
-  typealias Failure = Down.Failure
-  private let confluence: Confluence<Down>
-  private let maxPublishers: Subscribers.Demand
-  private let transform: (Input) -> P
+  @usableFromInline typealias Failure = Down.Failure
+  @usableFromInline let confluence: Confluence<Down>
+  @usableFromInline let maxPublishers: Subscribers.Demand
+  @usableFromInline let transform: (Input) -> P
 
+  @inlinable
   init(_ confluence: Confluence<Down>, _ maxPublishers: Subscribers.Demand, _ transform: @escaping (Input) -> P) {
     self.confluence = confluence
     self.maxPublishers = maxPublishers
     self.transform = transform
-    super.init()
-    request(maxPublishers)
+    super.init(maxPublishers)
     confluence.setOuter(self)
   }
 
+  @inlinable
   func receive(_ value: Input) -> Subscribers.Demand {
-    guard !isOver else { return .none }
-    confluence.enter()
-    let isUnlimited = maxPublishers == .unlimited
-    confluence.add(transform(value)) { [self] in
-      if !isUnlimited { request(.max(1)) }
-    }
+    if isLive { confluence.add(transform(value), askingThen: maxPublishers == .unlimited ? nil : self) }
     return .none
   }
 
+  @inlinable
   func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
     guard case .finished = completion else { return confluence.perform(.end(completion)) }
@@ -91,8 +91,10 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
 }
 
 /// One publisher after another, each until the next one comes.
-private final class SwitchLink<P: Publisher, Down: Subscriber>: Junction
+@usableFromInline
+final class SwitchLink<P: Publisher, Down: Subscriber>: Junction
 where P.Output == Down.Input, P.Failure == Down.Failure {
+  @usableFromInline
   enum Event {
     case next(Inlet)
     case value(P.Output, from: Inlet)
@@ -100,23 +102,23 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
     case upstreamFinished
     case failure(P.Failure)
   }
-  private struct Latest {
-    var inlet: Inlet?
-    var isOver = false
+  @usableFromInline
+  struct Latest {
+    @usableFromInline var inlet: Inlet?
+    @usableFromInline var isOver = false
   }
-  let core: JunctionCore<Event, Down>
-  let upstream = Inlet()
-  private let latest = Guarded(Latest())
+  @usableFromInline let core: JunctionCore<Event, Down>
+  @usableFromInline let upstream = Inlet(.unlimited)
+  @usableFromInline let latest = Guarded(Latest())
   // Touched by the one at work.
-  private var current: Inlet?
-  private var upstreamIsFinished = false
+  @usableFromInline var current: Inlet?
+  @usableFromInline var upstreamIsFinished = false
 
-  init(_ down: Down) {
-    core = JunctionCore(down)
-    upstream.request(.unlimited)
-  }
+  @inlinable
+  init(_ down: Down) { core = JunctionCore(down) }
 
   /// The newest publisher; the one before is cancelled. For upstream, whose signals are serial.
+  @inlinable
   func follow(_ publisher: P) {
     let inlet = Inlet()
     let (before, isOver) = latest.withLock { latest in
@@ -132,6 +134,7 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
       })
   }
 
+  @inlinable
   func leave() {
     upstream.cancel()
     let inlet = latest.withLock { latest in
@@ -141,8 +144,10 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
     inlet?.cancel()
   }
 
+  @inlinable
   func ask(_ demand: Subscribers.Demand, for down: Down) { current?.request(demand) }
 
+  @inlinable
   func handle(_ event: Event, for down: Down) {
     switch event {
     case .next(let inlet):
@@ -165,21 +170,26 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
 }
 
 /// The subscriber of upstream.
-private final class SwitchOuter<P: Publisher, Down: Subscriber>: Subscriber
+@usableFromInline
+final class SwitchOuter<P: Publisher, Down: Subscriber>: Subscriber
 where P.Output == Down.Input, P.Failure == Down.Failure {
-  typealias Input = P
-  typealias Failure = P.Failure
-  private let link: SwitchLink<P, Down>
+  @usableFromInline typealias Input = P
+  @usableFromInline typealias Failure = P.Failure
+  @usableFromInline let link: SwitchLink<P, Down>
 
+  @inlinable
   init(_ link: SwitchLink<P, Down>) { self.link = link }
 
+  @inlinable
   func receive(subscription: any Subscription) { link.upstream.receive(subscription: subscription) }
 
+  @inlinable
   func receive(_ publisher: P) -> Subscribers.Demand {
-    if !link.upstream.isOver { link.follow(publisher) }
+    if link.upstream.isLive { link.follow(publisher) }
     return .none
   }
 
+  @inlinable
   func receive(completion: Subscribers.Completion<P.Failure>) {
     guard link.upstream.finish() else { return }
     if case .failure(let error) = completion { link.perform(.failure(error)) } else { link.perform(.upstreamFinished) }

@@ -21,6 +21,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to the first.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let course = Course(subscriber)
       course.follow(prefix) { completion in
@@ -48,6 +49,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let course = Course(subscriber)
       course.follow(upstream) { completion in
@@ -78,6 +80,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let course = Course(subscriber)
       course.follow(upstream) { completion in
@@ -109,11 +112,13 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       attempt(Course(subscriber), retries: retries)
     }
 
-    private func attempt<S: Subscriber>(_ course: Course<S>, retries: Int?)
+    @inlinable
+    func attempt<S: Subscriber>(_ course: Course<S>, retries: Int?)
     where S.Input == Output, S.Failure == Failure {
       course.follow(upstream) { completion in
         if case .failure = completion, retries != 0 {
@@ -143,6 +148,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
       upstream.catch { [output] _ in Just(output) }.receive(subscriber: subscriber)
     }
@@ -166,6 +172,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let course = Course(subscriber)
       course.follow(upstream) { completion in

@@ -2,6 +2,7 @@ import Synchronization
 
 /// A subscription that several upstreams feed. What comes from them, and from the subscriber, is handled serially, and
 /// state that only the handler touches needs no lock.
+@usableFromInline
 protocol Junction: AnyObject, Subscription {
   /// What comes from an upstream.
   associatedtype Event
@@ -16,42 +17,68 @@ protocol Junction: AnyObject, Subscription {
 }
 
 /// What all junctions have.
+@usableFromInline
 final class JunctionCore<Event, Down: Subscriber> {
+  @usableFromInline
   enum Step {
     case event(Event)
     case request(Subscribers.Demand)
     case release
   }
-  let serial = Serial<Step>()
-  private let over = Atomic(false)
+  @usableFromInline let serial = Serial<Step>()
+  @usableFromInline let over = Atomic(false)
   // Touched by the one at work.
-  @exclusivity(unchecked) fileprivate(set) var demand = Subscribers.Demand.none
-  @exclusivity(unchecked) fileprivate var down: Down?
+  @usableFromInline @exclusivity(unchecked) var demand = Subscribers.Demand.none
+  @usableFromInline @exclusivity(unchecked) var down: Down?
 
+  @inlinable
   init(_ down: Down) { self.down = down }
 
   /// Whether it has ended or was cancelled.
+  @inlinable
   var isOver: Bool { over.load(ordering: .acquiring) }
 
   /// - Returns: Whether it was not over yet.
-  fileprivate func end() -> Bool { !over.exchange(true, ordering: .acquiringAndReleasing) }
+  @inlinable
+  func end() -> Bool { !over.exchange(true, ordering: .acquiringAndReleasing) }
 }
 
 extension Junction {
   /// Gives the subscriber its subscription. First of all.
+  @inlinable
   func begin() { core.down?.receive(subscription: self) }
 
-  func perform(_ event: Event) { core.serial.perform(.event(event), handle) }
+  @inlinable
+  func perform(_ event: Event) {
+    if core.serial.enter() {
+      if let down = core.down, !core.isOver { handle(event, for: down) }
+      let missed = core.serial.leave()
+      if missed != 0 { work(missed) }
+    } else {
+      leaveBehind(.event(event))
+    }
+  }
 
+  // Calls that hand `self` over would retain it for each value.
+
+  @usableFromInline
+  func work(_ missed: Int) { core.serial.work(missed, handle) }
+
+  @usableFromInline
+  func leaveBehind(_ step: JunctionCore<Event, Down>.Step) { core.serial.leaveBehind(step, handle) }
+
+  @inlinable
   func request(_ demand: Subscribers.Demand) { core.serial.perform(.request(demand), handle) }
 
+  @inlinable
   func cancel() {
     guard core.end() else { return }
     leave()
     core.serial.perform(.release, handle)
   }
 
-  private func handle(_ step: JunctionCore<Event, Down>.Step) {
+  @inlinable
+  func handle(_ step: JunctionCore<Event, Down>.Step) {
     guard let down = core.down else { return }
     if core.isOver {
       core.down = nil
@@ -69,6 +96,7 @@ extension Junction {
   /// Delivers a value for which there is demand. For the handler.
   ///
   /// - Returns: What the subscriber wants on top.
+  @inlinable
   func emit(_ value: Down.Input, for down: Down) -> Subscribers.Demand {
     core.demand -= 1
     let more = down.receive(value)
@@ -77,6 +105,7 @@ extension Junction {
   }
 
   /// Delivers the end, unless the subscriber has cancelled meanwhile. For the handler.
+  @inlinable
   func end(_ completion: Subscribers.Completion<Down.Failure>, for down: Down) {
     core.down = nil
     guard core.end() else { return }
@@ -86,65 +115,54 @@ extension Junction {
 }
 
 /// One upstream of a junction, which may be asked before it is there.
+@usableFromInline
 class Inlet {
-  private enum State {
-    case awaiting(Subscribers.Demand)  // can become: live, over
-    case live(any Subscription)  // can become: over
-    case over
-  }
-  private let state = Guarded(State.awaiting(.none))
-  private let over = Atomic(false)
+  @usableFromInline final let slot = UpstreamSlot()
+  /// What was asked for before upstream was there.
+  @usableFromInline final let early: DemandTally
 
-  /// Whether it has ended or was cancelled.
-  final var isOver: Bool { over.load(ordering: .acquiring) }
+  @inlinable
+  init(_ demand: Subscribers.Demand = .none) { early = DemandTally(demand) }
+
+  /// True between the subscription and the end.
+  @inlinable final var isLive: Bool { slot.isLive }
 
   /// Takes the subscription and asks it for what was asked for so far; cancels it when there is one or all is over.
-  final func receive(subscription: any Subscription) {
-    let demand = state.withLock { state -> Subscribers.Demand? in
-      guard case .awaiting(let demand) = state else { return nil }
-      state = .live(subscription)
-      return demand
-    }
-    guard let demand else { return subscription.cancel() }
-    if demand != .none { subscription.request(demand) }
+  @inlinable
+  final func receive(subscription: any Subscription) { if slot.attach(subscription) { askEarly() } }
+
+  @inlinable
+  final func request(_ demand: Subscribers.Demand) {
+    if slot.isLive { return slot.request(demand) }
+    early.add(demand)
+    if slot.isLive { askEarly() }  // it has come meanwhile, and may not have seen this
   }
 
-  final func request(_ demand: Subscribers.Demand) {
-    let subscription = state.withLock { state -> (any Subscription)? in
-      switch state {
-      case .awaiting(let before): state = .awaiting(before + demand)
-      case .live(let subscription): return subscription
-      case .over: break
-      }
-      return nil
-    }
-    subscription?.request(demand)
+  @usableFromInline
+  final func askEarly() {
+    let demand = early.takeAll()
+    if demand != .none { slot.request(demand) }
   }
 
   /// Upstream has ended.
   ///
   /// - Returns: True for the one call that ends a live subscription.
-  final func finish() -> Bool { end() != nil }
+  @inlinable
+  final func finish() -> Bool { slot.finish() }
 
-  final func cancel() { end()?.cancel() }
-
-  private func end() -> (any Subscription)? {
-    state.withLock { state in
-      defer { state = .over }
-      over.store(true, ordering: .releasing)
-      guard case .live(let subscription) = state else { return nil }
-      return subscription
-    }
-  }
+  @inlinable
+  final func cancel() { slot.cancel() }
 }
 
 /// The subscriber at an inlet: what it receives becomes events. The junction holds the inlet, not this.
+@usableFromInline
 final class JunctionInlet<J: Junction, Input, Failure: Error>: Subscriber {
-  private let junction: J
-  private let inlet: Inlet
-  private let value: (Input) -> J.Event
-  private let end: (Subscribers.Completion<Failure>) -> J.Event
+  @usableFromInline let junction: J
+  @usableFromInline let inlet: Inlet
+  @usableFromInline let value: (Input) -> J.Event
+  @usableFromInline let end: (Subscribers.Completion<Failure>) -> J.Event
 
+  @inlinable
   init(
     _ junction: J, _ inlet: Inlet, value: @escaping (Input) -> J.Event,
     end: @escaping (Subscribers.Completion<Failure>) -> J.Event
@@ -155,14 +173,17 @@ final class JunctionInlet<J: Junction, Input, Failure: Error>: Subscriber {
     self.end = end
   }
 
+  @inlinable
   func receive(subscription: any Subscription) { inlet.receive(subscription: subscription) }
 
   /// Asks for more by ``Inlet/request(_:)`` only.
+  @inlinable
   func receive(_ input: Input) -> Subscribers.Demand {
-    if !inlet.isOver { junction.perform(value(input)) }
+    if inlet.isLive { junction.perform(value(input)) }
     return .none
   }
 
+  @inlinable
   func receive(completion: Subscribers.Completion<Failure>) {
     if inlet.finish() { junction.perform(end(completion)) }
   }

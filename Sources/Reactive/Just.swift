@@ -11,7 +11,7 @@ public struct Just<Output>: Publisher {
   /// Delivers the value upon the first demand.
   @inlinable
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
-    AnswerSubscription(subscriber, output, "Just").start()
+    OnceSubscription.begin(output, subscriber, "Just")
   }
 }
 
@@ -75,7 +75,7 @@ extension Optional {
     /// Delivers the value upon the first demand; without one, ends at once.
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Wrapped, S.Failure == Never {
       guard let output else { return Empty().receive(subscriber: subscriber) }
-      AnswerSubscription(subscriber, output, "Optional").start()
+      OnceSubscription.begin(output, subscriber, "Optional")
     }
   }
 
@@ -104,7 +104,7 @@ extension Result {
     /// Delivers the value upon the first demand, or fails at once.
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Success, S.Failure == Failure {
       switch result {
-      case .success(let output): AnswerSubscription(subscriber, output, "Result").start()
+      case .success(let output): OnceSubscription.begin(output, subscriber, "Result")
       case .failure(let error): Fail(error: error).receive(subscriber: subscriber)
       }
     }

@@ -20,8 +20,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(2) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
       }
@@ -50,8 +51,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(3) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
         confluence.add(c)
@@ -87,8 +89,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(4) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
         confluence.add(c)
@@ -128,8 +131,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(5) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
         confluence.add(c)
@@ -173,8 +177,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(6) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
         confluence.add(c)
@@ -225,8 +230,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(7) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
         confluence.add(c)
@@ -281,8 +287,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(8) { confluence in
+      Confluence(subscriber).merge { confluence in
         confluence.add(a)
         confluence.add(b)
         confluence.add(c)
@@ -314,8 +321,9 @@ extension Publishers {
     public func merge(with other: Upstream) -> MergeMany { MergeMany(publishers + [other]) }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge(publishers.count) { confluence in
+      Confluence(subscriber).merge { confluence in
         for publisher in publishers { confluence.add(publisher) }
       }
     }
@@ -324,8 +332,9 @@ extension Publishers {
 
 extension Confluence {
   /// Gives the subscriber its subscription, then attaches to all publishers.
-  func merge(_ count: Int, addAll: (Confluence) -> Void) {
-    for _ in 0...count { enter() }
+  @inlinable
+  func merge(addAll: (Confluence) -> Void) {
+    enter()
     begin()
     addAll(self)
     finishOne()

@@ -15,7 +15,7 @@ extension Publishers {
     /// Makes the subject, with the first subscriber or connection. When several threads are first, it may be called by
     /// each of them; one of the subjects is used.
     public let createSubject: () -> SubjectType
-    private let state = Guarded<SubjectType?>(nil)
+    @usableFromInline let state = Guarded<SubjectType?>(nil)
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
@@ -24,6 +24,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to the subject. Nothing comes before somebody connects.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       subject.subscribe(subscriber)
     }
@@ -31,9 +32,11 @@ extension Publishers {
     /// Subscribes the subject to upstream.
     ///
     /// - Returns: Ends that subscription; the subject and its subscribers stay.
+    @inlinable
     public func connect() -> any Cancellable { upstream.subscribe(subject) }
 
-    private var subject: SubjectType {
+    @inlinable
+    var subject: SubjectType {
       if let subject = state.withLock({ $0 }) { return subject }
       let created = createSubject()
       return state.withLock { subject in
@@ -50,12 +53,13 @@ extension Publishers {
     public typealias Output = Upstream.Output
     /// Can't fail.
     public typealias Failure = Never
-    private let inner: Multicast<Upstream, PassthroughSubject<Output, Never>>
+    @usableFromInline let inner: Multicast<Upstream, PassthroughSubject<Output, Never>>
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream) { inner = upstream.multicast { PassthroughSubject() } }
 
     /// Attaches the subscriber. Nothing comes before somebody connects.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
       inner.subscribe(subscriber)
     }
@@ -63,6 +67,7 @@ extension Publishers {
     /// Subscribes to upstream.
     ///
     /// - Returns: Ends that subscription.
+    @inlinable
     public func connect() -> any Cancellable { inner.connect() }
   }
 
@@ -74,13 +79,14 @@ extension Publishers {
     public typealias Failure = Upstream.Failure
     /// What is connected.
     public let upstream: Upstream
-    private let connection = AutomaticConnection()
+    @usableFromInline let connection = AutomaticConnection()
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream) { self.upstream = upstream }
 
     /// Attaches the subscriber, then connects if it is the first. So it misses nothing of an upstream that delivers at
     /// once.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let link = ConnectionLink(connection, subscriber)
       upstream.subscribe(link)
@@ -98,7 +104,7 @@ extension Publishers {
     public typealias Failure = Upstream.Failure
     /// What is shared.
     public let upstream: Upstream
-    private let inner: Autoconnect<Multicast<Upstream, PassthroughSubject<Output, Failure>>>
+    @usableFromInline let inner: Autoconnect<Multicast<Upstream, PassthroughSubject<Output, Failure>>>
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream) {
@@ -107,6 +113,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber; the first one subscribes to upstream.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       inner.subscribe(subscriber)
     }
@@ -122,20 +129,23 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
 extension Publishers.Share: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 
 /// Counts the subscribers of a connectable publisher, and holds its connection while there are any.
-private final class AutomaticConnection {
-  private struct State {
-    var subscribers = 0
+@usableFromInline
+final class AutomaticConnection {
+  @usableFromInline
+  struct State {
+    @usableFromInline var subscribers = 0
     /// Raised with each connection.
-    var number: UInt64 = 0
-    var isConnected = false
+    @usableFromInline var number: UInt64 = 0
+    @usableFromInline var isConnected = false
     /// `nil` until it was made.
-    var connection: (any Cancellable)?
+    @usableFromInline var connection: (any Cancellable)?
   }
-  private let state = Guarded(State())
+  @usableFromInline let state = Guarded(State())
 
   /// Counts a subscriber that is attached already, unless it has left again.
   ///
   /// - Returns: The number of the connection that is to be made now, if one is.
+  @inlinable
   func join(_ handle: ConnectionHandle) -> UInt64? {
     let number = state.withLock { state -> UInt64? in
       guard handle.markCounted() else { return nil }
@@ -149,6 +159,7 @@ private final class AutomaticConnection {
   }
 
   /// Holds a connection, or ends it when the last subscriber has left while it was made.
+  @inlinable
   func set(_ connection: any Cancellable, _ number: UInt64) {
     let isCurrent = state.withLock { state in
       guard state.isConnected, state.number == number else { return false }
@@ -159,6 +170,7 @@ private final class AutomaticConnection {
   }
 
   /// Counts a subscriber out. The last one disconnects.
+  @inlinable
   func leave() {
     let connection = state.withLock { state -> (any Cancellable)? in
       state.subscribers -= 1
@@ -171,54 +183,66 @@ private final class AutomaticConnection {
 }
 
 /// What a subscriber has of its way through a counted connection.
-private final class ConnectionHandle: Subscription {
-  private enum Phase: UInt8, AtomicRepresentable {
+@usableFromInline
+final class ConnectionHandle: Subscription {
+  @usableFromInline
+  enum Phase: UInt8, AtomicRepresentable {
     case attached  // can become: counted, over
     case counted  // can become: over
     case over
   }
-  let slot = UpstreamSlot()
-  private let phase = Atomic(Phase.attached)
-  private let connection: AutomaticConnection
+  @usableFromInline let slot = UpstreamSlot()
+  @usableFromInline let phase = Atomic(Phase.attached)
+  @usableFromInline let connection: AutomaticConnection
 
+  @inlinable
   init(_ connection: AutomaticConnection) { self.connection = connection }
 
   /// - Returns: False when it is over already.
+  @inlinable
   func markCounted() -> Bool {
     phase.compareExchange(expected: .attached, desired: .counted, ordering: .acquiringAndReleasing).exchanged
   }
 
   /// Counts it out, if it was counted.
+  @inlinable
   func leave() {
     if phase.exchange(.over, ordering: .acquiringAndReleasing) == .counted { connection.leave() }
   }
 
+  @inlinable
   func request(_ demand: Subscribers.Demand) { slot.request(demand) }
 
+  @inlinable
   func cancel() {
     slot.cancel()
     leave()
   }
 }
 
-private final class ConnectionLink<Down: Subscriber>: Subscriber {
-  typealias Input = Down.Input
-  typealias Failure = Down.Failure
-  let handle: ConnectionHandle
-  private let down: Down
+@usableFromInline
+final class ConnectionLink<Down: Subscriber>: Subscriber {
+  @usableFromInline typealias Input = Down.Input
+  @usableFromInline typealias Failure = Down.Failure
+  @usableFromInline let handle: ConnectionHandle
+  @usableFromInline let down: Down
 
+  @inlinable
   init(_ connection: AutomaticConnection, _ down: Down) {
     handle = ConnectionHandle(connection)
     self.down = down
   }
 
+  @inlinable
   func receive(subscription: any Subscription) {
     if handle.slot.attach(subscription) { down.receive(subscription: handle) }
   }
 
+  @inlinable
   func receive(_ value: Down.Input) -> Subscribers.Demand { handle.slot.isLive ? down.receive(value) : .none }
 
   /// Leaves first, so that who subscribes anew at the end finds a connection of its own.
+  @inlinable
   func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard handle.slot.finish() else { return }
     handle.leave()
@@ -251,5 +275,6 @@ extension Publisher where Failure == Never {
 
 extension ConnectablePublisher {
   /// Connects with the first subscriber, disconnects when the last one has left, and connects again with the next.
+  @inlinable
   public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
 }

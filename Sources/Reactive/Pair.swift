@@ -1,4 +1,5 @@
 /// What is to be done about what one of two publishers has done.
+@usableFromInline
 enum PairVerdict<Output> {
   /// Deliver this, if it is wanted; drop it otherwise.
   case emit(Output)
@@ -11,6 +12,7 @@ enum PairVerdict<Output> {
 }
 
 /// What one of two publishers has done.
+@usableFromInline
 enum PairEvent<A, B, Failure: Error> {
   case first(A)
   case second(B)
@@ -23,14 +25,16 @@ enum PairEvent<A, B, Failure: Error> {
 /// second may be, for one value.
 ///
 /// What differs between operators is the rule, which is called serially and not with failures: they end it.
+@usableFromInline
 final class PairLink<A, B, Down: Subscriber>: Junction {
-  typealias Event = PairEvent<A, B, Down.Failure>
-  let core: JunctionCore<Event, Down>
-  private let rule: (Event) -> PairVerdict<Down.Input>
-  private let first = Inlet()
-  private let second = Inlet()
-  private let secondIsTrigger: Bool
+  @usableFromInline typealias Event = PairEvent<A, B, Down.Failure>
+  @usableFromInline let core: JunctionCore<Event, Down>
+  @usableFromInline let rule: (Event) -> PairVerdict<Down.Input>
+  @usableFromInline let first = Inlet()
+  @usableFromInline let second = Inlet()
+  @usableFromInline let secondIsTrigger: Bool
 
+  @inlinable
   init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> PairVerdict<Down.Input>) {
     core = JunctionCore(down)
     self.rule = rule
@@ -40,6 +44,7 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
   /// Gives the subscriber its subscription, then attaches to both; to a trigger first.
   ///
   /// - Parameter secondEnd: What the end of the second means.
+  @inlinable
   func begin<P: Publisher, Q: Publisher>(
     _ first: P, _ second: Q, secondEnd: @escaping (Subscribers.Completion<Q.Failure>) -> Event
   ) where P.Output == A, P.Failure == Down.Failure, Q.Output == B {
@@ -60,16 +65,19 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
     if !secondIsTrigger { attachSecond() }
   }
 
+  @inlinable
   func leave() {
     first.cancel()
     second.cancel()
   }
 
+  @inlinable
   func ask(_ demand: Subscribers.Demand, for down: Down) {
     first.request(demand)
     if !secondIsTrigger { second.request(demand) }
   }
 
+  @inlinable
   func handle(_ event: Event, for down: Down) {
     if case .failure(let error) = event { return end(.failure(error), for: down) }
     if case .second = event, secondIsTrigger { second.cancel() }
@@ -85,7 +93,8 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
     }
   }
 
-  private func deliver(_ value: Down.Input, for down: Down) {
+  @inlinable
+  func deliver(_ value: Down.Input, for down: Down) {
     guard core.demand > .none else { return }
     let more = emit(value, for: down)
     if more != .none { ask(more, for: down) }
@@ -94,6 +103,7 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
 
 extension PairLink {
   /// For two publishers that can fail in the same way.
+  @inlinable
   func begin<P: Publisher, Q: Publisher>(_ first: P, _ second: Q)
   where P.Output == A, P.Failure == Down.Failure, Q.Output == B, Q.Failure == Down.Failure {
     begin(first, second) { completion in

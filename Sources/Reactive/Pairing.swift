@@ -19,6 +19,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to both.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       var latestA: A.Output?
       var latestB: B.Output?
@@ -56,6 +57,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to both.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       var valuesOfA = Fifo<A.Output>()
       var valuesOfB = Fifo<B.Output>()
@@ -97,6 +99,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to both.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       let link = PairLink<Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
         switch event {
@@ -128,6 +131,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to both.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       var isOpen = false
       let link = PairLink<Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
@@ -166,6 +170,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       a.combineLatest(b).combineLatest(c).map { ($0.0.0, $0.0.1, $0.1) }.receive(subscriber: subscriber)
     }
@@ -196,6 +201,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       a.combineLatest(b).combineLatest(c).combineLatest(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }.receive(
         subscriber: subscriber)
@@ -224,6 +230,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       a.zip(b).zip(c).map { ($0.0.0, $0.0.1, $0.1) }.receive(subscriber: subscriber)
     }
@@ -254,6 +261,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to all.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       a.zip(b).zip(c).zip(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }.receive(subscriber: subscriber)
     }

@@ -22,6 +22,7 @@ extension Publisher {
   /// Attaches a subject, which passes everything on.
   ///
   /// - Returns: Ends the subscription when cancelled or released.
+  @inlinable
   public func subscribe<S: Subject>(_ subject: S) -> AnyCancellable where S.Output == Output, S.Failure == Failure {
     let relay = SubjectRelay(subject)
     subscribe(relay)

@@ -12,6 +12,7 @@ extension Publishers {
     public init(sequence: Elements) { self.sequence = sequence }
 
     /// Attaches the subscriber; one of an empty sequence is ended at once.
+    @inlinable
     public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
       SequenceSubscription(sequence, .finished, subscriber, name: nil).begin()
     }
@@ -23,29 +24,33 @@ extension Publishers.Sequence: Equatable where Elements: Equatable {}
 
 extension Sequence {
   /// Delivers the elements to each subscriber.
+  @inlinable
   public var publisher: Publishers.Sequence<Self, Never> { Publishers.Sequence(sequence: self) }
 }
 
 /// Delivers the elements of a sequence, then an end.
 ///
 /// What it calls itself: `name`, or the sequence.
+@usableFromInline
 final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: SubscriptionObject, CustomStringConvertible
 where Down.Input == Elements.Element {
-  private let loop = DrainLoop(held: true)
-  private let tally = DemandTally()
-  private let cancelled = Atomic(false)
+  @usableFromInline let loop = DrainLoop(held: true)
+  @usableFromInline let tally = DemandTally()
+  @usableFromInline let cancelled = Atomic(false)
   // Touched by the one who is at work in the loop.
-  private var iterator: Elements.Iterator?
-  private var upcoming: Elements.Element?
-  private var delivered: UInt64 = 0
-  private var down: Down?
+  @usableFromInline @exclusivity(unchecked) var iterator: Elements.Iterator?
+  @usableFromInline @exclusivity(unchecked) var upcoming: Elements.Element?
+  @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
+  @usableFromInline @exclusivity(unchecked) var down: Down?
 
-  private let name: String?
-  private let sequence: Elements
-  private let completion: Subscribers.Completion<Down.Failure>
+  @usableFromInline let name: String?
+  @usableFromInline let sequence: Elements
+  @usableFromInline let completion: Subscribers.Completion<Down.Failure>
 
+  @inlinable
   var description: String { name ?? "\(sequence)" }
 
+  @inlinable
   init(
     _ sequence: Elements, _ completion: Subscribers.Completion<Down.Failure>, _ down: Down, name: String?
   ) {
@@ -59,23 +64,28 @@ where Down.Input == Elements.Element {
   }
 
   /// Gives the subscriber its subscription, then delivers.
+  @inlinable
   func begin() {
     down?.receive(subscription: self)
     loop.release(deliver)
   }
 
+  @inlinable
   override func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
-    loop.run(deliver)
+    if loop.enter() { loop.release(deliver) }
   }
 
+  @inlinable
   override func cancel() {
     cancelled.store(true, ordering: .releasing)
     loop.run(deliver)
   }
 
-  private func deliver() {
-    while let down, !cancelled.load(ordering: .acquiring) {
+  @inlinable
+  func deliver() {
+    guard let down else { return }
+    while !cancelled.load(ordering: .acquiring) {
       guard let value = upcoming else {
         release()
         return down.receive(completion: completion)
@@ -88,7 +98,8 @@ where Down.Input == Elements.Element {
     release()
   }
 
-  private func release() {
+  @inlinable
+  func release() {
     down = nil
     upcoming = nil
     iterator = nil

@@ -9,12 +9,17 @@ class SubscriptionObject: Subscription {
 }
 
 /// Any other subscription.
+@usableFromInline
 final class ForeignSubscription: SubscriptionObject {
   private let inner: any Subscription
 
+  @usableFromInline
   init(_ inner: any Subscription) { self.inner = inner }
 
+  @usableFromInline
   override func request(_ demand: Subscribers.Demand) { inner.request(demand) }
+  @usableFromInline
   override func cancel() { inner.cancel() }
+  @usableFromInline
   override func retract() { (inner as? any RetractableSubscription)?.retract() }
 }

@@ -7,16 +7,18 @@ import Synchronization
 /// The subscription: remembers what was asked for, and whom to ask.
 @usableFromInline
 final class Baton: Subscription {
-  private struct State {
-    var holder: UpstreamHandle?
-    var isOver = false
+  @usableFromInline
+  struct State {
+    @usableFromInline var holder: UpstreamHandle?
+    @usableFromInline var isOver = false
   }
-  private let state = Guarded(State())
-  private let tally = DemandTally()
+  @usableFromInline let state = Guarded(State())
+  @usableFromInline let tally = DemandTally()
 
   /// Whoever has it is asked for what is left.
   ///
   /// - Parameter delivered: How many values the subscriber has got.
+  @inlinable
   func pass(to holder: UpstreamHandle, delivered: UInt64) {
     let (requested, isOver) = state.withLock { state in
       if !state.isOver { state.holder = holder }
@@ -31,6 +33,7 @@ final class Baton: Subscription {
   }
 
   /// Counts what the holder has been asked for already.
+  @inlinable
   func add(_ demand: Subscribers.Demand) { tally.add(demand) }
 
   @usableFromInline
@@ -46,12 +49,15 @@ final class Baton: Subscription {
   func cancel() { end()?.cancel() }
 
   /// - Returns: True for the one call that ends it, before any cancellation.
+  @inlinable
   func finish() -> Bool { end() != nil }
 
   /// Whether nobody will be asked any more.
+  @inlinable
   var isOver: Bool { state.withLock { $0.isOver } }
 
-  private func end() -> UpstreamHandle? {
+  @inlinable
+  func end() -> UpstreamHandle? {
     state.withLock { state in
       defer { state.isOver = true }
       return state.isOver ? nil : state.holder.take() ?? UpstreamHandle()
@@ -62,14 +68,15 @@ final class Baton: Subscription {
 /// The way of the values of one upstream after another.
 @usableFromInline
 final class Course<Down: Subscriber> {
-  fileprivate let baton = Baton()
-  fileprivate let down: Down
+  @usableFromInline let baton = Baton()
+  @usableFromInline let down: Down
   /// Counted by the upstream of the moment, whose signals are serial.
-  @exclusivity(unchecked) fileprivate(set) var delivered: UInt64 = 0
-  private let loop = DrainLoop()
-  private var upcoming: (() -> Void)?
+  @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
+  @usableFromInline let loop = DrainLoop()
+  @usableFromInline var upcoming: (() -> Void)?
 
   /// Gives the subscriber its subscription.
+  @inlinable
   init(_ down: Down) {
     self.down = down
     down.receive(subscription: baton)
@@ -78,6 +85,7 @@ final class Course<Down: Subscriber> {
   /// Goes on with this publisher. When the one before ended while subscribing, its caller does, so that the depth is 1.
   ///
   /// - Parameter onEnd: What to do at its end: follow another, or ``finish(_:)``.
+  @inlinable
   func follow<P: Publisher>(_ publisher: P, onEnd: @escaping (Subscribers.Completion<P.Failure>) -> Void)
   where P.Output == Down.Input {
     if baton.isOver { return }
@@ -85,32 +93,38 @@ final class Course<Down: Subscriber> {
     loop.run { upcoming.take()?() }
   }
 
+  @inlinable
   func finish(_ completion: Subscribers.Completion<Down.Failure>) {
     if baton.finish() { down.receive(completion: completion) }
   }
 
   /// Goes on with this publisher up to the end.
+  @inlinable
   func finish<P: Publisher>(with publisher: P) where P.Output == Down.Input, P.Failure == Down.Failure {
     follow(publisher) { self.finish($0) }
   }
 }
 
 /// The subscriber of one upstream of several.
-private final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
-  typealias Input = Down.Input
-  private let upstream = UpstreamHandle()
-  private let course: Course<Down>
-  private let onEnd: (Subscribers.Completion<Failure>) -> Void
+@usableFromInline
+final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
+  @usableFromInline typealias Input = Down.Input
+  @usableFromInline let upstream = UpstreamHandle()
+  @usableFromInline let course: Course<Down>
+  @usableFromInline let onEnd: (Subscribers.Completion<Failure>) -> Void
 
+  @inlinable
   init(_ course: Course<Down>, onEnd: @escaping (Subscribers.Completion<Failure>) -> Void) {
     self.course = course
     self.onEnd = onEnd
   }
 
+  @inlinable
   func receive(subscription: any Subscription) {
     if upstream.slot.attach(subscription) { course.baton.pass(to: upstream, delivered: course.delivered) }
   }
 
+  @inlinable
   func receive(_ value: Down.Input) -> Subscribers.Demand {
     guard upstream.slot.isLive else { return .none }
     course.delivered += 1
@@ -119,6 +133,7 @@ private final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
     return more
   }
 
+  @inlinable
   func receive(completion: Subscribers.Completion<Failure>) {
     if upstream.slot.finish() { onEnd(completion) }
   }

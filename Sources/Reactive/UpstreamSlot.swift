@@ -36,9 +36,14 @@ struct UpstreamSlot: ~Copyable, Sendable {
   /// Takes the subscription, or cancels it when there is one already or all is over.
   ///
   /// - Returns: Whether it was taken.
-  @usableFromInline
+  @inlinable @inline(__always)  // where the subscription's type is known, that it is an object of ours is, too
   func attach(_ subscription: any Subscription) -> Bool {
-    let object = Unmanaged.passRetained(subscription as? SubscriptionObject ?? ForeignSubscription(subscription))
+    attach(object: subscription as? SubscriptionObject ?? ForeignSubscription(subscription))
+  }
+
+  @usableFromInline
+  func attach(object subscription: SubscriptionObject) -> Bool {
+    let object = Unmanaged.passRetained(subscription)
     let address = UInt(bitPattern: object.toOpaque())
     precondition(address & ~Self.address == 0, "an address that does not fit: \(address)")
     if word.compareExchange(expected: Self.awaiting, desired: address, ordering: .acquiringAndReleasing).exchanged {
