@@ -43,7 +43,8 @@ let package = Package(
       name: "streamd",
       dependencies: ["CToml", "EventLoop", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd"],
       swiftSettings: settings),
-    .executableTarget(name: "streambench", dependencies: ["CLinux", "EventLoop", "RSocket"], swiftSettings: settings),
+    .executableTarget(
+      name: "streambench", dependencies: ["CLinux", "EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
     .executableTarget(
       name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: settings),
     .executableTarget(

@@ -17,5 +17,6 @@ struct Row: Sendable {
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
     Row(name: "replay", summary: "of a full 64 MiB log to a newcomer", measure: measureReplay),
+    Row(name: "reactive", summary: "the library's operators, by the cost of a closure call", measure: measureReactive),
   ]
 }
