@@ -14,7 +14,7 @@ public final class MappedRegion: @unchecked Sendable {  // what it holds is guar
   /// What was appended reaches the disk at most this much later, and as long as the disk takes.
   private static let syncDelay = DispatchTimeInterval.seconds(1)
   /// Serial: one slow disk holds up no more than one thread.
-  private static let syncQueue = DispatchQueue(label: "streamd.sync", qos: .utility)
+  private static let syncQueue = DispatchQueue(label: "streamd.sync")
 
   /// A memfd. Pages that were never written take no memory.
   ///

@@ -6,7 +6,6 @@ final class ConfigurationTable {
   private let members: [String: ConfigurationNode]
   private let collector: MistakeCollector
   private var knownKeys: Set<String> = []
-  private var refusedKeys: Set<String> = []
   /// What to say of a table that nobody asked for.
   var hintForTable: ((_ key: String) -> String)?
 
@@ -77,12 +76,6 @@ final class ConfigurationTable {
     return value
   }
 
-  /// Refuses `key`, if it is there, as something that will come.
-  func refuse(_ key: String, notBuiltYet feature: String) {
-    refusedKeys.insert(key)
-    if holds(key) { mistake("not built yet: \(feature)", at: key) }
-  }
-
   /// Tells that `key` should have been something else.
   ///
   /// - Parameter secret: people might have put a secret there: say the type of what was found, not the value.
@@ -119,7 +112,7 @@ final class ConfigurationTable {
       } else if let hintForTable, case .table = members[key]?.value {
         mistake("unknown key; \(hintForTable(key))", at: key)
       } else {
-        let offered = knownKeys.subtracting(refusedKeys).sorted().joined(separator: ", ")
+        let offered = knownKeys.sorted().joined(separator: ", ")
         mistake("unknown key; expected \(offered.isEmpty ? "none" : "one of: \(offered)")", at: key)
       }
     }

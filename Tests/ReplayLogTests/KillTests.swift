@@ -7,7 +7,7 @@ import Testing
 
 /// What is left of a log whose process is killed at a moment that nobody chose.
 @Suite(.timeLimit(.minutes(5))) struct KillTests {
-  private static let rounds = 60
+  private static let rounds = 150
   private static let limits = EventLog.Limits(events: 300, bytes: 32 << 10)
 
   /// The same as `content(of:)` of the program that appends.

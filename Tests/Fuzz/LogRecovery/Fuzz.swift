@@ -1,0 +1,92 @@
+// Compiled into one module with a log's sources by Tests/Fuzz/run; no part of the package's build.
+//
+// An input spoils a log that was whole. Its first byte says how it was made and what is done beside, its second how many
+// events it had; the rest is triples, an offset in two bytes and what is written there. With bit 3 the first 32 bytes of
+// that are the header's positions instead, with a checksum that is right.
+
+import Glibc
+
+private let regionBytes = LogLayout.byteCount(slots: 64, ringBytes: 4096)
+
+/// Called by libFuzzer with each input; a broken invariant traps.
+@_cdecl("LLVMFuzzerTestOneInput")
+public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
+  let input = UnsafeRawBufferPointer(start: start, count: count)
+  guard input.count >= 2 else { return 0 }
+  let (choice, events) = (input[0], input[1])
+  var offset = 2
+  // A buffer of its own: the sanitizer sees who leaves it.
+  let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: regionBytes, alignment: 4096)
+  defer { bytes.deallocate() }
+  bytes.initializeMemory(as: UInt8.self, repeating: 0)
+  let layout = LogLayout(
+    formatting: bytes, name: "fuzz", slots: 64, ringBytes: 4096, hasChecksums: choice & 1 != 0,
+    state: LogState(startingAt: 1000, boot: BootID(high: 1, low: 1)))
+  let log = EventLog(layout, LogState(startingAt: 1000), limits: limits(of: layout), owner: Keeper(), clock: { 7 })
+  for number in 0..<Int(events) { log.append([[UInt8](repeating: events, count: number &* 37 & 255)]) }
+  if choice & 2 != 0 { log.noteClosed() }
+  if choice & 8 != 0, input.count >= offset + 32 {
+    let words = (0..<4).map { input.loadUnaligned(fromByteOffset: offset + $0 * 8, as: UInt64.self) }
+    offset += 32
+    var state = LogState(startingAt: words[0], boot: BootID(high: 1, low: 1))
+    (state.end, state.holeStart, state.holeEnd) = (words[1], words[2], words[3])
+    layout.write(state)
+  }
+  while offset + 3 <= input.count {
+    bytes[Int(input.loadUnaligned(fromByteOffset: offset, as: UInt16.self)) % bytes.count] = input[offset + 2]
+    offset += 3
+  }
+  let cut = choice & 4 != 0 ? bytes.count * Int(events) / 255 : bytes.count
+  recover(UnsafeMutableRawBufferPointer(rebasing: bytes[..<cut]))
+  return 0
+}
+
+private final class Keeper {}
+
+private func limits(of layout: LogLayout) -> EventLog.Limits {
+  EventLog.Limits(events: layout.slots, bytes: layout.ringBytes)
+}
+
+/// What is recovered is a log, whatever was there: each event is where it belongs, and the log goes on.
+private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
+  guard let layout = try? LogLayout(reading: bytes) else { return }
+  let state: LogState
+  if let intact = try? layout.intactState() {
+    state = intact
+  } else if layout.hasChecksums, let header = try? layout.state() {
+    state = layout.salvagedState(header, at: 5000)
+    layout.write(state)
+    precondition((try? layout.intactState()) == state, "what was salvaged is not intact")
+  } else {
+    return
+  }
+  let log = EventLog(layout, state, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
+  check(log)
+  let end = log.endPosition
+  for number in 0..<80 {
+    log.append([[UInt8](repeating: UInt8(number), count: number &* 53 & 511)])
+    precondition(log.newestID.map { log.record(at: $0).count } == 16 + (number &* 53 & 511), "the newest is not there")
+  }
+  check(log)
+  precondition(log.endPosition == end + 80, "ids leapt")
+}
+
+private func check(_ log: EventLog) {
+  var count: UInt64 = 0
+  var sum = 0
+  var position = log.firstPosition
+  var time: UInt64 = 0
+  while position < log.endPosition {
+    let event = log.element(at: position)
+    precondition(event.time >= time, "times go back")
+    (count, time) = (count + 1, event.time)
+    sum += event.data.reduce(0) { $0 + Int($1) }
+    let stamp = log.record(at: position).loadUnaligned(as: UInt64.self)
+    precondition(UInt64(bigEndian: stamp) == position, "event \(position) has another id")
+    position = log.skip(position + 1)
+  }
+  precondition(position == log.endPosition, "the last event is not the last")
+  precondition(count == log.count(from: log.firstPosition, to: log.endPosition) && count <= 64, "\(count) events")
+  precondition(log.position(ofLast: count) == log.firstPosition && log.position(ofLast: 0) == log.endPosition)
+  precondition(log.position(since: 0) == log.firstPosition && sum >= 0)
+}
