@@ -60,10 +60,15 @@ public final class ServiceManager: Sendable {
   ///
   /// - Returns: false when `timeout` ran out first.
   @discardableResult public func flush(within timeout: Duration) -> Bool {
-    let hasStored = storeCourier.flush(within: timeout)
-    guard courier.flush(within: timeout), hasStored else { return false }
-    // What comes from a process that is gone already, the manager cannot tell whose it is.
-    return !isPresent || sd_notify_barrier(0, UInt64(timeout.nanoseconds / 1000)) >= 0
+    storeCourier.flush(within: timeout) && courier.flush(within: timeout)
+  }
+
+  /// Waits until the manager has also dealt with what was stored: it cannot tell whose a descriptor is that comes from a
+  /// process which has ended by then.
+  ///
+  /// - Returns: false when `timeout` ran out first.
+  @discardableResult public func settle(within timeout: Duration) -> Bool {
+    flush(within: timeout) && isPresent && sd_notify_barrier(0, UInt64(timeout.nanoseconds / 1000)) >= 0
   }
 
   /// Gives a descriptor into the manager's keeping: the next process of this service gets it, however this one ends, as

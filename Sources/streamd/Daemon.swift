@@ -23,6 +23,7 @@ final class Daemon {
   private var ownSocket: String?
   private var logs: KeptLogs?
   private var isStopping = false
+  private var handsOver = false
 
   /// How long the way out may take; systemd would be told otherwise.
   private static let stopTime = Duration.seconds(4)
@@ -69,7 +70,7 @@ final class Daemon {
     logs?.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
     journal.flush(within: .milliseconds(500))
-    manager.flush(within: .milliseconds(500))
+    if handsOver { manager.settle(within: .seconds(2)) } else { manager.flush(within: .milliseconds(500)) }
   }
 
   // MARK: Parts
@@ -174,7 +175,7 @@ final class Daemon {
     guard !isStopping else { return }
     isStopping = true
     // Clients can be given to a process that is to come, over the socket that the manager holds meanwhile.
-    let handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
+    handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
     manager.notify(.stopping, .status(handsOver ? "Restarting" : "Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
     let loop = loop
