@@ -36,15 +36,10 @@ func measurePolling(_ options: Options) throws {
   Report.line("lateness", Figures(arrivals.flatMap(lateness)), "ms", ["up to 50 ms of it are the poll's own jitter"])
 }
 
-/// How late each fetch of a stream was against the earliest of them, in milliseconds.
+/// How much more than a second after the one before each fetch of a stream came, in milliseconds.
+///
+/// Not how late against a grid of seconds: after a fetch that came late by half an interval the poll has a new one.
 private func lateness(_ arrivals: [UInt64]) -> [Double] {
-  guard let first = arrivals.first else { return [.infinity] }  // never fetched
-  let offsets = arrivals.map { time -> Double in
-    let seconds = Double(time - first) / 1e9
-    return seconds - seconds.rounded()
-  }
-  let earliest = offsets.min() ?? 0
-  // A whole second without a fetch would round away: the gaps tell of it.
-  let gaps = zip(arrivals, arrivals.dropFirst()).map { Double($1 - $0) / 1e9 - 1 }
-  return zip(offsets, [0] + gaps).map { max($0 - earliest, $1) * 1000 }
+  guard arrivals.count > 1 else { return [.infinity] }  // never fetched again
+  return zip(arrivals, arrivals.dropFirst()).map { max(0, Double($1 - $0) / 1e6 - 1000) }
 }
