@@ -31,19 +31,17 @@ private final class Bus {
   private static let manager = "org.freedesktop.systemd1"
   private static let timeoutMicroseconds: UInt64 = 1_000_000
 
+  /// The unit tells its name itself (STREAMD_UNIT=%n): what else tells it reads the control groups, which the sandbox and
+  /// containers may hide.
   init?() {
-    var unit: UnsafeMutablePointer<CChar>?
-    var bus: OpaquePointer?
-    if sd_pid_get_user_unit(0, &unit) >= 0 {
-      guard sd_bus_open_user(&bus) >= 0 else { return nil }
-    } else {
-      guard sd_pid_get_unit(0, &unit) >= 0, sd_bus_open_system(&bus) >= 0 else { return nil }
-    }
-    defer { free(unit) }
+    var opened: OpaquePointer?
     var path: UnsafeMutablePointer<CChar>?
-    guard let bus, sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path else { return nil }
+    guard let unit = getenv("STREAMD_UNIT"),
+      sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path
+    else { return nil }
     defer { free(path) }
-    self.bus = bus
+    guard sd_bus_open(&opened) >= 0, let opened else { return nil }
+    bus = opened
     unitPath = String(cString: path)
     sd_bus_set_method_call_timeout(bus, Self.timeoutMicroseconds)
   }
