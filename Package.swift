@@ -2,10 +2,10 @@
 import PackageDescription
 
 /// Every Swift target: no warnings, unsafe code marked as such, and one optimisation across all modules for release,
-/// so that a generic is specialised where it is used.
+/// so that a generic is specialised where it is used. Exclusive access is checked in debug builds, which the tests are.
 let settings: [SwiftSetting] = [
   .treatAllWarnings(as: .error),
-  .unsafeFlags(["-cross-module-optimization"], .when(configuration: .release)),
+  .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release)),
 ]
 
 let package = Package(
