@@ -79,7 +79,10 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
   }
 
   private var session: Session?
-  private var isClosed = false
+  /// By its owner, for good.
+  private(set) var isClosed = false
+  /// The last connection was one that the server did not want.
+  private(set) var isTurnedAway = false
   private var requests: [StreamID: any LinkedRequest] = [:]
   /// Those who have something to say, in the order in which they said so.
   private var speakers: [any LinkedRequest] = []
@@ -246,6 +249,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
     case .error(let id, let code, let message): end(id, .failure(StreamError(code, message)))
     case .closed(let code, let message):
       let sentence = message.isEmpty ? code.description : message
+      isTurnedAway = code == .rejectedSetup
       let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
       disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
     case .setup, .request, .lease, .metadataPush: break  // nothing that a requester acts on
@@ -265,6 +269,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
       let descriptor = try UnixSocket.connect(to: path)
       let registration = try loop.register(descriptor.raw, for: .readable, handler: self)
       session = Session(descriptor, registration, setup: setup, now: loop.now)
+      isTurnedAway = false
     } catch {
       throw .cannotConnect(error)
     }

@@ -19,6 +19,13 @@ struct RemoteDemand {
     if !isUnlimited, outstanding > 0 { outstanding -= 1 }
   }
 
+  /// The server that knew of it is gone: what it has not met is there to be granted again.
+  mutating func takeBack() {
+    unsent += isUnlimited ? .unlimited : .max(Int(outstanding))
+    outstanding = 0
+    isUnlimited = false
+  }
+
   /// Whether ``takeGrant()`` would return more than 0.
   var hasGrant: Bool { !isUnlimited && unsent > .none && outstanding < Self.unlimited - 1 }
 

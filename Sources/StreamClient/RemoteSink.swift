@@ -67,7 +67,7 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void
   ) {
     link = connection.link
-    request = RemoteRequest(connection: connection, kind: .channel, name: name, data: [])
+    request = RemoteRequest(connection: connection, kind: .channel, name: name)
     self.receiveCompletion = receiveCompletion
   }
 

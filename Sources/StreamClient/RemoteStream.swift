@@ -42,12 +42,14 @@ struct RemoteRequest: Sendable {
   let connection: StreamConnection
   let kind: RequestKind
   let name: String
-  let data: [UInt8]
+  var options = SubscribeOptions()
+  /// `nil`: a loss ends it.
+  var reconnect: ReconnectPolicy?
 
   /// - Throws: `.invalid` for a name of more than 255 bytes, which no routing tag can carry.
   func payload() throws(StreamError) -> Payload {
     do throws(RoutingError) {
-      return Payload(metadata: try StreamConnection.metadataFormat.metadata(route: name), data: data)
+      return Payload(metadata: try StreamConnection.metadataFormat.metadata(route: name), data: options.json)
     } catch {
       throw .invalid(error.message)
     }

@@ -1,3 +1,4 @@
+import EventLoop
 import RSocket
 import Reactive
 import Synchronization
@@ -16,8 +17,10 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   private enum Phase {
-    case idle  // can become: open, over
-    case open(StreamID)  // can become: over
+    case idle  // can become: open, waiting, over
+    case open(StreamID)  // can become: waiting, cancelled, over
+    /// The connection is lost, and asked for again when the time has come.
+    case waiting(TimerID)  // can become: idle, over
     case cancelled(StreamID)  // the server has to hear of it; can become: over
     case over
   }
@@ -31,6 +34,8 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   private var request: RemoteRequest?
   private var phase = Phase.idle
   private var demand = RemoteDemand()
+  /// Of those that outlive their connection.
+  private var resumption: Resumption?
   /// Let go of at the end, whoever ends it.
   private var down: Down?
   private var waitsToSpeak = false
@@ -38,6 +43,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   init(_ request: RemoteRequest, _ down: Down) {
     link = request.connection.link
     self.request = request
+    resumption = request.reconnect.map { Resumption(policy: $0) }
     self.down = down
   }
 
@@ -86,7 +92,14 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     if isCancelled.load(ordering: .acquiring) {
       down = nil
       request = nil
-      if case .open(let id) = phase { phase = .cancelled(id) } else if case .idle = phase { phase = .over }
+      switch phase {
+      case .open(let id): phase = .cancelled(id)
+      case .waiting(let timer):
+        link.loop.cancel(timer)
+        phase = .over
+      case .idle: phase = .over
+      case .cancelled, .over: break
+      }
     } else {
       demand.add(more)
     }
@@ -97,7 +110,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     switch phase {
     case .idle, .open: demand.hasGrant
     case .cancelled: true
-    case .over: false
+    case .waiting, .over: false
     }
   }
 
@@ -121,7 +134,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     case .cancelled(let id):
       phase = .over
       return .cancel(id)
-    case .over: return .nothing
+    case .waiting, .over: return .nothing
     }
   }
 
@@ -131,16 +144,52 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
 
   func receive(_ payload: Payload) {
     guard let down, !isCancelled.load(ordering: .acquiring) else { return }
+    let event = StreamEvent(payload)
     demand.spend()
-    demand.add(down.receive(StreamEvent(payload)))
+    if resumption != nil, !mayDeliver(event) { return }
+    demand.add(down.receive(event))
     speakIfNeeded()
   }
 
+  /// - Returns: false when the subscriber has had the event, or does not want it any more.
+  private func mayDeliver(_ event: StreamEvent) -> Bool {
+    switch resumption?.receive(event) {
+    case .drop:
+      demand.add(.max(1))
+      speakIfNeeded()
+      return false
+    case .deliver(let report?):
+      resumption?.policy.report(report)
+      return !isCancelled.load(ordering: .acquiring)
+    case .deliver(nil), nil: return true
+    }
+  }
+
   func end(_ completion: Subscribers.Completion<StreamError>) {
+    if case .failure(let error) = completion, waits(after: error) { return }
     phase = .over
     request = nil
     guard let ended = down else { return }
     down = nil
     if !isCancelled.load(ordering: .acquiring) { ended.receive(completion: completion) }
+  }
+
+  /// - Returns: true when the subscription outlives the failure, and now waits for its next attempt.
+  private func waits(after error: StreamError) -> Bool {
+    guard down != nil, !link.isClosed, !isCancelled.load(ordering: .acquiring) else { return false }
+    let fraction = Double.random(in: 0..<1)
+    guard
+      case .retry(let delay, let report)? = resumption?.fail(
+        error, isTurnedAway: link.isTurnedAway, fraction: fraction)
+    else { return false }
+    demand.takeBack()
+    if let id = resumption?.lastID { request?.options.from = .after(id: id) }
+    phase = .waiting(
+      link.loop.schedule(after: delay) { [self] in
+        phase = .idle
+        speakIfNeeded()
+      })
+    if let report { resumption?.policy.report(report) }
+    return true
   }
 }

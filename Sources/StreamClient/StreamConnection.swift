@@ -5,7 +5,7 @@ import Reactive
 /// One connection to a streamd socket, shared by any number of remote streams.
 ///
 /// It is made when the first request is, and again by the next request after it was lost; a loss fails every stream that
-/// is live then. It is closed when it is let go of and its last stream has ended.
+/// is live then and has no ``ReconnectPolicy``. It is closed when it is let go of and its last stream has ended.
 public final class StreamConnection: Sendable {
   /// Composite rather than plain routing metadata: every RSocket responder knows it, and what else a request may have to
   /// carry one day fits beside the route. It costs four bytes a request.
@@ -37,13 +37,18 @@ public final class StreamConnection: Sendable {
   }
 
   /// The stream called `name`, 1 to 255 bytes. Nothing is asked of the server before a subscriber has demand.
-  public func stream(_ name: String, options: SubscribeOptions = SubscribeOptions()) -> RemoteStream {
-    RemoteStream(request: RemoteRequest(connection: self, kind: .stream, name: name, data: options.json))
+  ///
+  /// - Parameter reconnect: how the stream goes on after its connection is lost; `nil`: it fails.
+  public func stream(
+    _ name: String, options: SubscribeOptions = SubscribeOptions(), reconnect: ReconnectPolicy? = nil
+  ) -> RemoteStream {
+    RemoteStream(
+      request: RemoteRequest(connection: self, kind: .stream, name: name, options: options, reconnect: reconnect))
   }
 
   /// The newest value of the stream called `name`, asked for anew by every subscriber.
   public func value(of name: String) -> RemoteValue {
-    RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name, data: []))
+    RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name))
   }
 
   /// Closes the connection for good. Streams that are live, and later ones, fail with ``StreamError/disconnected(_:)``.
