@@ -22,6 +22,8 @@ struct Arguments: Equatable {
     var credit = 256
     /// After how many events to stop; `nil`: never.
     var count: Int?
+    /// Whether it goes on after a lost connection.
+    var reconnects = true
   }
 
   /// What `top` is to do.
@@ -54,6 +56,7 @@ struct Arguments: Equatable {
       --count N           stop after N events; never ask for more
       --from POS          begin at: replay (default), latest, new, an event id (what came after it),
                           an RFC 3339 time, or a span ago such as -5m
+      --no-reconnect      end when the connection is lost, instead of trying again and going on after the last event
       --on-lag POLICY     after falling behind: skip (go on with the oldest event still held), latest, fail
                           (default: as the stream is configured)
 
@@ -101,6 +104,10 @@ extension Arguments {
         return
       }
       let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+      if word == Self.noReconnect {
+        values[word] = ""
+        continue
+      }
       guard Self.options.contains(parts[0]) else { throw .usage("unknown option \(parts[0])") }
       // A value may begin with a dash: --from -5m.
       guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else {
@@ -111,6 +118,9 @@ extension Arguments {
     let path = values.removeValue(forKey: "--socket") ?? socket.flatMap { $0.isEmpty ? nil : $0 }
     self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values))
   }
+
+  /// The only option of a command without a value.
+  private static let noReconnect = "--no-reconnect"
 
   private static let options: Set = ["--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--sort"]
 
@@ -132,13 +142,14 @@ extension Arguments {
       guard operands.count <= 3 else { throw .usage("pub takes one event, not also \"\(operands[3])\"") }
       return .publish(name: try name(Array(operands.prefix(2))), data: operands.count == 3 ? operands[2] : nil)
     case "sub":
-      try refuse(values, except: options.subtracting(["--sort"]), for: verb)
+      try refuse(values, except: options.subtracting(["--sort"]).union([noReconnect]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       subscription.options.onLag = try choice("--on-lag", values)
       subscription.format = try choice("--format", values) ?? .data
       subscription.credit = try number("--credit", values) ?? subscription.credit
       subscription.count = try number("--count", values)
+      subscription.reconnects = values[noReconnect] == nil
       return .subscribe(name: try name(operands), subscription)
     default: throw .usage("unknown command \(verb)")
     }

@@ -11,6 +11,7 @@ final class EventInbox: Subscriber, Sendable {
   private struct State {
     var events: [StreamEvent] = []
     var end: Stop?
+    var notices: [String] = []
     var mustWake = true
   }
 
@@ -44,6 +45,26 @@ final class EventInbox: Subscriber, Sendable {
       defer { state.events = [] }
       return (state.events, state.end)
     }
+  }
+
+  /// What there is to say beside the events.
+  func takeNotices() -> [String] {
+    state.withLock { state in
+      defer { state.notices = [] }
+      return state.notices
+    }
+  }
+
+  /// The connection comes and goes: a line each, with an event between any two losses, so that no more can wait here
+  /// than the events that were asked for.
+  func note(_ report: ReconnectPolicy.Report) {
+    let notice =
+      switch report {
+      case .lost: "connection lost, trying again"
+      case .resumed(missing: 0): "goes on"
+      case .resumed(let count): "goes on, up to \(count) events lost"
+      }
+    change { $0.notices.append(notice) }
   }
 
   /// Makes ready for another subscription, once the last one has ended.

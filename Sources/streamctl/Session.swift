@@ -66,12 +66,14 @@ struct Session {
   /// is half written, so that an output that takes its time costs no memory here and no event there.
   func follow(_ name: String, _ wanted: Arguments.Subscription) throws(Stop) {
     var output = Output()
-    connection.stream(name, options: wanted.options).subscribe(inbox)
+    let reconnect = wanted.reconnects ? ReconnectPolicy { [inbox] in inbox.note($0) } : nil
+    connection.stream(name, options: wanted.options, reconnect: reconnect).subscribe(inbox)
     var unwritten = wanted.count ?? .max
     var granted = min(wanted.credit, unwritten)
     inbox.request(granted)
     while unwritten > 0 {
       let (events, end) = inbox.takeAll()
+      for notice in inbox.takeNotices() { Stop.say(notice) }  // after: what belongs to these events is there
       for event in events {
         try wanted.format.append(event, to: &output)
         unwritten -= 1

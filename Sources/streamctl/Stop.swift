@@ -38,6 +38,12 @@ struct Stop: Error, Equatable {
   /// EX_UNAVAILABLE: no daemon, for the moment.
   var isUnavailability: Bool { exitCode == 69 }
 
+  /// One line on standard error.
+  static func say(_ message: String) {
+    let line = Array("streamctl: \(message)\n".utf8)
+    _ = write(STDERR_FILENO, line, line.count)
+  }
+
   private init(_ message: String?, _ exitCode: CInt) {
     self.message = message
     self.exitCode = exitCode

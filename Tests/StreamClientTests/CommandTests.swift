@@ -110,7 +110,8 @@ import Testing
   @Test(
     arguments: [
       (64, "list extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
-      (64, "sub a --on-lag wait"), (64, "pub"), (64, "pub a b c"), (64, "pub a --count 1"),
+      (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (69, "--socket /nowhere sub a"), (64, "pub"),
+      (64, "pub a b c"), (64, "pub a --count 1"),
       (69, "--socket /nowhere pub a b"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
     ] as [(CInt, String)]) func mistakesAreOneLineAndACode(code: CInt, arguments: String) async throws
   {
@@ -167,6 +168,42 @@ import Testing
       if case .request = event { peer.close() }
     }) { server in
       let command = try Command(["--socket", server.path, "pub", "log", "x"])
+      #expect(await command.end() == (69, "streamctl: the server closed the connection\n"))
+    }
+  }
+
+  @Test func aSubscriptionOutlivesItsConnectionAndSaysSo() async throws {
+    try await ScriptedServer.run { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--from", "new", "--count", "5"])
+      #expect(await server.next() == .request(StreamID(1), .stream, 5, "s", #"{"from":"new"}"#))
+      server.act { peer in
+        for number in 1...2 { peer.send("\(number)", on: StreamID(1), number: UInt64(number)) }
+        peer.close()
+      }
+      #expect(await server.next() == .request(StreamID(1), .stream, 3, "s", #"{"from":2}"#))
+      server.act(1) { peer in
+        peer.send("3", on: StreamID(1), number: 3)
+        peer.close()
+      }
+      #expect(await server.next() == .request(StreamID(1), .stream, 2, "s", #"{"from":3}"#))
+      server.act(2) { peer in
+        for number in [10, 11] as [UInt64] { peer.send("\(number)", on: StreamID(1), number: number) }
+      }
+      #expect(await command.rest() == "1\n2\n3\n10\n11\n")
+      let lost = "streamctl: connection lost, trying again\n"
+      let errors = lost + "streamctl: goes on\n" + lost + "streamctl: goes on, up to 6 events lost\n"
+      #expect(await command.end() == (0, errors))
+    }
+  }
+
+  @Test func aScriptMayWantTheLossInstead() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      peer.send("1", on: id, number: 1)
+      peer.close()
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "--no-reconnect", "s"])
+      #expect(await command.rest() == "1\n")
       #expect(await command.end() == (69, "streamctl: the server closed the connection\n"))
     }
   }

@@ -111,6 +111,30 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
 
 /// `keep`, on the daemon itself.
 @Suite(.timeLimit(.minutes(5))) struct KeepTests {
+  @Test func aClientThatReconnectsShowsEveryEventOnceOverKills() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(stream(keep: "disk"))
+    let client = try ChildProcess(
+      ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "sub", "s", "--format", "json"])
+    var ids: [UInt64] = []
+    func readOne() async throws {
+      let line = try #require(await client.line())  // {"id":N,…
+      ids.append(try #require(UInt64(line.dropFirst(6).prefix { $0 != "," })))
+    }
+    for _ in 0..<3 {
+      for _ in 0..<20 { try await readOne() }
+      await daemon.kill()
+      try daemon.start(stream(keep: "disk"))
+      let later = try #require(try await daemon.events(1, from: .new).first?.id)
+      while try #require(ids.last) < later { try await readOne() }
+    }
+    client.signal(SIGINT)
+    #expect(ids == Array(ids[0]..<ids[0] + UInt64(ids.count)))
+    let notices = "streamctl: connection lost, trying again\nstreamctl: goes on\n"
+    #expect(await client.text(of: client.errors) == notices + notices + notices)
+    #expect(await client.end() == 130)
+  }
+
   /// Everything that was there before is there after, in its order, and ids go on by one.
   private func expectNothingLost(_ daemon: RestartedDaemon, _ keep: String, _ end: () async throws -> Void) async throws
   {

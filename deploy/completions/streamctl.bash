@@ -44,7 +44,7 @@ _streamctl() {
     --credit | --count) ;;
     *)
       case $command:$current in
-        sub:-*) offered='--credit --count --from --on-lag --format --socket' ;;
+        sub:-*) offered='--credit --count --from --no-reconnect --on-lag --format --socket' ;;
         get:-*) offered='--format --socket' ;;
         top:-*) offered='--count --sort --socket' ;;
         :-*) offered='--socket --help --version' ;;

@@ -29,6 +29,7 @@ _streamctl() {
         '--credit=[ask for so many events at a time]:number: '
         '--count=[stop after so many events]:number: '
         '--from=[where to begin]:position:(replay latest new -1m -5m -1h)'
+        '--no-reconnect[end when the connection is lost]'
         '--on-lag=[what to do after falling behind]:policy:(skip latest fail)'
         '--format=[how to print events]:format:(data json raw)'
       )
