@@ -101,6 +101,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     }
     if let inlet = stream.inlet, reason == nil {
       if kind == .channel {
+        worker.mention(session.identity, stream: stream.name, "publishes")
         begin(id, to: stream, inlet, data, isComplete: isComplete)
       } else {
         toss(data, to: stream, inlet)

@@ -33,6 +33,8 @@ public enum ServerReport: Sendable {
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.
   case connectionLimitReached(Int)
+  /// What an orderly client does, for who looks for a fault: `publishes`. Only told to who wants it.
+  case clientActs(ClientIdentity, stream: String?, what: String)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)
 }

@@ -197,6 +197,7 @@ final class Session: EventLoop.Handler {
   private func accepted() {
     if let clock { worker.loop.cancel(clock) }
     clock = nil
+    worker.mention(identity, "is connected")
     watchLifetime()
     if machine.usesLeases { renewLease() }
   }
@@ -281,6 +282,9 @@ final class Session: EventLoop.Handler {
       subscriptions.append(subscription)
       worker.makeReady(subscription)
       lane.add(subscription)
+      worker.mention(
+        identity, stream: stream.name,
+        kind == .response ? "asks for a value" : "subscribes from event \(position), with a credit of \(demand)")
     } catch {
       machine.sendError(id, .invalid, error.sentence)
     }
@@ -441,6 +445,7 @@ final class Session: EventLoop.Handler {
   private func close() {
     guard phase != .closed else { return }
     phase = .closed
+    worker.mention(identity, "is gone")
     cancelClocks()
     if let registration { worker.loop.unregister(registration) }
     registration = nil

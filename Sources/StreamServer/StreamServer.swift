@@ -36,10 +36,12 @@ public final class StreamServer: Sendable {
   /// - Parameters:
   ///   - goesOn: connections of another process are to go on here: no source is subscribed to before `goOn`.
   ///   - version: of the program, for `$stats`.
+  ///   - wantsDetails: whether `.clientActs` is to be reported now; called on the event loops as often as that happens.
   ///   - report: called on the event loops; must not block.
   /// - Throws: `SystemError` when the process is out of descriptors, `Mistake.noMemory`.
   public init(
     limits: ServerLimits = .init(), goesOn: Bool = false, version: String = "",
+    wantsDetails: @escaping @Sendable () -> Bool = { false },
     report: @escaping @Sendable (ServerReport) -> Void = { _ in }
   ) throws {
     self.limits = limits
@@ -52,7 +54,7 @@ public final class StreamServer: Sendable {
     }
     let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     workers = try (0..<count).map { [report = self.report, streams] index in
-      try Worker(name: "worker \(index)", limits: limits, streams: streams, report: report)
+      try Worker(name: "worker \(index)", limits: limits, streams: streams, wantsDetails: wantsDetails, report: report)
     }
     try addSystemStream(
       "$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250, bytes: 16 << 20

@@ -23,6 +23,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let loop: EventLoop
   let limits: ServerLimits
   let streams: StreamTable
+  private let wantsDetails: @Sendable () -> Bool
   let report: @Sendable (ServerReport) -> Void
   let counters = Counters()
   /// Input of whichever session is reading; shared, so that an idle connection has no buffer.
@@ -41,16 +42,23 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private static let turnBytes = 4 << 20
 
   init(
-    name: String, limits: ServerLimits, streams: StreamTable, report: @escaping @Sendable (ServerReport) -> Void
+    name: String, limits: ServerLimits, streams: StreamTable, wantsDetails: @escaping @Sendable () -> Bool,
+    report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
     self.limits = limits
     self.streams = streams
+    self.wantsDetails = wantsDetails
     self.report = report
     loop.endOfTurn = { [unowned self] in sendReady() }
   }
 
   deinit { input.deallocate() }
+
+  /// Reports what a client does, if anybody wants to know.
+  func mention(_ client: ClientIdentity, stream: String? = nil, _ what: @autoclosure () -> String) {
+    if wantsDetails() { report(.clientActs(client, stream: stream, what: what())) }
+  }
 
   // MARK: Sessions
 

@@ -57,6 +57,8 @@ extension MessageID {
   public static let stateCutOff = MessageID(0xe829_17bc_6f3e_3eff, 0x1073_64ca_53d0_2e08)
   /// A stream's events will not outlive what the configuration says they should.
   public static let stateNotKept = MessageID(0x95e7_8082_953e_f406, 0x56de_051b_4d12_3b55)
+  /// A client came, asked for something, or left; only at the level `debug`.
+  public static let clientActs = MessageID(0x40c0_9653_01d9_4f05, 0xbed0_9bf9_3dba_340a)
   /// Somebody changed the level of the journal while the daemon runs.
   public static let logLevelChanged = MessageID(0x4b61_c8bb_fc37_4079, 0xa462_9670_39a8_3e29)
   /// A descriptor that the service manager passed is of no use here, and was closed.

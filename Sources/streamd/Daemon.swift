@@ -42,9 +42,10 @@ final class Daemon {
     self.manager = manager
     loop = try EventLoop(name: "streamd")
     sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost)
-    server = try StreamServer(limits: ServerLimits(configuration.server), goesOn: true, version: Version.current) {
-      journal.write(Journal.Entry($0))
-    }
+    server = try StreamServer(
+      limits: ServerLimits(configuration.server), goesOn: true, version: Version.current,
+      wantsDetails: { journal.level >= .debug },
+      report: { journal.write(Journal.Entry($0)) })
   }
 
   /// Serves until a signal ends it.

@@ -284,4 +284,29 @@ import Testing
     #expect(try client.receive() == .error(StreamID(3), .canceled, "streamd is stopping"))
     try expectEnd(client, .connectionClose, "streamd is stopping")
   }
+
+  @Test func whatClientsDoIsReportedWhileThatIsWanted() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s", start: .whileSubscribed(linger: .zero))
+      do {
+        let unseen = try WireClient.ready(harness.path)
+        unseen.subscribe("s", credit: 1)
+        harness.eventually { harness.server.statistics.subscribers == 1 }
+        harness.setWantsDetails(true)
+        let seen = try WireClient.ready(harness.path)
+        seen.subscribe("s", credit: 3)
+        harness.eventually { harness.server.statistics.subscribers == 2 }
+      }
+      harness.eventually { harness.server.statistics.connections == 0 }
+      let deeds = harness.reports.compactMap { report -> [String]? in
+        guard case .clientActs(let client, let stream, let what) = report else { return nil }
+        return ["\(client.number)", stream ?? "-", what.split(separator: " ").prefix(2).joined(separator: " ")]
+      }
+      #expect(
+        deeds.filter { $0[0] == "2" } == [
+          ["2", "-", "is connected"], ["2", "s", "subscribes from"], ["2", "-", "is gone"],
+        ])
+      #expect(deeds.filter { $0[0] == "1" } == [["1", "-", "is gone"]])
+    }
+  }
 }

@@ -75,18 +75,22 @@ final class ServerHarness: Sendable {
   private let seen = ReportLog()
 
   var reports: [ServerReport] { seen.reports.withLock { $0 } }
+  /// Whether what clients do is reported, too.
+  func setWantsDetails(_ wanted: Bool) { seen.wantsDetails.withLock { $0 = wanted } }
 
   private final class ReportLog: Sendable {
     let reports = Guarded<[ServerReport]>([])
+    let wantsDetails = Guarded(false)
   }
 
   /// - Parameter goesOn: another one is going to `handOver` to it.
   init(_ limits: ServerLimits = ServerLimits(workers: 2), goesOn: Bool = false) throws {
     folder = try TemporaryFolder()
     path = folder.path("s")
-    server = try StreamServer(limits: limits, goesOn: goesOn, version: "1.2.3") { [seen] report in
-      seen.reports.withLock { $0.append(report) }
-    }
+    server = try StreamServer(
+      limits: limits, goesOn: goesOn, version: "1.2.3",
+      wantsDetails: { [seen] in seen.wantsDetails.withLock { $0 } },
+      report: { [seen] report in seen.reports.withLock { $0.append(report) } })
     try server.start()
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
   }
