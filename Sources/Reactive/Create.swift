@@ -42,7 +42,10 @@ public final class Create<Output, Failure: Error>: Publisher {
     }
 
     /// Delivers the value, unless there is no demand.
-    public func receive(_ input: Output) { send(.value(input)) }
+    public func receive(_ input: Output) {
+      feed.willSend()
+      send(.value(input))
+    }
     /// Ends the subscription. What is sent afterwards is ignored.
     public func receive(completion: Subscribers.Completion<Failure>) { send(.end(completion)) }
   }
@@ -69,18 +72,22 @@ private enum CreateEvent<Output, Failure: Error> {
 private final class CreateFeed: CreateContext {
   private struct State {
     var isPaused = true
+    /// Values that are on their way to the subscriber, on the thread that happens to be with it: until they are there,
+    /// nobody knows whether there is demand for more.
+    var underWay = 0
     var isOver = false
+    var mustWait: Bool { (isPaused || underWay > 0) && !isOver }
     var work: (any Cancellable)?
     var waiters: [DispatchSemaphore] = []
   }
   private let state = Guarded(State())
 
-  var paused: Bool { state.withLock { $0.isPaused } }
+  var paused: Bool { state.withLock { $0.isPaused || $0.underWay > 0 } }
   var cancelled: Bool { state.withLock { $0.isOver } }
 
   func waitIfPaused() {
     let semaphore = state.withLock { state -> DispatchSemaphore? in
-      guard state.isPaused, !state.isOver else { return nil }
+      guard state.mustWait else { return nil }
       let semaphore = DispatchSemaphore(value: 0)
       state.waiters.append(semaphore)
       return semaphore
@@ -98,6 +105,15 @@ private final class CreateFeed: CreateContext {
 
   func setPaused(_ isPaused: Bool) { change { $0.isPaused = isPaused } }
 
+  func willSend() { change { $0.underWay += 1 } }
+
+  func hasSent(isPaused: Bool) {
+    change { state in
+      state.underWay -= 1
+      state.isPaused = isPaused
+    }
+  }
+
   /// - Returns: What stops the work.
   func end() -> (any Cancellable)? {
     change { $0.isOver = true }
@@ -107,7 +123,7 @@ private final class CreateFeed: CreateContext {
   private func change(_ body: (inout State) -> Void) {
     let waiters = state.withLock { state -> [DispatchSemaphore] in
       body(&state)
-      guard !state.isPaused || state.isOver else { return [] }
+      guard !state.mustWait else { return [] }
       defer { state.waiters = [] }
       return state.waiters
     }
@@ -129,9 +145,8 @@ private final class CreateLink<Down: Subscriber>: Junction {
   func handle(_ event: Event, for down: Down) {
     switch event {
     case .value(let value):
-      guard core.demand > .none else { break }
-      _ = emit(value, for: down)
-      if core.demand == .none { feed.setPaused(true) }
+      if core.demand > .none { _ = emit(value, for: down) }
+      feed.hasSent(isPaused: core.demand == .none)
     case .end(let completion): end(completion, for: down)
     }
   }
