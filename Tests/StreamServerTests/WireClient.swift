@@ -114,7 +114,7 @@ final class WireClient {
 
   /// The next frame; nil at the connection's end.
   /// - Throws: `Silence` after ten seconds: the guard against a test that hangs.
-  func receive() throws -> Frame? {
+  func receive(sourceLocation: SourceLocation = #_sourceLocation) throws -> Frame? {
     while true {
       if input.count >= 3 {
         let count = Int(input[0]) << 16 | Int(input[1]) << 8 | Int(input[2])
@@ -127,7 +127,10 @@ final class WireClient {
         }
       }
       var ready = pollfd(fd: descriptor.raw, events: Int16(POLLIN), revents: 0)
-      guard poll(&ready, 1, 10_000) == 1 else { throw Silence() }
+      guard poll(&ready, 1, 10_000) == 1 else {
+        Issue.record("nothing came for ten seconds", sourceLocation: sourceLocation)
+        throw Silence()
+      }
       var buffer = [UInt8](repeating: 0, count: 256 << 10)
       let count = recv(descriptor.raw, &buffer, buffer.count, 0)
       guard count > 0 else { return nil }
@@ -136,13 +139,13 @@ final class WireClient {
   }
 
   /// The next event: its id and data.
-  func event() throws -> (id: UInt64, data: [UInt8]) {
+  func event(sourceLocation: SourceLocation = #_sourceLocation) throws -> (id: UInt64, data: [UInt8]) {
     var metadata: [UInt8] = []
     var data: [UInt8] = []
     while true {
-      let frame = try receive()
+      let frame = try receive(sourceLocation: sourceLocation)
       guard case .payload(_, let payload, let follows, _, true) = frame else {
-        Issue.record("expected an event, got \(String(describing: frame))")
+        Issue.record("expected an event, got \(String(describing: frame))", sourceLocation: sourceLocation)
         throw Silence()
       }
       metadata += payload.metadata ?? []
@@ -152,16 +155,18 @@ final class WireClient {
     return (metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }, data)
   }
 
-  func events(_ count: Int) throws -> [[UInt8]] {
-    try (0..<count).map { _ in try event().data }
+  func events(_ count: Int, sourceLocation: SourceLocation = #_sourceLocation) throws -> [[UInt8]] {
+    try (0..<count).map { _ in try event(sourceLocation: sourceLocation).data }
   }
 
   /// Whether nothing more is on its way: two KEEPALIVEs, one after the other, are all that comes back. What the server
   /// had to send it sends at the end of the turn that answers the first.
-  func isSilent() throws -> Bool {
+  func isSilent(sourceLocation: SourceLocation = #_sourceLocation) throws -> Bool {
     for round in [1, 2] as [UInt8] {
       send(.keepalive(respond: true, position: 0, data: [round]))
-      guard try receive() == .keepalive(respond: false, position: 0, data: [round]) else { return false }
+      guard try receive(sourceLocation: sourceLocation) == .keepalive(respond: false, position: 0, data: [round]) else {
+        return false
+      }
     }
     return true
   }

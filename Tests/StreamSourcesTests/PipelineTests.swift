@@ -108,7 +108,7 @@ import Testing
 
   @Test func programsThatHangDelayNoOtherStream() async throws {
     try await withSourceThread { thread in
-      let hanging = try (0..<20).map { _ in
+      let hanging = try (0..<3).map { _ in
         let taker = Taker(.unlimited)
         try jq(Feed([["1"], ["2"]]), "until(false; .)", on: thread).subscribe(taker)
         return taker
