@@ -13,7 +13,7 @@ let package = Package(
   products: [
     .library(name: "Reactive", targets: ["Reactive"]),
     .library(name: "ReactiveFoundation", targets: ["ReactiveFoundation"]),
-    .library(name: "StreamServer", targets: ["StreamServer"]),
+    .library(name: "StreamServer", targets: ["StreamServer", "Events"]),
     .library(name: "StreamClient", targets: ["StreamClient"]),
     .executable(name: "streamd", targets: ["streamd"]),
     .executable(name: "streamctl", targets: ["streamctl"]),
@@ -32,16 +32,21 @@ let package = Package(
     .target(name: "Reactive", swiftSettings: settings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: settings),
     .target(name: "RSocket", swiftSettings: settings),
-    .target(name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Reactive"], swiftSettings: settings),
-    .target(name: "StreamSources", dependencies: ["CCurl", "CJq", "EventLoop", "Reactive"], swiftSettings: settings),
+    .target(name: "Events", swiftSettings: settings),
+    .target(name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive"], swiftSettings: settings),
     .target(
-      name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Reactive", "ReplayLog", "RSocket"],
+      name: "StreamSources", dependencies: ["CCurl", "CJq", "EventLoop", "Events", "Reactive"],
+      swiftSettings: settings),
+    .target(
+      name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Events", "Reactive", "ReplayLog", "RSocket"],
       swiftSettings: settings),
     .target(name: "StreamClient", dependencies: ["EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
     .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
     .executableTarget(
       name: "streamd",
-      dependencies: ["CToml", "EventLoop", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd"],
+      dependencies: [
+        "CToml", "EventLoop", "Events", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd",
+      ],
       swiftSettings: settings),
     .executableTarget(
       name: "streambench", dependencies: ["CLinux", "EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
@@ -59,18 +64,22 @@ let package = Package(
     .testTarget(name: "ReactiveFoundationTests", dependencies: ["ReactiveFoundation"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
-    .executableTarget(name: "logwriter", dependencies: ["ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),
+    .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
+    .executableTarget(
+      name: "logwriter", dependencies: ["Events", "ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),
     .testTarget(
       name: "ReplayLogTests",
-      dependencies: ["CChecksum", "EventLoop", "Reactive", "ReplayLog", "TestSupport", "logwriter"],
+      dependencies: ["CChecksum", "EventLoop", "Events", "Reactive", "ReplayLog", "TestSupport", "logwriter"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
-      dependencies: ["EventLoop", "Reactive", "StreamSources", "streamd", "TestSupport"],
+      dependencies: ["EventLoop", "Events", "Reactive", "StreamSources", "streamd", "TestSupport"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests",
-      dependencies: ["CLinux", "EventLoop", "Reactive", "ReplayLog", "RSocket", "StreamServer", "TestSupport"],
+      dependencies: [
+        "CLinux", "EventLoop", "Events", "Reactive", "ReplayLog", "RSocket", "StreamServer", "TestSupport",
+      ],
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",

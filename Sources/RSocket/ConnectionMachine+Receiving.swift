@@ -5,14 +5,23 @@ extension ConnectionMachine {
   ///
   /// - Parameters:
   ///   - bytes: whole frames are read in place; only the start of an incomplete one is copied.
+  ///   - gathersValues: values may come as ``Event/payloads(_:_:)``, whose ranges are of `bytes`.
   ///   - events: what it all means is appended; an array that the caller empties and uses again.
   /// - Complexity: O(bytes), whatever the splits.
-  public mutating func receive(_ bytes: UnsafeRawBufferPointer, into events: inout [Event]) {
+  public mutating func receive(
+    _ bytes: UnsafeRawBufferPointer, gathersValues: Bool = false, into events: inout [Event]
+  ) {
     var rest = bytes
     do {
       while phase != .closed, !rest.isEmpty {
         if tail.isEmpty {
-          try receiveInPlace(&rest, into: &events)
+          let offset = bytes.count - rest.count
+          if gathersValues, let (id, byteCount) = receiveRun(rest) {
+            events.append(.payloads(id, offset..<offset + byteCount))
+            rest = UnsafeRawBufferPointer(rebasing: rest[byteCount...])
+          } else {
+            try receiveInPlace(&rest, into: &events)
+          }
         } else {
           try receiveWithTail(&rest, into: &events)
         }
@@ -26,6 +35,27 @@ extension ConnectionMachine {
       close(code, error.message)
       events.append(.closed(code, error.message))
     }
+  }
+
+  /// Reads the values at the head of `rest` that are one frame each and of one request, as far as its credit goes.
+  /// - Returns: nil for none; what is wrong with the next frame, if anything is, shows when it is read by itself.
+  private mutating func receiveRun(_ rest: UnsafeRawBufferPointer) -> (StreamID, byteCount: Int)? {
+    guard phase == .open, let frames = rest.baseAddress, PayloadFrame.isWholeValue(rest) else { return nil }
+    let id = PayloadFrame.streamID(at: frames)
+    guard let index = live.index(of: id), live[index].state.receivesWholeValues, live[index].kind != .response
+    else { return nil }
+    let credit = live[index].inboundCredit
+    var (left, byteCount) = (credit, 0)
+    while left > 0 {
+      let frame = UnsafeRawBufferPointer(rebasing: rest[byteCount...])
+      guard PayloadFrame.isWholeValue(frame), PayloadFrame.streamID(at: frames + byteCount) == id,
+        PayloadFrame.byteCount(at: frames + byteCount) - FrameLayout.lengthByteCount <= limits.maximumFrameBytes
+      else { break }
+      byteCount += PayloadFrame.byteCount(at: frames + byteCount)
+      left -= 1
+    }
+    if credit != Credit.unlimited { live[index].inboundCredit = left }
+    return byteCount > 0 ? (id, byteCount) : nil
   }
 
   /// Reads the frame at the head of `rest`, or keeps `rest` for later.

@@ -23,6 +23,9 @@ public struct ConnectionMachine: Sendable {
     case requestN(StreamID, UInt32)
     /// A whole value, within the demand. `isComplete`: it is the peer's last one.
     case payload(StreamID, Payload, isComplete: Bool)
+    /// For who gathers values: whole ones, within the demand, that stand one behind the other in what was received, a
+    /// frame each, which ``PayloadFrames`` takes apart. None is the peer's last one.
+    case payloads(StreamID, Range<Int>)
     /// The peer's half ended.
     case complete(StreamID)
     /// The peer wants no more values. Server: the request is over, also when the machine ended it with

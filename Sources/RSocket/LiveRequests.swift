@@ -11,6 +11,9 @@ struct LiveRequest {
     static let assemblingRequest = State(rawValue: 4)
     /// A value is not whole yet.
     static let assemblingValue = State(rawValue: 8)
+
+    /// The peer's next frame may be a value of its own.
+    var receivesWholeValues: Bool { intersection([.inbound, .assemblingRequest, .assemblingValue]) == .inbound }
   }
 
   let id: StreamID

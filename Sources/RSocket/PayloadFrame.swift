@@ -90,6 +90,23 @@ public enum PayloadFrame {
     return byteCount(at: frame) - headerByteCount - extra
   }
 
+  /// Whether `bytes` begins with a whole frame that is a whole value, and not the last one: a PAYLOAD with `next`, without
+  /// `complete` and `follows`, whose metadata ends before it does.
+  static func isWholeValue(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    guard let frame = bytes.baseAddress, bytes.count >= headerByteCount, byteCount(at: frame) <= bytes.count else {
+      return false
+    }
+    switch UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) {
+    case valueTypeAndFlags: return byteCount(at: frame) >= headerByteCount
+    case valueTypeAndFlags | FrameFlags.metadata.rawValue:
+      let least = headerByteCount + metadataLengthByteCount
+      return byteCount(at: frame) >= least && loadU24(at: frame + headerByteCount) <= byteCount(at: frame) - least
+    default: return false
+    }
+  }
+
+  private static let valueTypeAndFlags = UInt16(FrameType.payload.rawValue) << 10 | FrameFlags.next.rawValue
+
   private static func copy(
     _ bytes: Slice<UnsafeRawBufferPointer>, to destination: UnsafeMutableRawPointer
   ) -> UnsafeMutableRawPointer {
@@ -106,6 +123,30 @@ public enum PayloadFrame {
   private static func loadU24(at pointer: UnsafeRawPointer) -> Int {
     Int(pointer.load(as: UInt8.self)) << 16
       | Int(UInt16(bigEndian: pointer.loadUnaligned(fromByteOffset: 1, as: UInt16.self)))
+  }
+}
+
+/// The frames of ``ConnectionMachine/Event/payloads(_:_:)``, a value each, where they are.
+public struct PayloadFrames: Sequence, IteratorProtocol {
+  private var rest: UnsafeRawBufferPointer
+
+  /// - Parameter bytes: of the event's range, and no others.
+  public init(_ bytes: UnsafeRawBufferPointer) { rest = bytes }
+
+  /// The next value; `metadata` is nil without the flag.
+  public mutating func next() -> (metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer)? {
+    guard let frame = rest.baseAddress, !rest.isEmpty else { return nil }
+    let byteCount = PayloadFrame.byteCount(at: frame)
+    defer { rest = UnsafeRawBufferPointer(rebasing: rest[byteCount...]) }
+    var content = PayloadFrame.headerByteCount
+    guard let metadataByteCount = PayloadFrame.metadataByteCount(at: frame) else {
+      return (nil, UnsafeRawBufferPointer(rebasing: rest[content..<byteCount]))
+    }
+    content += PayloadFrame.metadataLengthByteCount
+    let data = content + metadataByteCount
+    return (
+      UnsafeRawBufferPointer(rebasing: rest[content..<data]), UnsafeRawBufferPointer(rebasing: rest[data..<byteCount])
+    )
   }
 }
 

@@ -1,3 +1,4 @@
+import Events
 import Glibc
 
 /// An event as it stands in the log.
@@ -111,7 +112,7 @@ public final class EventLog {
 
   /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` must have
   /// been turned away before. A log of which something is held takes only `appendWhatFits`.
-  public func append(_ batch: [[UInt8]]) {
+  public func append(_ batch: EventBatch) {
     let rest = appendWhatFits(batch)
     precondition(rest == nil, "\(rest?.count ?? 0) events would have been dropped from \(heldPosition) on")
   }
@@ -122,19 +123,20 @@ public final class EventLog {
   }
 
   /// As `append`, up to the first event that has no room beside what is held.
-  public func appendWhatFits(_ batch: [[UInt8]]) -> [[UInt8]]? {
+  public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
     guard !batch.isEmpty else { return nil }
     let now = max(lastTime, clock())
     var count = 0
-    for data in batch {
+    batch.withUnsafeBytes(of: 0..<batch.count) { data in
       let place = place(for: data.count)
-      guard place.first <= heldPosition else { break }
-      data.withUnsafeBytes { append($0, at: place, time: now) }
+      guard place.first <= heldPosition else { return false }
+      append(data, at: place, time: now)
       count += 1
+      return true
     }
     dropExpired()
     if count > 0 { didGrow?() }
-    return count == batch.count ? nil : Array(batch[count...])
+    return count == batch.count ? nil : EventBatch(batch[count...])
   }
 
   /// Whether as many events are held as there may be.

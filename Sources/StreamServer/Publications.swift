@@ -1,3 +1,4 @@
+import Events
 import RSocket
 import Reactive
 
@@ -8,8 +9,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   let inlet: PublishInlet
   let queue: PublishQueue
   /// What the read under way has brought.
-  private(set) var arrived: [[UInt8]] = []
-  private var arrivedBytes = 0
+  private(set) var arrived = EventBatch()
   private(set) var isComplete = false
   /// Bytes of it that wait in the inlet.
   var heldBytes = 0
@@ -27,16 +27,16 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
     self.queue = queue
   }
 
-  /// - Parameter data: `nil` for a COMPLETE of its own.
-  func arrive(_ data: [UInt8]?, isComplete: Bool) {
-    if isComplete { self.isComplete = true }
-    guard let data else { return }
+  /// A value.
+  func arrive(_ data: UnsafeRawBufferPointer) {
     if receivedCount > 0 { credit -= 1 }  // the request itself brings the first one
     receivedCount += 1
-    arrivedBytes += data.count
     largestBytes = max(largestBytes, data.count)
     arrived.append(data)
   }
+
+  /// There are no more values.
+  func complete() { isComplete = true }
 
   /// It has begun in another process, and may still send so many.
   func goOn(credit: Int) {
@@ -46,10 +46,9 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
 
   /// Hands over what has arrived.
   func passOn() -> PublishInlet.Standing {
-    var values: [[UInt8]] = []
+    var values = EventBatch()
     swap(&values, &arrived)
-    defer { arrivedBytes = 0 }
-    return inlet.take(values, byteCount: arrivedBytes, isComplete: isComplete, from: queue)
+    return inlet.take(values, isComplete: isComplete, from: queue)
   }
 
   /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to go on
@@ -73,12 +72,10 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   private unowned let session: Session
   private let worker: Worker
   private var publications: [StreamID: Publication] = [:]
-  /// Whose value came last: nearly always the next one's, too.
-  private var recent: Publication?
   /// Those of which the read under way has brought something.
   private var arriving: [Publication] = []
   /// What fire-and-forget has brought in the read under way, by stream.
-  private var loose: [(stream: ServedStream, inlet: PublishInlet, values: [[UInt8]])] = []
+  private var loose: [(stream: ServedStream, inlet: PublishInlet, values: EventBatch)] = []
   /// Bytes of values that wait for room in their streams.
   private(set) var heldBytes = 0
 
@@ -116,7 +113,8 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool)
   {
     if let sentence = stream.mistake(inValueOf: data.count) { return session.machine.sendError(id, .invalid, sentence) }
-    if let publication = join(id, to: stream, inlet) { arrive(data, isComplete: isComplete, of: publication) }
+    guard join(id, to: stream, inlet) != nil else { return }
+    data.withUnsafeBytes { receive(id, CollectionOfOne($0), isComplete: isComplete) }
   }
 
   private func join(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet) -> Publication? {
@@ -135,30 +133,23 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     return publication
   }
 
-  /// A PAYLOAD within the credit.
-  func receive(_ id: StreamID, _ data: [UInt8], isComplete: Bool) {
-    if recent?.id != id { recent = publications[id] }
-    guard let publication = recent else { return }
-    guard let sentence = publication.stream.mistake(inValueOf: data.count) else {
-      return arrive(data, isComplete: isComplete, of: publication)
+  /// Values within the credit, or none: a COMPLETE by itself. Those behind one that is too large go with it.
+  func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
+    guard let publication = publications[id] else { return }
+    if publication.arrived.isEmpty, !publication.isComplete { arriving.append(publication) }
+    for value in values {
+      if let sentence = publication.stream.mistake(inValueOf: value.count) {
+        session.machine.sendError(id, .invalid, sentence)
+        return leave(id)
+      }
+      publication.arrive(value)
     }
-    session.machine.sendError(id, .invalid, sentence)
-    leave(id)
-  }
-
-  /// A COMPLETE without a value.
-  func complete(_ id: StreamID) {
-    if let publication = publications[id] { arrive(nil, isComplete: true, of: publication) }
+    if isComplete { publication.complete() }
   }
 
   private func toss(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishInlet) {
     if loose.last?.stream !== stream { loose.append((stream, inlet, [])) }
     loose[loose.count - 1].values.append(data)
-  }
-
-  private func arrive(_ data: [UInt8]?, isComplete: Bool, of publication: Publication) {
-    if publication.arrived.isEmpty, !publication.isComplete { arriving.append(publication) }
-    publication.arrive(data, isComplete: isComplete)
   }
 
   // MARK: What becomes of it
@@ -242,7 +233,6 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     passOn()
     for publication in publications.values { publication.inlet.leave(publication.queue) }
     publications = [:]
-    recent = nil
     heldBytes = 0
   }
 
@@ -251,7 +241,6 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
 
   private func forget(_ publication: Publication) {
     publications[publication.id] = nil
-    recent = nil
     heldBytes -= publication.heldBytes
     publication.inlet.leave(publication.queue)
   }

@@ -1,3 +1,4 @@
+import Events
 import Reactive
 import ReplayLog
 
@@ -21,7 +22,7 @@ import ReplayLog
 /// Thread-safe. Without demand it holds what publishers send within the credit that they have: 4 MiB each or thereabouts.
 public final class PublishInlet: Publisher, Sendable {
   /// A batch: from one publisher in the order in which it sent, from several in turn.
-  public typealias Output = [[UInt8]]
+  public typealias Output = EventBatch
   /// Publishers fail alone.
   public typealias Failure = Never
 
@@ -44,7 +45,7 @@ public final class PublishInlet: Publisher, Sendable {
   fileprivate struct State {
     var limits = EventLog.Limits()
     var hadSubscriber = false
-    var subscriber: AnySubscriber<[[UInt8]], Never>?
+    var subscriber: AnySubscriber<EventBatch, Never>?
     var demand = Subscribers.Demand.none
     /// Somebody is inside `receive`.
     var isDelivering = false
@@ -67,7 +68,7 @@ public final class PublishInlet: Publisher, Sendable {
   // MARK: Downstream
 
   /// Attaches the stream, or what leads to it.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == [[UInt8]], S.Failure == Never {
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == EventBatch, S.Failure == Never {
     let isFirst = state.withLock { state in
       guard !state.hadSubscriber else { return false }
       state.hadSubscriber = true
@@ -137,9 +138,9 @@ public final class PublishInlet: Publisher, Sendable {
   }
 
   /// Takes in what has arrived, and delivers it if that is wanted.
-  func take(_ values: [[UInt8]], byteCount: Int, isComplete: Bool, from queue: PublishQueue) -> Standing {
+  func take(_ values: EventBatch, isComplete: Bool, from queue: PublishQueue) -> Standing {
     drain { state in
-      guard !state.hasEnded, queue.bring(values, byteCount: byteCount, isComplete: isComplete) else { return }
+      guard !state.hasEnded, queue.bring(values, isComplete: isComplete) else { return }
       state.ready.append(queue)
     }
     return look(at: queue)
@@ -161,18 +162,15 @@ public final class PublishInlet: Publisher, Sendable {
   /// Takes in what nobody waits for an answer to, as far as there is room for it.
   /// - Parameter wake: called outside the lock, on any thread: the loop is to ``goOn()``.
   /// - Returns: how many were taken; the others are dropped.
-  func takeLoose(_ values: [[UInt8]], wake: @escaping @Sendable () -> Void) -> Int {
-    let largest = values.lazy.map(\.count).max() ?? 0
+  func takeLoose(_ values: EventBatch, wake: @escaping @Sendable () -> Void) -> Int {
+    let largest = values.largestByteCount
     var count = 0
     drain { state in
       guard !state.hasEnded else { return }
       let room = state.window.valueCount(largestBytes: largest) - loose.heldCount
-      let taken = room > 0 ? Array(values.prefix(room)) : []
-      count = taken.count
+      count = Swift.min(Swift.max(0, room), values.count)
       loose.wake = wake
-      if loose.bring(taken, byteCount: taken.reduce(0) { $0 + $1.count }, isComplete: false) {
-        state.ready.append(loose)
-      }
+      if loose.bring(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(loose) }
     }
     return count
   }
@@ -182,7 +180,7 @@ public final class PublishInlet: Publisher, Sendable {
   /// What is to be done after a look at the state, outside of the lock.
   private struct Step {
     var calls: [@Sendable () -> Void] = []
-    var delivery: (subscriber: AnySubscriber<[[UInt8]], Never>, batch: [[UInt8]])?
+    var delivery: (subscriber: AnySubscriber<EventBatch, Never>, batch: EventBatch)?
   }
 
   /// Makes a change, then delivers while there are values and demand, unless somebody is at it.
@@ -231,11 +229,11 @@ extension PublishInlet.State {
 
   /// The next batch. Each publisher that has something gets an equal share of it, in turn, and who has more another one
   /// while there is room; whoever has been served stands behind those who have not.
-  fileprivate mutating func takeBatch() -> [[UInt8]] {
+  fileprivate mutating func takeBatch() -> EventBatch {
     let mostValues = min(PublishWindow.mostValues, limits.events)
     let mostBytes = min(PublishWindow.bytes / 4, limits.bytes)
     let share = (count: max(1, mostValues / ready.count), byteCount: mostBytes / ready.count)
-    var batch: [[UInt8]] = []
+    var batch = EventBatch()
     var byteCount = 0
     var served = 0
     while served < ready.count, batch.count < mostValues, byteCount < mostBytes {

@@ -1,8 +1,9 @@
+import Events
+
 /// What one publisher has sent and its stream has not taken in. Guarded by the lock of its inlet.
 final class PublishQueue: @unchecked Sendable {  // every access is under that lock
   /// What waits for its turn.
-  private(set) var values: [[UInt8]] = []
-  private var waitingBytes = 0
+  private(set) var values = EventBatch()
   /// Of the batch that the stream has been given and has not settled yet by asking for the next one.
   private var unsettledCount = 0
   private var unsettledBytes = 0
@@ -23,17 +24,16 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   var isUnsettled: Bool { unsettledCount > 0 }
   /// Values that the stream does not have yet.
   var heldCount: Int { values.count + unsettledCount }
-  var heldBytes: Int { waitingBytes + unsettledBytes }
+  var heldBytes: Int { values.byteCount + unsettledBytes }
   /// About what its values cost.
   var weight: Int { max(heldBytes, heldCount * PublishWindow.leastValueBytes) }
 
   /// The publisher's loop looks here, and brings something or not.
   /// - Returns: whether there was nothing before and is something now.
-  func bring(_ batch: [[UInt8]], byteCount: Int, isComplete: Bool) -> Bool {
+  func bring(_ batch: EventBatch, isComplete: Bool) -> Bool {
     isWatched = true
     if isComplete { self.isComplete = true }
     guard !batch.isEmpty else { return false }
-    waitingBytes += byteCount
     if values.isEmpty {
       values = batch
       return true
@@ -44,21 +44,22 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
 
   /// Moves values into a batch: as many as `count` and, but for the first, `byteCount` allow.
   /// - Returns: the bytes of those that were moved.
-  func take(_ count: Int, _ byteCount: Int, into batch: inout [[UInt8]]) -> Int {
+  func take(_ count: Int, _ byteCount: Int, into batch: inout EventBatch) -> Int {
     var taken = (count: 0, byteCount: 0)
-    if values.count <= count, waitingBytes <= byteCount {
-      taken = (values.count, waitingBytes)
+    if values.count <= count, values.byteCount <= byteCount {
+      taken = (values.count, values.byteCount)
       if batch.isEmpty { swap(&batch, &values) } else { batch += values }
-      values = []
+      values = EventBatch()
     } else {
-      while taken.count < min(count, values.count), taken.count == 0 || taken.byteCount < byteCount {
-        taken.byteCount += values[taken.count].count
+      values.withUnsafeBytes(of: 0..<min(count, values.count)) { value in
+        guard taken.count == 0 || taken.byteCount < byteCount else { return false }
         taken.count += 1
+        taken.byteCount += value.count
+        batch.append(value)
+        return true
       }
-      batch += values.prefix(taken.count)
       values.removeFirst(taken.count)
     }
-    waitingBytes -= taken.byteCount
     unsettledCount += taken.count
     unsettledBytes += taken.byteCount
     return taken.byteCount

@@ -1,4 +1,5 @@
 import CLinux
+import Events
 import Glibc
 import RSocket
 import Reactive
@@ -15,7 +16,7 @@ public struct SavedConnections: Sendable {
   /// Events of one stream that wait for room.
   struct Waiting: Sendable, Equatable {
     let stream: String
-    let events: [[UInt8]]
+    let events: EventBatch
   }
 
   let sessions: [SavedSession]
@@ -63,7 +64,7 @@ public struct SavedConnections: Sendable {
       var waiting: [Waiting] = []
       for _ in 0..<(try reader.number(UInt32.self)) {
         let stream = try reader.text()
-        var events: [[UInt8]] = []
+        var events = EventBatch()
         for _ in 0..<(try reader.number(UInt32.self)) { events.append(try reader.data()) }
         waiting.append(Waiting(stream: stream, events: events))
       }
@@ -113,7 +114,7 @@ extension StreamServer {
           guard left.isLast() else { return }
           for stream in streams.all { stream.shutDown() }
           let waiting = streams.all.map { stream in
-            SavedConnections.Waiting(stream: stream.name, events: stream.log.takeOverflow().flatMap { $0 })
+            SavedConnections.Waiting(stream: stream.name, events: EventBatch(stream.log.takeOverflow().joined()))
           }
           completed(SavedConnections(sessions.withLock { $0 }, waiting: waiting.filter { !$0.events.isEmpty }))
         }

@@ -1,3 +1,4 @@
+import Events
 import Reactive
 import ReplayLog
 import Synchronization
@@ -42,16 +43,16 @@ final class ServedStream: Sendable {
 
   /// What feeds the log, less what could never fit into it.
   func setSource(
-    _ source: some Publisher<[[UInt8]], StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
+    _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
   ) {
     let limit = configuration.limits.maximumEventBytes
     let name = name
     log.setUpstream(
-      source.map { batch in
+      source.map { events in
+        let batch = events as? EventBatch ?? EventBatch(events)
+        guard batch.largestByteCount > limit else { return batch }
         let fitting = batch.filter { $0.count <= limit }
-        if fitting.count < batch.count {
-          report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
-        }
+        report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
         return fitting
       }.eraseToAnyPublisher())
   }

@@ -166,7 +166,8 @@ final class Session: EventLoop.Handler {
     }
     heardAt = worker.loop.now
     var events: [ConnectionMachine.Event] = []
-    machine.receive(UnsafeRawBufferPointer(rebasing: worker.input[..<count]), into: &events)
+    machine.receive(
+      UnsafeRawBufferPointer(rebasing: worker.input[..<count]), gathersValues: true, into: &events)
     for event in events where phase == .open { handle(event) }
     publications?.passOn()
     _ = flush()
@@ -178,8 +179,11 @@ final class Session: EventLoop.Handler {
     case .request(let id, let kind, let demand, let payload, let isComplete):
       request(id, kind, demand, payload, isComplete: isComplete)
     case .payload(let id, let payload, let isComplete):
-      publications?.receive(id, payload.data, isComplete: isComplete)
-    case .complete(let id): publications?.complete(id)
+      payload.data.withUnsafeBytes { publications?.receive(id, CollectionOfOne($0), isComplete: isComplete) }
+    case .payloads(let id, let range):
+      let frames = PayloadFrames(UnsafeRawBufferPointer(rebasing: worker.input[range]))
+      publications?.receive(id, frames.lazy.map(\.data), isComplete: false)
+    case .complete(let id): publications?.receive(id, EmptyCollection(), isComplete: true)
     case .requestN(let id, let count):
       if let subscription = subscription(id), !subscription.frames.completes {
         subscription.lane.grant(Self.demand(count), to: subscription)

@@ -80,8 +80,8 @@ public final class StreamServer: Sendable {
   ///     publish while nobody listens.
   /// - Throws: `Mistake`.
   public func add(
-    _ configuration: StreamConfiguration, log: EventLog? = nil, source: some Publisher<[[UInt8]], StreamFailure>,
-    inlet: PublishInlet? = nil
+    _ configuration: StreamConfiguration, log: EventLog? = nil,
+    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, inlet: PublishInlet? = nil
   ) throws(Mistake) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
     guard let storage = log ?? EventLog(name: configuration.name, limits: configuration.limits) else {

@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Reactive
 import Synchronization
 
@@ -9,7 +10,7 @@ import Synchronization
 /// Made for one subscription at a time, as a shared log's: each goes on with the schedule and the backoff of the last.
 public struct HTTPPoll: Publisher, Sendable {
   /// A batch of events, each its bytes.
-  public typealias Output = [[UInt8]]
+  public typealias Output = EventBatch
   /// A failed fetch is reported and tried again.
   public typealias Failure = Never
 
@@ -62,7 +63,7 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
   private let isCancelled = Atomic(false)
-  private var down: AnySubscriber<[[UInt8]], Never>?
+  private var down: AnySubscriber<EventBatch, Never>?
   private let memory: PollMemory
   /// From the first demand on.
   private var machine: PollMachine?
@@ -72,7 +73,7 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
 
   init(
     _ configuration: HTTPConfiguration, on thread: SourceThread, memory: PollMemory,
-    report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<[[UInt8]], Never>
+    report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<EventBatch, Never>
   ) {
     self.configuration = configuration
     self.thread = thread

@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Reactive
 import Synchronization
 
@@ -17,7 +18,7 @@ public enum HTTPStreamFormat: String, Sendable, CaseIterable {
 /// server-sent events finishes. Made for one subscription at a time, as a shared log's.
 public struct HTTPStream: Publisher, Sendable {
   /// A batch of events, each its bytes.
-  public typealias Output = [[UInt8]]
+  public typealias Output = EventBatch
   /// A failed response is reported and tried again.
   public typealias Failure = Never
 
@@ -61,19 +62,19 @@ public struct HTTPStream: Publisher, Sendable {
 private final class Reading: RetractableSubscription, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPStream
   private let isCancelled = Atomic(false)
-  private var down: AnySubscriber<[[UInt8]], Never>?
+  private var down: AnySubscriber<EventBatch, Never>?
   private var machine: StreamMachine?  // from the first demand on
   private var transfer: Transfer?
   private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
   private var isPaused = false
   /// The last line of a response that ended when there was no demand left for it.
-  private var held: [[UInt8]] = []
+  private var held = EventBatch()
   private var retryTimer: TimerID?
   /// Runs out when the next byte has not come.
   private var patience: TimerID?
   private var heardAt = Duration.zero
 
-  init(_ source: HTTPStream, _ down: AnySubscriber<[[UInt8]], Never>) {
+  init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
     self.down = down
   }
@@ -183,7 +184,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
     advance()
   }
 
-  private func deliver(_ events: [[UInt8]]) {
+  private func deliver(_ events: EventBatch) {
     if let parser = splitter as? ServerSentEvents {
       source.memory.lastEventID = parser.lastEventID
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
@@ -219,7 +220,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
       isPaused = true
       return .pause
     }
-    var events: [[UInt8]] = []
+    var events = EventBatch()
     do throws(EventTooLong) {
       try splitter.feed(bytes, into: &events)
     } catch {
@@ -232,7 +233,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
     switch result {
     case .success(let head) where head.status == 200:
-      var last: [[UInt8]] = []
+      var last = EventBatch()
       splitter.end(into: &last)
       if machine?.isWanted == true { deliver(last) } else { held = last }
       ended(nil)

@@ -1,3 +1,4 @@
+import Events
 import Glibc
 
 /// An event, or a line, that is longer than the configuration allows.
@@ -9,9 +10,9 @@ struct EventTooLong: Error, Equatable {
 protocol EventSplitter: Sendable {
   /// Takes the next bytes, split wherever the network pleased, and appends the events that they complete.
   /// - Throws: when an event is over the limit; nothing more may be fed then.
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout [[UInt8]]) throws(EventTooLong)
+  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong)
   /// The response has ended as its server meant it to.
-  mutating func end(into events: inout [[UInt8]])
+  mutating func end(into events: inout EventBatch)
 }
 
 /// An event per line: NDJSON and the like. Lines end with LF or CRLF; empty ones, which servers send to show that they
@@ -25,7 +26,7 @@ struct LineSplitter: EventSplitter {
     self.maximumBytes = maximumBytes
   }
 
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout [[UInt8]]) throws(EventTooLong) {
+  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = bytes
     while let start = rest.baseAddress, let end = memchr(start, 0x0A, rest.count) {
       let count = UnsafeRawPointer(end) - start
@@ -36,7 +37,7 @@ struct LineSplitter: EventSplitter {
     try append(rest)
   }
 
-  mutating func end(into events: inout [[UInt8]]) {
+  mutating func end(into events: inout EventBatch) {
     finishLine(into: &events)
   }
 
@@ -47,7 +48,7 @@ struct LineSplitter: EventSplitter {
     line.append(contentsOf: bytes)
   }
 
-  private mutating func finishLine(into events: inout [[UInt8]]) {
+  private mutating func finishLine(into events: inout EventBatch) {
     if line.last == 0x0D { line.removeLast() }
     if !line.isEmpty { events.append(line) }
     line = []

@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Reactive
 import Synchronization
 
@@ -16,7 +17,7 @@ import Synchronization
 /// Made for one subscription at a time, as a shared log's: there are never two programs of a source at once.
 public struct ProgramSource: Publisher, Sendable {
   /// A batch of events, each its bytes.
-  public typealias Output = [[UInt8]]
+  public typealias Output = EventBatch
   /// A program that fails is reported and started again.
   public typealias Failure = Never
 
@@ -56,17 +57,17 @@ public struct ProgramSource: Publisher, Sendable {
 private final class Run: RetractableSubscription, ChildProgram.Handler, @unchecked Sendable {
   private let source: ProgramSource
   private let isCancelled = Atomic(false)
-  private var down: AnySubscriber<[[UInt8]], Never>?
+  private var down: AnySubscriber<EventBatch, Never>?
   private var machine: StreamMachine?  // from the first demand on
   private var program: ChildProgram?
   private var splitter = LineSplitter(maximumBytes: 0)
   /// What was wrong with what the program wrote.
   private var fault: String?
   /// The last line of a program that ended when there was no demand left for it.
-  private var held: [[UInt8]] = []
+  private var held = EventBatch()
   private var retryTimer: TimerID?
 
-  init(_ source: ProgramSource, _ down: AnySubscriber<[[UInt8]], Never>) {
+  init(_ source: ProgramSource, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
     self.down = down
   }
@@ -150,7 +151,7 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
     }
   }
 
-  private func deliver(_ events: [[UInt8]]) {
+  private func deliver(_ events: EventBatch) {
     guard !events.isEmpty, let down, isActive else { return }
     if let news = machine?.delivered() { source.report(news) }
     let more = down.receive(events)
@@ -162,7 +163,7 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
   // MARK: ChildProgram.Handler
 
   func programWrote(_ bytes: UnsafeRawBufferPointer) {
-    var events: [[UInt8]] = []
+    var events = EventBatch()
     do throws(EventTooLong) {
       try splitter.feed(bytes, into: &events)
     } catch {
@@ -187,7 +188,7 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
     if let fault {
       if let news = machine?.failed("\(source.configuration.name) \(fault)", at: now) { source.report(news) }
     } else {
-      var last: [[UInt8]] = []
+      var last = EventBatch()
       splitter.end(into: &last)
       if machine?.isWanted == true { deliver(last) } else { held = last }
       if let news = machine?.endedWell(at: now) { source.report(news) }

@@ -1,3 +1,5 @@
+import Events
+
 /// The event stream format of server-sent events, whole. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
 ///
 /// An event is its data; its type is not kept. The last event id and the reconnection time are the connection's.
@@ -24,7 +26,7 @@ struct ServerSentEvents: EventSplitter {
     nextID = lastEventID
   }
 
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout [[UInt8]]) throws(EventTooLong) {
+  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = bytes[...]
     while let first = rest.first {
       if isAfterCR, first == 0x0A { rest = rest.dropFirst() }
@@ -42,12 +44,12 @@ struct ServerSentEvents: EventSplitter {
   }
 
   /// An event without the empty line that ends it is none.
-  mutating func end(into events: inout [[UInt8]]) {}
+  mutating func end(into events: inout EventBatch) {}
 
   /// `event:`, `retry:` and the space behind it, with some room for a byte order mark.
   private static let longestFieldName = 16
 
-  private mutating func interpretLine(into events: inout [[UInt8]]) throws(EventTooLong) {
+  private mutating func interpretLine(into events: inout EventBatch) throws(EventTooLong) {
     defer { line = [] }
     if isFirstLine, line.starts(with: [0xEF, 0xBB, 0xBF]) { line.removeFirst(3) }
     isFirstLine = false
@@ -74,7 +76,7 @@ struct ServerSentEvents: EventSplitter {
     }
   }
 
-  private mutating func dispatch(into events: inout [[UInt8]]) {
+  private mutating func dispatch(into events: inout EventBatch) {
     lastEventID = nextID
     guard hasData else { return }
     // One line of data that is empty makes an empty event in the text of the standard, too: "data" alone appends a line

@@ -1,4 +1,5 @@
 import Dispatch
+import Events
 import Reactive
 
 /// An event at intervals: `{"tick":n,"time":"2026-01-02T03:04:05.678Z"}`.
@@ -8,7 +9,7 @@ import Reactive
 /// jump of it. They are not made up for. `time` is the system's clock at delivery, in UTC; the interval is monotonic.
 public struct TimerSource: Stage, Sendable {
   /// A batch of events, each its bytes.
-  public typealias Output = [[UInt8]]
+  public typealias Output = EventBatch
   /// Can't fail.
   public typealias Failure = Never
 

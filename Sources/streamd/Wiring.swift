@@ -1,6 +1,7 @@
 // From the configuration's values to those of the rooms. Each room has types of its own, so that none needs the file.
 
 import Dispatch
+import Events
 import Reactive
 import ReplayLog
 import StreamServer
@@ -75,9 +76,9 @@ extension Configuration.Stream {
   ///
   /// - Parameter report: told on the source thread.
   func pipeline(
-    from source: AnyPublisher<[[UInt8]], Never>, on thread: SourceThread,
+    from source: AnyPublisher<EventBatch, Never>, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
-  ) -> AnyPublisher<[[UInt8]], Never> {
+  ) -> AnyPublisher<EventBatch, Never> {
     var events = source
     var transform = JQTransform(program: jq)
     if case .by(let key) = distinct { transform.distinctBy = key }
@@ -108,7 +109,7 @@ extension Configuration.Source {
   func publisher(
     for stream: Configuration.Stream, inlet: PublishInlet, on thread: SourceThread,
     report: @escaping @Sendable (SourceReport) -> Void
-  ) -> AnyPublisher<[[UInt8]], Never> {
+  ) -> AnyPublisher<EventBatch, Never> {
     switch self {
     case .publish: return inlet.eraseToAnyPublisher()
     case .timer(let timer):

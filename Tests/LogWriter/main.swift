@@ -5,6 +5,7 @@
 //     logwriter disk FOLDER    the log of the stream "killed" in there
 
 import Glibc
+import Events
 import ReplayLog
 
 /// The data of the event with an id; the tests know it, too.
@@ -34,7 +35,7 @@ func open(_ kind: String, _ path: String) throws -> EventLog {
 let log = try open(CommandLine.arguments[1], CommandLine.arguments[2])
 var batch = 1
 while true {
-  log.append((0..<UInt64(batch)).map { content(of: log.endPosition + $0) })
+  log.append(EventBatch((0..<UInt64(batch)).map { content(of: log.endPosition + $0) }))
   batch = batch % 7 + 1
   var end = log.endPosition
   guard write(STDOUT_FILENO, &end, 8) == 8 else { break }

@@ -183,6 +183,56 @@ struct RequestTests {
     #expect(server.receive(value(id, "v")) == [.closed(.connectionError, message)])
   }
 
+  /// What frames in one piece mean to who gathers values, and what stands in the range of each run.
+  private func gathered(_ server: Side, _ bytes: [UInt8]) -> (events: [Side.Event], runs: [[Payload]]) {
+    var events: [Side.Event] = []
+    bytes.withUnsafeBytes { server.machine.receive($0, gathersValues: true, into: &events) }
+    let runs = events.compactMap { event -> [Payload]? in
+      guard case .payloads(id, let range) = event else { return nil }
+      return bytes[range].withUnsafeBytes { run in
+        PayloadFrames(run).map { Payload(metadata: $0.metadata.map { [UInt8]($0) }, data: [UInt8]($0.data)) }
+      }
+    }
+    return (events, runs)
+  }
+
+  @Test("Values in a row are told of in one piece, as far as they are one frame each and not the last")
+  func gatheredValues() {
+    let server = Side.openServer()
+    _ = server.receive(open(.channel))
+    server.machine.sendRequestN(id, 9)
+    let values = [Payload("a"), Payload(), Payload("c", metadata: [1, 2]), Payload("d", metadata: [])]
+    let frames = values.map { Frame.payload(id, $0, follows: false, isComplete: false, isNext: true) }
+    let last = value(id, "e", isComplete: true)
+    let (events, runs) = gathered(server, (frames + [.cancel(StreamID(9)), frames[0], last]).flatMap(\.encoded))
+    #expect(runs == [values, [values[0]]])
+    #expect(events.count == 3)
+    #expect(events.last == .payload(id, Payload("e"), isComplete: true))
+  }
+
+  @Test("Who gathers values gets none beyond the credit", arguments: [UInt32(1), 3])
+  func gatheredBeyondCredit(credit: UInt32) {
+    let server = Side.openServer()
+    _ = server.receive(open(.channel))
+    server.machine.sendRequestN(id, credit)
+    let (events, runs) = gathered(server, (0...credit).flatMap { _ in value(id, "v").encoded })
+    #expect(runs.map(\.count) == [Int(credit)])
+    #expect(events.last == .closed(.connectionError, "a value for request 1 came without demand for it"))
+  }
+
+  @Test("Who gathers values is told of a metadata length past its frame, behind the values before it")
+  func gatheredMalformed() {
+    let server = Side.openServer()
+    _ = server.receive(open(.channel))
+    server.machine.sendRequestN(id, 9)
+    var broken = Frame.payload(id, Payload("x", metadata: [1]), follows: false, isComplete: false, isNext: true).encoded
+    broken[PayloadFrame.headerByteCount + 2] = 3
+    let (events, runs) = gathered(server, value(id, "v").encoded + broken)
+    #expect(runs == [[Payload("v")]])
+    guard case .closed(.connectionError, let message) = events.last else { return #expect(Bool(false)) }
+    #expect(message.contains("metadata length of 3"))
+  }
+
   @Test("Credit adds up and saturates at unlimited, which does not wear off")
   func unlimitedCredit() {  // SEMANTICS 15
     let server = Side.openServer()

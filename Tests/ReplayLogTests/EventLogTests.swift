@@ -1,3 +1,4 @@
+import Events
 import Testing
 
 @testable import ReplayLog
@@ -35,7 +36,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     let clock = MovedClock()
     let log = try makeLog(events: 3, bytes: 4096, age: .seconds(1), clock: clock)
     log.hold(from: 100)
-    #expect(log.appendWhatFits((1...5).map { [UInt8($0)] }) == [[4], [5]])
+    #expect(log.appendWhatFits(EventBatch((1...5).map { [UInt8($0)] })) == [[4], [5]])
     #expect(log.isFull)
     clock.now += 2_000_000
     log.dropExpired()
@@ -69,7 +70,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
 
   @Test func theOldestGoesWhenThereAreTooManyEvents() throws {
     let log = try makeLog(events: 3)
-    log.append((1...5).map { [UInt8($0)] })
+    log.append(EventBatch((1...5).map { [UInt8($0)] }))
     #expect(log.firstPosition == 102)
     #expect((102..<105).map { log.element(at: $0).data } == [[3], [4], [5]])
   }
@@ -170,7 +171,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
 
   @Test func anIdOfAFreshLogIsHigherThanAnyOfOneBefore() throws {  // WIRE: ids never go back
     let first = try #require(EventLog(name: "a", limits: .init()))
-    first.append((0..<1000).map { _ in [] })
+    first.append(EventBatch(repeating: [], count: 1000))
     let last = first.endPosition - 1
     var second = try #require(EventLog(name: "a", limits: .init()))
     while EventLog.wallClock() <= last {}

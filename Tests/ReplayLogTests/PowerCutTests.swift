@@ -1,3 +1,4 @@
+import Events
 import Glibc
 import Testing
 
@@ -65,7 +66,7 @@ import Testing
   @Test func aBrokenEventCutsTheLogWhereItIs() throws {
     let place = try SpoiltRegion()
     let log = try place.log()
-    log.append((0..<30).map { [UInt8](repeating: $0, count: 80) })
+    log.append(EventBatch((0..<30).map { [UInt8](repeating: $0, count: 80) }))
     let layout = try LogLayout(reading: place.region.bytes)
     layout.record(at: layout.offset(of: 1020)).storeBytes(of: 99, toByteOffset: 50, as: UInt8.self)
     #expect(try place.remains(boot: 1).isSalvaged, "the same boot does not help a file that was spoilt")
@@ -186,7 +187,7 @@ import Testing
   @Test func whatIsHeldFromBeforeTheHoleOnIsNotDropped() throws {
     let log = try logWithHole()
     log.hold(from: 1010)  // where a reader stands that has read all before the hole
-    #expect(log.appendWhatFits((0..<60).map { [$0] })?.count == 5)
+    #expect(log.appendWhatFits(EventBatch((0..<60).map { [$0] }))?.count == 5)
     #expect(log.isFull && log.firstPosition == 5042)
     log.hold(from: 5043)
     #expect(!log.isFull)

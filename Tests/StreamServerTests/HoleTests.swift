@@ -1,3 +1,4 @@
+import Events
 import RSocket
 import Reactive
 import Testing
@@ -8,7 +9,7 @@ import Testing
 /// A stream that goes on after a loss of power: ids leap, and nothing else does.
 @Suite struct HoleTests {
   /// Ids 1000 and so on, then a hole up to 5000 and more.
-  private func log(_ limits: EventLog.Limits, before: [[UInt8]], after: [[UInt8]] = []) throws -> EventLog {
+  private func log(_ limits: EventLog.Limits, before: EventBatch, after: EventBatch = []) throws -> EventLog {
     let old = try #require(EventLog(name: "s", limits: limits, firstID: 1000))
     old.append(before)
     let state = old.layout.salvagedState(try old.layout.state(), at: 5000)
@@ -19,7 +20,7 @@ import Testing
   }
 
   private func add(
-    _ harness: ServerHarness, before: [[UInt8]], after: [[UInt8]] = [], start: ShareStart = .always,
+    _ harness: ServerHarness, before: EventBatch, after: EventBatch = [], start: ShareStart = .always,
     _ change: (inout StreamConfiguration) -> Void = { _ in }
   ) throws -> HandFedSource {
     var configuration = StreamConfiguration(name: "s", replay: 100, start: start)

@@ -1,3 +1,4 @@
+import Events
 import Reactive
 import ReplayLog
 import Synchronization
@@ -10,7 +11,7 @@ import Testing
   /// A stream that asks for exactly what a test says.
   final class Stream: Subscriber, Sendable {
     struct Seen {
-      var batches: [[[UInt8]]] = []
+      var batches: [EventBatch] = []
       var subscription: (any Subscription)?
       var isFinished = false
       /// What is asked for by each return.
@@ -27,7 +28,7 @@ import Testing
     }
 
     func receive(subscription: any Subscription) { seen.withLock { $0.subscription = subscription } }
-    func receive(_ batch: [[UInt8]]) -> Subscribers.Demand {
+    func receive(_ batch: EventBatch) -> Subscribers.Demand {
       seen.withLock {
         if $0.isInside { $0.overlaps += 1 }
         $0.isInside = true
@@ -40,7 +41,7 @@ import Testing
     }
     func receive(completion: Subscribers.Completion<Never>) { seen.withLock { $0.isFinished = true } }
 
-    var batches: [[[UInt8]]] { seen.withLock { $0.batches } }
+    var batches: [EventBatch] { seen.withLock { $0.batches } }
     var values: [[UInt8]] { batches.flatMap { $0 } }
     func request(_ count: Int) { seen.withLock { $0.subscription }?.request(.max(count)) }
     func cancel() { seen.withLock { $0.subscription }?.cancel() }
@@ -65,7 +66,7 @@ import Testing
 
     @discardableResult
     func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishInlet.Standing {
-      inlet.take(values, byteCount: values.reduce(0) { $0 + $1.count }, isComplete: isComplete, from: queue)
+      inlet.take(EventBatch(values), isComplete: isComplete, from: queue)
     }
     func look() -> PublishInlet.Standing { inlet.look(at: queue) }
     func leave() { inlet.leave(queue) }
@@ -213,7 +214,7 @@ import Testing
     let depth = Guarded((now: 0, most: 0))
     var values: [[UInt8]] = []
     var subscription: (any Subscription)?
-    let stream = AnySubscriber<[[UInt8]], Never>(
+    let stream = AnySubscriber<EventBatch, Never>(
       receiveSubscription: { subscription = $0 },
       receiveValue: { batch in
         depth.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
@@ -235,7 +236,7 @@ import Testing
     let inlet = inlet()
     let publisher = try Publisher(inlet)
     var count = 0
-    let stream = AnySubscriber<[[UInt8]], Never>(
+    let stream = AnySubscriber<EventBatch, Never>(
       receiveSubscription: { $0.request(.max(1)) },
       receiveValue: { _ in
         count += 1

@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Glibc
 import Reactive
 import TestSupport
@@ -8,7 +9,7 @@ import Testing
 
 /// A source that the test feeds by hand, and that remembers what was asked of it.
 final class HandFedSource: Publisher, Sendable {
-  typealias Output = [[UInt8]]
+  typealias Output = EventBatch
   typealias Failure = StreamFailure
 
   private struct State {
@@ -25,7 +26,7 @@ final class HandFedSource: Publisher, Sendable {
   var demand: Subscribers.Demand { state.withLock { $0.demand } }
   var isSubscribed: Bool { state.withLock { $0.link != nil } }
 
-  func receive<S: Subscriber>(subscriber: S) where S.Input == [[UInt8]], S.Failure == StreamFailure {
+  func receive<S: Subscriber>(subscriber: S) where S.Input == EventBatch, S.Failure == StreamFailure {
     let link = Link(source: self, subscriber: AnySubscriber(subscriber))
     state.withLock {
       $0.link = link
@@ -39,7 +40,7 @@ final class HandFedSource: Publisher, Sendable {
   func send(_ events: [UInt8]...) { send(batch: events) }
 
   func send(batch: [[UInt8]]) {
-    let more = state.withLock { $0.link }?.subscriber.receive(batch) ?? .none
+    let more = state.withLock { $0.link }?.subscriber.receive(EventBatch(batch)) ?? .none
     state.withLock {
       if $0.demand > .none { $0.demand -= 1 }; $0.demand += more
     }
@@ -51,8 +52,8 @@ final class HandFedSource: Publisher, Sendable {
 
   final class Link: RetractableSubscription, @unchecked Sendable {  // a test sends from one thread at a time
     let source: HandFedSource
-    let subscriber: AnySubscriber<[[UInt8]], StreamFailure>
-    init(source: HandFedSource, subscriber: AnySubscriber<[[UInt8]], StreamFailure>) {
+    let subscriber: AnySubscriber<EventBatch, StreamFailure>
+    init(source: HandFedSource, subscriber: AnySubscriber<EventBatch, StreamFailure>) {
       self.source = source
       self.subscriber = subscriber
     }

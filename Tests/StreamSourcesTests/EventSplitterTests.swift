@@ -1,3 +1,4 @@
+import Events
 import Testing
 
 @testable import StreamSources
@@ -11,7 +12,7 @@ func events<S: EventSplitter>(
   _ bytes: [UInt8], cutAt size: Int, _ splitter: S
 ) throws -> (events: [String], splitter: S) {
   var splitter = splitter
-  var events: [[UInt8]] = []
+  var events: EventBatch = []
   for start in stride(from: 0, to: bytes.count, by: size) {
     try bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { try splitter.feed($0, into: &events) }
   }

@@ -1,12 +1,13 @@
+import Events
 import Reactive
 
 /// A source under the test's control, with one subscriber at a time: counts what happens to it.
 final class Feed: Publisher, Sendable {
-  typealias Output = [[UInt8]]
+  typealias Output = EventBatch
   typealias Failure = Never
 
   struct State {
-    var subscriber: AnySubscriber<[[UInt8]], Never>?
+    var subscriber: AnySubscriber<EventBatch, Never>?
     var subscriptions = 0
     var requested = Subscribers.Demand.none
     var retractions = 0
@@ -36,7 +37,7 @@ final class Feed: Publisher, Sendable {
   func send(_ events: String...) { send(events) }
 
   private func send(_ events: [String]) {
-    _ = now.subscriber?.receive(events.map { Array($0.utf8) })
+    _ = now.subscriber?.receive(EventBatch(events.map { Array($0.utf8) }))
   }
 
   func finish() { now.subscriber?.receive(completion: .finished) }

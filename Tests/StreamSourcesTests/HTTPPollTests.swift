@@ -1,3 +1,4 @@
+import Events
 import Reactive
 import TestSupport
 import Testing
@@ -6,7 +7,7 @@ import Testing
 
 /// Takes what a source gives, and lets a test wait for it.
 final class Taker: Subscriber, Sendable {
-  typealias Input = [[UInt8]]
+  typealias Input = EventBatch
   typealias Failure = Never
 
   private struct State {
@@ -31,7 +32,7 @@ final class Taker: Subscriber, Sendable {
     if initial > .none { subscription.request(initial) }
   }
 
-  func receive(_ batch: [[UInt8]]) -> Subscribers.Demand {
+  func receive(_ batch: EventBatch) -> Subscribers.Demand {
     state.withLock { $0.count += 1 }
     sink.yield(batch.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "|"))
     return onValue(self)

@@ -1,9 +1,10 @@
+import Events
 import Testing
 
 @testable import StreamSources
 
 struct JQMachineTests {
-  private func bytes(_ texts: String...) -> [[UInt8]] { texts.map { Array($0.utf8) } }
+  private func bytes(_ texts: String...) -> EventBatch { EventBatch(texts.map { Array($0.utf8) }) }
 
   @Test func withoutDemandNothingIsAskedFor() {
     var machine = JQMachine()
@@ -16,7 +17,7 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == .ask)
     #expect(machine.next(at: .zero) == nil)
     machine.receive(bytes("a", "b"))
-    #expect(machine.next(at: .zero) == .begin(bytes("a", "b")[...]))
+    #expect(machine.next(at: .zero) == .begin(bytes("a", "b")))
     #expect(machine.next(at: .zero) == nil)
     machine.answered([])
     machine.answered([])
@@ -24,7 +25,7 @@ struct JQMachineTests {
     machine.receive([])
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(bytes("c", "d"))
-    #expect(machine.next(at: .zero) == .begin(bytes("c", "d")[...]))
+    #expect(machine.next(at: .zero) == .begin(bytes("c", "d")))
     machine.answered(bytes("1", "2"))
     #expect(machine.next(at: .zero) == nil)
     machine.answered(bytes("3"))
@@ -39,7 +40,7 @@ struct JQMachineTests {
       #expect(machine.next(at: .zero) == .ask)
       #expect(machine.next(at: .zero) == nil)
       machine.receive(bytes("a"))
-      #expect(machine.next(at: .zero) == .begin(bytes("a")[...]))
+      #expect(machine.next(at: .zero) == .begin(bytes("a")))
       #expect(machine.next(at: .zero) == nil)
       machine.answered(bytes("b"))
       #expect(machine.next(at: .zero) == .deliver(bytes("b")))
@@ -51,7 +52,7 @@ struct JQMachineTests {
     machine.request(.max(3))
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(bytes("a"))
-    #expect(machine.next(at: .zero) == .begin(bytes("a")[...]))
+    #expect(machine.next(at: .zero) == .begin(bytes("a")))
     machine.retract()
     machine.answered(bytes("b"))
     #expect(machine.next(at: .zero) == nil)
@@ -68,7 +69,7 @@ struct JQMachineTests {
     machine.receive(bytes("a"))
     #expect(machine.next(at: .zero) == nil)
     machine.request(.max(1))
-    #expect(machine.next(at: .zero) == .begin(bytes("a")[...]))
+    #expect(machine.next(at: .zero) == .begin(bytes("a")))
   }
 
   @Test func theEndComesAfterWhatIsWaiting() {
@@ -77,7 +78,7 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(bytes("a"))
     machine.finish()
-    #expect(machine.next(at: .zero) == .begin(bytes("a")[...]))
+    #expect(machine.next(at: .zero) == .begin(bytes("a")))
     #expect(machine.next(at: .zero) == nil)
     machine.retract()
     machine.answered(bytes("b"))
@@ -98,8 +99,8 @@ struct JQMachineTests {
     machine.request(.max(2))
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(bytes("a", "b"))
-    #expect(machine.next(at: .zero) == .begin(bytes("a", "b")[...]))
-    let much = [[UInt8](repeating: 0, count: JQMachine.pieceBytes)]
+    #expect(machine.next(at: .zero) == .begin(bytes("a", "b")))
+    let much: EventBatch = [[UInt8](repeating: 0, count: JQMachine.pieceBytes)]
     machine.answered(much)
     #expect(machine.next(at: .zero) == .deliver(much))
     #expect(machine.next(at: .zero) == nil)

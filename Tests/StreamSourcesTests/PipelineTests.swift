@@ -1,3 +1,4 @@
+import Events
 import Reactive
 import TestSupport
 import Testing
@@ -15,7 +16,7 @@ import Testing
   private func jq(
     _ feed: Feed, _ program: String?, distinctBy key: String? = nil, timePerEvent: Duration = .seconds(60),
     executable: String? = nil, on thread: SourceThread
-  ) throws -> AnyPublisher<[[UInt8]], Never> {
+  ) throws -> AnyPublisher<EventBatch, Never> {
     let executable = try executable ?? ChildProcess.built("streamd")
     return feed.jq(
       JQTransform(program: program, distinctBy: key), name: "test", executable: executable, timePerEvent: timePerEvent,

@@ -1,3 +1,4 @@
+import Events
 import Testing
 
 @testable import StreamSources
@@ -5,7 +6,7 @@ import Testing
 struct ThrottleMachineTests {
   private let second = Duration.seconds(1)
 
-  private func bytes(_ texts: String...) -> [[UInt8]] { texts.map { Array($0.utf8) } }
+  private func bytes(_ texts: String...) -> EventBatch { EventBatch(texts.map { Array($0.utf8) }) }
 
   /// One that has just delivered at time zero, and has no demand.
   private func delivered() -> ThrottleMachine {

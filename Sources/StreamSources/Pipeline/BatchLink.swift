@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Reactive
 import Synchronization
 
@@ -8,7 +9,7 @@ enum BatchAction<Work> {
   case ask
   /// Do what the operator is for.
   case begin(Work)
-  case deliver([[UInt8]])
+  case deliver(EventBatch)
   /// Nothing comes any more.
   case finish
 }
@@ -24,7 +25,7 @@ protocol BatchMachine: SendableMetatype {
   /// None is, any more; also not the one that upstream was asked for.
   mutating func retract()
   /// Upstream's answer.
-  mutating func receive(_ batch: [[UInt8]])
+  mutating func receive(_ batch: EventBatch)
   /// Upstream has no more.
   mutating func finish()
   /// Called until it gives nothing.
@@ -40,12 +41,12 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
   var machine: Machine
   private let isCancelled = Atomic(false)
   private let isSubscribed = Atomic(false)
-  private var down: AnySubscriber<[[UInt8]], Never>?
+  private var down: AnySubscriber<EventBatch, Never>?
   private var upstream: (any Subscription)?
   private var isAdvancing = false
   private var isStarted = false
 
-  init(_ machine: Machine, on loop: EventLoop, to down: AnySubscriber<[[UInt8]], Never>) {
+  init(_ machine: Machine, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>) {
     self.machine = machine
     self.loop = loop
     self.down = down
@@ -109,7 +110,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
     down?.receive(subscription: self)  // what it asks for comes to the loop after the subscription
   }
 
-  func receive(_ batch: [[UInt8]]) -> Subscribers.Demand {
+  func receive(_ batch: EventBatch) -> Subscribers.Demand {
     whileLive { $0.machine.receive(batch) }
     return .none
   }

@@ -1,11 +1,12 @@
+import Events
 import Reactive
 
-extension Publisher where Output == [[UInt8]], Failure == Never {
+extension Publisher where Output == EventBatch, Failure == Never {
   /// Leaves out each event that is equal, byte for byte, to the one before.
   ///
   /// A batch of which nothing is left uses up no demand. Made for one subscription at a time, as a shared log's: each
   /// compares with the last event of the one before, as the log still holds that.
-  public func distinct() -> AnyPublisher<[[UInt8]], Never> {
+  public func distinct() -> AnyPublisher<EventBatch, Never> {
     let memory = DistinctMemory()
     return compactMap { batch in
       let distinct = batch.filter { memory.admits($0) }

@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Reactive
 
 /// What an operator has to know about the programs of a stream.
@@ -43,7 +44,7 @@ public struct JQTransform: Sendable, Equatable {
   private static let sound = Guarded<Set<String>>([])
 }
 
-extension Publisher where Output == [[UInt8]], Failure == Never {
+extension Publisher where Output == EventBatch, Failure == Never {
   /// Runs events through programs, in a process of their own.
   ///
   /// An event on which the first program fails is left out, also one that takes 10 s of processor time, or more
@@ -58,7 +59,7 @@ extension Publisher where Output == [[UInt8]], Failure == Never {
   public func jq(
     _ transform: JQTransform, name: String, executable: String, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
-  ) -> AnyPublisher<[[UInt8]], Never> {
+  ) -> AnyPublisher<EventBatch, Never> {
     jq(
       transform, name: name, executable: executable, timePerEvent: JQWorker.timePerEvent, on: thread, report: report)
   }
@@ -67,7 +68,7 @@ extension Publisher where Output == [[UInt8]], Failure == Never {
   func jq(
     _ transform: JQTransform, name: String, executable: String, timePerEvent: Duration, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
-  ) -> AnyPublisher<[[UInt8]], Never> {
+  ) -> AnyPublisher<EventBatch, Never> {
     let makeProcess: MakeProcess = { owner throws(SystemError) in
       try JQProcess(
         executable: executable, timePerEvent: timePerEvent, name: name, program: transform.program,
@@ -80,8 +81,8 @@ extension Publisher where Output == [[UInt8]], Failure == Never {
 
 private typealias MakeProcess = (any JQProcess.Owner) throws(SystemError) -> JQProcess
 
-private struct JQ<Upstream: Publisher<[[UInt8]], Never>>: Publisher {
-  typealias Output = [[UInt8]]
+private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
+  typealias Output = EventBatch
   typealias Failure = Never
   let upstream: Upstream
   let loop: EventLoop
@@ -110,7 +111,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
 
   init(
     _ memory: DistinctMemory, _ report: @escaping @Sendable (PipelineReport) -> Void,
-    _ makeProcess: @escaping MakeProcess, on loop: EventLoop, to down: AnySubscriber<[[UInt8]], Never>
+    _ makeProcess: @escaping MakeProcess, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>
   ) {
     self.memory = memory
     self.report = report
@@ -130,7 +131,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     }
   }
 
-  override func begin(_ events: ArraySlice<[UInt8]>) {
+  override func begin(_ events: EventBatch) {
     process?.send(events)
   }
 
@@ -167,10 +168,8 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     }
     if let failure = answer.failure { report(.valueError(failure)) }
     guard let event = machine.unanswered.first else { return }
-    machine.answered(
-      answer.outputs.compactMap { output in
-        memory.admits(output.key) ? output.event ?? event : nil
-      })
+    let events = answer.outputs.compactMap { memory.admits($0.key) ? $0.event ?? event : nil }
+    machine.answered(EventBatch(events))
     advance()
   }
 

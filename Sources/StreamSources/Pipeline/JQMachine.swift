@@ -1,3 +1,4 @@
+import Events
 import Reactive
 
 /// What happens to batches whose events a child process works on, one batch after the other.
@@ -11,11 +12,10 @@ struct JQMachine: BatchMachine {
   private var demand = Subscribers.Demand.none
   private var isAsked = false
   /// Several only if upstream answers what was taken back.
-  private var waiting: [[[UInt8]]] = []
+  private var waiting: [EventBatch] = []
   /// What has been given to the process and is not answered yet, in order.
-  private(set) var unanswered: ArraySlice<[UInt8]> = []
-  private var finished: [[UInt8]] = []
-  private var finishedBytes = 0
+  private(set) var unanswered = EventBatch()[...]
+  private var finished = EventBatch()
   private var isCompleted = false
 
   mutating func request(_ more: Subscribers.Demand) { demand += more }
@@ -25,7 +25,7 @@ struct JQMachine: BatchMachine {
     isAsked = false
   }
 
-  mutating func receive(_ batch: [[UInt8]]) {
+  mutating func receive(_ batch: EventBatch) {
     isAsked = false
     if !batch.isEmpty { waiting.append(batch) }
   }
@@ -34,15 +34,14 @@ struct JQMachine: BatchMachine {
 
   /// The first of the unanswered events is done.
   /// - Parameter events: what came of it.
-  mutating func answered(_ events: [[UInt8]]) {
+  mutating func answered(_ events: EventBatch) {
     unanswered = unanswered.dropFirst()
     finished += events
-    finishedBytes += events.reduce(0) { $0 + $1.count }
   }
 
-  mutating func next(at now: Duration) -> BatchAction<ArraySlice<[UInt8]>>? {
-    if demand > .none, !finished.isEmpty, unanswered.isEmpty || finishedBytes >= Self.pieceBytes {
-      defer { (finished, finishedBytes) = ([], 0) }
+  mutating func next(at now: Duration) -> BatchAction<EventBatch>? {
+    if demand > .none, !finished.isEmpty, unanswered.isEmpty || finished.byteCount >= Self.pieceBytes {
+      defer { finished = EventBatch() }
       demand -= 1
       return .deliver(finished)
     }
@@ -54,7 +53,8 @@ struct JQMachine: BatchMachine {
       return .ask
     }
     guard demand > .none else { return nil }
-    unanswered = waiting.removeFirst()[...]
-    return .begin(unanswered)
+    let batch = waiting.removeFirst()
+    unanswered = batch[...]
+    return .begin(batch)
   }
 }

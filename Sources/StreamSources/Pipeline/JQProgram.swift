@@ -1,4 +1,5 @@
 import CJq
+import Events
 
 /// A jq program, compiled.
 ///
@@ -75,9 +76,9 @@ final class JQProgram {
   /// - Returns: its outputs, each one JSON text in its compact form. What came before `halt` counts.
   /// - Throws: `ValueError` when the event is no JSON, the program fails on it, be it after some outputs, or a limit is
   ///   reached.
-  func outputs(for event: [UInt8]) throws(ValueError) -> [[UInt8]] {
+  func outputs(for event: [UInt8]) throws(ValueError) -> EventBatch {
     jq_start(state, try Self.parse(event).get(), 0)
-    var outputs: [[UInt8]] = []
+    var outputs: EventBatch = []
     var byteCount = 0
     while true {
       let value = jq_next(state)

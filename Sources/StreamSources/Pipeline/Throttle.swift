@@ -1,7 +1,8 @@
 import EventLoop
+import Events
 import Reactive
 
-extension Publisher where Output == [[UInt8]], Failure == Never {
+extension Publisher where Output == EventBatch, Failure == Never {
   /// Delivers at most one event per interval, the newest.
   ///
   /// The first passes at once. Each value is a batch of one event. While an interval runs and there is demand, upstream is
@@ -10,14 +11,14 @@ extension Publisher where Output == [[UInt8]], Failure == Never {
   /// - Parameters:
   ///   - interval: more than nothing.
   ///   - thread: where values are delivered.
-  public func throttle(to interval: Duration, on thread: SourceThread) -> AnyPublisher<[[UInt8]], Never> {
+  public func throttle(to interval: Duration, on thread: SourceThread) -> AnyPublisher<EventBatch, Never> {
     precondition(interval > .zero, "an interval must be more than nothing, not \(interval)")
     return Throttle(upstream: self, interval: interval, thread: thread).eraseToAnyPublisher()
   }
 }
 
-private struct Throttle<Upstream: Publisher<[[UInt8]], Never>>: Publisher {
-  typealias Output = [[UInt8]]
+private struct Throttle<Upstream: Publisher<EventBatch, Never>>: Publisher {
+  typealias Output = EventBatch
   typealias Failure = Never
   let upstream: Upstream
   let interval: Duration
@@ -38,7 +39,7 @@ private final class ThrottleLink: BatchLink<ThrottleMachine>, @unchecked Sendabl
   private let memory: ThrottleMemory
   private var timer: TimerID?
 
-  init(interval: Duration, _ memory: ThrottleMemory, on loop: EventLoop, to down: AnySubscriber<[[UInt8]], Never>) {
+  init(interval: Duration, _ memory: ThrottleMemory, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>) {
     self.memory = memory
     super.init(ThrottleMachine(interval: interval), on: loop, to: down)
   }

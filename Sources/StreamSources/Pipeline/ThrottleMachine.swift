@@ -1,3 +1,4 @@
+import Events
 import Reactive
 
 /// At most one event per interval, the newest. The first passes at once; the newest of an interval when it is over.
@@ -27,7 +28,7 @@ struct ThrottleMachine: BatchMachine {
     isAsked = false
   }
 
-  mutating func receive(_ batch: [[UInt8]]) {
+  mutating func receive(_ batch: EventBatch) {
     isAsked = false
     if let last = batch.last { newest = last }
   }

@@ -2,6 +2,8 @@
 //
 // An input is one byte, which seeds the splits and sets the limit, and then what the server sends.
 
+import Events
+
 /// Called by libFuzzer with each input; a broken invariant traps.
 @_cdecl("LLVMFuzzerTestOneInput")
 public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
@@ -49,9 +51,9 @@ private func check<S: EventSplitter>(_ splitter: S, _ bytes: UnsafeRawBufferPoin
 
 private func run<S: EventSplitter>(
   _ splitter: S, _ bytes: UnsafeRawBufferPointer, _ size: (Int) -> Int
-) -> (events: [[UInt8]], failed: Bool, splitter: S) {
+) -> (events: EventBatch, failed: Bool, splitter: S) {
   var splitter = splitter
-  var events: [[UInt8]] = []
+  var events: EventBatch = []
   var offset = 0
   while offset < bytes.count {
     let count = max(1, size(bytes.count - offset))

@@ -17,6 +17,8 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   let listener = Listener(choices: input[0])
   let whole = listener.listen(to: peerBytes, splitSeed: nil)
   precondition(whole == listener.listen(to: peerBytes, splitSeed: UInt32(input[1])), "a split made a difference")
+  let gathered = listener.listen(to: peerBytes, splitSeed: nil, gathersValues: true)
+  precondition(whole == gathered, "gathering made a difference")
   listener.talk(to: peerBytes, splitSeed: UInt32(input[1]))
   return 0
 }
@@ -90,11 +92,21 @@ private struct Listener {
   }
 
   /// What the bytes mean to who says nothing.
-  func listen(to bytes: UnsafeRawBufferPointer, splitSeed: UInt32?) -> Outcome {
+  func listen(to bytes: UnsafeRawBufferPointer, splitSeed: UInt32?, gathersValues: Bool = false) -> Outcome {
     var machine = make()
     var outcome = Outcome()
     forEachChunk(of: bytes, splitSeed) { chunk in
-      machine.receive(chunk, into: &outcome.events)
+      var events: [ConnectionMachine.Event] = []
+      machine.receive(chunk, gathersValues: gathersValues, into: &events)
+      for event in events {
+        guard case .payloads(let id, let range) = event else {
+          outcome.events.append(event)
+          continue
+        }
+        outcome.events += PayloadFrames(UnsafeRawBufferPointer(rebasing: chunk[range])).map {
+          .payload(id, Payload(metadata: $0.metadata.map { [UInt8]($0) }, data: [UInt8]($0.data)), isComplete: false)
+        }
+      }
       check(machine)
     }
     outcome.output = machine.takeOutput()
@@ -110,7 +122,7 @@ private struct Listener {
     var outcome = Outcome()
     forEachChunk(of: bytes, splitSeed) { chunk in
       var events: [ConnectionMachine.Event] = []
-      machine.receive(chunk, into: &events)
+      machine.receive(chunk, gathersValues: true, into: &events)
       for event in events { answer(event, with: &machine) }
       outcome.events += events
       check(machine)
@@ -130,6 +142,7 @@ private struct Listener {
       if count % 4 == 1 { machine.end(id) } else { machine.sendPayload(id, Payload(), isComplete: count % 4 == 2) }
     case .payload(let id, let payload, _):
       if payload.data.count % 5 == 4 { machine.sendError(id, .invalid, "five") } else { machine.sendRequestN(id, 1) }
+    case .payloads(let id, let range): machine.sendRequestN(id, UInt32(range.count))
     case .complete(let id): machine.sendComplete(id)
     case .cancel(let id): machine.sendCancel(id)
     case .lease(_, let count):
