@@ -40,6 +40,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       // Nobody here has credit. Only the stream's end concerns them all the same.
       guard stream.log.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
     }
+    // What was published on this loop goes out at the end of the turn that brought it.
+    if worker.loop.isCurrent { return wakeUp() }
     guard !wakeUpPosted.exchange(true, ordering: .sequentiallyConsistent) else { return }
     worker.loop.execute { [self] in wakeUp() }
   }

@@ -149,7 +149,8 @@ public final class StreamServer: Sendable {
       let listener = Listener(
         OwnedDescriptor(raw), on: first.loop,
         accepted: { [self] socket in
-          turn = (turn + 1) % workers.count
+          let isOneOfFew = counts.open.load(ordering: .relaxed) < Self.fewConnections
+          turn = isOneOfFew ? 0 : (turn + 1) % workers.count
           accept(socket, on: workers[turn])
         },
         paused: { [report] error in report(.acceptingPaused(error)) })
@@ -161,6 +162,10 @@ public final class StreamServer: Sendable {
       }
     }
   }
+
+  /// So many share one loop: what one of them publishes reaches the others without a hop to another thread, which takes
+  /// as long as all the rest of its way.
+  private static let fewConnections = 4
 
   private func accept(_ socket: consuming OwnedDescriptor, on worker: Worker) {
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
