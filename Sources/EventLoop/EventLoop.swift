@@ -41,8 +41,8 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// The thread's name, at most 15 bytes are shown by the system.
   public let name: String
   /// What is left to do at the end of a turn, after all that has arrived was handled: where writes are gathered. Returns
-  /// true when it wants another turn at once.
-  public var endOfTurn: (() -> Bool)?
+  /// in how many nanoseconds it wants another turn at the latest, 0 for one at once; nil: when there is a reason for one.
+  public var endOfTurn: (() -> UInt64?)?
   /// Nanoseconds of the monotonic clock, read once per turn.
   public private(set) var now: UInt64
 
@@ -125,11 +125,9 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     threadID.store(pthread_self(), ordering: .relaxed)
     pthread_setname_np(pthread_self(), String(name.prefix(15)))
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
-      var wantsTurn = false
+      var patience: UInt64?
       countedUntil = Self.monotonicNow()
-      while !stopRequested.load(ordering: .acquiring) {
-        wantsTurn = turn(events, waiting: !wantsTurn)
-      }
+      while !stopRequested.load(ordering: .acquiring) { patience = turn(events, waitingAtMost: patience) }
     }
   }
 
@@ -170,7 +168,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     freeSlots.append(registration.slot)
   }
 
-  /// Runs `action` once, `delay` from now; never early, late by what else the turn does and at most a millisecond.
+  /// Runs `action` once, `delay` from now; never early, late by what else the turn does and by the system's timer slack.
   public func schedule(after delay: Duration, _ action: @escaping () -> Void) -> TimerID {
     timers.schedule(at: Self.monotonicNow() &+ delay.nanoseconds, action)
   }
@@ -185,28 +183,37 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// One turn that does not wait: for tests that drive a loop by hand.
   func runOneTurn() {
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
-      _ = turn(events, waiting: false)
+      _ = turn(events, waitingAtMost: 0)
     }
   }
 
-  private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>, waiting: Bool) -> Bool {
-    let timeout: CInt
-    if waiting {
+  /// - Parameter patience: nanoseconds; nil: until something happens.
+  private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>, waitingAtMost patience: UInt64?) -> UInt64? {
+    let isWaiting = patience != 0
+    var timeout = patience
+    if isWaiting {
       let current = Self.monotonicNow()
       countBusy(until: current)
-      timeout = self.timeout(at: current)
-    } else {
-      timeout = 0
+      if let deadline = timers.nextDeadline() {
+        timeout = min(timeout ?? .max, deadline > current ? deadline - current : 0)
+      }
     }
-    let count = epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), timeout)
-    precondition(count >= 0 || errno == EINTR, "epoll_wait: errno \(errno)")
+    let count = wait(for: events, atMost: timeout)
+    precondition(count >= 0 || errno == EINTR, "epoll_pwait2: errno \(errno)")
     now = Self.monotonicNow()
-    if waiting { countedUntil = now } else { countBusy(until: now) }
+    if isWaiting { countedUntil = now } else { countBusy(until: now) }
     for index in 0..<max(0, Int(count)) {
       deliver(events[index])
     }
     while let action = timers.popDue(at: now) { action() }
-    return endOfTurn?() ?? false
+    return endOfTurn?()
+  }
+
+  private func wait(for events: UnsafeMutableBufferPointer<epoll_event>, atMost nanoseconds: UInt64?) -> CInt {
+    guard let nanoseconds else { return epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), -1) }
+    guard nanoseconds > 0 else { return epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), 0) }
+    var timeout = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    return epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
   }
 
   /// Only the loop writes, so there is nothing to lock the bus for.
@@ -228,12 +235,6 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     if event.events & (EPOLLIN.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.readable) }
     if event.events & (EPOLLOUT.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.writable) }
     handler.descriptorIsReady(readiness)
-  }
-
-  /// Milliseconds until the next timer, rounded up so that the loop does not spin through the last one; -1: none.
-  private func timeout(at current: UInt64) -> CInt {
-    guard let deadline = timers.nextDeadline() else { return -1 }
-    return deadline <= current ? 0 : CInt(min((deadline - current + 999_999) / 1_000_000, UInt64(CInt.max)))
   }
 
   private func control(_ operation: CInt, _ registration: Registration, _ readiness: Readiness) -> CInt {

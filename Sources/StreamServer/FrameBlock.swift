@@ -38,6 +38,9 @@ final class FrameBlock {
   /// The log's end when the block was filled: a block that reaches it is out of date once the log has grown.
   private var logEnd: UInt64 = 0
 
+  /// Where nothing was left to send when the block was filled.
+  var logEndCursor: Cursor { Cursor(position: logEnd) }
+
   init() {
     let capacity = Self.targetBytes + PayloadFrame.maximumContentByteCount + 64
     base = .allocate(byteCount: capacity, alignment: 16)

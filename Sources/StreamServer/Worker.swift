@@ -40,6 +40,12 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Bytes that one turn sends before it looks for input again.
   private static let turnBytes = 4 << 20
+  /// So many writes of fewer bytes each on average make a round of small writes.
+  private static let smallRound = (writes: 64, bytes: 2 << 10)
+  /// Until when nothing is sent. A round of small writes is followed by a pause of the same length, so that under load
+  /// more events go into each: or else many clients that are served one event at a time take the processor away from
+  /// each other, and fall behind.
+  private var pauseEnd: UInt64 = 0
 
   init(
     name: String, limits: ServerLimits, streams: StreamTable, wantsDetails: @escaping @Sendable () -> Bool,
@@ -145,24 +151,39 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     queue.append(subscription)
   }
 
-  /// - Returns: whether there is more to send, and the loop should only look for input meanwhile.
-  private func sendReady() -> Bool {
+  /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
+  private func sendReady() -> UInt64? {
+    guard loop.now >= pauseEnd || queue.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
-    defer { measureLanes() }
-    var budget = Self.turnBytes
+    serveQueue()
+    measureLanes()  // which may bring what waited for room in a log
+    return queue.isEmpty ? nil : 0
+  }
+
+  private func serveQueue() {
+    var (budget, writes) = (Self.turnBytes, 0)
     while queueHead < queue.count, budget > 0 {
       let subscription = queue[queueHead]
       queueHead += 1
-      if subscription.state == .ready { budget -= serve(subscription) }
+      if subscription.state == .ready {
+        budget -= serve(subscription)
+        writes += 1
+      }
       if queueHead > 1024, queueHead * 2 > queue.count {
         queue.removeFirst(queueHead)
         queueHead = 0
       }
     }
-    guard queueHead == queue.count else { return true }
+    pauseAfter(writes, bytes: Self.turnBytes - budget)
+    guard queueHead == queue.count else { return }
     queue.removeAll(keepingCapacity: queue.count <= 4096)
     queueHead = 0
-    return false
+  }
+
+  private func pauseAfter(_ writes: Int, bytes: Int) {
+    guard writes >= Self.smallRound.writes, bytes < writes * Self.smallRound.bytes else { return }
+    let end = EventLoop.monotonicNow()
+    pauseEnd = end + (end - loop.now)
   }
 
   private func measureLanes() {
@@ -199,12 +220,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
         subscription.lane.rest(subscription, .idle)
         return 1
       }
-      return send(to: subscription)
+      return send(to: subscription, mayWait: ending == nil)
     }
     return 1
   }
 
-  private func send(to subscription: StreamSubscription) -> Int {
+  /// - Parameter mayWait: the log has not ended, and tells of what comes after what the block was filled from.
+  private func send(to subscription: StreamSubscription, mayWait: Bool) -> Int {
     let session = subscription.session
     let bytes = block.bytes(coveredBy: subscription.credit.max)
     let sent: Int
@@ -213,12 +235,17 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     case .gone: return 1
     }
     let (cursor, events, rest) = block.progress(after: sent)
+    // Before the log is told how far the subscriber is, which may bring the next event at once.
+    let waits =
+      mayWait && cursor == block.logEndCursor && !subscription.frames.completes && subscription.credit > .max(events)
+    if waits { subscription.lane.wait(subscription) }
     subscription.lane.advance(subscription, to: cursor, spending: events)
     subscription.lane.counters.count(events: events, bytes: sent)
     counters.eventsOut.add(UInt64(events), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)
     if sent < bytes.count { session.becomeBlocked(keeping: rest) }
+    if waits { return max(1, sent) }
     if subscription.frames.completes, events > 0 {
       session.finished(subscription)
     } else if session.isBlocked {

@@ -153,11 +153,24 @@ final class ReadingHandler: EventLoop.Handler {
     loop.endOfTurn = {
       turns += 1
       if turns == 3 { loop.stop() }
-      return true
+      return 0
     }
     loop.execute {}
     loop.run()
     #expect(turns == 3)
+  }
+
+  @Test func aTurnThatIsWantedLaterComesThenAndNotBefore() throws {
+    let loop = try EventLoop(name: "test")
+    var times: [UInt64] = []
+    loop.endOfTurn = {
+      times.append(EventLoop.monotonicNow())
+      if times.count == 3 { loop.stop() }
+      return 3_000_000
+    }
+    loop.execute {}
+    loop.run()
+    #expect(zip(times, times.dropFirst()).allSatisfy { $1 - $0 >= 3_000_000 })
   }
 }
 

@@ -104,7 +104,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
         var turns = 0
         loop.endOfTurn = {
           turns += 1
-          return false
+          return nil
         }
         // Well before the retry there is room again: it is the retry that finds it.
         _ = loop.schedule(after: .milliseconds(200)) {
