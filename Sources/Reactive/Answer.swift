@@ -3,22 +3,15 @@ import Synchronization
 /// A subscription that delivers at most one value, which waits for demand, and then the end.
 ///
 /// Value and demand may come in either order, from any thread; whoever comes second delivers.
-@usableFromInline
-class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
+@usableFromInline class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
   /// What has happened so far: bits, all but the last of which are only ever set.
-  @usableFromInline
-  enum Phase {
-    @inlinable
-    static var wanted: UInt8 { 1 }
-    @inlinable
-    static var answered: UInt8 { 2 }
-    @inlinable
-    static var over: UInt8 { 4 }
-    @inlinable
-    static var cancelled: UInt8 { 8 }
+  @usableFromInline enum Phase {
+    @inlinable static var wanted: UInt8 { 1 }
+    @inlinable static var answered: UInt8 { 2 }
+    @inlinable static var over: UInt8 { 4 }
+    @inlinable static var cancelled: UInt8 { 8 }
     /// The subscriber is being given its subscription.
-    @inlinable
-    static var starting: UInt8 { 16 }
+    @inlinable static var starting: UInt8 { 16 }
   }
 
   @usableFromInline final let phase = Atomic<UInt8>(Phase.starting)
@@ -28,8 +21,7 @@ class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConv
 
   @usableFromInline final let description: String
 
-  @inlinable
-  init(_ down: Down, _ description: String) {
+  @inlinable init(_ down: Down, _ description: String) {
     self.down = down
     self.description = description
   }
@@ -38,16 +30,14 @@ class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConv
   ///
   /// A request that comes meanwhile is answered from here, where the subscriber's type is known: `request` is called
   /// where it is not, and would be slow.
-  @inlinable
-  final func start() {
+  @inlinable final func start() {
     down?.receive(subscription: self)
     let before = phase.bitwiseAnd(~Phase.starting, ordering: .acquiringAndReleasing).oldValue
     if before & (Phase.wanted | Phase.answered | Phase.over) == Phase.wanted | Phase.answered { deliver() }
   }
 
   /// The value has come.
-  @inlinable
-  final func settle(_ answer: Down.Input) {
+  @inlinable final func settle(_ answer: Down.Input) {
     self.answer = answer
     let before = set(Phase.answered)
     if before & Phase.over != 0 { self.answer = nil }
@@ -58,28 +48,23 @@ class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConv
   @inlinable
   final func end(_ completion: Subscribers.Completion<Down.Failure>) { takeDown()?.receive(completion: completion) }
 
-  @inlinable
-  final func deliver() {
+  @inlinable final func deliver() {
     guard let down = takeDown(), let answer else { return }
     self.answer = nil
     _ = down.receive(answer)
     if phase.load(ordering: .acquiring) & Phase.cancelled == 0 { down.receive(completion: .finished) }
   }
 
-  @inlinable
-  final func set(_ bits: UInt8) -> UInt8 { phase.bitwiseOr(bits, ordering: .acquiringAndReleasing).oldValue }
+  @inlinable final func set(_ bits: UInt8) -> UInt8 { phase.bitwiseOr(bits, ordering: .acquiringAndReleasing).oldValue }
 
-  @inlinable
-  final func takeDown() -> Down? { set(Phase.over) & Phase.over == 0 ? down.take() : nil }
+  @inlinable final func takeDown() -> Down? { set(Phase.over) & Phase.over == 0 ? down.take() : nil }
 
-  @inlinable
-  final override func request(_ demand: Subscribers.Demand) {
+  @inlinable final override func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
     if set(Phase.wanted) & (Phase.wanted | Phase.answered | Phase.starting) == Phase.answered { deliver() }
   }
 
-  @inlinable
-  final override func cancel() {
+  @inlinable final override func cancel() {
     let before = set(Phase.over | Phase.cancelled)
     guard before & Phase.over == 0 else { return }
     _ = down.take()
@@ -88,34 +73,29 @@ class AnswerSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConv
   }
 
   /// Whether the end was delivered or it was cancelled.
-  @inlinable
-  final var isOver: Bool { phase.load(ordering: .acquiring) & Phase.over != 0 }
+  @inlinable final var isOver: Bool { phase.load(ordering: .acquiring) & Phase.over != 0 }
 
   /// Called once if it is cancelled before the end.
-  @usableFromInline
-  func didCancel() {}
+  @usableFromInline func didCancel() {}
 }
 
 /// A subscription that delivers what is known already, upon the first demand.
 ///
 /// Not generic: what it delivers, and to whom, is in a closure that is made where the types are known.
-@usableFromInline
-final class OnceSubscription: SubscriptionObject, CustomStringConvertible {
+@usableFromInline final class OnceSubscription: SubscriptionObject, CustomStringConvertible {
   private let isTaken = Atomic(false)
   private let cancelled = Atomic(false)
   /// Taken by the one who sets `isTaken`.
   private var deliver: ((OnceSubscription) -> Void)?
   @usableFromInline let description: String
 
-  @usableFromInline
-  init(_ description: String, deliver: @escaping (OnceSubscription) -> Void) {
+  @usableFromInline init(_ description: String, deliver: @escaping (OnceSubscription) -> Void) {
     self.description = description
     self.deliver = deliver
   }
 
   /// A subscription of this value, then the end.
-  @inlinable
-  static func begin<Down: Subscriber>(_ value: Down.Input, _ down: Down, _ description: String) {
+  @inlinable static func begin<Down: Subscriber>(_ value: Down.Input, _ down: Down, _ description: String) {
     down.receive(
       subscription: OnceSubscription(description) { subscription in
         _ = down.receive(value)
@@ -125,11 +105,9 @@ final class OnceSubscription: SubscriptionObject, CustomStringConvertible {
 
   @usableFromInline var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
 
-  @usableFromInline
-  override func request(_ demand: Subscribers.Demand) { if demand != .none { take()?(self) } }
+  @usableFromInline override func request(_ demand: Subscribers.Demand) { if demand != .none { take()?(self) } }
 
-  @usableFromInline
-  override func cancel() {
+  @usableFromInline override func cancel() {
     cancelled.store(true, ordering: .releasing)
     _ = take()
   }

@@ -12,8 +12,7 @@ public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
   public init(_ cancel: @escaping () -> Void) { action = cancel }
 
   /// Cancels `canceller`, which is held until then.
-  @inlinable
-  public init<C: Cancellable>(_ canceller: C) { action = { canceller.cancel() } }
+  @inlinable public init<C: Cancellable>(_ canceller: C) { action = { canceller.cancel() } }
 
   deinit { cancel() }
 

@@ -6,8 +6,7 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
   @usableFromInline let attach: (AnySubscriber<Output, Failure>) -> Void
 
   /// Hides the type of `publisher`.
-  @inlinable
-  public init<P: Publisher>(_ publisher: P) where P.Output == Output, P.Failure == Failure {
+  @inlinable public init<P: Publisher>(_ publisher: P) where P.Output == Output, P.Failure == Failure {
     if let erased = publisher as? Self {
       self = erased
     } else {
@@ -16,10 +15,7 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
   }
 
   /// Attaches the subscriber to the hidden publisher.
-  @inlinable
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    attach(AnySubscriber(subscriber))
-  }
+  @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { attach(AnySubscriber(subscriber)) }
 
   /// `AnyPublisher`.
   public var description: String { "AnyPublisher" }
@@ -27,6 +23,5 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
 
 extension Publisher {
   /// Hides this publisher's type.
-  @inlinable
-  public func eraseToAnyPublisher() -> AnyPublisher<Output, Failure> { AnyPublisher(self) }
+  @inlinable public func eraseToAnyPublisher() -> AnyPublisher<Output, Failure> { AnyPublisher(self) }
 }

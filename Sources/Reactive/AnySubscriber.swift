@@ -10,8 +10,7 @@ public struct AnySubscriber<Input, Failure: Error>: Subscriber, CustomStringConv
   @usableFromInline let receiveCompletion: (Subscribers.Completion<Failure>) -> Void
 
   /// Hides the type of `subscriber`.
-  @inlinable
-  public init<S: Subscriber>(_ subscriber: S) where S.Input == Input, S.Failure == Failure {
+  @inlinable public init<S: Subscriber>(_ subscriber: S) where S.Input == Input, S.Failure == Failure {
     if let erased = subscriber as? Self {
       self = erased
     } else {

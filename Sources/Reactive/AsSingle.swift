@@ -15,13 +15,10 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-    }
+    public init(upstream: Upstream) { self.upstream = upstream }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Upstream.Output, any Error> {
+    @inlinable public func begin() -> Folding<Upstream.Output, Upstream.Output, any Error> {
       var single: Upstream.Output?
       return Folding(
         take: { value in

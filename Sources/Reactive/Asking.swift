@@ -17,105 +17,66 @@ extension Publishers {
     }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Bool, Upstream.Failure> {
+    @inlinable public func begin() -> Folding<Upstream.Output, Bool, Upstream.Failure> {
       Folding(take: { [output] in $0 == output ? .finish(last: true) : .skip }, answer: { .finish(last: false) })
     }
   }
 
   /// Delivers whether the closure accepts one of the values.
-  public struct ContainsWhere<Upstream: Publisher>: Fold {
-    /// The answer.
-    public typealias Output = Bool
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// What is asked of each value.
-    public let predicate: (Upstream.Output) -> Bool
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
-    }
-
-    /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Bool, Upstream.Failure> {
-      Folding(take: { [predicate] in predicate($0) ? .finish(last: true) : .skip }, answer: { .finish(last: false) })
-    }
-  }
-
+  public typealias ContainsWhere<Upstream: Publisher> = Containing<Upstream, Unthrowing<Upstream.Failure>>
   /// Delivers whether the closure accepts one of the values; fails with what it throws.
-  public struct TryContainsWhere<Upstream: Publisher>: Fold {
+  public typealias TryContainsWhere<Upstream: Publisher> = Containing<Upstream, Throwing<Upstream.Failure>>
+
+  /// ``ContainsWhere`` and ``TryContainsWhere``.
+  public struct Containing<Upstream: Publisher, Mode: Fallibility<Upstream.Failure>>: Fold, TryingOperator {
     /// The answer.
     public typealias Output = Bool
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
     /// Where the values come from.
     public let upstream: Upstream
     /// What is asked of each value.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: (Upstream.Output) throws(Mode.Thrown) -> Bool
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Bool, any Error> {
+    @inlinable public func begin() -> Folding<Upstream.Output, Bool, Mode.Failure> {
       Folding(
-        take: { [predicate] value in attempt { try predicate(value) ? .finish(last: true) : .skip } },
-        answer: { .finish(last: false) })
+        take: { [predicate] value in
+          Mode.attempt { () throws(Mode.Thrown) in try predicate(value) ? .finish(last: true) : .skip }
+        }, answer: { .finish(last: false) })
     }
   }
 
   /// Delivers whether the closure accepts all values.
-  public struct AllSatisfy<Upstream: Publisher>: Fold {
-    /// The answer.
-    public typealias Output = Bool
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// What is asked of each value.
-    public let predicate: (Upstream.Output) -> Bool
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
-    }
-
-    /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Bool, Upstream.Failure> {
-      Folding(take: { [predicate] in predicate($0) ? .skip : .finish(last: false) }, answer: { .finish(last: true) })
-    }
-  }
-
+  public typealias AllSatisfy<Upstream: Publisher> = Satisfying<Upstream, Unthrowing<Upstream.Failure>>
   /// Delivers whether the closure accepts all values; fails with what it throws.
-  public struct TryAllSatisfy<Upstream: Publisher>: Fold {
+  public typealias TryAllSatisfy<Upstream: Publisher> = Satisfying<Upstream, Throwing<Upstream.Failure>>
+
+  /// ``AllSatisfy`` and ``TryAllSatisfy``.
+  public struct Satisfying<Upstream: Publisher, Mode: Fallibility<Upstream.Failure>>: Fold, TryingOperator {
     /// The answer.
     public typealias Output = Bool
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
     /// Where the values come from.
     public let upstream: Upstream
     /// What is asked of each value.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: (Upstream.Output) throws(Mode.Thrown) -> Bool
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Bool, any Error> {
+    @inlinable public func begin() -> Folding<Upstream.Output, Bool, Mode.Failure> {
       Folding(
-        take: { [predicate] value in attempt { try predicate(value) ? .skip : .finish(last: false) } },
-        answer: { .finish(last: true) })
+        take: { [predicate] value in
+          Mode.attempt { () throws(Mode.Thrown) in try predicate(value) ? .skip : .finish(last: false) }
+        }, answer: { .finish(last: true) })
     }
   }
 }

@@ -18,11 +18,7 @@ extension Publishers {
   }
 
   /// Holds values until there is demand for them.
-  public struct Buffer<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Buffer<Upstream: Publisher>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// How many values are held.
@@ -44,15 +40,13 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       upstream.subscribe(BufferLink(size, prefetch, whenFull, subscriber))
     }
   }
 }
 
-@usableFromInline
-final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
+@usableFromInline final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
   @usableFromInline struct State {
     /// None after the end: a subscriber that keeps its subscription keeps nothing else alive.
     @usableFromInline var down: Down?
@@ -70,8 +64,7 @@ final class BufferLink<Down: Subscriber>: Subscriber, Subscription {
   @usableFromInline let prefetch: Publishers.PrefetchStrategy
   @usableFromInline let whenFull: Publishers.BufferingStrategy<Down.Failure>
 
-  @inlinable
-  init(
+  @inlinable init(
     _ size: Int, _ prefetch: Publishers.PrefetchStrategy, _ whenFull: Publishers.BufferingStrategy<Down.Failure>,
     _ down: Down
   ) {

@@ -32,11 +32,8 @@ extension Publishers {
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
-      { [encoder] value in
-        do { return .emit(try encoder.encode(value)) } catch { return .fail(error) }
-      }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
+      { [encoder] value in Throwing<any Error>.attempt { .emit(try encoder.encode(value)) } }
     }
   }
 
@@ -56,11 +53,8 @@ extension Publishers {
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
-      { [decoder] value in
-        do { return .emit(try decoder.decode(Output.self, from: value)) } catch { return .fail(error) }
-      }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
+      { [decoder] value in Throwing<any Error>.attempt { .emit(try decoder.decode(Output.self, from: value)) } }
     }
   }
 }

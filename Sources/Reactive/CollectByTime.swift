@@ -8,11 +8,9 @@ extension Publishers {
   }
 
   /// Delivers arrays of the values of some time.
-  public struct CollectByTime<Upstream: Publisher, Context: Scheduler>: Publisher {
+  public struct CollectByTime<Upstream: Publisher, Context: Scheduler>: Operator {
     /// At least one value, in order.
     public typealias Output = [Upstream.Output]
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// When a collection is full, and where it is delivered.
@@ -30,8 +28,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let (scheduler, interval, count): (Context, Context.SchedulerTimeType.Stride, Int?) =
         switch strategy {
         case .byTime(let scheduler, let interval): (scheduler, interval, nil)
@@ -45,8 +42,7 @@ extension Publishers {
 
 /// Ready when the time has come or enough values have, as soon as there is demand for an array. While nothing is collected
 /// no time is waited for.
-@usableFromInline
-struct CollectRule<Value, Moment: Strideable>: TimedRule {
+@usableFromInline struct CollectRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let interval: Moment.Stride
   @usableFromInline let limit: Int?
   @usableFromInline var values: [Value] = []

@@ -36,8 +36,7 @@ extension Subscribers.Completion: Codable where Failure: Codable {
 
 extension Subscribers.Completion {
   /// The same end with another failure type.
-  @inlinable
-  func mapFailure<NewFailure>(_ transform: (Failure) -> NewFailure) -> Subscribers.Completion<NewFailure> {
+  @inlinable func mapFailure<NewFailure>(_ transform: (Failure) -> NewFailure) -> Subscribers.Completion<NewFailure> {
     switch self {
     case .finished: .finished
     case .failure(let error): .failure(transform(error))

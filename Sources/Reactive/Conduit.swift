@@ -3,10 +3,8 @@ import Synchronization
 /// A subscription to a subject: what its subscriber still wants, and how to reach it.
 ///
 /// It has no lock: whoever is at work in the hub, or starts it, is the only one to reach the subscriber.
-@usableFromInline
-final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringConvertible {
-  @usableFromInline
-  enum Signal {
+@usableFromInline final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringConvertible {
+  @usableFromInline enum Signal {
     case value(Output)
     case end(Subscribers.Completion<Failure>)
     /// Let go of the subscriber.
@@ -30,8 +28,7 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
   @usableFromInline static var over: UInt64 { .max }
   @usableFromInline static var unlimited: UInt64 { .max - 1 }
 
-  @inlinable
-  init(_ hub: SubjectHub<Output, Failure>, receive: @escaping (Signal) -> Subscribers.Demand) {
+  @inlinable init(_ hub: SubjectHub<Output, Failure>, receive: @escaping (Signal) -> Subscribers.Demand) {
     self.hub = hub
     self.receive = receive
   }
@@ -43,8 +40,7 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
   @usableFromInline var isBehind: Bool { behind.load(ordering: .acquiring) }
 
   /// Takes a unit of demand.
-  @inlinable
-  func take() -> Bool {
+  @inlinable func take() -> Bool {
     var count = wanted.load(ordering: .acquiring)
     while count != Self.unlimited {
       if count == 0 || count == Self.over { return false }
@@ -57,8 +53,7 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
   }
 
   /// - Returns: Whether there was no demand before.
-  @usableFromInline @discardableResult
-  func add(_ demand: Subscribers.Demand) -> Bool {
+  @usableFromInline @discardableResult func add(_ demand: Subscribers.Demand) -> Bool {
     var count = wanted.load(ordering: .acquiring)
     while count < Self.unlimited {
       let sum = demand.max.map { count + UInt64($0) } ?? Self.unlimited  // no overflow: both are below 2^63
@@ -70,8 +65,7 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
     return false
   }
 
-  @inlinable
-  func accept(_ signal: Signal) {
+  @inlinable func accept(_ signal: Signal) {
     if case .value(let value) = signal {
       if take() { pass(value) } else { behind.store(true, ordering: .releasing) }
     } else {
@@ -80,22 +74,19 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
   }
 
   /// Delivers a value whose unit of demand is taken.
-  @inlinable
-  func pass(_ value: Output) {
+  @inlinable func pass(_ value: Output) {
     guard let receive else { return }
     let more = receive(.value(value))
     if more != .none { add(more) }
   }
 
-  @inlinable
-  func finish(_ signal: Signal) {
+  @inlinable func finish(_ signal: Signal) {
     let isOpen = wanted.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over
     let receive = receive.take()
     if isOpen { _ = receive?(signal) }
   }
 
-  @usableFromInline
-  override func request(_ demand: Subscribers.Demand) {
+  @usableFromInline override func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
     let hadNone = add(demand)
     if hub.keepsNewest {
@@ -105,8 +96,7 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
     }
   }
 
-  @usableFromInline
-  override func cancel() {
+  @usableFromInline override func cancel() {
     if wanted.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over {
       hub.tell(self, true)
     }
@@ -114,8 +104,7 @@ final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringCon
 }
 
 /// What feeds a subject; asked for everything, at once or when the first subscriber wants something.
-@usableFromInline
-final class Upstreams: @unchecked Sendable {  // subscriptions are thread-safe by contract
+@usableFromInline final class Upstreams: @unchecked Sendable {  // subscriptions are thread-safe by contract
   struct State {
     var subscriptions: [any Subscription] = []
     var areWanted: Bool
@@ -123,8 +112,7 @@ final class Upstreams: @unchecked Sendable {  // subscriptions are thread-safe b
   }
   private let state: Guarded<State>
 
-  @usableFromInline
-  init(areWanted: Bool) { state = Guarded(State(areWanted: areWanted)) }
+  @usableFromInline init(areWanted: Bool) { state = Guarded(State(areWanted: areWanted)) }
 
   func add(_ subscription: any Subscription) {
     let (areWanted, isOver) = state.withLock { state in

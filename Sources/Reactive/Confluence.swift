@@ -2,15 +2,12 @@
 ///
 /// While demand is counted, each is asked for one value at a time, which waits here until it is wanted; the next is
 /// asked for when it was delivered. Before the first demand none is asked for anything.
-@usableFromInline
-final class Confluence<Down: Subscriber>: Junction {
-  @usableFromInline
-  enum Event {
+@usableFromInline final class Confluence<Down: Subscriber>: Junction {
+  @usableFromInline enum Event {
     case value(Down.Input, from: Inlet)
     case end(Subscribers.Completion<Down.Failure>)
   }
-  @usableFromInline
-  struct Registry {
+  @usableFromInline struct Registry {
     @usableFromInline var inlets: [Inlet?] = []
     /// Where further publishers come from; asked for them by itself.
     @usableFromInline var outer: Inlet?
@@ -27,16 +24,13 @@ final class Confluence<Down: Subscriber>: Junction {
   @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: Inlet)>()
   @usableFromInline @exclusivity(unchecked) var isFinished = false
 
-  @inlinable
-  init(_ down: Down) { core = JunctionCore(down) }
+  @inlinable init(_ down: Down) { core = JunctionCore(down) }
 
   /// Counts one that is to end and is no inlet of its own.
-  @inlinable
-  func enter() { registry.withLock { $0.live += 1 } }
+  @inlinable func enter() { registry.withLock { $0.live += 1 } }
 
   /// It has ended. The last one finishes all, after what waits.
-  @inlinable
-  func finishOne() {
+  @inlinable func finishOne() {
     let isLast = registry.withLock { registry in
       registry.live -= 1
       return registry.live == 0
@@ -47,8 +41,7 @@ final class Confluence<Down: Subscriber>: Junction {
   /// Adds a publisher.
   ///
   /// - Parameter outer: Asked for one more when it has finished.
-  @inlinable
-  func add<P: Publisher>(_ publisher: P, askingThen outer: Inlet? = nil)
+  @inlinable func add<P: Publisher>(_ publisher: P, askingThen outer: Inlet? = nil)
   where P.Output == Down.Input, P.Failure == Down.Failure {
     let inlet = ConfluenceInlet(self, outer)
     guard let (index, demand) = register(inlet) else { return }
@@ -58,8 +51,7 @@ final class Confluence<Down: Subscriber>: Junction {
   }
 
   /// Where further publishers come from, to be cancelled with them.
-  @inlinable
-  func setOuter(_ outer: Inlet) {
+  @inlinable func setOuter(_ outer: Inlet) {
     let isOver = registry.withLock { registry in
       if !registry.isOver { registry.outer = outer }
       return registry.isOver
@@ -68,8 +60,7 @@ final class Confluence<Down: Subscriber>: Junction {
   }
 
   /// - Returns: Its place, and what it is to be asked for; `nil` when all is over.
-  @inlinable
-  func register(_ inlet: Inlet) -> (index: Int, demand: Subscribers.Demand)? {
+  @inlinable func register(_ inlet: Inlet) -> (index: Int, demand: Subscribers.Demand)? {
     registry.withLock { registry in
       if registry.isOver { return nil }
       registry.live += 1
@@ -80,8 +71,7 @@ final class Confluence<Down: Subscriber>: Junction {
   }
 
   /// Counts an inlet out.
-  @inlinable
-  func finish(_ index: Int, askingThen outer: Inlet?) {
+  @inlinable func finish(_ index: Int, askingThen outer: Inlet?) {
     let (inlet, isLast) = registry.withLock { registry -> (Inlet?, Bool) in
       if registry.isOver { return (nil, false) }
       registry.live -= 1
@@ -92,8 +82,7 @@ final class Confluence<Down: Subscriber>: Junction {
     if isLast { perform(.end(.finished)) } else { outer?.request(.max(1)) }
   }
 
-  @inlinable
-  func leave() {
+  @inlinable func leave() {
     let inlets = registry.withLock { registry in
       registry.isOver = true
       defer { (registry.inlets, registry.outer) = ([], nil) }
@@ -102,8 +91,7 @@ final class Confluence<Down: Subscriber>: Junction {
     for inlet in inlets { inlet?.cancel() }
   }
 
-  @inlinable
-  func ask(_ demand: Subscribers.Demand, for down: Down) {
+  @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) {
     let each = core.demand == .unlimited ? Subscribers.Demand.unlimited : .max(1)
     let inlets = registry.withLock { registry -> [Inlet?] in
       if core.demand == .none || registry.firstDemand >= each { return [] }
@@ -117,8 +105,7 @@ final class Confluence<Down: Subscriber>: Junction {
     if isFinished, waiting.isEmpty { end(.finished, for: down) }
   }
 
-  @inlinable
-  func handle(_ event: Event, for down: Down) {
+  @inlinable func handle(_ event: Event, for down: Down) {
     switch event {
     case .value(let value, let inlet): take(value, from: inlet, for: down)
     case .end(.finished):
@@ -129,16 +116,14 @@ final class Confluence<Down: Subscriber>: Junction {
   }
 
   /// The same as ``Junction/perform(_:)``; makes no event of the value unless it has to wait.
-  @inlinable
-  func accept(_ value: Down.Input, from inlet: Inlet) {
+  @inlinable func accept(_ value: Down.Input, from inlet: Inlet) {
     guard core.serial.enter() else { return leaveBehind(.event(.value(value, from: inlet))) }
     if let down = core.down, !core.isOver { take(value, from: inlet, for: down) }
     let missed = core.serial.leave()
     if missed != 0 { work(missed) }
   }
 
-  @inlinable
-  func take(_ value: Down.Input, from inlet: Inlet, for down: Down) {
+  @inlinable func take(_ value: Down.Input, from inlet: Inlet, for down: Down) {
     if core.demand > .none, waiting.isEmpty {
       deliver(value, from: inlet, for: down)
     } else {
@@ -146,8 +131,7 @@ final class Confluence<Down: Subscriber>: Junction {
     }
   }
 
-  @inlinable
-  func deliver(_ value: Down.Input, from inlet: Inlet, for down: Down) {
+  @inlinable func deliver(_ value: Down.Input, from inlet: Inlet, for down: Down) {
     let wasUnlimited = core.demand == .unlimited
     let more = emit(value, for: down)
     if wasUnlimited { return }
@@ -156,8 +140,7 @@ final class Confluence<Down: Subscriber>: Junction {
 }
 
 /// One publisher of several.
-@usableFromInline
-final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
+@usableFromInline final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline typealias Failure = Down.Failure
   @usableFromInline let confluence: Confluence<Down>
@@ -165,21 +148,18 @@ final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
   /// In the registry.
   @usableFromInline @exclusivity(unchecked) var index = 0
 
-  @inlinable
-  init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
+  @inlinable init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
     self.confluence = confluence
     self.outer = outer
     super.init()
   }
 
-  @inlinable
-  func receive(_ value: Down.Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
     if isLive { confluence.accept(value, from: self) }
     return .none
   }
 
-  @inlinable
-  func receive(completion: Subscribers.Completion<Down.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
     guard case .finished = completion else { return confluence.perform(.end(completion)) }
     confluence.finish(index, askingThen: outer)

@@ -25,7 +25,7 @@ public final class Create<Output, Failure: Error>: Publisher {
   }
 
   /// Gives the subscriber its subscription, then calls the closure.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     let link = CreateLink(subscriber)
     link.begin()
     if !link.core.isOver { link.feed.hold(start(Receiver(link.feed, send: link.perform))) }

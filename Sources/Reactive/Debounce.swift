@@ -2,11 +2,7 @@
 
 extension Publishers {
   /// Delivers the last value before each pause. Upstream is asked for everything; a pause without demand is passed over.
-  public struct Debounce<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Debounce<Upstream: Publisher, Context: Scheduler>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// How long a pause is.
@@ -28,19 +24,14 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let rule = DebounceRule<Output, Context.SchedulerTimeType>(dueTime: dueTime)
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let rule = DebounceRule<Upstream.Output, Context.SchedulerTimeType>(dueTime: dueTime)
       upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
     }
   }
 
   /// Delivers at most one value per interval. Upstream is asked for everything; without demand values are passed over.
-  public struct Throttle<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Throttle<Upstream: Publisher, Context: Scheduler>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// The least time from value to value.
@@ -61,17 +52,15 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let rule = ThrottleRule<Output, Context.SchedulerTimeType>(interval: interval, latest: latest)
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let rule = ThrottleRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval, latest: latest)
       upstream.subscribe(TimedLink(rule, on: scheduler, options: nil, down: subscriber))
     }
   }
 }
 
 /// Ready when nothing newer has come for a while. The end comes at once, and what waits is dropped, as in Combine.
-@usableFromInline
-struct DebounceRule<Value, Moment: Strideable>: TimedRule {
+@usableFromInline struct DebounceRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let dueTime: Moment.Stride
   @usableFromInline var waiting: Value?
 
@@ -104,8 +93,7 @@ struct DebounceRule<Value, Moment: Strideable>: TimedRule {
 }
 
 /// Ready when the interval since the last value is over. The end waits for a value that waits.
-@usableFromInline
-struct ThrottleRule<Value, Moment: Strideable>: TimedRule {
+@usableFromInline struct ThrottleRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let interval: Moment.Stride
   @usableFromInline let latest: Bool
   @usableFromInline var waiting: Value?

@@ -4,11 +4,7 @@ import Glibc
 
 extension Publishers {
   /// Writes a line for everything that passes by; nothing else changes.
-  public struct Print<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Print<Upstream: Publisher>: CompositePublisher {
     /// Where the values come from.
     public let upstream: Upstream
     /// Begins each line, followed by a colon unless empty.
@@ -23,8 +19,8 @@ extension Publishers {
       self.stream = stream
     }
 
-    /// Attaches the subscriber; each has lines of its own.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    /// Writes the lines; each subscriber has its own.
+    public var body: HandleEvents<Upstream> {
       let printer = LinePrinter(prefix: prefix, stream)
       var events = HandleEvents(
         upstream: upstream,
@@ -39,7 +35,7 @@ extension Publishers {
         receiveCancel: { printer.print("receive cancel") },
         receiveRequest: { printer.print(Self.line($0)) })
       events.receiveReturned = { printer.print(Self.line($0) + " (synchronous)") }
-      events.receive(subscriber: subscriber)
+      return events
     }
 
     private static func line(_ demand: Subscribers.Demand) -> String {
@@ -48,25 +44,21 @@ extension Publishers {
   }
 
   /// Stops in the debugger where a closure says so; nothing else changes.
-  public struct Breakpoint<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Breakpoint<Upstream: Publisher>: CompositePublisher {
     /// Where the values come from.
     public let upstream: Upstream
     /// Whether to stop at this subscription.
     public let receiveSubscription: ((any Subscription) -> Bool)?
     /// Whether to stop at this value.
-    public let receiveOutput: ((Output) -> Bool)?
+    public let receiveOutput: ((Upstream.Output) -> Bool)?
     /// Whether to stop at this end.
-    public let receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)?
+    public let receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)?
 
     /// `upstream.breakpoint(…)`
     public init(
       upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
-      receiveOutput: ((Output) -> Bool)? = nil,
-      receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
+      receiveOutput: ((Upstream.Output) -> Bool)? = nil,
+      receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
     ) {
       self.upstream = upstream
       self.receiveSubscription = receiveSubscription
@@ -74,15 +66,14 @@ extension Publishers {
       self.receiveCompletion = receiveCompletion
     }
 
-    /// Attaches the subscriber.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    /// Asks the closures.
+    public var body: HandleEvents<Upstream> {
       HandleEvents(
         upstream: upstream,
         receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
         receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },
         receiveCompletion: { if receiveCompletion?($0) == true { raise(SIGTRAP) } },
-        receiveRequest: nil
-      ).receive(subscriber: subscriber)
+        receiveRequest: nil)
     }
   }
 }

@@ -2,11 +2,7 @@
 
 extension Publishers {
   /// Delivers on a scheduler. Demand is upstream's.
-  public struct ReceiveOn<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct ReceiveOn<Upstream: Publisher, Context: Scheduler>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Where they are delivered.
@@ -22,19 +18,13 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let rule = RelayRule<Output, Context.SchedulerTimeType>()
-      upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      upstream.subscribe(TimedLink(RelayRule(), on: scheduler, options: options, down: subscriber))
     }
   }
 
   /// Delivers everything, the end included, some time later. Demand is upstream's.
-  public struct Delay<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Delay<Upstream: Publisher, Context: Scheduler>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// How much later.
@@ -59,17 +49,15 @@ extension Publishers {
     }
 
     /// Attaches the subscriber.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let rule = DelayRule<Output, Context.SchedulerTimeType>(interval: interval)
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let rule = DelayRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval)
       upstream.subscribe(TimedLink(rule, on: scheduler, tolerance: tolerance, options: options, down: subscriber))
     }
   }
 }
 
 /// Ready at once.
-@usableFromInline
-struct RelayRule<Value, Moment: Strideable>: TimedRule {
+@usableFromInline struct RelayRule<Value, Moment: Strideable>: TimedRule {
   @inlinable static var relaysDemand: Bool { true }
   @inlinable static var readsClock: Bool { false }
 
@@ -81,8 +69,7 @@ struct RelayRule<Value, Moment: Strideable>: TimedRule {
 }
 
 /// Ready after the interval. The alarm is set to the first value that waits.
-@usableFromInline
-struct DelayRule<Value, Moment: Strideable>: TimedRule {
+@usableFromInline struct DelayRule<Value, Moment: Strideable>: TimedRule {
   @inlinable static var relaysDemand: Bool { true }
   @usableFromInline let interval: Moment.Stride
   @usableFromInline var waiting = Fifo<(value: Value, due: Moment)>()

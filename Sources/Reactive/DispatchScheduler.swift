@@ -36,10 +36,7 @@ extension DispatchQueue: Scheduler {
     public func hash(into hasher: inout Hasher) { hasher.combine(dispatchTime.rawValue) }
 
     /// A time span in nanoseconds. Made of larger units, it is at most as long as an `Int` of nanoseconds, 292 years.
-    public struct Stride: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, ExpressibleByFloatLiteral,
-      Codable,
-      Hashable, Sendable
-    {
+    public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable, Hashable {
       /// Nanoseconds.
       public var magnitude: Int
 
@@ -62,31 +59,14 @@ extension DispatchQueue: Scheduler {
       public init(floatLiteral value: Double) { self = .seconds(value) }
       /// `value` seconds.
       public init(integerLiteral value: Int) { self = .seconds(value) }
-      /// `source` nanoseconds, if that is an `Int`.
-      public init?<T: BinaryInteger>(exactly source: T) {
-        guard let value = Int(exactly: source) else { return nil }
-        magnitude = value
-      }
+      /// So many nanoseconds.
+      public init(magnitude: Int) { self.magnitude = magnitude }
 
       private init(_ count: Int, unit: Int) {
         let (product, overflow) = count.multipliedReportingOverflow(by: unit)
         magnitude = overflow ? (count < 0 ? .min : .max) : product
       }
 
-      /// The shorter.
-      public static func < (lhs: Self, rhs: Self) -> Bool { lhs.magnitude < rhs.magnitude }
-      /// The product of the nanoseconds.
-      public static func * (lhs: Self, rhs: Self) -> Self { .nanoseconds(lhs.magnitude * rhs.magnitude) }
-      /// The sum.
-      public static func + (lhs: Self, rhs: Self) -> Self { .nanoseconds(lhs.magnitude + rhs.magnitude) }
-      /// The difference.
-      public static func - (lhs: Self, rhs: Self) -> Self { .nanoseconds(lhs.magnitude - rhs.magnitude) }
-      /// Multiplies the nanoseconds.
-      public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
-      /// Adds.
-      public static func += (lhs: inout Self, rhs: Self) { lhs = lhs + rhs }
-      /// Subtracts.
-      public static func -= (lhs: inout Self, rhs: Self) { lhs = lhs - rhs }
       /// `s` seconds.
       public static func seconds(_ s: Double) -> Self {
         Self(Int(exactly: (s * 1e9).rounded()) ?? (s < 0 ? .min : .max), unit: 1)

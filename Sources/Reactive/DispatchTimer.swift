@@ -39,7 +39,7 @@ extension Publishers {
     public init(configuration: DispatchTimerConfiguration) { self.configuration = configuration }
 
     /// Attaches the subscriber. Its timer starts with its first demand; with no tick to wait for it is ended at once.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == DispatchTime, S.Failure == Never {
+    public func receive<S: Subscriber<DispatchTime, Never>>(subscriber: S) {
       guard configuration.times > .none else {
         return Empty().receive(subscriber: subscriber)
       }
@@ -140,17 +140,9 @@ where Down.Input == DispatchTime, Down.Failure == Never {
 extension DispatchTimeInterval {
   /// The first whole number of intervals from `origin` that is later than `time`.
   fileprivate func tick(after time: DispatchTime, from origin: DispatchTime) -> DispatchTime {
-    let interval: UInt64
-    switch self {
-    case .seconds(let count):
-      interval = UInt64(max(0, count)).multipliedReportingOverflow(by: 1_000_000_000).partialValue
-    case .milliseconds(let count): interval = UInt64(max(0, count)) &* 1_000_000
-    case .microseconds(let count): interval = UInt64(max(0, count)) &* 1000
-    case .nanoseconds(let count): interval = UInt64(max(0, count))
-    default: return .distantFuture
-    }
+    if case .never = self { return .distantFuture }
+    let interval = UInt64(max(1, DispatchQueue.SchedulerTimeType.Stride(self).magnitude))
     let elapsed = time.uptimeNanoseconds - min(time.uptimeNanoseconds, origin.uptimeNanoseconds)
-    return DispatchTime(
-      uptimeNanoseconds: origin.uptimeNanoseconds + (elapsed / max(1, interval) + 1) * max(1, interval))
+    return DispatchTime(uptimeNanoseconds: origin.uptimeNanoseconds + (elapsed / interval + 1) * interval)
   }
 }

@@ -20,8 +20,7 @@ extension Publishers {
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Failure> { { .emit($0) } }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Failure> { { .emit($0) } }
     /// Upstream's failure as the subscriber sees it.
     public func failure(_ error: Upstream.Failure) -> Failure { transform(error) }
   }
@@ -40,14 +39,15 @@ extension Publishers {
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Failure> { { .emit($0) } }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Failure> { { .emit($0) } }
     /// Upstream's failure as the subscriber sees it.
     public func failure(_ error: Never) -> Failure {}
   }
 
   /// Stops the program when upstream fails.
   public struct AssertNoFailure<Upstream: Publisher>: Stage {
+    /// Can't fail.
+    public typealias Failure = Never
     /// Where the values come from.
     public let upstream: Upstream
     /// Begins the message.
@@ -66,8 +66,7 @@ extension Publishers {
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Never> { { .emit($0) } }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Never> { { .emit($0) } }
     /// Stops the program.
     public func failure(_ error: Upstream.Failure) -> Never {
       fatalError("\(prefix.isEmpty ? "" : prefix + ": ")\(error)", file: file, line: line)

@@ -1,6 +1,5 @@
 /// A queue in a ring that grows. What is taken out is let go of at once.
-@usableFromInline
-struct Fifo<Element> {
+@usableFromInline struct Fifo<Element> {
   @usableFromInline var slots: [Element?] = []  // as many as a power of two
   @usableFromInline var head = 0
   @usableFromInline var count = 0

@@ -1,11 +1,9 @@
 extension Publishers {
   /// Delivers the values of the publishers that the closure makes of the values, in the order in which they come.
-  public struct FlatMap<NewPublisher: Publisher, Upstream: Publisher>: Publisher
+  public struct FlatMap<NewPublisher: Publisher, Upstream: Publisher>: Operator
   where NewPublisher.Failure == Upstream.Failure {
     /// The values of what the closure makes.
     public typealias Output = NewPublisher.Output
-    /// The failures of all.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// How many publishers are subscribed to at a time.
@@ -24,8 +22,7 @@ extension Publishers {
 
     /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once, and for one more with each
     /// publisher that has finished.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let confluence = Confluence(subscriber)
       confluence.enter()
       confluence.begin()
@@ -49,18 +46,17 @@ extension Publishers {
 
     /// Attaches the subscriber. Upstream is asked for everything at once; the newest publisher for what is still
     /// wanted.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<P.Output, P.Failure>>(subscriber: S) {
       let link = SwitchLink<P, S>(subscriber)
       link.begin()
-      if !link.core.isOver { upstream.subscribe(SwitchOuter(link)) }
+      if link.core.isOver { return }
+      upstream.subscribe(InletSubscriber(link.upstream, link.follow, end: { link.perform(.end($0, of: nil)) }))
     }
   }
 }
 
 /// The subscriber of upstream.
-@usableFromInline
-final class FlatMapOuter<Input, P: Publisher, Down: Subscriber>: Inlet, Subscriber
+@usableFromInline final class FlatMapOuter<Input, P: Publisher, Down: Subscriber>: Inlet, Subscriber
 where P.Output == Down.Input, P.Failure == Down.Failure {
   @usableFromInline typealias Failure = Down.Failure
   @usableFromInline let confluence: Confluence<Down>
@@ -76,14 +72,12 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
     confluence.setOuter(self)
   }
 
-  @inlinable
-  func receive(_ value: Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     if isLive { confluence.add(transform(value), askingThen: maxPublishers == .unlimited ? nil : self) }
     return .none
   }
 
-  @inlinable
-  func receive(completion: Subscribers.Completion<Down.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
     guard case .finished = completion else { return confluence.perform(.end(completion)) }
     confluence.finishOne()
@@ -91,19 +85,15 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
 }
 
 /// One publisher after another, each until the next one comes.
-@usableFromInline
-final class SwitchLink<P: Publisher, Down: Subscriber>: Junction
+@usableFromInline final class SwitchLink<P: Publisher, Down: Subscriber>: Junction
 where P.Output == Down.Input, P.Failure == Down.Failure {
-  @usableFromInline
-  enum Event {
+  @usableFromInline enum Event {
     case next(Inlet)
     case value(P.Output, from: Inlet)
-    case finished(Inlet)
-    case upstreamFinished
-    case failure(P.Failure)
+    /// Of upstream, when of no inlet.
+    case end(Subscribers.Completion<P.Failure>, of: Inlet?)
   }
-  @usableFromInline
-  struct Latest {
+  @usableFromInline struct Latest {
     @usableFromInline var inlet: Inlet?
     @usableFromInline var isOver = false
   }
@@ -114,12 +104,10 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
   @usableFromInline var current: Inlet?
   @usableFromInline var upstreamIsFinished = false
 
-  @inlinable
-  init(_ down: Down) { core = JunctionCore(down) }
+  @inlinable init(_ down: Down) { core = JunctionCore(down) }
 
   /// The newest publisher; the one before is cancelled. For upstream, whose signals are serial.
-  @inlinable
-  func follow(_ publisher: P) {
+  @inlinable func follow(_ publisher: P) {
     let inlet = Inlet()
     let (before, isOver) = latest.withLock { latest in
       defer { latest.inlet = latest.isOver ? nil : inlet }
@@ -129,13 +117,11 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
     if isOver { return }
     perform(.next(inlet))
     publisher.subscribe(
-      JunctionInlet<SwitchLink, P.Output, P.Failure>(self, inlet, value: { .value($0, from: inlet) }) { completion in
-        if case .failure(let error) = completion { .failure(error) } else { .finished(inlet) }
-      })
+      InletSubscriber(
+        inlet, { self.perform(.value($0, from: inlet)) }, end: { self.perform(.end($0, of: inlet)) }))
   }
 
-  @inlinable
-  func leave() {
+  @inlinable func leave() {
     upstream.cancel()
     let inlet = latest.withLock { latest in
       latest.isOver = true
@@ -144,11 +130,9 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
     inlet?.cancel()
   }
 
-  @inlinable
-  func ask(_ demand: Subscribers.Demand, for down: Down) { current?.request(demand) }
+  @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) { current?.request(demand) }
 
-  @inlinable
-  func handle(_ event: Event, for down: Down) {
+  @inlinable func handle(_ event: Event, for down: Down) {
     switch event {
     case .next(let inlet):
       current = inlet
@@ -157,42 +141,11 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
       guard inlet === current, core.demand > .none else { break }
       let more = emit(value, for: down)
       if more != .none { inlet.request(more) }
-    case .finished(let inlet):
-      guard inlet === current else { break }
-      current = nil
-      if upstreamIsFinished { end(.finished, for: down) }
-    case .upstreamFinished:
-      upstreamIsFinished = true
-      if current == nil { end(.finished, for: down) }
-    case .failure(let error): end(.failure(error), for: down)
+    case .end(.finished, let inlet):
+      if inlet == nil { upstreamIsFinished = true } else if inlet === current { current = nil }
+      if upstreamIsFinished, current == nil { end(.finished, for: down) }
+    case .end(let failure, _): end(failure, for: down)
     }
-  }
-}
-
-/// The subscriber of upstream.
-@usableFromInline
-final class SwitchOuter<P: Publisher, Down: Subscriber>: Subscriber
-where P.Output == Down.Input, P.Failure == Down.Failure {
-  @usableFromInline typealias Input = P
-  @usableFromInline typealias Failure = P.Failure
-  @usableFromInline let link: SwitchLink<P, Down>
-
-  @inlinable
-  init(_ link: SwitchLink<P, Down>) { self.link = link }
-
-  @inlinable
-  func receive(subscription: any Subscription) { link.upstream.receive(subscription: subscription) }
-
-  @inlinable
-  func receive(_ publisher: P) -> Subscribers.Demand {
-    if link.upstream.isLive { link.follow(publisher) }
-    return .none
-  }
-
-  @inlinable
-  func receive(completion: Subscribers.Completion<P.Failure>) {
-    guard link.upstream.finish() else { return }
-    if case .failure(let error) = completion { link.perform(.failure(error)) } else { link.perform(.upstreamFinished) }
   }
 }
 
@@ -234,9 +187,7 @@ extension Publisher where Failure == Never {
 extension Publisher where Output: Publisher, Output.Failure == Failure {
   /// Delivers the values of the newest publisher; one that a newer follows is cancelled. Each is asked for what is still
   /// wanted.
-  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
-    Publishers.SwitchToLatest(upstream: self)
-  }
+  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> { Publishers.SwitchToLatest(upstream: self) }
 }
 
 extension Publisher where Output: Publisher, Output.Failure == Never {
@@ -263,7 +214,5 @@ extension Publisher where Failure == Never, Output: Publisher {
 
 extension Publisher where Failure == Never, Output: Publisher, Output.Failure == Never {
   /// The same where nothing can fail.
-  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
-    Publishers.SwitchToLatest(upstream: self)
-  }
+  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> { Publishers.SwitchToLatest(upstream: self) }
 }

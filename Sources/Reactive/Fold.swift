@@ -13,44 +13,40 @@ public struct Folding<Input, Output, Failure: Error> {
   }
 }
 
+extension Folding {
+  /// A result that each value changes.
+  ///
+  /// - Parameters:
+  ///   - mode: Whether `change` may throw; what it throws is the failure.
+  ///   - initial: The result of no value.
+  ///   - answer: What is delivered of the result, if anything.
+  @inlinable init<Mode: Fallibility, Result>(
+    _ mode: Mode.Type, from initial: Result,
+    _ change: @escaping (inout Result, Input) throws(Mode.Thrown) -> Void, answer: @escaping (Result) -> Output?
+  ) where Mode.Failure == Failure {
+    var result = initial
+    self.init(
+      take: { value in
+        Mode.attempt { () throws(Mode.Thrown) in
+          try change(&result, value)
+          return .skip
+        }
+      }, answer: { .finish(last: answer(result)) })
+  }
+}
+
 /// An operator that takes in every value and gives at most one answer. Upstream is asked for everything at once,
 /// without any demand below; the answer waits for demand.
-public protocol Fold<Output, Failure>: Publisher {
-  /// Where the values come from.
-  associatedtype Upstream: Publisher
-  /// What is delivered: one of upstream's values, unless said otherwise.
-  associatedtype Output = Upstream.Output
-  /// How delivery may fail: as upstream does, unless said otherwise.
-  associatedtype Failure = Upstream.Failure
-  /// Where the values come from.
-  var upstream: Upstream { get }
+public protocol Fold<Output, Failure>: ValueOperator {
   /// Starts a subscription.
   func begin() -> Folding<Upstream.Output, Output, Failure>
-  /// Upstream's failure as the subscriber sees it.
-  func failure(_ error: Upstream.Failure) -> Failure
 }
 
 extension Fold {
   /// Attaches the subscriber to upstream through a link of its own.
-  @inlinable @inline(__always)
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     upstream.subscribe(FoldLink(begin(), failure: failure, down: subscriber))
   }
-}
-
-extension Fold where Failure == Upstream.Failure {
-  /// The same failure.
-  public func failure(_ error: Upstream.Failure) -> Failure { error }
-}
-
-extension Fold where Failure == any Error {
-  /// The same failure, its type hidden.
-  public func failure(_ error: Upstream.Failure) -> any Error { error }
-}
-
-extension Fold where Failure == Upstream.Failure, Upstream.Failure == any Error {
-  /// The same failure.
-  public func failure(_ error: any Error) -> any Error { error }
 }
 
 /// What never differs between folds.
@@ -60,8 +56,7 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
   @usableFromInline let folding: Folding<Input, Down.Input, Down.Failure>
   private let failure: (UpstreamFailure) -> Down.Failure
 
-  @usableFromInline
-  init(
+  @usableFromInline init(
     _ folding: Folding<Input, Down.Input, Down.Failure>, failure: @escaping (UpstreamFailure) -> Down.Failure,
     down: Down
   ) {
@@ -70,15 +65,13 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
     super.init(down, "Fold")
   }
 
-  @usableFromInline
-  func receive(subscription: any Subscription) {
+  @usableFromInline func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
     start()
     upstream.request(.unlimited)
   }
 
-  @inlinable
-  func receive(_ value: Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard upstream.isLive else { return .none }
     let verdict = folding.take(value)
     if case .skip = verdict { return .none }
@@ -86,8 +79,7 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
     return .none
   }
 
-  @usableFromInline
-  func receive(completion: Subscribers.Completion<UpstreamFailure>) {
+  @usableFromInline func receive(completion: Subscribers.Completion<UpstreamFailure>) {
     guard upstream.finish() else { return }
     switch completion {
     case .finished: settle(folding.answer())
@@ -95,8 +87,7 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
     }
   }
 
-  @usableFromInline
-  func settle(_ verdict: Verdict<Down.Input, Down.Failure>) {
+  @usableFromInline func settle(_ verdict: Verdict<Down.Input, Down.Failure>) {
     switch verdict {
     case .finish(let answer?): settle(answer)
     case .fail(let error): end(.failure(error))
@@ -104,6 +95,5 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
     }
   }
 
-  @usableFromInline
-  override func didCancel() { upstream.cancel() }
+  @usableFromInline override func didCancel() { upstream.cancel() }
 }

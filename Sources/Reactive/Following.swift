@@ -21,8 +21,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to the first.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let course = Course(subscriber)
       course.follow(prefix) { completion in
         if case .finished = completion { course.finish(with: suffix) } else { course.finish(completion) }
@@ -31,75 +30,44 @@ extension Publishers {
   }
 
   /// Goes on with another publisher when upstream fails.
-  public struct Catch<Upstream: Publisher, NewPublisher: Publisher>: Publisher
-  where NewPublisher.Output == Upstream.Output {
-    /// The values of both.
-    public typealias Output = Upstream.Output
-    /// The failures of the other.
-    public typealias Failure = NewPublisher.Failure
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// What to go on with.
-    public let handler: (Upstream.Failure) -> NewPublisher
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, handler: @escaping (Upstream.Failure) -> NewPublisher) {
-      self.upstream = upstream
-      self.handler = handler
-    }
-
-    /// Attaches the subscriber to upstream.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let course = Course(subscriber)
-      course.follow(upstream) { completion in
-        switch completion {
-        case .finished: course.finish(.finished)
-        case .failure(let error): course.finish(with: handler(error))
-        }
-      }
-    }
-  }
-
+  public typealias Catch<Upstream: Publisher, NewPublisher: Publisher> =
+    Catching<Upstream, NewPublisher, Unthrowing<NewPublisher.Failure>> where NewPublisher.Output == Upstream.Output
   /// Goes on with another publisher when upstream fails, unless the closure throws.
-  public struct TryCatch<Upstream: Publisher, NewPublisher: Publisher>: Publisher
-  where NewPublisher.Output == Upstream.Output {
-    /// The values of both.
-    public typealias Output = Upstream.Output
-    /// What the closure throws, or the other's failure.
-    public typealias Failure = any Error
+  public typealias TryCatch<Upstream: Publisher, NewPublisher: Publisher> =
+    Catching<Upstream, NewPublisher, Throwing<NewPublisher.Failure>> where NewPublisher.Output == Upstream.Output
+
+  /// ``Catch`` and ``TryCatch``.
+  public struct Catching<Upstream: Publisher, NewPublisher: Publisher, Mode: Fallibility>: Operator
+  where NewPublisher.Output == Upstream.Output, Mode.UpstreamFailure == NewPublisher.Failure {
+    /// The failures of the other, or what the closure throws.
+    public typealias Failure = Mode.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// What to go on with.
-    public let handler: (Upstream.Failure) throws -> NewPublisher
+    public let handler: (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws -> NewPublisher) {
+    public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher) {
       self.upstream = upstream
       self.handler = handler
     }
 
     /// Attaches the subscriber to upstream.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       let course = Course(subscriber)
       course.follow(upstream) { completion in
         guard case .failure(let error) = completion else { return course.finish(.finished) }
-        do {
-          course.follow(try handler(error)) { course.finish($0.mapFailure { $0 }) }
+        do throws(Mode.Thrown) {
+          course.follow(try handler(error)) { course.finish($0.mapFailure(Mode.passed)) }
         } catch {
-          course.finish(.failure(error))
+          course.finish(.failure(Mode.thrown(error)))
         }
       }
     }
   }
 
   /// Subscribes to upstream anew when it fails.
-  public struct Retry<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Retry<Upstream: Publisher>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// How often; `nil` for ever.
@@ -112,14 +80,11 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       attempt(Course(subscriber), retries: retries)
     }
 
-    @inlinable
-    func attempt<S: Subscriber>(_ course: Course<S>, retries: Int?)
-    where S.Input == Output, S.Failure == Failure {
+    @inlinable func attempt<S: Subscriber<Upstream.Output, Failure>>(_ course: Course<S>, retries: Int?) {
       course.follow(upstream) { completion in
         if case .failure = completion, retries != 0 {
           attempt(course, retries: retries.map { $0 - 1 })
@@ -131,49 +96,37 @@ extension Publishers {
   }
 
   /// Delivers a value and finishes when upstream fails.
-  public struct ReplaceError<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// Can't fail.
-    public typealias Failure = Never
+  public struct ReplaceError<Upstream: Publisher>: CompositePublisher {
     /// Where the values come from.
     public let upstream: Upstream
     /// What is delivered in place of a failure.
-    public let output: Output
+    public let output: Upstream.Output
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Output) {
+    public init(upstream: Upstream, output: Upstream.Output) {
       self.upstream = upstream
       self.output = output
     }
 
-    /// Attaches the subscriber to upstream.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
-      upstream.catch { [output] _ in Just(output) }.receive(subscriber: subscriber)
-    }
+    /// Goes on with the value.
+    @inlinable public var body: some Publisher<Upstream.Output, Never> { upstream.catch { _ in Just(output) } }
   }
 
   /// Delivers a value when upstream finishes without one.
-  public struct ReplaceEmpty<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct ReplaceEmpty<Upstream: Publisher>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// What is delivered in place of nothing.
-    public let output: Output
+    public let output: Upstream.Output
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Output) {
+    public init(upstream: Upstream, output: Upstream.Output) {
       self.upstream = upstream
       self.output = output
     }
 
     /// Attaches the subscriber to upstream.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       let course = Course(subscriber)
       course.follow(upstream) { completion in
         guard case .finished = completion, course.delivered == 0 else { return course.finish(completion) }

@@ -24,7 +24,7 @@ public final class Future<Output, Failure: Error>: Publisher {
   }
 
   /// Delivers the value, once it is there and asked for, or the failure.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     let subscription = FutureSubscription(subscriber, self)
     subscription.start()
     whenFulfilled(ObjectIdentifier(subscription)) { result in
@@ -110,7 +110,5 @@ public struct Deferred<DeferredPublisher: Publisher>: Publisher {
   public init(createPublisher: @escaping () -> DeferredPublisher) { self.createPublisher = createPublisher }
 
   /// Attaches the subscriber to a publisher of its own.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    createPublisher().subscribe(subscriber)
-  }
+  public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { createPublisher().subscribe(subscriber) }
 }

@@ -2,8 +2,7 @@ import Synchronization
 
 /// A subscription that several upstreams feed. What comes from them, and from the subscriber, is handled serially, and
 /// state that only the handler touches needs no lock.
-@usableFromInline
-protocol Junction: AnyObject, Subscription {
+@usableFromInline protocol Junction: AnyObject, Subscription {
   /// What comes from an upstream.
   associatedtype Event
   associatedtype Down: Subscriber
@@ -17,10 +16,8 @@ protocol Junction: AnyObject, Subscription {
 }
 
 /// What all junctions have.
-@usableFromInline
-final class JunctionCore<Event, Down: Subscriber> {
-  @usableFromInline
-  enum Step {
+@usableFromInline final class JunctionCore<Event, Down: Subscriber> {
+  @usableFromInline enum Step {
     case event(Event)
     case request(Subscribers.Demand)
     case release
@@ -31,25 +28,20 @@ final class JunctionCore<Event, Down: Subscriber> {
   @usableFromInline @exclusivity(unchecked) var demand = Subscribers.Demand.none
   @usableFromInline @exclusivity(unchecked) var down: Down?
 
-  @inlinable
-  init(_ down: Down) { self.down = down }
+  @inlinable init(_ down: Down) { self.down = down }
 
   /// Whether it has ended or was cancelled.
-  @inlinable
-  var isOver: Bool { over.load(ordering: .acquiring) }
+  @inlinable var isOver: Bool { over.load(ordering: .acquiring) }
 
   /// - Returns: Whether it was not over yet.
-  @inlinable
-  func end() -> Bool { !over.exchange(true, ordering: .acquiringAndReleasing) }
+  @inlinable func end() -> Bool { !over.exchange(true, ordering: .acquiringAndReleasing) }
 }
 
 extension Junction {
   /// Gives the subscriber its subscription. First of all.
-  @inlinable
-  func begin() { core.down?.receive(subscription: self) }
+  @inlinable func begin() { core.down?.receive(subscription: self) }
 
-  @inlinable
-  func perform(_ event: Event) {
+  @inlinable func perform(_ event: Event) {
     if core.serial.enter() {
       if let down = core.down, !core.isOver { handle(event, for: down) }
       let missed = core.serial.leave()
@@ -61,24 +53,19 @@ extension Junction {
 
   // Calls that hand `self` over would retain it for each value.
 
-  @usableFromInline
-  func work(_ missed: Int) { core.serial.work(missed, handle) }
+  @usableFromInline func work(_ missed: Int) { core.serial.work(missed, handle) }
 
-  @usableFromInline
-  func leaveBehind(_ step: JunctionCore<Event, Down>.Step) { core.serial.leaveBehind(step, handle) }
+  @usableFromInline func leaveBehind(_ step: JunctionCore<Event, Down>.Step) { core.serial.leaveBehind(step, handle) }
 
-  @inlinable
-  func request(_ demand: Subscribers.Demand) { core.serial.perform(.request(demand), handle) }
+  @inlinable func request(_ demand: Subscribers.Demand) { core.serial.perform(.request(demand), handle) }
 
-  @inlinable
-  func cancel() {
+  @inlinable func cancel() {
     guard core.end() else { return }
     leave()
     core.serial.perform(.release, handle)
   }
 
-  @inlinable
-  func handle(_ step: JunctionCore<Event, Down>.Step) {
+  @inlinable func handle(_ step: JunctionCore<Event, Down>.Step) {
     guard let down = core.down else { return }
     if core.isOver {
       core.down = nil
@@ -96,8 +83,7 @@ extension Junction {
   /// Delivers a value for which there is demand. For the handler.
   ///
   /// - Returns: What the subscriber wants on top.
-  @inlinable
-  func emit(_ value: Down.Input, for down: Down) -> Subscribers.Demand {
+  @inlinable func emit(_ value: Down.Input, for down: Down) -> Subscribers.Demand {
     core.demand -= 1
     let more = down.receive(value)
     core.demand += more
@@ -105,8 +91,7 @@ extension Junction {
   }
 
   /// Delivers the end, unless the subscriber has cancelled meanwhile. For the handler.
-  @inlinable
-  func end(_ completion: Subscribers.Completion<Down.Failure>, for down: Down) {
+  @inlinable func end(_ completion: Subscribers.Completion<Down.Failure>, for down: Down) {
     core.down = nil
     guard core.end() else { return }
     leave()
@@ -115,31 +100,26 @@ extension Junction {
 }
 
 /// One upstream of a junction, which may be asked before it is there.
-@usableFromInline
-class Inlet {
+@usableFromInline class Inlet {
   @usableFromInline final let slot = UpstreamSlot()
   /// What was asked for before upstream was there.
   @usableFromInline final let early: DemandTally
 
-  @inlinable
-  init(_ demand: Subscribers.Demand = .none) { early = DemandTally(demand) }
+  @inlinable init(_ demand: Subscribers.Demand = .none) { early = DemandTally(demand) }
 
   /// True between the subscription and the end.
   @inlinable final var isLive: Bool { slot.isLive }
 
   /// Takes the subscription and asks it for what was asked for so far; cancels it when there is one or all is over.
-  @inlinable
-  final func receive(subscription: any Subscription) { if slot.attach(subscription) { askEarly() } }
+  @inlinable final func receive(subscription: any Subscription) { if slot.attach(subscription) { askEarly() } }
 
-  @inlinable
-  final func request(_ demand: Subscribers.Demand) {
+  @inlinable final func request(_ demand: Subscribers.Demand) {
     if slot.isLive { return slot.request(demand) }
     early.add(demand)
     if slot.isLive { askEarly() }  // it has come meanwhile, and may not have seen this
   }
 
-  @usableFromInline
-  final func askEarly() {
+  @usableFromInline final func askEarly() {
     let demand = early.takeAll()
     if demand != .none { slot.request(demand) }
   }
@@ -147,44 +127,32 @@ class Inlet {
   /// Upstream has ended.
   ///
   /// - Returns: True for the one call that ends a live subscription.
-  @inlinable
-  final func finish() -> Bool { slot.finish() }
+  @inlinable final func finish() -> Bool { slot.finish() }
 
-  @inlinable
-  final func cancel() { slot.cancel() }
+  @inlinable final func cancel() { slot.cancel() }
 }
 
-/// The subscriber at an inlet: what it receives becomes events. The junction holds the inlet, not this.
-@usableFromInline
-final class JunctionInlet<J: Junction, Input, Failure: Error>: Subscriber {
-  @usableFromInline let junction: J
+/// The subscriber at an inlet: hands on what it receives. The junction holds the inlet, not this. Asks for more by
+/// ``Inlet/request(_:)`` only.
+@usableFromInline final class InletSubscriber<Input, Failure: Error>: Subscriber {
   @usableFromInline let inlet: Inlet
-  @usableFromInline let value: (Input) -> J.Event
-  @usableFromInline let end: (Subscribers.Completion<Failure>) -> J.Event
+  @usableFromInline let take: (Input) -> Void
+  @usableFromInline let end: (Subscribers.Completion<Failure>) -> Void
 
-  @inlinable
-  init(
-    _ junction: J, _ inlet: Inlet, value: @escaping (Input) -> J.Event,
-    end: @escaping (Subscribers.Completion<Failure>) -> J.Event
+  @inlinable init(
+    _ inlet: Inlet, _ take: @escaping (Input) -> Void, end: @escaping (Subscribers.Completion<Failure>) -> Void
   ) {
-    self.junction = junction
     self.inlet = inlet
-    self.value = value
+    self.take = take
     self.end = end
   }
 
-  @inlinable
-  func receive(subscription: any Subscription) { inlet.receive(subscription: subscription) }
+  @inlinable func receive(subscription: any Subscription) { inlet.receive(subscription: subscription) }
 
-  /// Asks for more by ``Inlet/request(_:)`` only.
-  @inlinable
-  func receive(_ input: Input) -> Subscribers.Demand {
-    if inlet.isLive { junction.perform(value(input)) }
+  @inlinable func receive(_ input: Input) -> Subscribers.Demand {
+    if inlet.isLive { take(input) }
     return .none
   }
 
-  @inlinable
-  func receive(completion: Subscribers.Completion<Failure>) {
-    if inlet.finish() { junction.perform(end(completion)) }
-  }
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) { if inlet.finish() { end(completion) } }
 }

@@ -9,8 +9,7 @@ public struct Just<Output>: Publisher {
   public init(_ output: Output) { self.output = output }
 
   /// Delivers the value upon the first demand.
-  @inlinable
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
+  @inlinable public func receive<S: Subscriber<Output, Never>>(subscriber: S) {
     OnceSubscription.begin(output, subscriber, "Just")
   }
 }
@@ -32,7 +31,7 @@ public struct Empty<Output, Failure: Error>: Publisher, Equatable, Sendable {
   }
 
   /// Ends the subscriber, if this ends; needs no demand.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     subscriber.receive(subscription: Subscriptions.empty)
     if completeImmediately { subscriber.receive(completion: .finished) }
   }
@@ -50,7 +49,7 @@ public struct Fail<Output, Failure: Error>: Publisher {
   public init(outputType: Output.Type, failure: Failure) { error = failure }
 
   /// Fails the subscriber; needs no demand.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     subscriber.receive(subscription: Subscriptions.empty)
     subscriber.receive(completion: .failure(error))
   }
@@ -73,7 +72,7 @@ extension Optional {
     public init(_ output: Wrapped?) { self.output = output }
 
     /// Delivers the value upon the first demand; without one, ends at once.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Wrapped, S.Failure == Never {
+    public func receive<S: Subscriber<Wrapped, Never>>(subscriber: S) {
       guard let output else { return Empty().receive(subscriber: subscriber) }
       OnceSubscription.begin(output, subscriber, "Optional")
     }
@@ -102,7 +101,7 @@ extension Result {
     public init(_ failure: Failure) { result = .failure(failure) }
 
     /// Delivers the value upon the first demand, or fails at once.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Success, S.Failure == Failure {
+    public func receive<S: Subscriber<Success, Failure>>(subscriber: S) {
       switch result {
       case .success(let output): OnceSubscription.begin(output, subscriber, "Result")
       case .failure(let error): Fail(error: error).receive(subscriber: subscriber)

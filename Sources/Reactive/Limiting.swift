@@ -18,8 +18,7 @@ extension Publishers {
     public var isOver: Bool { range.isEmpty }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
       precondition(range.lowerBound >= 0, "an index must not be negative, it is \(range.lowerBound)")
       var index = 0
       return { [range] value in
@@ -31,44 +30,28 @@ extension Publishers {
   }
 
   /// Delivers values until the closure does not accept one.
-  public struct PrefixWhile<Upstream: Publisher>: Stage {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Whether a value is still delivered.
-    public let predicate: (Upstream.Output) -> Bool
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
-    }
-
-    /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
-      { [predicate] in predicate($0) ? .emit($0) : .finish(last: nil) }
-    }
-  }
-
+  public typealias PrefixWhile<Upstream: Publisher> = PrefixingWhile<Upstream, Unthrowing<Upstream.Failure>>
   /// Delivers values until the closure does not accept one; fails with what it throws.
-  public struct TryPrefixWhile<Upstream: Publisher>: Stage {
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
+  public typealias TryPrefixWhile<Upstream: Publisher> = PrefixingWhile<Upstream, Throwing<Upstream.Failure>>
+
+  /// ``PrefixWhile`` and ``TryPrefixWhile``.
+  public struct PrefixingWhile<Upstream: Publisher, Mode: Fallibility<Upstream.Failure>>: Stage, TryingOperator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Whether a value is still delivered.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: (Upstream.Output) throws(Mode.Thrown) -> Bool
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, any Error> {
-      { [predicate] value in attempt { try predicate(value) ? .emit(value) : .finish(last: nil) } }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Mode.Failure> {
+      { [predicate] value in
+        Mode.attempt { () throws(Mode.Thrown) in try predicate(value) ? .emit(value) : .finish(last: nil) }
+      }
     }
   }
 
@@ -78,56 +61,37 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-    }
+    public init(upstream: Upstream) { self.upstream = upstream }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
       { .finish(last: $0) }
     }
   }
 
   /// Delivers the first value that the closure accepts.
-  public struct FirstWhere<Upstream: Publisher>: Stage {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Whether this is the value to deliver.
-    public let predicate: (Upstream.Output) -> Bool
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
-    }
-
-    /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {
-      { [predicate] in predicate($0) ? .finish(last: $0) : .skip }
-    }
-  }
-
+  public typealias FirstWhere<Upstream: Publisher> = FindingFirst<Upstream, Unthrowing<Upstream.Failure>>
   /// Delivers the first value that the closure accepts; fails with what it throws.
-  public struct TryFirstWhere<Upstream: Publisher>: Stage {
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
+  public typealias TryFirstWhere<Upstream: Publisher> = FindingFirst<Upstream, Throwing<Upstream.Failure>>
+
+  /// ``FirstWhere`` and ``TryFirstWhere``.
+  public struct FindingFirst<Upstream: Publisher, Mode: Fallibility<Upstream.Failure>>: Stage, TryingOperator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Whether this is the value to deliver.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: (Upstream.Output) throws(Mode.Thrown) -> Bool
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of each value.
-    @inlinable
-    public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, any Error> {
-      { [predicate] value in attempt { try predicate(value) ? .finish(last: value) : .skip } }
+    @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Mode.Failure> {
+      { [predicate] value in
+        Mode.attempt { () throws(Mode.Thrown) in try predicate(value) ? .finish(last: value) : .skip }
+      }
     }
   }
 }

@@ -10,15 +10,13 @@ final class LogCursor<Storage: ReplayStorage, Failure: Error, Down: Subscriber>:
 where Down.Input == Storage.Element, Down.Failure == Failure {
   // Sendable: what is not atomic is touched by the one who drains, which is also why exclusivity needs no checking.
 
-  @usableFromInline
-  enum Phase: UInt8, AtomicRepresentable {
+  @usableFromInline enum Phase: UInt8, AtomicRepresentable {
     case attached  // can become: counted, over
     case counted  // as a subscriber of the log; can become: over
     case over
   }
 
-  @usableFromInline
-  enum Step {
+  @usableFromInline enum Step {
     case value(Storage.Element, isLast: Bool)
     case end(Subscribers.Completion<Failure>)
     case wait
@@ -41,8 +39,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
 
   @usableFromInline let description: String
 
-  @inlinable
-  init(
+  @inlinable init(
     _ log: SharedLog<Storage, Failure>, _ down: Down, owner: AnyObject?, description: String,
     onLag: (@Sendable (UInt64) -> Void)?
   ) {
@@ -55,8 +52,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
 
   /// Attaches to the log, gives the subscriber its subscription and what is held of the last `replay` values, then
   /// joins the log, unless the subscriber has had enough already.
-  @inlinable
-  func begin(replay: Int) {
+  @inlinable func begin(replay: Int) {
     log.attach(self) { self.drain() }
     position = log.read { storage, _ in
       storage.endPosition - min(UInt64(replay), storage.endPosition - storage.firstPosition)
@@ -71,30 +67,25 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     if !counted { log.subscriberLeft() }  // cancelled or ended meanwhile, by one who did not know of the count
   }
 
-  @inlinable
-  func request(_ demand: Subscribers.Demand) {
+  @inlinable func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
     drain()
   }
 
-  @inlinable
-  func cancel() {
+  @inlinable func cancel() {
     if end() { drain() }
   }
 
-  @inlinable
-  func logDidChange() { drain() }
+  @inlinable func logDidChange() { drain() }
 
-  @inlinable
-  func drain() {
+  @inlinable func drain() {
     loop.run(deliver)
     tellWanted()
   }
 
   /// Asks the log for what is missing. Not from inside the loop: upstream may deliver at once, and what it delivers is
   /// held only while readers are told of it.
-  @inlinable
-  func tellWanted() {
+  @inlinable func tellWanted() {
     let wanted = wanted.load(ordering: .acquiring)
     guard told.load(ordering: .acquiring) != wanted, told.exchange(wanted, ordering: .acquiringAndReleasing) != wanted
     else { return }
@@ -102,8 +93,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   }
 
   /// - Returns: True for the one call that ends it.
-  @inlinable
-  func end() -> Bool {
+  @inlinable func end() -> Bool {
     let old = phase.exchange(.over, ordering: .acquiringAndReleasing)
     guard old != .over else { return false }
     log.detach(self)
@@ -111,8 +101,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     return true
   }
 
-  @inlinable
-  func deliver() {
+  @inlinable func deliver() {
     while let down {
       guard phase.load(ordering: .acquiring) != .over else { return release() }
       let goal = tally.requested
@@ -148,8 +137,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   }
 
   /// Lets go of the subscriber and the publisher.
-  @inlinable
-  func release() {
+  @inlinable func release() {
     down = nil
     owner = nil
   }

@@ -1,41 +1,34 @@
 // Operators that deliver the values of several publishers in the order in which they come.
 
+/// What the publishers of this family have in common: they deliver what the first of them does.
+public protocol Merging<Output, Failure>: Publisher {
+  /// The first.
+  associatedtype A: Publisher
+  /// The values of all.
+  associatedtype Output = A.Output
+  /// The failures of all.
+  associatedtype Failure = A.Failure
+}
+
 extension Publishers {
   /// Delivers the values of two publishers in the order in which they come.
-  public struct Merge<A: Publisher, B: Publisher>: Publisher
-  where A.Output == B.Output, A.Failure == B.Failure {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Merge<A: Publisher, B: Publisher<A.Output, A.Failure>>: Merging {
     /// The first.
     public let a: A
     /// The second.
     public let b: B
 
     /// `a.merge(with: b)`
-    public init(_ a: A, _ b: B) {
-      self.a = a
-      self.b = b
-    }
+    public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).close()
     }
   }
 
   /// Delivers the values of three publishers in the order in which they come.
-  public struct Merge3<A: Publisher, B: Publisher, C: Publisher>: Publisher
-  where A.Output == B.Output, A.Failure == B.Failure, A.Output == C.Output, A.Failure == C.Failure {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Merge3<A: Publisher, B: Publisher<A.Output, A.Failure>, C: Publisher<A.Output, A.Failure>>: Merging {
     /// The first.
     public let a: A
     /// The second.
@@ -44,33 +37,19 @@ extension Publishers {
     public let c: C
 
     /// `a.merge(with: b, c)`
-    public init(_ a: A, _ b: B, _ c: C) {
-      self.a = a
-      self.b = b
-      self.c = c
-    }
+    public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-        confluence.add(c)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).adding(c).close()
     }
   }
 
   /// Delivers the values of four publishers in the order in which they come.
-  public struct Merge4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: Publisher
-  where
-    A.Output == B.Output, A.Failure == B.Failure, A.Output == C.Output, A.Failure == C.Failure, A.Output == D.Output,
-    A.Failure == D.Failure
-  {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Merge4<
+    A: Publisher, B: Publisher<A.Output, A.Failure>, C: Publisher<A.Output, A.Failure>,
+    D: Publisher<A.Output, A.Failure>
+  >: Merging {
     /// The first.
     public let a: A
     /// The second.
@@ -81,35 +60,19 @@ extension Publishers {
     public let d: D
 
     /// `a.merge(with: b, c, d)`
-    public init(_ a: A, _ b: B, _ c: C, _ d: D) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-    }
+    public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-        confluence.add(c)
-        confluence.add(d)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).adding(c).adding(d).close()
     }
   }
 
   /// Delivers the values of five publishers in the order in which they come.
-  public struct Merge5<A: Publisher, B: Publisher, C: Publisher, D: Publisher, E: Publisher>: Publisher
-  where
-    A.Output == B.Output, A.Failure == B.Failure, A.Output == C.Output, A.Failure == C.Failure, A.Output == D.Output,
-    A.Failure == D.Failure, A.Output == E.Output, A.Failure == E.Failure
-  {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Merge5<
+    A: Publisher, B: Publisher<A.Output, A.Failure>, C: Publisher<A.Output, A.Failure>,
+    D: Publisher<A.Output, A.Failure>, E: Publisher<A.Output, A.Failure>
+  >: Merging {
     /// The first.
     public let a: A
     /// The second.
@@ -122,37 +85,19 @@ extension Publishers {
     public let e: E
 
     /// `a.merge(with: b, c, d, e)`
-    public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-      self.e = e
-    }
+    public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E) { (self.a, self.b, self.c, self.d, self.e) = (a, b, c, d, e) }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-        confluence.add(c)
-        confluence.add(d)
-        confluence.add(e)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).adding(c).adding(d).adding(e).close()
     }
   }
 
   /// Delivers the values of six publishers in the order in which they come.
-  public struct Merge6<A: Publisher, B: Publisher, C: Publisher, D: Publisher, E: Publisher, F: Publisher>: Publisher
-  where
-    A.Output == B.Output, A.Failure == B.Failure, A.Output == C.Output, A.Failure == C.Failure, A.Output == D.Output,
-    A.Failure == D.Failure, A.Output == E.Output, A.Failure == E.Failure, A.Output == F.Output, A.Failure == F.Failure
-  {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Merge6<
+    A: Publisher, B: Publisher<A.Output, A.Failure>, C: Publisher<A.Output, A.Failure>,
+    D: Publisher<A.Output, A.Failure>, E: Publisher<A.Output, A.Failure>, F: Publisher<A.Output, A.Failure>
+  >: Merging {
     /// The first.
     public let a: A
     /// The second.
@@ -168,41 +113,21 @@ extension Publishers {
 
     /// `a.merge(with: b, c, d, e, f)`
     public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-      self.e = e
-      self.f = f
+      (self.a, self.b, self.c, self.d, self.e, self.f) = (a, b, c, d, e, f)
     }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-        confluence.add(c)
-        confluence.add(d)
-        confluence.add(e)
-        confluence.add(f)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).adding(c).adding(d).adding(e).adding(f).close()
     }
   }
 
   /// Delivers the values of seven publishers in the order in which they come.
   public struct Merge7<
-    A: Publisher, B: Publisher, C: Publisher, D: Publisher, E: Publisher, F: Publisher, G: Publisher
-  >: Publisher
-  where
-    A.Output == B.Output, A.Failure == B.Failure, A.Output == C.Output, A.Failure == C.Failure, A.Output == D.Output,
-    A.Failure == D.Failure, A.Output == E.Output, A.Failure == E.Failure, A.Output == F.Output, A.Failure == F.Failure,
-    A.Output == G.Output, A.Failure == G.Failure
-  {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+    A: Publisher, B: Publisher<A.Output, A.Failure>, C: Publisher<A.Output, A.Failure>,
+    D: Publisher<A.Output, A.Failure>, E: Publisher<A.Output, A.Failure>, F: Publisher<A.Output, A.Failure>,
+    G: Publisher<A.Output, A.Failure>
+  >: Merging {
     /// The first.
     public let a: A
     /// The second.
@@ -220,43 +145,21 @@ extension Publishers {
 
     /// `a.merge(with: b, c, d, e, f, g)`
     public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-      self.e = e
-      self.f = f
-      self.g = g
+      (self.a, self.b, self.c, self.d, self.e, self.f, self.g) = (a, b, c, d, e, f, g)
     }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-        confluence.add(c)
-        confluence.add(d)
-        confluence.add(e)
-        confluence.add(f)
-        confluence.add(g)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).adding(c).adding(d).adding(e).adding(f).adding(g).close()
     }
   }
 
   /// Delivers the values of eight publishers in the order in which they come.
   public struct Merge8<
-    A: Publisher, B: Publisher, C: Publisher, D: Publisher, E: Publisher, F: Publisher, G: Publisher, H: Publisher
-  >: Publisher
-  where
-    A.Output == B.Output, A.Failure == B.Failure, A.Output == C.Output, A.Failure == C.Failure, A.Output == D.Output,
-    A.Failure == D.Failure, A.Output == E.Output, A.Failure == E.Failure, A.Output == F.Output, A.Failure == F.Failure,
-    A.Output == G.Output, A.Failure == G.Failure, A.Output == H.Output, A.Failure == H.Failure
-  {
-    /// The values of all.
-    public typealias Output = A.Output
-    /// The failures of all.
-    public typealias Failure = A.Failure
+    A: Publisher, B: Publisher<A.Output, A.Failure>, C: Publisher<A.Output, A.Failure>,
+    D: Publisher<A.Output, A.Failure>, E: Publisher<A.Output, A.Failure>, F: Publisher<A.Output, A.Failure>,
+    G: Publisher<A.Output, A.Failure>, H: Publisher<A.Output, A.Failure>
+  >: Merging {
     /// The first.
     public let a: A
     /// The second.
@@ -276,29 +179,13 @@ extension Publishers {
 
     /// `a.merge(with: b, c, d, e, f, g, h)`
     public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G, _ h: H) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-      self.e = e
-      self.f = f
-      self.g = g
-      self.h = h
+      (self.a, self.b, self.c, self.d, self.e, self.f, self.g, self.h) = (a, b, c, d, e, f, g, h)
     }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        confluence.add(a)
-        confluence.add(b)
-        confluence.add(c)
-        confluence.add(d)
-        confluence.add(e)
-        confluence.add(f)
-        confluence.add(g)
-        confluence.add(h)
-      }
+    @inlinable public func receive<S: Subscriber<A.Output, A.Failure>>(subscriber: S) {
+      Confluence(subscriber).open().adding(a).adding(b).adding(c).adding(d).adding(e).adding(f).adding(g).adding(h)
+        .close()
     }
   }
 
@@ -321,99 +208,76 @@ extension Publishers {
     public func merge(with other: Upstream) -> MergeMany { MergeMany(publishers + [other]) }
 
     /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      Confluence(subscriber).merge { confluence in
-        for publisher in publishers { confluence.add(publisher) }
-      }
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
+      publishers.reduce(Confluence(subscriber).open()) { $0.adding($1) }.close()
     }
   }
 }
 
 extension Confluence {
-  /// Gives the subscriber its subscription, then attaches to all publishers.
-  @inlinable
-  func merge(addAll: (Confluence) -> Void) {
+  /// Gives the subscriber its subscription. From then to `close` there is one more to end than there are publishers.
+  @inlinable func open() -> Confluence {
     enter()
     begin()
-    addAll(self)
-    finishOne()
+    return self
   }
+
+  /// Attaches to a publisher.
+  @inlinable func adding<P: Publisher<Down.Input, Down.Failure>>(_ publisher: P) -> Confluence {
+    add(publisher)
+    return self
+  }
+
+  /// There will be no more.
+  @inlinable func close() { finishOne() }
 }
 
 extension Publisher {
+  /// A publisher of the same values that fails in the same way.
+  public typealias Peer = Publisher<Output, Failure>
+
   /// Delivers the values of both in the order in which they come, until both have finished or one fails. While demand is
   /// counted, each is asked for one value ahead.
-  public func merge<B: Publisher>(with other: B) -> Publishers.Merge<Self, B>
-  where B.Output == Output, B.Failure == Failure {
-    Publishers.Merge(self, other)
-  }
+  public func merge<B: Peer>(with other: B) -> Publishers.Merge<Self, B> { Publishers.Merge(self, other) }
 
-  /// Delivers the values of both in the order in which they come.
+  /// Delivers the values of both in the order in which they come; while demand is counted, one ahead of each.
   public func merge(with other: Self) -> Publishers.MergeMany<Self> { Publishers.MergeMany([self, other]) }
 
-  /// Delivers the values of all three in the order in which they come.
-  public func merge<B: Publisher, C: Publisher>(
-    with b: B, _ c: C
-  ) -> Publishers.Merge3<Self, B, C>
-  where B.Output == Output, B.Failure == Failure, C.Output == Output, C.Failure == Failure {
+  /// Delivers the values of all three in the order in which they come; while demand is counted, one ahead of each.
+  public func merge<B: Peer, C: Peer>(with b: B, _ c: C) -> Publishers.Merge3<Self, B, C> {
     Publishers.Merge3(self, b, c)
   }
 
-  /// Delivers the values of all four in the order in which they come.
-  public func merge<B: Publisher, C: Publisher, D: Publisher>(
-    with b: B, _ c: C, _ d: D
-  ) -> Publishers.Merge4<Self, B, C, D>
-  where
-    B.Output == Output, B.Failure == Failure, C.Output == Output, C.Failure == Failure, D.Output == Output,
-    D.Failure == Failure
-  {
+  /// Delivers the values of all four in the order in which they come; while demand is counted, one ahead of each.
+  public func merge<B: Peer, C: Peer, D: Peer>(with b: B, _ c: C, _ d: D) -> Publishers.Merge4<Self, B, C, D> {
     Publishers.Merge4(self, b, c, d)
   }
 
-  /// Delivers the values of all five in the order in which they come.
-  public func merge<B: Publisher, C: Publisher, D: Publisher, E: Publisher>(
+  /// Delivers the values of all five in the order in which they come; while demand is counted, one ahead of each.
+  public func merge<B: Peer, C: Peer, D: Peer, E: Peer>(
     with b: B, _ c: C, _ d: D, _ e: E
-  ) -> Publishers.Merge5<Self, B, C, D, E>
-  where
-    B.Output == Output, B.Failure == Failure, C.Output == Output, C.Failure == Failure, D.Output == Output,
-    D.Failure == Failure, E.Output == Output, E.Failure == Failure
-  {
+  ) -> Publishers.Merge5<Self, B, C, D, E> {
     Publishers.Merge5(self, b, c, d, e)
   }
 
-  /// Delivers the values of all six in the order in which they come.
-  public func merge<B: Publisher, C: Publisher, D: Publisher, E: Publisher, F: Publisher>(
+  /// Delivers the values of all six in the order in which they come; while demand is counted, one ahead of each.
+  public func merge<B: Peer, C: Peer, D: Peer, E: Peer, F: Peer>(
     with b: B, _ c: C, _ d: D, _ e: E, _ f: F
-  ) -> Publishers.Merge6<Self, B, C, D, E, F>
-  where
-    B.Output == Output, B.Failure == Failure, C.Output == Output, C.Failure == Failure, D.Output == Output,
-    D.Failure == Failure, E.Output == Output, E.Failure == Failure, F.Output == Output, F.Failure == Failure
-  {
+  ) -> Publishers.Merge6<Self, B, C, D, E, F> {
     Publishers.Merge6(self, b, c, d, e, f)
   }
 
-  /// Delivers the values of all seven in the order in which they come.
-  public func merge<B: Publisher, C: Publisher, D: Publisher, E: Publisher, F: Publisher, G: Publisher>(
+  /// Delivers the values of all seven in the order in which they come; while demand is counted, one ahead of each.
+  public func merge<B: Peer, C: Peer, D: Peer, E: Peer, F: Peer, G: Peer>(
     with b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G
-  ) -> Publishers.Merge7<Self, B, C, D, E, F, G>
-  where
-    B.Output == Output, B.Failure == Failure, C.Output == Output, C.Failure == Failure, D.Output == Output,
-    D.Failure == Failure, E.Output == Output, E.Failure == Failure, F.Output == Output, F.Failure == Failure,
-    G.Output == Output, G.Failure == Failure
-  {
+  ) -> Publishers.Merge7<Self, B, C, D, E, F, G> {
     Publishers.Merge7(self, b, c, d, e, f, g)
   }
 
-  /// Delivers the values of all eight in the order in which they come.
-  public func merge<B: Publisher, C: Publisher, D: Publisher, E: Publisher, F: Publisher, G: Publisher, H: Publisher>(
+  /// Delivers the values of all eight in the order in which they come; while demand is counted, one ahead of each.
+  public func merge<B: Peer, C: Peer, D: Peer, E: Peer, F: Peer, G: Peer, H: Peer>(
     with b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G, _ h: H
-  ) -> Publishers.Merge8<Self, B, C, D, E, F, G, H>
-  where
-    B.Output == Output, B.Failure == Failure, C.Output == Output, C.Failure == Failure, D.Output == Output,
-    D.Failure == Failure, E.Output == Output, E.Failure == Failure, F.Output == Output, F.Failure == Failure,
-    G.Output == Output, G.Failure == Failure, H.Output == Output, H.Failure == Failure
-  {
+  ) -> Publishers.Merge8<Self, B, C, D, E, F, G, H> {
     Publishers.Merge8(self, b, c, d, e, f, g, h)
   }
 }

@@ -24,19 +24,14 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to the subject. Nothing comes before somebody connects.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      subject.subscribe(subscriber)
-    }
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { subject.subscribe(subscriber) }
 
     /// Subscribes the subject to upstream.
     ///
     /// - Returns: Ends that subscription; the subject and its subscribers stay.
-    @inlinable
-    public func connect() -> any Cancellable { upstream.subscribe(subject) }
+    @inlinable public func connect() -> any Cancellable { upstream.subscribe(subject) }
 
-    @inlinable
-    var subject: SubjectType {
+    @inlinable var subject: SubjectType {
       if let subject = state.withLock({ $0 }) { return subject }
       let created = createSubject()
       return state.withLock { subject in
@@ -59,24 +54,16 @@ extension Publishers {
     public init(upstream: Upstream) { inner = upstream.multicast { PassthroughSubject() } }
 
     /// Attaches the subscriber. Nothing comes before somebody connects.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Never {
-      inner.subscribe(subscriber)
-    }
+    @inlinable public func receive<S: Subscriber<Output, Never>>(subscriber: S) { inner.subscribe(subscriber) }
 
     /// Subscribes to upstream.
     ///
     /// - Returns: Ends that subscription.
-    @inlinable
-    public func connect() -> any Cancellable { inner.connect() }
+    @inlinable public func connect() -> any Cancellable { inner.connect() }
   }
 
   /// Connects with the first subscriber, and disconnects when the last one has left.
-  public final class Autoconnect<Upstream: ConnectablePublisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public final class Autoconnect<Upstream: ConnectablePublisher>: Operator {
     /// What is connected.
     public let upstream: Upstream
     @usableFromInline let connection = AutomaticConnection()
@@ -86,25 +73,20 @@ extension Publishers {
 
     /// Attaches the subscriber, then connects if it is the first. So it misses nothing of an upstream that delivers at
     /// once.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let link = ConnectionLink(connection, subscriber)
-      upstream.subscribe(link)
-      if let number = connection.join(link.handle) { connection.set(upstream.connect(), number) }
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let handle = ConnectionHandle(connection)
+      upstream.subscribe(RelayLink(handle, subscriber))
+      if let number = connection.join(handle) { connection.set(upstream.connect(), number) }
     }
   }
 
   /// One upstream subscription for all subscribers, while there are any.
   ///
   /// A class: all who hold it share.
-  public final class Share<Upstream: Publisher>: Publisher, Equatable {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public final class Share<Upstream: Publisher>: Operator, Equatable {
     /// What is shared.
     public let upstream: Upstream
-    @usableFromInline let inner: Autoconnect<Multicast<Upstream, PassthroughSubject<Output, Failure>>>
+    @usableFromInline let inner: Autoconnect<Multicast<Upstream, PassthroughSubject<Upstream.Output, Failure>>>
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream) {
@@ -113,8 +95,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber; the first one subscribes to upstream.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       inner.subscribe(subscriber)
     }
 
@@ -129,10 +110,8 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
 extension Publishers.Share: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 
 /// Counts the subscribers of a connectable publisher, and holds its connection while there are any.
-@usableFromInline
-final class AutomaticConnection {
-  @usableFromInline
-  struct State {
+@usableFromInline final class AutomaticConnection {
+  @usableFromInline struct State {
     @usableFromInline var subscribers = 0
     /// Raised with each connection.
     @usableFromInline var number: UInt64 = 0
@@ -145,9 +124,8 @@ final class AutomaticConnection {
   /// Counts a subscriber that is attached already, unless it has left again.
   ///
   /// - Returns: The number of the connection that is to be made now, if one is.
-  @inlinable
-  func join(_ handle: ConnectionHandle) -> UInt64? {
-    let number = state.withLock { state -> UInt64? in
+  @inlinable func join(_ handle: ConnectionHandle) -> UInt64? {
+    state.withLock { state in
       guard handle.markCounted() else { return nil }
       state.subscribers += 1
       if state.isConnected { return nil }
@@ -155,12 +133,10 @@ final class AutomaticConnection {
       state.number += 1
       return state.number
     }
-    return number
   }
 
   /// Holds a connection, or ends it when the last subscriber has left while it was made.
-  @inlinable
-  func set(_ connection: any Cancellable, _ number: UInt64) {
+  @inlinable func set(_ connection: any Cancellable, _ number: UInt64) {
     let isCurrent = state.withLock { state in
       guard state.isConnected, state.number == number else { return false }
       state.connection = connection
@@ -170,8 +146,7 @@ final class AutomaticConnection {
   }
 
   /// Counts a subscriber out. The last one disconnects.
-  @inlinable
-  func leave() {
+  @inlinable func leave() {
     let connection = state.withLock { state -> (any Cancellable)? in
       state.subscribers -= 1
       guard state.subscribers == 0 else { return nil }
@@ -183,70 +158,31 @@ final class AutomaticConnection {
 }
 
 /// What a subscriber has of its way through a counted connection.
-@usableFromInline
-final class ConnectionHandle: Subscription {
-  @usableFromInline
-  enum Phase: UInt8, AtomicRepresentable {
+@usableFromInline final class ConnectionHandle: UpstreamHandle {
+  @usableFromInline enum Phase: UInt8, AtomicRepresentable {
     case attached  // can become: counted, over
     case counted  // can become: over
     case over
   }
-  @usableFromInline let slot = UpstreamSlot()
   @usableFromInline let phase = Atomic(Phase.attached)
   @usableFromInline let connection: AutomaticConnection
 
-  @inlinable
-  init(_ connection: AutomaticConnection) { self.connection = connection }
+  @inlinable init(_ connection: AutomaticConnection) { self.connection = connection }
 
   /// - Returns: False when it is over already.
-  @inlinable
-  func markCounted() -> Bool {
+  @inlinable func markCounted() -> Bool {
     phase.compareExchange(expected: .attached, desired: .counted, ordering: .acquiringAndReleasing).exchanged
   }
 
-  /// Counts it out, if it was counted.
-  @inlinable
-  func leave() {
+  /// Counts it out, if it was counted. Before the end is told, so that who subscribes anew then finds a connection of
+  /// its own.
+  @usableFromInline override func willEnd() {
     if phase.exchange(.over, ordering: .acquiringAndReleasing) == .counted { connection.leave() }
   }
 
-  @inlinable
-  func request(_ demand: Subscribers.Demand) { slot.request(demand) }
-
-  @inlinable
-  func cancel() {
-    slot.cancel()
-    leave()
-  }
-}
-
-@usableFromInline
-final class ConnectionLink<Down: Subscriber>: Subscriber {
-  @usableFromInline typealias Input = Down.Input
-  @usableFromInline typealias Failure = Down.Failure
-  @usableFromInline let handle: ConnectionHandle
-  @usableFromInline let down: Down
-
-  @inlinable
-  init(_ connection: AutomaticConnection, _ down: Down) {
-    handle = ConnectionHandle(connection)
-    self.down = down
-  }
-
-  @inlinable
-  func receive(subscription: any Subscription) {
-    if handle.slot.attach(subscription) { down.receive(subscription: handle) }
-  }
-
-  @inlinable
-  func receive(_ value: Down.Input) -> Subscribers.Demand { handle.slot.isLive ? down.receive(value) : .none }
-
-  /// Leaves first, so that who subscribes anew at the end finds a connection of its own.
-  @inlinable
-  func receive(completion: Subscribers.Completion<Down.Failure>) {
-    guard handle.slot.finish() else { return }
-    handle.leave()
-    down.receive(completion: completion)
+  @usableFromInline override func cancel() {
+    super.cancel()
+    willEnd()
   }
 }
 
@@ -275,6 +211,5 @@ extension Publisher where Failure == Never {
 
 extension ConnectablePublisher {
   /// Connects with the first subscriber, disconnects when the last one has left, and connects again with the next.
-  @inlinable
-  public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
+  @inlinable public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
 }

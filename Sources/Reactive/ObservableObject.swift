@@ -32,9 +32,7 @@ public final class ObservableObjectPublisher: Publisher, Sendable {
   public func send() { subject.send() }
 
   /// Attaches the subscriber. A change that it has no demand for passes it by.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Void, S.Failure == Never {
-    subject.subscribe(subscriber)
-  }
+  public func receive<S: Subscriber<Void, Never>>(subscriber: S) { subject.subscribe(subscriber) }
 }
 
 /// The publishers of objects that have none of their own, made when first asked for.

@@ -1,6 +1,5 @@
 /// What is to be done about what one of two publishers has done.
-@usableFromInline
-enum PairVerdict<Output> {
+@usableFromInline enum PairVerdict<Output> {
   /// Deliver this, if it is wanted; drop it otherwise.
   case emit(Output)
   /// Deliver nothing. If it was a value, it is still to be of use.
@@ -12,8 +11,7 @@ enum PairVerdict<Output> {
 }
 
 /// What one of two publishers has done.
-@usableFromInline
-enum PairEvent<A, B, Failure: Error> {
+@usableFromInline enum PairEvent<A, B, Failure: Error> {
   case first(A)
   case second(B)
   case firstFinished
@@ -25,8 +23,7 @@ enum PairEvent<A, B, Failure: Error> {
 /// second may be, for one value.
 ///
 /// What differs between operators is the rule, which is called serially and not with failures: they end it.
-@usableFromInline
-final class PairLink<A, B, Down: Subscriber>: Junction {
+@usableFromInline final class PairLink<A, B, Down: Subscriber>: Junction {
   @usableFromInline typealias Event = PairEvent<A, B, Down.Failure>
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let rule: (Event) -> PairVerdict<Down.Input>
@@ -34,8 +31,7 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
   @usableFromInline let second = Inlet()
   @usableFromInline let secondIsTrigger: Bool
 
-  @inlinable
-  init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> PairVerdict<Down.Input>) {
+  @inlinable init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> PairVerdict<Down.Input>) {
     core = JunctionCore(down)
     self.rule = rule
     self.secondIsTrigger = secondIsTrigger
@@ -44,41 +40,45 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
   /// Gives the subscriber its subscription, then attaches to both; to a trigger first.
   ///
   /// - Parameter secondEnd: What the end of the second means.
-  @inlinable
-  func begin<P: Publisher, Q: Publisher>(
+  @inlinable func begin<P: Publisher<A, Down.Failure>, Q: Publisher>(
     _ first: P, _ second: Q, secondEnd: @escaping (Subscribers.Completion<Q.Failure>) -> Event
-  ) where P.Output == A, P.Failure == Down.Failure, Q.Output == B {
+  ) where Q.Output == B {
     begin()
-    if secondIsTrigger { self.second.request(.max(1)) }
-    let attachSecond = {
-      if self.core.isOver { return }
-      second.subscribe(
-        JunctionInlet<PairLink, B, Q.Failure>(self, self.second, value: { .second($0) }, end: secondEnd))
+    if secondIsTrigger {
+      self.second.request(.max(1))
+      attachSecond(second, secondEnd)
     }
-    if secondIsTrigger { attachSecond() }
     if !core.isOver {
       first.subscribe(
-        JunctionInlet<PairLink, A, P.Failure>(self, self.first, value: { .first($0) }) { completion in
-          if case .failure(let error) = completion { .failure(error) } else { .firstFinished }
-        })
+        InletSubscriber(
+          self.first, { self.perform(.first($0)) }, end: { self.perform($0.event(.firstFinished)) }))
     }
-    if !secondIsTrigger { attachSecond() }
+    if !secondIsTrigger { attachSecond(second, secondEnd) }
   }
 
-  @inlinable
-  func leave() {
+  /// For two publishers that can fail in the same way.
+  @inlinable func begin<P: Publisher<A, Down.Failure>, Q: Publisher<B, Down.Failure>>(_ first: P, _ second: Q) {
+    begin(first, second) { $0.event(.secondFinished) }
+  }
+
+  @inlinable func attachSecond<Q: Publisher>(
+    _ publisher: Q, _ end: @escaping (Subscribers.Completion<Q.Failure>) -> Event
+  ) where Q.Output == B {
+    if core.isOver { return }
+    publisher.subscribe(InletSubscriber(second, { self.perform(.second($0)) }, end: { self.perform(end($0)) }))
+  }
+
+  @inlinable func leave() {
     first.cancel()
     second.cancel()
   }
 
-  @inlinable
-  func ask(_ demand: Subscribers.Demand, for down: Down) {
+  @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) {
     first.request(demand)
     if !secondIsTrigger { second.request(demand) }
   }
 
-  @inlinable
-  func handle(_ event: Event, for down: Down) {
+  @inlinable func handle(_ event: Event, for down: Down) {
     if case .failure(let error) = event { return end(.failure(error), for: down) }
     if case .second = event, secondIsTrigger { second.cancel() }
     switch rule(event) {
@@ -93,21 +93,16 @@ final class PairLink<A, B, Down: Subscriber>: Junction {
     }
   }
 
-  @inlinable
-  func deliver(_ value: Down.Input, for down: Down) {
+  @inlinable func deliver(_ value: Down.Input, for down: Down) {
     guard core.demand > .none else { return }
     let more = emit(value, for: down)
     if more != .none { ask(more, for: down) }
   }
 }
 
-extension PairLink {
-  /// For two publishers that can fail in the same way.
-  @inlinable
-  func begin<P: Publisher, Q: Publisher>(_ first: P, _ second: Q)
-  where P.Output == A, P.Failure == Down.Failure, Q.Output == B, Q.Failure == Down.Failure {
-    begin(first, second) { completion in
-      if case .failure(let error) = completion { .failure(error) } else { .secondFinished }
-    }
+extension Subscribers.Completion {
+  /// What one of two publishers has done when it ended like this.
+  @inlinable func event<A, B>(_ finished: PairEvent<A, B, Failure>) -> PairEvent<A, B, Failure> {
+    if case .failure(let error) = self { .failure(error) } else { finished }
   }
 }

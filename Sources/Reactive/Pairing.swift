@@ -6,21 +6,17 @@ extension Publishers {
     /// A value of each.
     public typealias Output = (A.Output, B.Output)
     /// The failures of both.
-    public typealias Failure = A.Failure
+    public typealias Failure = B.Failure
     /// The first.
     public let a: A
     /// The second.
     public let b: B
 
     /// `a.combineLatest(b)`
-    public init(_ a: A, _ b: B) {
-      self.a = a
-      self.b = b
-    }
+    public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
     /// Attaches the subscriber to both.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       var latestA: A.Output?
       var latestB: B.Output?
       var live = 2
@@ -44,21 +40,17 @@ extension Publishers {
     /// A value of each.
     public typealias Output = (A.Output, B.Output)
     /// The failures of both.
-    public typealias Failure = A.Failure
+    public typealias Failure = B.Failure
     /// The first.
     public let a: A
     /// The second.
     public let b: B
 
     /// `a.zip(b)`
-    public init(_ a: A, _ b: B) {
-      self.a = a
-      self.b = b
-    }
+    public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
     /// Attaches the subscriber to both.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       var valuesOfA = Fifo<A.Output>()
       var valuesOfB = Fifo<B.Output>()
       var isOverA = false
@@ -82,11 +74,7 @@ extension Publishers {
   }
 
   /// Delivers values until another publisher delivers one.
-  public struct PrefixUntilOutput<Upstream: Publisher, Other: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct PrefixUntilOutput<Upstream: Publisher, Other: Publisher>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Its first value finishes; its end means nothing.
@@ -99,9 +87,8 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to both.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let link = PairLink<Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
         switch event {
         case .first(let value): .emit(value)
         case .second, .firstFinished: .finish(after: nil)
@@ -113,12 +100,10 @@ extension Publishers {
   }
 
   /// Delivers values from when another publisher has delivered one.
-  public struct DropUntilOutput<Upstream: Publisher, Other: Publisher>: Publisher
+  public struct DropUntilOutput<Upstream: Publisher, Other: Publisher>: Operator
   where Upstream.Failure == Other.Failure {
-    /// The same values.
-    public typealias Output = Upstream.Output
     /// The failures of both.
-    public typealias Failure = Upstream.Failure
+    public typealias Failure = Other.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// From its first value on, upstream's are delivered; if it ends before, this does.
@@ -131,10 +116,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to both.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       var isOpen = false
-      let link = PairLink<Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
+      let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
         switch event {
         case .first(let value): return isOpen ? .emit(value) : .skip
         case .second:
@@ -149,12 +133,8 @@ extension Publishers {
   }
 
   /// Delivers the newest values of three publishers, whenever one of them has a new one.
-  public struct CombineLatest3<A: Publisher, B: Publisher, C: Publisher>: Publisher
-  where A.Failure == B.Failure, A.Failure == C.Failure {
-    /// A value of each.
-    public typealias Output = (A.Output, B.Output, C.Output)
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct CombineLatest3<A: Publisher, B: Publisher, C: Publisher>: CompositePublisher
+  where B.Failure == A.Failure, C.Failure == A.Failure {
     /// The first.
     public let a: A
     /// The second.
@@ -163,26 +143,17 @@ extension Publishers {
     public let c: C
 
     /// `a.combineLatest(b, c)`
-    public init(_ a: A, _ b: B, _ c: C) {
-      self.a = a
-      self.b = b
-      self.c = c
-    }
+    public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
 
-    /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      a.combineLatest(b).combineLatest(c).map { ($0.0.0, $0.0.1, $0.1) }.receive(subscriber: subscriber)
+    /// The pair of the pair before and the last.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output), C.Failure> {
+      a.combineLatest(b).combineLatest(c).map { ($0.0.0, $0.0.1, $0.1) }
     }
   }
 
   /// Delivers the newest values of four publishers, whenever one of them has a new one.
-  public struct CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: Publisher
-  where A.Failure == B.Failure, A.Failure == C.Failure, A.Failure == D.Failure {
-    /// A value of each.
-    public typealias Output = (A.Output, B.Output, C.Output, D.Output)
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: CompositePublisher
+  where B.Failure == A.Failure, C.Failure == A.Failure, D.Failure == A.Failure {
     /// The first.
     public let a: A
     /// The second.
@@ -193,28 +164,17 @@ extension Publishers {
     public let d: D
 
     /// `a.combineLatest(b, c, d)`
-    public init(_ a: A, _ b: B, _ c: C, _ d: D) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-    }
+    public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
 
-    /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      a.combineLatest(b).combineLatest(c).combineLatest(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }.receive(
-        subscriber: subscriber)
+    /// The pair of the pair before and the last.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output, D.Output), D.Failure> {
+      a.combineLatest(b).combineLatest(c).combineLatest(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
     }
   }
 
   /// Delivers the first values of three publishers together, then the second ones, and so on.
-  public struct Zip3<A: Publisher, B: Publisher, C: Publisher>: Publisher
-  where A.Failure == B.Failure, A.Failure == C.Failure {
-    /// A value of each.
-    public typealias Output = (A.Output, B.Output, C.Output)
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Zip3<A: Publisher, B: Publisher, C: Publisher>: CompositePublisher
+  where B.Failure == A.Failure, C.Failure == A.Failure {
     /// The first.
     public let a: A
     /// The second.
@@ -223,26 +183,17 @@ extension Publishers {
     public let c: C
 
     /// `a.zip(b, c)`
-    public init(_ a: A, _ b: B, _ c: C) {
-      self.a = a
-      self.b = b
-      self.c = c
-    }
+    public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
 
-    /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      a.zip(b).zip(c).map { ($0.0.0, $0.0.1, $0.1) }.receive(subscriber: subscriber)
+    /// The pair of the pair before and the last.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output), C.Failure> {
+      a.zip(b).zip(c).map { ($0.0.0, $0.0.1, $0.1) }
     }
   }
 
   /// Delivers the first values of four publishers together, then the second ones, and so on.
-  public struct Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: Publisher
-  where A.Failure == B.Failure, A.Failure == C.Failure, A.Failure == D.Failure {
-    /// A value of each.
-    public typealias Output = (A.Output, B.Output, C.Output, D.Output)
-    /// The failures of all.
-    public typealias Failure = A.Failure
+  public struct Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: CompositePublisher
+  where B.Failure == A.Failure, C.Failure == A.Failure, D.Failure == A.Failure {
     /// The first.
     public let a: A
     /// The second.
@@ -253,17 +204,11 @@ extension Publishers {
     public let d: D
 
     /// `a.zip(b, c, d)`
-    public init(_ a: A, _ b: B, _ c: C, _ d: D) {
-      self.a = a
-      self.b = b
-      self.c = c
-      self.d = d
-    }
+    public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
 
-    /// Attaches the subscriber to all.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      a.zip(b).zip(c).zip(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }.receive(subscriber: subscriber)
+    /// The pair of the pair before and the last.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output, D.Output), D.Failure> {
+      a.zip(b).zip(c).zip(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
     }
   }
 }

@@ -58,9 +58,7 @@ public struct Published<Value> {
     fileprivate let store: PublishedStore<Value>
 
     /// Attaches the subscriber, which gets the current value.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Value, S.Failure == Never {
-      store.publisher.subscribe(subscriber)
-    }
+    public func receive<S: Subscriber<Value, Never>>(subscriber: S) { store.publisher.subscribe(subscriber) }
   }
 }
 
@@ -72,9 +70,12 @@ extension Publisher where Failure == Never {
   ///
   /// Demand: everything.
   public func assign(to published: inout Published<Output>.Publisher) {
-    let assign = PublishedAssign(published.store)
-    published.store.keep(AnyCancellable(assign))
-    subscribe(assign)
+    let store = published.store
+    let sink = Subscribers.Sink<Output, Never>(receiveCompletion: { _ in }) { [weak store] value in
+      if let store { store.set(value, in: store.owner) }
+    }
+    store.keep(AnyCancellable(sink))
+    subscribe(sink)
   }
 }
 
@@ -125,25 +126,4 @@ private final class PublishedStore<Value> {
   }
 
   func keep(_ assignment: AnyCancellable) { state.withLock { $0.assignments.append(assignment) } }
-}
-
-/// Sets a published property, as long as there is one.
-private final class PublishedAssign<Value>: Subscriber, Cancellable {
-  private weak var store: PublishedStore<Value>?
-  private let upstream = UpstreamSlot()
-
-  init(_ store: PublishedStore<Value>) { self.store = store }
-
-  func receive(subscription: any Subscription) {
-    if upstream.attach(subscription) { subscription.request(.unlimited) }
-  }
-
-  func receive(_ value: Value) -> Subscribers.Demand {
-    if upstream.isLive, let store { store.set(value, in: store.owner) }
-    return .none
-  }
-
-  func receive(completion: Subscribers.Completion<Never>) { _ = upstream.finish() }
-
-  func cancel() { upstream.cancel() }
 }

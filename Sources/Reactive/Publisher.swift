@@ -9,7 +9,7 @@ public protocol Publisher<Output, Failure> {
   associatedtype Failure: Error
 
   /// Attaches the subscriber. Called by ``subscribe(_:)-(Subscriber)`` only; implement this, call that.
-  func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure
+  func receive<S: Subscriber<Output, Failure>>(subscriber: S)
 }
 
 extension Publisher {

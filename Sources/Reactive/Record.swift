@@ -61,7 +61,7 @@ public struct Record<Output, Failure: Error>: Publisher {
   }
 
   /// Attaches the subscriber.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     SequenceSubscription(recording.output, recording.completion, subscriber, name: "Record").begin()
   }
 }

@@ -2,47 +2,23 @@
 
 extension Publishers {
   /// Delivers the result of all values.
-  public struct Reduce<Upstream: Publisher, Output>: Fold {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// The result of no value.
-    public let initial: Output
-    /// The result so far and a value make the next result.
-    public let nextPartialResult: (Output, Upstream.Output) -> Output
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output) {
-      self.upstream = upstream
-      self.initial = initial
-      self.nextPartialResult = nextPartialResult
-    }
-
-    /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Output, Upstream.Failure> {
-      var result = initial
-      return Folding(
-        take: { [nextPartialResult] value in
-          result = nextPartialResult(result, value)
-          return .skip
-        }, answer: { .finish(last: result) })
-    }
-  }
-
+  public typealias Reduce<Upstream: Publisher, Output> = Reducing<Upstream, Output, Unthrowing<Upstream.Failure>>
   /// Delivers the result of all values; fails with what the closure throws.
-  public struct TryReduce<Upstream: Publisher, Output>: Fold {
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
+  public typealias TryReduce<Upstream: Publisher, Output> = Reducing<Upstream, Output, Throwing<Upstream.Failure>>
+
+  /// ``Reduce`` and ``TryReduce``.
+  public struct Reducing<Upstream: Publisher, Output, Mode: Fallibility<Upstream.Failure>>: Fold, TryingOperator {
     /// Where the values come from.
     public let upstream: Upstream
     /// The result of no value.
     public let initial: Output
     /// The result so far and a value make the next result.
-    public let nextPartialResult: (Output, Upstream.Output) throws -> Output
+    public let nextPartialResult: (Output, Upstream.Output) throws(Mode.Thrown) -> Output
 
     /// The operator behind `upstream`.
     public init(
-      upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
+      upstream: Upstream, initial: Output,
+      nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
     ) {
       self.upstream = upstream
       self.initial = initial
@@ -50,16 +26,12 @@ extension Publishers {
     }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Output, any Error> {
-      var result = initial
-      return Folding(
-        take: { [nextPartialResult] value in
-          attempt {
-            result = try nextPartialResult(result, value)
-            return .skip
-          }
-        }, answer: { .finish(last: result) })
+    @inlinable public func begin() -> Folding<Upstream.Output, Output, Mode.Failure> {
+      Folding(Mode.self, from: initial) { [nextPartialResult] result, value throws(Mode.Thrown) in
+        result = try nextPartialResult(result, value)
+      } answer: {
+        $0
+      }
     }
   }
 
@@ -71,19 +43,11 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-    }
+    public init(upstream: Upstream) { self.upstream = upstream }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, [Upstream.Output], Upstream.Failure> {
-      var values: [Upstream.Output] = []
-      return Folding(
-        take: { value in
-          values.append(value)
-          return .skip
-        }, answer: { .finish(last: values) })
+    @inlinable public func begin() -> Folding<Upstream.Output, Output, Upstream.Failure> {
+      Folding(Unthrowing.self, from: [], { $0.append($1) }, answer: { $0 })
     }
   }
 
@@ -95,75 +59,42 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-    }
+    public init(upstream: Upstream) { self.upstream = upstream }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Int, Upstream.Failure> {
-      var count = 0
-      return Folding(
-        take: { _ in
-          count += 1
-          return .skip
-        }, answer: { .finish(last: count) })
+    @inlinable public func begin() -> Folding<Upstream.Output, Int, Upstream.Failure> {
+      Folding(Unthrowing.self, from: 0, { count, _ in count += 1 }, answer: { $0 })
     }
   }
 
   /// Delivers the greatest value, of equal ones the last.
-  public struct Comparison<Upstream: Publisher>: Fold {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Whether the first is less than the second.
-    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) -> Bool
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.areInIncreasingOrder = areInIncreasingOrder
-    }
-
-    /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Upstream.Output, Upstream.Failure> {
-      var greatest: Upstream.Output?
-      return Folding(
-        take: { [areInIncreasingOrder] value in
-          if let best = greatest, areInIncreasingOrder(value, best) { return .skip }
-          greatest = value
-          return .skip
-        }, answer: { .finish(last: greatest) })
-    }
-  }
-
+  public typealias Comparison<Upstream: Publisher> = Comparing<Upstream, Unthrowing<Upstream.Failure>>
   /// Delivers the greatest value, of equal ones the last; fails with what the closure throws.
-  public struct TryComparison<Upstream: Publisher>: Fold {
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
+  public typealias TryComparison<Upstream: Publisher> = Comparing<Upstream, Throwing<Upstream.Failure>>
+
+  /// ``Comparison`` and ``TryComparison``.
+  public struct Comparing<Upstream: Publisher, Mode: Fallibility<Upstream.Failure>>: Fold, TryingOperator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Whether the first is less than the second.
-    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) throws -> Bool
+    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) throws(Mode.Thrown) -> Bool
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) throws -> Bool) {
+    public init(
+      upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) throws(Mode.Thrown) -> Bool
+    ) {
       self.upstream = upstream
       self.areInIncreasingOrder = areInIncreasingOrder
     }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Upstream.Output, any Error> {
-      var greatest: Upstream.Output?
-      return Folding(
-        take: { [areInIncreasingOrder] value in
-          attempt {
-            if let best = greatest, try areInIncreasingOrder(value, best) { return .skip }
-            greatest = value
-            return .skip
-          }
-        }, answer: { .finish(last: greatest) })
+    @inlinable public func begin() -> Folding<Upstream.Output, Upstream.Output, Mode.Failure> {
+      Folding(Mode.self, from: nil) { [areInIncreasingOrder] greatest, value throws(Mode.Thrown) in
+        if let best = greatest, try areInIncreasingOrder(value, best) { return }
+        greatest = value
+      } answer: {
+        $0
+      }
     }
   }
 
@@ -173,73 +104,39 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-    }
+    public init(upstream: Upstream) { self.upstream = upstream }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Upstream.Output, Upstream.Failure> {
-      var last: Upstream.Output?
-      return Folding(
-        take: { value in
-          last = value
-          return .skip
-        }, answer: { .finish(last: last) })
+    @inlinable public func begin() -> Folding<Upstream.Output, Upstream.Output, Upstream.Failure> {
+      Folding(Unthrowing.self, from: nil, { $0 = $1 }, answer: { $0 })
     }
   }
 
   /// Delivers the last value that the closure accepts.
-  public struct LastWhere<Upstream: Publisher>: Fold {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// What is asked of each value.
-    public let predicate: (Upstream.Output) -> Bool
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
-    }
-
-    /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Upstream.Output, Upstream.Failure> {
-      var last: Upstream.Output?
-      return Folding(
-        take: { [predicate] value in
-          if predicate(value) { last = value }
-          return .skip
-        }, answer: { .finish(last: last) })
-    }
-  }
-
+  public typealias LastWhere<Upstream: Publisher> = FindingLast<Upstream, Unthrowing<Upstream.Failure>>
   /// Delivers the last value that the closure accepts; fails with what it throws.
-  public struct TryLastWhere<Upstream: Publisher>: Fold {
-    /// What the closure throws, or upstream's failure.
-    public typealias Failure = any Error
+  public typealias TryLastWhere<Upstream: Publisher> = FindingLast<Upstream, Throwing<Upstream.Failure>>
+
+  /// ``LastWhere`` and ``TryLastWhere``.
+  public struct FindingLast<Upstream: Publisher, Mode: Fallibility<Upstream.Failure>>: Fold, TryingOperator {
     /// Where the values come from.
     public let upstream: Upstream
     /// What is asked of each value.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: (Upstream.Output) throws(Mode.Thrown) -> Bool
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
       self.upstream = upstream
       self.predicate = predicate
     }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Upstream.Output, any Error> {
-      var last: Upstream.Output?
-      return Folding(
-        take: { [predicate] value in
-          attempt {
-            if try predicate(value) { last = value }
-            return .skip
-          }
-        }, answer: { .finish(last: last) })
+    @inlinable public func begin() -> Folding<Upstream.Output, Upstream.Output, Mode.Failure> {
+      Folding(Mode.self, from: nil) { [predicate] last, value throws(Mode.Thrown) in
+        if try predicate(value) { last = value }
+      } answer: {
+        $0
+      }
     }
   }
 
@@ -251,23 +148,18 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-    }
+    public init(upstream: Upstream) { self.upstream = upstream }
 
     /// What becomes of the values.
-    @inlinable
-    public func begin() -> Folding<Upstream.Output, Never, Upstream.Failure> {
+    @inlinable public func begin() -> Folding<Upstream.Output, Never, Upstream.Failure> {
       Folding(take: { _ in .skip }, answer: { .finish(last: nil) })
     }
   }
 
   /// Delivers the values in arrays of `count`, the last with what is left.
-  public struct CollectByCount<Upstream: Publisher>: Publisher {
+  public struct CollectByCount<Upstream: Publisher>: Operator {
     /// Some values.
     public typealias Output = [Upstream.Output]
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
     /// Where the values come from.
     public let upstream: Upstream
     /// How many values an array has.
@@ -281,7 +173,7 @@ extension Publishers {
     }
 
     /// Attaches the subscriber. One that gets what is left has asked for it: it has asked for the array that was begun.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       var values: [Upstream.Output] = []
       func next(_ value: Upstream.Output) -> Verdict<Output, Failure> {
         values.append(value)

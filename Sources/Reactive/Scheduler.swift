@@ -38,6 +38,32 @@ public protocol SchedulerTimeIntervalConvertible {
   static func nanoseconds(_ ns: Int) -> Self
 }
 
+/// A time span that is a number of some unit.
+public protocol NumericTimeInterval: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, Sendable
+where Magnitude: SignedNumeric {
+  /// So many units.
+  init(magnitude: Magnitude)
+}
+
+extension NumericTimeInterval {
+  /// So many units, if they can be said.
+  public init?<T: BinaryInteger>(exactly source: T) {
+    guard let magnitude = Magnitude(exactly: source) else { return nil }
+    self.init(magnitude: magnitude)
+  }
+
+  /// The shorter.
+  public static func < (lhs: Self, rhs: Self) -> Bool { lhs.magnitude < rhs.magnitude }
+  /// The product of the numbers.
+  public static func * (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude * rhs.magnitude) }
+  /// The sum.
+  public static func + (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude + rhs.magnitude) }
+  /// The difference.
+  public static func - (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude - rhs.magnitude) }
+  /// Multiplies the numbers.
+  public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
+}
+
 extension Scheduler {
   /// Does the work at the next opportunity.
   public func schedule(_ action: @escaping () -> Void) { schedule(options: nil, action) }
@@ -91,39 +117,19 @@ public struct ImmediateScheduler: Scheduler, Sendable {
     public func distance(to other: Self) -> Stride { Stride(other.offset - offset) }
 
     /// A time span of no meaning, but of a size.
-    public struct Stride: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, ExpressibleByFloatLiteral,
-      Codable,
-      Sendable
-    {
+    public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable {
       /// The size.
       public var magnitude: Int
 
       /// A span of this size.
+      public init(magnitude: Int) { self.magnitude = magnitude }
+      /// A span of this size.
       public init(_ value: Int) { magnitude = value }
       /// A span of this size.
-      public init(integerLiteral value: Int) { self.init(value) }
+      public init(integerLiteral value: Int) { magnitude = value }
       /// A span of this size, rounded towards zero.
-      public init(floatLiteral value: Double) { self.init(Int(value)) }
-      /// A span of this size, if it has one.
-      public init?<T: BinaryInteger>(exactly source: T) {
-        guard let value = Int(exactly: source) else { return nil }
-        self.init(value)
-      }
+      public init(floatLiteral value: Double) { magnitude = Int(value) }
 
-      /// The shorter.
-      public static func < (lhs: Self, rhs: Self) -> Bool { lhs.magnitude < rhs.magnitude }
-      /// The product.
-      public static func * (lhs: Self, rhs: Self) -> Self { Self(lhs.magnitude * rhs.magnitude) }
-      /// The sum.
-      public static func + (lhs: Self, rhs: Self) -> Self { Self(lhs.magnitude + rhs.magnitude) }
-      /// The difference.
-      public static func - (lhs: Self, rhs: Self) -> Self { Self(lhs.magnitude - rhs.magnitude) }
-      /// Multiplies.
-      public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
-      /// Adds.
-      public static func += (lhs: inout Self, rhs: Self) { lhs = lhs + rhs }
-      /// Subtracts.
-      public static func -= (lhs: inout Self, rhs: Self) { lhs = lhs - rhs }
       /// No time.
       public static func seconds(_ s: Int) -> Self { 0 }
       /// No time.

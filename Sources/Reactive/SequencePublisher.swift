@@ -12,8 +12,7 @@ extension Publishers {
     public init(sequence: Elements) { self.sequence = sequence }
 
     /// Attaches the subscriber; one of an empty sequence is ended at once.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       SequenceSubscription(sequence, .finished, subscriber, name: nil).begin()
     }
   }
@@ -24,8 +23,7 @@ extension Publishers.Sequence: Equatable where Elements: Equatable {}
 
 extension Sequence {
   /// Delivers the elements to each subscriber.
-  @inlinable
-  public var publisher: Publishers.Sequence<Self, Never> { Publishers.Sequence(sequence: self) }
+  @inlinable public var publisher: Publishers.Sequence<Self, Never> { Publishers.Sequence(sequence: self) }
 }
 
 /// Delivers the elements of a sequence, then an end.
@@ -47,11 +45,9 @@ where Down.Input == Elements.Element {
   @usableFromInline let sequence: Elements
   @usableFromInline let completion: Subscribers.Completion<Down.Failure>
 
-  @inlinable
-  var description: String { name ?? "\(sequence)" }
+  @inlinable var description: String { name ?? "\(sequence)" }
 
-  @inlinable
-  init(
+  @inlinable init(
     _ sequence: Elements, _ completion: Subscribers.Completion<Down.Failure>, _ down: Down, name: String?
   ) {
     self.completion = completion
@@ -64,26 +60,22 @@ where Down.Input == Elements.Element {
   }
 
   /// Gives the subscriber its subscription, then delivers.
-  @inlinable
-  func begin() {
+  @inlinable func begin() {
     down?.receive(subscription: self)
     loop.release(deliver)
   }
 
-  @inlinable
-  override func request(_ demand: Subscribers.Demand) {
+  @inlinable override func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
     if loop.enter() { loop.release(deliver) }
   }
 
-  @inlinable
-  override func cancel() {
+  @inlinable override func cancel() {
     cancelled.store(true, ordering: .releasing)
     loop.run(deliver)
   }
 
-  @inlinable
-  func deliver() {
+  @inlinable func deliver() {
     guard let down else { return }
     while !cancelled.load(ordering: .acquiring) {
       guard let value = upcoming else {
@@ -98,8 +90,7 @@ where Down.Input == Elements.Element {
     release()
   }
 
-  @inlinable
-  func release() {
+  @inlinable func release() {
     down = nil
     upcoming = nil
     iterator = nil

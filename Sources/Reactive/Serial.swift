@@ -5,16 +5,14 @@ import Synchronization
 /// Whoever comes while nobody is at work handles its event at once; who comes meanwhile, from another thread or from
 /// inside the handler, leaves its event in a queue for the one at work. So nobody waits, the depth is 1, and what the
 /// handler touches needs no other guard.
-@usableFromInline
-struct Serial<Event>: ~Copyable {
+@usableFromInline struct Serial<Event>: ~Copyable {
   @usableFromInline let missed = Atomic(0)
   @usableFromInline let queue = Guarded<[Event]>([])
 
   @inlinable init() {}
 
   /// Handles the event, here or where somebody is at work.
-  @inlinable
-  func perform(_ event: Event, _ handle: (Event) -> Void) {
+  @inlinable func perform(_ event: Event, _ handle: (Event) -> Void) {
     if enter() {
       handle(event)
       leave(handle)
@@ -24,8 +22,7 @@ struct Serial<Event>: ~Copyable {
   }
 
   /// For an event that came while somebody was at work.
-  @inlinable
-  func leaveBehind(_ event: Event, _ handle: (Event) -> Void) {
+  @inlinable func leaveBehind(_ event: Event, _ handle: (Event) -> Void) {
     queue.withLock { $0.append(event) }
     count(handle)
   }
@@ -34,25 +31,21 @@ struct Serial<Event>: ~Copyable {
   @inlinable
   func enter() -> Bool { missed.compareExchange(expected: 0, desired: 1, ordering: .acquiringAndReleasing).exchanged }
 
-  @inlinable
-  func leave(_ handle: (Event) -> Void) {
+  @inlinable func leave(_ handle: (Event) -> Void) {
     let left = leave()
     if left != 0 { work(left, handle) }
   }
 
   /// - Returns: How many events were missed. If any, the caller is still at work, and ``work(_:_:)`` is due.
-  @inlinable
-  func leave() -> Int { missed.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue }
+  @inlinable func leave() -> Int { missed.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue }
 
   /// Counts an event that is in the queue.
-  @inlinable
-  func count(_ handle: (Event) -> Void) {
+  @inlinable func count(_ handle: (Event) -> Void) {
     if missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 { work(1, handle) }
   }
 
   /// Handles what is in the queue until nothing was missed.
-  @usableFromInline
-  func work(_ missed: Int, _ handle: (Event) -> Void) {
+  @usableFromInline func work(_ missed: Int, _ handle: (Event) -> Void) {
     var seen = missed
     repeat {
       let events = queue.withLock { queue in

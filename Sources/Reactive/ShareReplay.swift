@@ -9,29 +9,23 @@ extension Publishers {
   ///   them at once, and a new upstream subscription behind them.
   ///
   /// A class: all who hold it share. When nobody holds it and nobody is subscribed, upstream is cancelled.
-  public final class ShareReplay<Upstream: Publisher>: Publisher, Equatable {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public final class ShareReplay<Upstream: Publisher>: Operator, Equatable {
     /// What is shared.
     public let upstream: Upstream
     /// How many values a new subscriber gets at most, and how far one may fall behind.
     public let capacity: Int
-    @usableFromInline let log: SharedLog<MemoryStorage<Output>, Failure>
+    @usableFromInline let log: SharedLog<MemoryStorage<Upstream.Output>, Failure>
     @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
 
     /// `upstream.shareReplay(capacity: capacity, start: start, onLag: onLag)`
-    @inlinable
-    public convenience init(
+    @inlinable public convenience init(
       upstream: Upstream, capacity: Int, start: ShareStart = .whileSubscribed(linger: .zero),
       onLag: (@Sendable (UInt64) -> Void)? = nil
     ) {
       self.init(upstream: upstream, capacity: capacity, start: start, schedule: dispatchDelay, onLag: onLag)
     }
 
-    @inlinable
-    init(
+    @inlinable init(
       upstream: Upstream, capacity: Int, start: ShareStart, schedule: @escaping Reactive.Delay,
       onLag: (@Sendable (UInt64) -> Void)? = nil
     ) {
@@ -46,8 +40,7 @@ extension Publishers {
     deinit { log.shutDown() }
 
     /// Attaches the subscriber; connects to upstream if it is the first.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       LogCursor(log, subscriber, owner: self, description: "ShareReplay", onLag: onLag).begin(replay: capacity)
     }
 
@@ -66,8 +59,7 @@ extension Publisher {
   ///     oldest. 0: live values only.
   ///   - start: When to subscribe. Default: with the first subscriber, until the last has left.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
-  @inlinable
-  public func shareReplay(
+  @inlinable public func shareReplay(
     capacity: Int, start: ShareStart = .whileSubscribed(linger: .zero), onLag: (@Sendable (UInt64) -> Void)? = nil
   ) -> Publishers.ShareReplay<Self> {
     Publishers.ShareReplay(upstream: self, capacity: capacity, start: start, onLag: onLag)

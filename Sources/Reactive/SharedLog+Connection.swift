@@ -2,8 +2,7 @@
 
 extension SharedLog {
   /// One subscription to upstream, from the decision to make it until its end.
-  @usableFromInline
-  struct Connection {
+  @usableFromInline struct Connection {
     /// Raised with each connection and each end of one.
     @usableFromInline var generation: UInt64 = 0
     var isConnected = false
@@ -72,14 +71,12 @@ extension SharedLog {
 
   /// Counts a subscriber. May connect. Its reader is attached and has said what it wants already, so that it misses
   /// nothing of an upstream which delivers at once.
-  @inlinable
-  public func subscriberJoined() {
+  @inlinable public func subscriberJoined() {
     countIn()
     if startMode != .always { connect() }
   }
 
-  @usableFromInline
-  func countIn() {
+  @usableFromInline func countIn() {
     let linger = state.withLock { state in
       state.subscribers += 1
       return state.linger.take()
@@ -123,16 +120,14 @@ extension SharedLog {
 
   // MARK: - Connecting
 
-  @inlinable
-  func connect() {
+  @inlinable func connect() {
     guard let (upstream, generation) = beginConnection() else { return }
     upstream.subscribe(Inlet(self, generation: generation))
     tellConnection()
   }
 
   /// Decides whether to connect; from then on it counts as connected.
-  @usableFromInline
-  func beginConnection() -> (upstream: AnyPublisher<Storage.Input, Failure>, generation: UInt64)? {
+  @usableFromInline func beginConnection() -> (upstream: AnyPublisher<Storage.Input, Failure>, generation: UInt64)? {
     state.withLock { state in
       guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown,
         !state.isSuspended, state.overflow?.completion == nil
@@ -157,8 +152,7 @@ extension SharedLog {
     if ended { tellConnection() }
   }
 
-  @usableFromInline
-  func tellConnection() {
+  @usableFromInline func tellConnection() {
     for reader in state.withLock({ $0.readers }) { reader.tell() }
   }
 
@@ -173,8 +167,7 @@ extension SharedLog {
 
   /// Takes back a value that was asked for, when there are subscribers but none of them wants it any more, and upstream
   /// knows how to.
-  @usableFromInline
-  func retractWhatNobodyWants() {
+  @usableFromInline func retractWhatNobodyWants() {
     guard demand == .oneAtATime, case .whileSubscribed = startMode else { return }
     let (subscription, generation) = state.withLock { state -> ((any RetractableSubscription)?, UInt64) in
       let end = state.storage.endPosition
@@ -192,8 +185,7 @@ extension SharedLog {
   }
 
   /// What is to be asked for now; counted as asked for.
-  @usableFromInline
-  func nextDemand(_ state: inout State) -> Subscribers.Demand {
+  @usableFromInline func nextDemand(_ state: inout State) -> Subscribers.Demand {
     let wantsAll: Bool
     if case .whileSubscribed = startMode { wantsAll = false } else { wantsAll = true }
     switch demand {
@@ -216,27 +208,22 @@ extension SharedLog {
   // MARK: - From upstream
 
   /// The subscriber of one connection.
-  @usableFromInline
-  final class Inlet: Subscriber {
+  @usableFromInline final class Inlet: Subscriber {
     @usableFromInline let log: SharedLog
     @usableFromInline let generation: UInt64
 
-    @inlinable
-    init(_ log: SharedLog, generation: UInt64) {
+    @inlinable init(_ log: SharedLog, generation: UInt64) {
       self.log = log
       self.generation = generation
     }
 
-    @inlinable
-    func receive(subscription: any Subscription) { log.accept(subscription, generation) }
-    @inlinable
-    func receive(_ input: Storage.Input) -> Subscribers.Demand { log.accept(input, generation) }
+    @inlinable func receive(subscription: any Subscription) { log.accept(subscription, generation) }
+    @inlinable func receive(_ input: Storage.Input) -> Subscribers.Demand { log.accept(input, generation) }
     @inlinable
     func receive(completion: Subscribers.Completion<Failure>) { log.finish(completion, generation: generation) }
   }
 
-  @usableFromInline
-  func accept(_ subscription: any Subscription, _ generation: UInt64) {
+  @usableFromInline func accept(_ subscription: any Subscription, _ generation: UInt64) {
     let isTaken = state.withLock { state in
       guard state.connection.generation == generation, state.connection.isConnected,
         state.connection.subscription == nil
@@ -247,8 +234,7 @@ extension SharedLog {
     if isTaken { request() } else { subscription.cancel() }
   }
 
-  @inlinable
-  func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
+  @inlinable func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
     let (readers, dropped) = state.withLock { state -> ([AttachedReader]?, Storage.Element?) in
       guard state.connection.generation == generation else { return (nil, nil) }
       state.connection.isOutstanding = false

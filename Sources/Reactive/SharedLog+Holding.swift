@@ -3,8 +3,7 @@
 
 extension SharedLog {
   /// What a log that drops nothing knows beyond its storage.
-  @usableFromInline
-  struct Overflow {
+  @usableFromInline struct Overflow {
     /// The first element that each reader holds.
     var holds: [ObjectIdentifier: UInt64] = [:]
     /// What came and had no room, oldest first: one batch, unless upstream sends without being asked.
@@ -19,8 +18,7 @@ extension SharedLog {
   /// log that drops. May append and ask upstream, which may deliver before this returns.
   ///
   /// - Returns: where that begins: `position`, or the oldest element, when what came before that is gone already.
-  @discardableResult
-  public func reader(_ reader: any LogReader, holdsFrom position: UInt64) -> UInt64 {
+  @discardableResult public func reader(_ reader: any LogReader, holdsFrom position: UInt64) -> UInt64 {
     let (first, readers) = state.withLock { state -> (UInt64, [AttachedReader]?) in
       guard state.overflow != nil else { return (position, nil) }
       let first = max(position, state.storage.firstPosition)
@@ -75,8 +73,7 @@ extension SharedLog.State {
 
   /// Appends behind what waits already.
   /// - Returns: whether anything of it, or of what waited, is in the storage now.
-  @usableFromInline
-  mutating func appendWhatFits(_ input: Storage.Input) -> Bool {
+  @usableFromInline mutating func appendWhatFits(_ input: Storage.Input) -> Bool {
     overflow?.inputs.append(input)
     return moveOverflow()
   }

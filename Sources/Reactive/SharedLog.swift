@@ -50,8 +50,7 @@ public protocol LogReader: AnyObject, Sendable {
 }
 
 /// A reader, and how it is told.
-@usableFromInline
-struct AttachedReader {
+@usableFromInline struct AttachedReader {
   let reader: AnyObject
   @usableFromInline let tell: () -> Void
 }
@@ -80,8 +79,7 @@ public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) ->
 public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked Sendable {
   // Sendable: all state is guarded; values reach one reader at a time under the subscriber contract.
 
-  @usableFromInline
-  struct State {
+  @usableFromInline struct State {
     @usableFromInline var storage: Storage
     @usableFromInline var completion: Subscribers.Completion<Failure>?
     /// In the order of attaching. Copied for each round of telling, which costs nothing until it changes.
@@ -109,15 +107,13 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   /// How many elements over its capacity a storage may hold while readers are being told. Protects those who have
   /// demand when a subscriber publishes from inside `receive`.
   @usableFromInline let slack: Int
-  /// Called outside the lock when a reader wants something that is not there.
-  let wantsMore: (@Sendable () -> Void)?
   @usableFromInline let ended = Atomic(false)
   /// Whether there is a completion: for those who have no demand and need not look closer. Takes no lock.
   @inlinable public var hasEnded: Bool { ended.load(ordering: .acquiring) }
 
   init(
     storage: Storage, start: ShareStart, demand: UpstreamDemand, overflow: LogOverflow = .dropOldest,
-    schedule: @escaping Delay = dispatchDelay, slack: Int, wantsMore: (@Sendable () -> Void)? = nil
+    schedule: @escaping Delay = dispatchDelay, slack: Int
   ) {
     precondition(overflow == .dropOldest || demand == .oneAtATime, "who waits for readers asks for one at a time")
     state = Guarded(State(storage: storage, overflow: overflow == .waitForSlowest ? Overflow() : nil))
@@ -126,7 +122,6 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     isLossless = overflow == .waitForSlowest
     self.schedule = schedule
     self.slack = slack
-    self.wantsMore = wantsMore
   }
 
   /// A log without an upstream yet.
@@ -142,8 +137,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   // MARK: - Writing
 
   /// Appends one upstream value and tells the readers. After the end it does nothing.
-  @inlinable
-  public func append(_ input: Storage.Input) {
+  @inlinable public func append(_ input: Storage.Input) {
     let (readers, dropped) = state.withLock { $0.append(input, slack: slack) }
     _ = dropped
     if let readers { tell(readers) }
@@ -153,8 +147,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   public func finish(_ completion: Subscribers.Completion<Failure>) { finish(completion, generation: nil) }
 
   /// - Parameter generation: The connection that ends, `nil` if the log does.
-  @usableFromInline
-  func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
+  @usableFromInline func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
     let (subscription, linger, readers) = state.withLock {
       state -> ((any Subscription)?, (any Cancellable)?, [AttachedReader]) in
       guard state.completion == nil, state.overflow?.completion == nil, !state.isShutDown,
@@ -174,8 +167,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   }
 
   /// Tells the readers of one append, then drops what was kept only for them.
-  @inlinable
-  func tell(_ readers: [AttachedReader]) {
+  @inlinable func tell(_ readers: [AttachedReader]) {
     for reader in readers { reader.tell() }
     trim(told: 1)
   }
@@ -183,8 +175,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   /// Drops what is over the capacity, unless readers are still being told.
   ///
   /// - Parameter told: How many appends all readers have been told of.
-  @inlinable
-  func trim(told: Int = 0) {
+  @inlinable func trim(told: Int = 0) {
     var told = told
     var more = true
     while more {
@@ -205,8 +196,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   /// Runs `body` under the log's lock. It must not call out.
   ///
   /// - Parameter body: Gets the storage and how the log ended, `nil` while it has not.
-  @inlinable
-  public func read<R>(_ body: (inout Storage, Subscribers.Completion<Failure>?) -> R) -> R {
+  @inlinable public func read<R>(_ body: (inout Storage, Subscribers.Completion<Failure>?) -> R) -> R {
     state.withLock { body(&$0.storage, $0.completion) }
   }
 
@@ -217,8 +207,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
 
   /// - Parameter tell: Stands for the reader's own method: a closure that is formed where the reader's type is known is
   ///   compiled for it.
-  @usableFromInline
-  func attach(_ reader: AnyObject, tell: @escaping () -> Void) {
+  @usableFromInline func attach(_ reader: AnyObject, tell: @escaping () -> Void) {
     state.withLock { state in
       state.readers.append(AttachedReader(reader: reader, tell: tell))
       state.wants[ObjectIdentifier(reader)] = 0
@@ -246,7 +235,6 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
       return position > state.storage.endPosition
     }
     guard isMore else { return retractWhatNobodyWants() }
-    wantsMore?()
     request()
   }
 }

@@ -24,8 +24,7 @@ extension Subscribers {
     }
 
     /// Calls the closure; wants no more than the everything it asked for.
-    @inlinable
-    public func receive(_ input: Input) -> Demand {
+    @inlinable public func receive(_ input: Input) -> Demand {
       if upstream.isLive { receiveValue(input) }
       return .none
     }

@@ -1,5 +1,3 @@
-import Synchronization
-
 /// What a stage makes of one value.
 public enum Verdict<Output, Failure: Error> {
   /// Deliver this.
@@ -12,31 +10,15 @@ public enum Verdict<Output, Failure: Error> {
   case fail(Failure)
 }
 
-/// Runs `body`; what it throws is the failure.
-@inlinable
-func attempt<Output>(_ body: () throws -> Verdict<Output, any Error>) -> Verdict<Output, any Error> {
-  do { return try body() } catch { return .fail(error) }
-}
-
 /// An operator that answers each upstream value at once. It says only what differs from other operators; the rest
 /// (demand, cancellation, silence after the end) is the same for all.
-public protocol Stage<Output, Failure>: Publisher {
-  /// Where the values come from.
-  associatedtype Upstream: Publisher
-  /// What is delivered: upstream's values, unless said otherwise.
-  associatedtype Output = Upstream.Output
-  /// How delivery may fail: as upstream does, unless said otherwise.
-  associatedtype Failure = Upstream.Failure
-  /// Where the values come from.
-  var upstream: Upstream { get }
+public protocol Stage<Output, Failure>: ValueOperator {
   /// True when there is nothing to wait for: the subscriber is told the end at once, and upstream is asked for nothing.
   var isOver: Bool { get }
   /// Starts a subscription. State that it needs is what the returned closure captures; no locks, signals are serial.
   ///
   /// - Returns: What becomes of each value.
   func begin() -> (Upstream.Output) -> Verdict<Output, Failure>
-  /// Upstream's failure as the subscriber sees it.
-  func failure(_ error: Upstream.Failure) -> Failure
 }
 
 extension Stage {
@@ -44,25 +26,9 @@ extension Stage {
   public var isOver: Bool { false }
 
   /// Attaches the subscriber to upstream through a link of its own.
-  @inlinable @inline(__always)
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+  @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     upstream.subscribe(StageLink(next: begin(), failure: failure, isOver: isOver, down: subscriber))
   }
-}
-
-extension Stage where Failure == Upstream.Failure {
-  /// The same failure.
-  public func failure(_ error: Upstream.Failure) -> Failure { error }
-}
-
-extension Stage where Failure == any Error {
-  /// The same failure, its type hidden.
-  public func failure(_ error: Upstream.Failure) -> any Error { error }
-}
-
-extension Stage where Failure == Upstream.Failure, Upstream.Failure == any Error {
-  /// The same failure.
-  public func failure(_ error: any Error) -> any Error { error }
 }
 
 /// What never differs between stages: the subscribe order, refunded demand, cancelling once from any thread, silence
@@ -70,8 +36,7 @@ extension Stage where Failure == Upstream.Failure, Upstream.Failure == any Error
 ///
 /// Its type names values and the subscriber, not upstream: a type that names the whole pipeline in each link soon grows
 /// past what the compiler is willing to specialise.
-@usableFromInline
-final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber {
+@usableFromInline final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber {
   @usableFromInline let upstream = UpstreamHandle()
   @usableFromInline let next: (Input) -> Verdict<Down.Input, Down.Failure>
   @usableFromInline let failure: (UpstreamFailure) -> Down.Failure
@@ -80,8 +45,7 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
   @usableFromInline let down: Down
 
   /// - Parameter rest: A last value when upstream has finished. Its demand must be there.
-  @inlinable
-  init(
+  @inlinable init(
     next: @escaping (Input) -> Verdict<Down.Input, Down.Failure>,
     failure: @escaping (UpstreamFailure) -> Down.Failure, isOver: Bool, rest: (() -> Down.Input?)? = nil, down: Down
   ) {
@@ -92,8 +56,7 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
     self.down = down
   }
 
-  @inlinable
-  func receive(subscription: any Subscription) {
+  @inlinable func receive(subscription: any Subscription) {
     if isOver {
       guard upstream.refuse(subscription) else { return }
       down.receive(subscription: upstream)
@@ -103,8 +66,7 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
     }
   }
 
-  @inlinable
-  func receive(_ value: Input) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard upstream.slot.isLive else { return .none }
     switch next(value) {
     case .emit(let output): return down.receive(output)
@@ -120,47 +82,14 @@ final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscrib
     return .none
   }
 
-  @inlinable
-  func receive(completion: Subscribers.Completion<UpstreamFailure>) {
+  @inlinable func receive(completion: Subscribers.Completion<UpstreamFailure>) {
     guard upstream.slot.finish() else { return }
     if let rest, case .finished = completion, let last = rest() { _ = down.receive(last) }
     end(completion.mapFailure(failure))
   }
 
   /// The subscriber may have cancelled when it got the last value.
-  @inlinable
-  func end(_ completion: Subscribers.Completion<Down.Failure>) {
+  @inlinable func end(_ completion: Subscribers.Completion<Down.Failure>) {
     if !upstream.isCancelled { down.receive(completion: completion) }
-  }
-}
-
-/// The subscription that a link gives to its subscriber: leads to upstream, and holds neither link nor subscriber. So a
-/// subscriber that keeps its subscription keeps nothing else alive.
-@usableFromInline
-final class UpstreamHandle: SubscriptionObject, RetractableSubscription {
-  @usableFromInline let slot = UpstreamSlot()
-  private let cancelled = Atomic(false)
-
-  @usableFromInline override init() {}
-
-  /// Whether the subscriber has cancelled. Without that, what is over has ended by itself.
-  @usableFromInline var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
-
-  /// Takes the first subscription only to cancel it.
-  ///
-  /// - Returns: Whether it was the first.
-  @usableFromInline
-  func refuse(_ subscription: any Subscription) -> Bool { slot.attach(subscription) && slot.cancel() }
-
-  @usableFromInline
-  override func request(_ demand: Subscribers.Demand) { slot.request(demand) }
-
-  @usableFromInline
-  override func retract() { slot.retract() }
-
-  @usableFromInline
-  override func cancel() {
-    cancelled.store(true, ordering: .releasing)
-    slot.cancel()
   }
 }

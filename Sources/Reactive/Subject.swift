@@ -14,32 +14,25 @@ extension Subject where Output == Void {
 }
 
 /// Feeds a subject from a publisher.
-@usableFromInline
-final class SubjectRelay<S: Subject>: Subscriber, Subscription {
+@usableFromInline final class SubjectRelay<S: Subject>: Subscriber, Subscription {
   @usableFromInline let subject: S
   @usableFromInline let upstream = UpstreamSlot()
 
-  @inlinable
-  init(_ subject: S) { self.subject = subject }
+  @inlinable init(_ subject: S) { self.subject = subject }
 
-  @inlinable
-  func receive(subscription: any Subscription) {
+  @inlinable func receive(subscription: any Subscription) {
     if upstream.attach(subscription) { subject.send(subscription: self) }
   }
 
-  @inlinable
-  func receive(_ input: S.Output) -> Subscribers.Demand {
+  @inlinable func receive(_ input: S.Output) -> Subscribers.Demand {
     if upstream.isLive { subject.send(input) }
     return .none
   }
 
-  @inlinable
-  func receive(completion: Subscribers.Completion<S.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<S.Failure>) {
     if upstream.finish() { subject.send(completion: completion) }
   }
 
-  @inlinable
-  func request(_ demand: Subscribers.Demand) { upstream.request(demand) }
-  @inlinable
-  func cancel() { upstream.cancel() }
+  @inlinable func request(_ demand: Subscribers.Demand) { upstream.request(demand) }
+  @inlinable func cancel() { upstream.cancel() }
 }

@@ -5,12 +5,10 @@ import Synchronization
 /// Values, comings, goings and the end are handled one at a time, by whoever comes first. So all subscribers see the
 /// same order, also of what one of them sends from inside `receive`, and nobody waits: who sends while another thread
 /// delivers leaves the value to that one.
-@usableFromInline
-final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
+@usableFromInline final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
   // Sendable: values reach one subscriber at a time, the rest is guarded.
 
-  @usableFromInline
-  enum Event {
+  @usableFromInline enum Event {
     case value(Output)
     case join(Conduit<Output, Failure>)
     /// Has demand again.
@@ -21,13 +19,11 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
 
   /// What is known to senders at once, while events may wait. Guarded by the lock of the queue, so that it changes in
   /// the order of the events.
-  @usableFromInline
-  struct Noted {
+  @usableFromInline struct Noted {
     @usableFromInline var value: Output?
     @usableFromInline var isOver = false
 
-    @inlinable
-    init(value: Output?) { self.value = value }
+    @inlinable init(value: Output?) { self.value = value }
   }
 
   @usableFromInline let serial = Serial<Event>()
@@ -48,8 +44,7 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
   @usableFromInline let keepsNewest: Bool
 
   /// - Parameter newest: The first value, if one is to be kept for those who come.
-  @inlinable
-  init(_ description: String, newest: Output?) {
+  @inlinable init(_ description: String, newest: Output?) {
     self.description = description
     self.newest = newest
     noted = Noted(value: newest)
@@ -58,8 +53,7 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
     tell = { [unowned self] conduit, isLeaving in serial.perform(isLeaving ? .leave(conduit) : .wake(conduit), handle) }
   }
 
-  @inlinable
-  func send(_ value: Output) {
+  @inlinable func send(_ value: Output) {
     if serial.enter() {
       deliverToAll(value)
       let missed = serial.leave()
@@ -71,15 +65,12 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
 
   // Calls that hand `self` over would retain it for each value.
 
-  @usableFromInline
-  func work(_ missed: Int) { serial.work(missed, handle) }
+  @usableFromInline func work(_ missed: Int) { serial.work(missed, handle) }
 
-  @usableFromInline
-  func leaveBehind(_ event: Event) { serial.leaveBehind(event, handle) }
+  @usableFromInline func leaveBehind(_ event: Event) { serial.leaveBehind(event, handle) }
 
   /// Sends, and can be read from now on.
-  @inlinable
-  func sendAndNote(_ value: Output) {
+  @inlinable func sendAndNote(_ value: Output) {
     var old: Output? = value  // released outside the lock: a deinitialiser is foreign code
     let isAtWork = serial.enter()
     let isNext = serial.queue.withLock { queue in
@@ -94,8 +85,7 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
     if missed != 0 { work(missed) }
   }
 
-  @usableFromInline
-  func count() { serial.count(handle) }
+  @usableFromInline func count() { serial.count(handle) }
 
   /// What was sent last. Only of a hub that keeps a value.
   var value: Output { serial.queue.withLock { _ in noted.value }.unsafelyUnwrapped }
@@ -109,8 +99,7 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
     upstreams.cancel()
   }
 
-  @inlinable
-  func attach<S: Subscriber>(_ subscriber: S) where S.Input == Output, S.Failure == Failure {
+  @inlinable func attach<S: Subscriber>(_ subscriber: S) where S.Input == Output, S.Failure == Failure {
     let conduit = Conduit(self) { signal in
       switch signal {
       case .value(let value): return subscriber.receive(value)
@@ -123,8 +112,7 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
     join(conduit)
   }
 
-  @inlinable
-  func join(_ conduit: Conduit<Output, Failure>) {
+  @inlinable func join(_ conduit: Conduit<Output, Failure>) {
     guard keepsNewest else { return serial.perform(.join(conduit), handle) }
     // The value is there when `subscribe` returns, also when another thread, or the caller itself, is at work.
     if serial.enter() {
@@ -143,8 +131,7 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
   }
 
   /// Delivers the value, then what the one at work has left for the conduit meanwhile.
-  @usableFromInline
-  func start(_ conduit: Conduit<Output, Failure>, _ value: Output) {
+  @usableFromInline func start(_ conduit: Conduit<Output, Failure>, _ value: Output) {
     conduit.pass(value)
     while case let signals = takeBacklog(of: conduit), !signals.isEmpty {
       for signal in signals { conduit.accept(signal) }
@@ -171,13 +158,11 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
     }
   }
 
-  @inlinable
-  func handle(_ event: Event) {
+  @inlinable func handle(_ event: Event) {
     if case .value(let value) = event { deliverToAll(value) } else { handleOther(event) }
   }
 
-  @inlinable
-  func deliverToAll(_ value: Output) {
+  @inlinable func deliverToAll(_ value: Output) {
     if keepsNewest {
       if isOver { return }
       newest = value
@@ -186,16 +171,14 @@ final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
     for index in 0..<conduits.count { conduits[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) } }
   }
 
-  @inlinable
-  func deliver(_ signal: Conduit<Output, Failure>.Signal, to conduit: Conduit<Output, Failure>) {
+  @inlinable func deliver(_ signal: Conduit<Output, Failure>.Signal, to conduit: Conduit<Output, Failure>) {
     if conduit.isStarting.load(ordering: .acquiring), divert(signal, from: conduit) { return }
     conduit.accept(signal)
   }
 
   @usableFromInline var isOver: Bool { completion != nil }
 
-  @inlinable
-  func handleOther(_ event: Event) {
+  @inlinable func handleOther(_ event: Event) {
     switch event {
     case .value: break
     case .join(let conduit):

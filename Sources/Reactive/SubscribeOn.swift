@@ -2,11 +2,7 @@ import Synchronization
 
 extension Publishers {
   /// Talks to upstream on a scheduler.
-  public struct SubscribeOn<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct SubscribeOn<Upstream: Publisher, Context: Scheduler>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Where upstream is subscribed to, asked, and cancelled.
@@ -22,69 +18,34 @@ extension Publishers {
     }
 
     /// Attaches the subscriber on the scheduler.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let link = SubscribeOnLink(scheduler, options, subscriber)
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let link = RelayLink(SubscribeOnHandle(scheduler, options), subscriber)
       scheduler.schedule(options: options) { [upstream] in upstream.subscribe(link) }
     }
   }
 }
 
-/// Values pass as they come.
-@usableFromInline
-final class SubscribeOnLink<Context: Scheduler, Down: Subscriber>: Subscriber {
-  @usableFromInline let handle: SubscribeOnHandle<Context>
-  @usableFromInline let down: Down
-
-  @inlinable
-  init(_ scheduler: Context, _ options: Context.SchedulerOptions?, _ down: Down) {
-    handle = SubscribeOnHandle(scheduler, options)
-    self.down = down
-  }
-
-  @inlinable func receive(subscription: any Subscription) {
-    if handle.upstream.attach(subscription) { down.receive(subscription: handle) }
-  }
-
-  @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
-    handle.upstream.isLive && !handle.isCancelled.load(ordering: .acquiring) ? down.receive(value) : .none
-  }
-
-  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
-    if handle.upstream.finish(), !handle.isCancelled.load(ordering: .acquiring) { down.receive(completion: completion) }
-  }
-}
-
 /// What goes up is sent by way of the scheduler.
-@usableFromInline
-final class SubscribeOnHandle<Context: Scheduler>: RetractableSubscription {
-  @usableFromInline let upstream = UpstreamSlot()
-  @usableFromInline let isCancelled = Atomic(false)
+@usableFromInline final class SubscribeOnHandle<Context: Scheduler>: UpstreamHandle {
   @usableFromInline let scheduler: Context
   @usableFromInline let options: Context.SchedulerOptions?
 
-  @inlinable
-  init(_ scheduler: Context, _ options: Context.SchedulerOptions?) {
+  @inlinable init(_ scheduler: Context, _ options: Context.SchedulerOptions?) {
     self.scheduler = scheduler
     self.options = options
   }
 
-  @inlinable func request(_ demand: Subscribers.Demand) {
-    schedule { $0.upstream.request(demand) }
+  @inlinable override func request(_ demand: Subscribers.Demand) { schedule { $0.request(demand) } }
+
+  @inlinable override func retract() { schedule { $0.retract() } }
+
+  @inlinable override func cancel() {
+    if !cancelled.exchange(true, ordering: .acquiringAndReleasing) { schedule { $0.cancel() } }
   }
 
-  @inlinable func retract() {
-    schedule { $0.upstream.retract() }
-  }
-
-  @inlinable func cancel() {
-    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    schedule { $0.upstream.cancel() }
-  }
-
-  @inlinable func schedule(_ action: @escaping (SubscribeOnHandle) -> Void) {
-    guard upstream.isLive else { return }
-    scheduler.schedule(options: options) { action(self) }
+  @inlinable func schedule(_ action: @escaping (borrowing UpstreamSlot) -> Void) {
+    guard slot.isLive else { return }
+    scheduler.schedule(options: options) { action(self.slot) }
   }
 }
 

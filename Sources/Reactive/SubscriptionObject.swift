@@ -1,6 +1,5 @@
 /// What the subscriptions of this module descend from that many are made of: a reference to one is a single word.
-@usableFromInline
-class SubscriptionObject: Subscription {
+@usableFromInline class SubscriptionObject: Subscription {
   @usableFromInline init() {}
   @usableFromInline func request(_ demand: Subscribers.Demand) {}
   @usableFromInline func cancel() {}
@@ -9,17 +8,12 @@ class SubscriptionObject: Subscription {
 }
 
 /// Any other subscription.
-@usableFromInline
-final class ForeignSubscription: SubscriptionObject {
+@usableFromInline final class ForeignSubscription: SubscriptionObject {
   private let inner: any Subscription
 
-  @usableFromInline
-  init(_ inner: any Subscription) { self.inner = inner }
+  @usableFromInline init(_ inner: any Subscription) { self.inner = inner }
 
-  @usableFromInline
-  override func request(_ demand: Subscribers.Demand) { inner.request(demand) }
-  @usableFromInline
-  override func cancel() { inner.cancel() }
-  @usableFromInline
-  override func retract() { (inner as? any RetractableSubscription)?.retract() }
+  @usableFromInline override func request(_ demand: Subscribers.Demand) { inner.request(demand) }
+  @usableFromInline override func cancel() { inner.cancel() }
+  @usableFromInline override func retract() { (inner as? any RetractableSubscription)?.retract() }
 }

@@ -1,8 +1,7 @@
 import Synchronization
 
 /// What a timed operator is about to do, and when.
-@usableFromInline
-struct TimedOutbox<Output, Moment: Strideable> {
+@usableFromInline struct TimedOutbox<Output, Moment: Strideable> {
   /// To be delivered at the scheduler's next opportunity, in this order.
   @usableFromInline var ready: [Output] = []
   /// When the rule wants to be called.
@@ -24,8 +23,7 @@ struct TimedOutbox<Output, Moment: Strideable> {
 /// What differs between the operators that have to do with time: when each value is ready.
 ///
 /// A rule works under the link's lock: it calls nobody and ends no life.
-@usableFromInline
-protocol TimedRule<Input, Output, Moment> {
+@usableFromInline protocol TimedRule<Input, Output, Moment> {
   associatedtype Input
   associatedtype Output
   associatedtype Moment: Strideable
@@ -138,8 +136,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   /// - Parameters:
   ///   - tolerance: For wake-ups; default: the scheduler's least.
   ///   - failure: What it is to take too long; `nil`: the end.
-  @inlinable
-  init(
+  @inlinable init(
     _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride? = nil, options: Context.SchedulerOptions?,
     failure: (() -> Failure)? = nil, down: Down
   ) {

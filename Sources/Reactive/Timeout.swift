@@ -2,11 +2,7 @@
 
 extension Publishers {
   /// Ends when upstream takes too long. Demand is upstream's.
-  public struct Timeout<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct Timeout<Upstream: Publisher, Context: Scheduler>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// How long upstream may be silent.
@@ -31,20 +27,15 @@ extension Publishers {
     }
 
     /// Attaches the subscriber; the time runs from its subscription on.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-      let rule = TimeoutRule<Output, Context.SchedulerTimeType>(interval: interval)
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let rule = TimeoutRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval)
       upstream.subscribe(
         TimedLink(rule, on: scheduler, options: options, failure: customError, down: subscriber))
     }
   }
 
   /// Delivers, for each value, how long it took to come. Demand is upstream's.
-  public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: Publisher {
-    /// Time on the scheduler's clock.
-    public typealias Output = Context.SchedulerTimeType.Stride
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
     /// Whose values are timed.
     public let upstream: Upstream
     /// Whose clock is used. Nothing is scheduled on it.
@@ -56,24 +47,20 @@ extension Publishers {
       self.scheduler = scheduler
     }
 
-    /// Attaches the subscriber; the first interval begins with its subscription.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    /// Reads the clock at each value; the first interval begins with the subscription.
+    @inlinable public var body: some Publisher<Context.SchedulerTimeType.Stride, Upstream.Failure> {
       var last = scheduler.now
-      upstream.handleEvents(receiveSubscription: { [scheduler] _ in last = scheduler.now })
-        .map { [scheduler] _ in
-          let now = scheduler.now
-          defer { last = now }
-          return last.distance(to: now)
-        }
-        .receive(subscriber: subscriber)
+      return upstream.handleEvents(receiveSubscription: { _ in last = scheduler.now }).map { _ in
+        let now = scheduler.now
+        defer { last = now }
+        return last.distance(to: now)
+      }
     }
   }
 }
 
 /// Ready at once; the alarm is set to the time by which the next value has to be there.
-@usableFromInline
-struct TimeoutRule<Value, Moment: Strideable>: TimedRule {
+@usableFromInline struct TimeoutRule<Value, Moment: Strideable>: TimedRule {
   @inlinable static var relaysDemand: Bool { true }
   @usableFromInline let interval: Moment.Stride
 

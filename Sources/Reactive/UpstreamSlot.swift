@@ -8,8 +8,7 @@ import Synchronization
 /// One word, since there is one per stage and sink: the address of the subscription, how many are calling it at the
 /// moment in the 16 bits above, which addresses in user space leave free, and the phase in the lowest bits. Who calls it
 /// counts itself in and out; after the end the last one out lets go of it.
-@usableFromInline
-struct UpstreamSlot: ~Copyable, Sendable {
+@usableFromInline struct UpstreamSlot: ~Copyable, Sendable {
   @usableFromInline let word = Atomic<UInt>(Self.awaiting)
 
   @usableFromInline init() {}
@@ -41,8 +40,7 @@ struct UpstreamSlot: ~Copyable, Sendable {
     attach(object: subscription as? SubscriptionObject ?? ForeignSubscription(subscription))
   }
 
-  @usableFromInline
-  func attach(object subscription: SubscriptionObject) -> Bool {
+  @usableFromInline func attach(object subscription: SubscriptionObject) -> Bool {
     let object = Unmanaged.passRetained(subscription)
     let address = UInt(bitPattern: object.toOpaque())
     precondition(address & ~Self.address == 0, "an address that does not fit: \(address)")
@@ -54,27 +52,22 @@ struct UpstreamSlot: ~Copyable, Sendable {
     return false
   }
 
-  @usableFromInline
-  func request(_ demand: Subscribers.Demand) { call(ending: false) { $0.request(demand) } }
+  @usableFromInline func request(_ demand: Subscribers.Demand) { call(ending: false) { $0.request(demand) } }
 
-  @usableFromInline
-  func retract() { call(ending: false) { $0.retract() } }
+  @usableFromInline func retract() { call(ending: false) { $0.retract() } }
 
   /// Ends it because upstream did.
   ///
   /// - Returns: True for the one call that ends a live subscription; only then is the completion passed on.
-  @usableFromInline
-  func finish() -> Bool { call(ending: true) { _ in } }
+  @usableFromInline func finish() -> Bool { call(ending: true) { _ in } }
 
   /// Ends it from this side. Sticky: a subscription that comes later is cancelled.
   ///
   /// - Returns: True for the one call that ended a live subscription.
-  @discardableResult @usableFromInline
-  func cancel() -> Bool { call(ending: true) { $0.cancel() } }
+  @discardableResult @usableFromInline func cancel() -> Bool { call(ending: true) { $0.cancel() } }
 
   /// Calls the live subscription, if there is one.
-  @discardableResult
-  private func call(ending: Bool, _ body: (SubscriptionObject) -> Void) -> Bool {
+  @discardableResult private func call(ending: Bool, _ body: (SubscriptionObject) -> Void) -> Bool {
     var before = word.load(ordering: .acquiring)
     while true {
       if before & Self.idle != 0 {

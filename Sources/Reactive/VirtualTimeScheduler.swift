@@ -25,9 +25,7 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
     /// By time, and at the same time in the order in which it was scheduled.
     var work: [Work] = []
 
-    mutating func insert(_ new: Work) {
-      work.insert(new, at: work.firstIndex { $0.due > new.due } ?? work.endIndex)
-    }
+    mutating func insert(_ new: Work) { work.insert(new, at: work.firstIndex { $0.due > new.due } ?? work.endIndex) }
   }
   private let state: Guarded<State>
 
@@ -69,8 +67,7 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
     }
   }
 
-  @discardableResult
-  private func schedule(
+  @discardableResult private func schedule(
     at date: SchedulerTimeType?, every interval: SchedulerTimeType.Stride?, _ action: @escaping () -> Void
   ) -> Int {
     state.withLock { state in

@@ -2,17 +2,13 @@
 
 extension Publishers {
   /// Calls closures for what passes by; nothing else changes.
-  public struct HandleEvents<Upstream: Publisher>: Publisher {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// The same failures.
-    public typealias Failure = Upstream.Failure
+  public struct HandleEvents<Upstream: Publisher>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Called before the subscription is passed on.
     public var receiveSubscription: ((any Subscription) -> Void)?
     /// Called before each value is passed on.
-    public var receiveOutput: ((Output) -> Void)?
+    public var receiveOutput: ((Upstream.Output) -> Void)?
     /// Called before the completion is passed on.
     public var receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
     /// Called when the subscriber cancels, before upstream is told.
@@ -25,7 +21,7 @@ extension Publishers {
     /// `upstream.handleEvents(…)`
     public init(
       upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
-      receiveOutput: ((Output) -> Void)? = nil,
+      receiveOutput: ((Upstream.Output) -> Void)? = nil,
       receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
       receiveRequest: ((Subscribers.Demand) -> Void)?
     ) {
@@ -38,35 +34,32 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to upstream, with the closures in between.
-    @inlinable
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       upstream.subscribe(EventLink(self, subscriber))
     }
   }
 }
 
-@usableFromInline
-final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber
+@usableFromInline final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber
 where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
   @usableFromInline let handle: EventHandle
   @usableFromInline let events: Publishers.HandleEvents<Upstream>
   @usableFromInline let down: Down
 
-  @inlinable
-  init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
+  @inlinable init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
     handle = EventHandle(events.receiveRequest, events.receiveCancel)
     self.events = events
     self.down = down
   }
 
   @inlinable func receive(subscription: any Subscription) {
-    guard handle.upstream.attach(subscription) else { return }
+    guard handle.slot.attach(subscription) else { return }
     events.receiveSubscription?(subscription)
     down.receive(subscription: handle)
   }
 
   @inlinable func receive(_ value: Upstream.Output) -> Subscribers.Demand {
-    guard handle.upstream.isLive else { return .none }
+    guard handle.slot.isLive else { return .none }
     events.receiveOutput?(value)
     let more = down.receive(value)
     if more != .none { (events.receiveReturned ?? events.receiveRequest)?(more) }
@@ -74,35 +67,29 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
   }
 
   @inlinable func receive(completion: Subscribers.Completion<Upstream.Failure>) {
-    guard handle.upstream.finish() else { return }
+    guard handle.slot.finish() else { return }
     events.receiveCompletion?(completion)
     down.receive(completion: completion)
   }
 }
 
-/// The subscription: holds neither link nor subscriber.
-@usableFromInline
-final class EventHandle: RetractableSubscription {
-  @usableFromInline let upstream = UpstreamSlot()
+@usableFromInline final class EventHandle: UpstreamHandle {
   @usableFromInline let receiveRequest: ((Subscribers.Demand) -> Void)?
   @usableFromInline let receiveCancel: (() -> Void)?
 
-  @usableFromInline
-  init(_ receiveRequest: ((Subscribers.Demand) -> Void)?, _ receiveCancel: (() -> Void)?) {
+  @usableFromInline init(_ receiveRequest: ((Subscribers.Demand) -> Void)?, _ receiveCancel: (() -> Void)?) {
     self.receiveRequest = receiveRequest
     self.receiveCancel = receiveCancel
   }
 
-  @usableFromInline func request(_ demand: Subscribers.Demand) {
+  @usableFromInline override func request(_ demand: Subscribers.Demand) {
     receiveRequest?(demand)
-    upstream.request(demand)
+    slot.request(demand)
   }
 
-  @usableFromInline func retract() { upstream.retract() }
-
-  @usableFromInline func cancel() {
-    if upstream.isLive { receiveCancel?() }
-    upstream.cancel()
+  @usableFromInline override func cancel() {
+    if slot.isLive { receiveCancel?() }
+    super.cancel()
   }
 }
 

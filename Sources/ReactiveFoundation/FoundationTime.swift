@@ -16,9 +16,7 @@ public struct FoundationTime: Strideable, Codable, Hashable, Sendable {
   public func distance(to other: Self) -> Stride { Stride(other.date.timeIntervalSince(date)) }
 
   /// A time span in seconds.
-  public struct Stride: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, ExpressibleByFloatLiteral, Codable,
-    Hashable, Sendable
-  {
+  public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable, Hashable {
     /// Seconds.
     public var timeInterval: TimeInterval
     /// Seconds.
@@ -27,29 +25,11 @@ public struct FoundationTime: Strideable, Codable, Hashable, Sendable {
     /// So many seconds.
     public init(_ timeInterval: TimeInterval) { self.timeInterval = timeInterval }
     /// So many seconds.
+    public init(magnitude: TimeInterval) { self.init(magnitude) }
+    /// So many seconds.
     public init(integerLiteral value: TimeInterval) { self.init(value) }
     /// So many seconds.
     public init(floatLiteral value: TimeInterval) { self.init(value) }
-    /// So many seconds, if a `Double` can say it.
-    public init?<T: BinaryInteger>(exactly source: T) {
-      guard let value = TimeInterval(exactly: source) else { return nil }
-      self.init(value)
-    }
-
-    /// The shorter.
-    public static func < (lhs: Self, rhs: Self) -> Bool { lhs.timeInterval < rhs.timeInterval }
-    /// The product of the seconds.
-    public static func * (lhs: Self, rhs: Self) -> Self { Self(lhs.timeInterval * rhs.timeInterval) }
-    /// The sum.
-    public static func + (lhs: Self, rhs: Self) -> Self { Self(lhs.timeInterval + rhs.timeInterval) }
-    /// The difference.
-    public static func - (lhs: Self, rhs: Self) -> Self { Self(lhs.timeInterval - rhs.timeInterval) }
-    /// Multiplies the seconds.
-    public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
-    /// Adds.
-    public static func += (lhs: inout Self, rhs: Self) { lhs = lhs + rhs }
-    /// Subtracts.
-    public static func -= (lhs: inout Self, rhs: Self) { lhs = lhs - rhs }
     /// `s` seconds.
     public static func seconds(_ s: Int) -> Self { Self(TimeInterval(s)) }
     /// `s` seconds.

@@ -30,7 +30,7 @@ extension NotificationCenter {
     }
 
     /// Attaches the subscriber, until it cancels.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Notification, S.Failure == Never {
+    public func receive<S: Subscriber<Notification, Never>>(subscriber: S) {
       let subject = Posted()
       let observer = center.addObserver(forName: name, object: object, queue: nil) { subject.notifications.send($0) }
       subject.notifications.handleEvents(receiveCancel: { [center] in center.removeObserver(observer) })

@@ -51,7 +51,7 @@ extension Timer {
     }
 
     /// Attaches the subscriber, which gets the ticks of whatever connection there is.
-    public func receive<S: Subscriber>(subscriber: S) where S.Input == Date, S.Failure == Never {
+    public func receive<S: Subscriber<Date, Never>>(subscriber: S) {
       ticks.subscribe(subscriber)
     }
 

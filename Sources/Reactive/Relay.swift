@@ -1,0 +1,59 @@
+import Synchronization
+
+/// The subscription that a link gives to its subscriber: leads to upstream, and holds neither link nor subscriber. So a
+/// subscriber that keeps its subscription keeps nothing else alive.
+@usableFromInline class UpstreamHandle: SubscriptionObject, RetractableSubscription {
+  @usableFromInline final let slot = UpstreamSlot()
+  @usableFromInline final let cancelled = Atomic(false)
+
+  @usableFromInline override init() {}
+
+  /// Whether the subscriber has cancelled. Without that, what is over has ended by itself.
+  @inlinable final var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
+
+  /// Takes the first subscription only to cancel it.
+  ///
+  /// - Returns: Whether it was the first.
+  @usableFromInline final func refuse(_ subscription: any Subscription) -> Bool {
+    slot.attach(subscription) && slot.cancel()
+  }
+
+  @usableFromInline override func request(_ demand: Subscribers.Demand) { slot.request(demand) }
+
+  @usableFromInline override func retract() { slot.retract() }
+
+  @usableFromInline override func cancel() {
+    cancelled.store(true, ordering: .releasing)
+    slot.cancel()
+  }
+
+  /// Upstream has ended, and the subscriber is about to be told.
+  @usableFromInline func willEnd() {}
+}
+
+/// Passes on what comes, as it comes; what goes up goes by its handle.
+@usableFromInline final class RelayLink<Down: Subscriber>: Subscriber {
+  @usableFromInline typealias Input = Down.Input
+  @usableFromInline typealias Failure = Down.Failure
+  @usableFromInline let handle: UpstreamHandle
+  @usableFromInline let down: Down
+
+  @inlinable init(_ handle: UpstreamHandle, _ down: Down) {
+    self.handle = handle
+    self.down = down
+  }
+
+  @inlinable func receive(subscription: any Subscription) {
+    if handle.slot.attach(subscription) { down.receive(subscription: handle) }
+  }
+
+  @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
+    handle.slot.isLive && !handle.isCancelled ? down.receive(value) : .none
+  }
+
+  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
+    guard handle.slot.finish() else { return }
+    handle.willEnd()
+    if !handle.isCancelled { down.receive(completion: completion) }
+  }
+}
