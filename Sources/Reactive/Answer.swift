@@ -21,10 +21,7 @@ import Synchronization
 
   @usableFromInline final let description: String
 
-  @inlinable init(_ down: Down, _ description: String) {
-    self.down = down
-    self.description = description
-  }
+  @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }
 
   /// Gives the subscriber its subscription, then delivers if it may. To be called once.
   ///
@@ -90,8 +87,7 @@ import Synchronization
   @usableFromInline let description: String
 
   @usableFromInline init(_ description: String, deliver: @escaping (OnceSubscription) -> Void) {
-    self.description = description
-    self.deliver = deliver
+    (self.description, self.deliver) = (description, deliver)
   }
 
   /// A subscription of this value, then the end.

@@ -11,10 +11,7 @@ extension Publishers {
     public let output: Upstream.Output
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Upstream.Output) {
-      self.upstream = upstream
-      self.output = output
-    }
+    public init(upstream: Upstream, output: Upstream.Output) { (self.upstream, self.output) = (upstream, output) }
 
     /// What becomes of the values.
     @inlinable public func begin() -> Folding<Upstream.Output, Bool, Upstream.Failure> {
@@ -38,8 +35,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of the values.
@@ -67,8 +63,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of the values.

@@ -7,8 +7,8 @@ import Synchronization
 public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Never {
   /// The same values.
   public typealias Element = P.Output
-  /// Can't fail.
-  public typealias Failure = Never
+  /// One consumer's subscription.
+  public typealias Iterator = PublisherIterator<P.Output, Never>
   private let publisher: P
 
   /// `publisher.values`
@@ -16,19 +16,6 @@ public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Nev
 
   /// Subscribes. The subscription ends with the iterator, or with its task, which ends the loop.
   public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
-
-  /// One consumer's subscription; not to be shared between tasks.
-  public struct Iterator: AsyncIteratorProtocol {
-    fileprivate let intake: Intake<P.Output, Never>
-
-    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
-    public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> P.Output? {
-      await intake.next(isolation: actor).get()
-    }
-
-    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
-    public mutating func next() async -> P.Output? { await next(isolation: nil) }
-  }
 }
 
 /// The values, and then the failure, of a publisher that may fail, for `for try await`.
@@ -37,32 +24,30 @@ public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Nev
 public struct AsyncThrowingPublisher<P: Publisher>: AsyncSequence {
   /// The same values.
   public typealias Element = P.Output
-  /// The publisher's failure, its type hidden.
-  public typealias Failure = any Error
+  /// One consumer's subscription, which throws the publisher's failure once.
+  public typealias Iterator = PublisherIterator<P.Output, any Error>
   private let publisher: P
 
   /// `publisher.values`
   public init(_ publisher: P) { self.publisher = publisher }
 
   /// Subscribes. The subscription ends with the iterator, or with its task, which ends the loop.
-  public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
+  public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher.mapError { $0 as any Error })) }
+}
 
-  /// One consumer's subscription; not to be shared between tasks.
-  public struct Iterator: AsyncIteratorProtocol {
-    fileprivate let intake: Intake<P.Output, P.Failure>
+/// One consumer's subscription; not to be shared between tasks.
+public struct PublisherIterator<Element, Failure: Error>: AsyncIteratorProtocol {
+  fileprivate let intake: Intake<Element, Failure>
 
-    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
-    /// - Throws: The publisher's failure, once.
-    public mutating func next(
-      isolation actor: isolated (any Actor)? = #isolation
-    ) async throws(any Error) -> P.Output? {
-      do { return try await intake.next(isolation: actor).get() } catch { throw error }
-    }
+  /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+  /// - Throws: The publisher's failure, once.
+  public mutating func next(
+    isolation actor: isolated (any Actor)? = #isolation
+  ) async throws(Failure) -> Element? { try await intake.next(isolation: actor).get() }
 
-    /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
-    /// - Throws: The publisher's failure, once.
-    public mutating func next() async throws -> P.Output? { try await next(isolation: nil) }
-  }
+  /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+  /// - Throws: The publisher's failure, once.
+  public mutating func next() async throws(Failure) -> Element? { try await next(isolation: nil) }
 }
 
 extension Publisher where Failure == Never {

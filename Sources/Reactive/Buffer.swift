@@ -33,10 +33,7 @@ extension Publishers {
       upstream: Upstream, size: Int, prefetch: PrefetchStrategy, whenFull: BufferingStrategy<Failure>
     ) {
       precondition(size >= 0, "the size of a buffer must not be negative, it is \(size)")
-      self.upstream = upstream
-      self.size = size
-      self.prefetch = prefetch
-      self.whenFull = whenFull
+      (self.upstream, self.size, self.prefetch, self.whenFull) = (upstream, size, prefetch, whenFull)
     }
 
     /// Attaches the subscriber.
@@ -68,9 +65,7 @@ extension Publishers {
     _ size: Int, _ prefetch: Publishers.PrefetchStrategy, _ whenFull: Publishers.BufferingStrategy<Down.Failure>,
     _ down: Down
   ) {
-    self.size = size
-    self.prefetch = prefetch
-    self.whenFull = whenFull
+    (self.size, self.prefetch, self.whenFull) = (size, prefetch, whenFull)
     state = Guarded(State(down: down))
   }
 

@@ -12,8 +12,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) -> Bool) {
-      self.upstream = upstream
-      self.isIncluded = isIncluded
+      (self.upstream, self.isIncluded) = (upstream, isIncluded)
     }
 
     /// What becomes of each value.
@@ -33,8 +32,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) throws -> Bool) {
-      self.upstream = upstream
-      self.isIncluded = isIncluded
+      (self.upstream, self.isIncluded) = (upstream, isIncluded)
     }
 
     /// What becomes of each value.
@@ -59,8 +57,7 @@ extension Publishers {
     public init(
       upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) throws(Mode.Thrown) -> Bool
     ) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of each value.
@@ -90,8 +87,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of each value.
@@ -114,10 +110,7 @@ extension Publishers {
     public let count: Int
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, count: Int) {
-      self.upstream = upstream
-      self.count = count
-    }
+    public init(upstream: Upstream, count: Int) { (self.upstream, self.count) = (upstream, count) }
 
     /// What becomes of each value.
     @inlinable public func begin() -> (Upstream.Output) -> Verdict<Upstream.Output, Upstream.Failure> {

@@ -26,10 +26,7 @@ extension Publishers {
     @usableFromInline let encoder: Coder
 
     /// `upstream.encode(encoder: encoder)`
-    public init(upstream: Upstream, encoder: Coder) {
-      self.upstream = upstream
-      self.encoder = encoder
-    }
+    public init(upstream: Upstream, encoder: Coder) { (self.upstream, self.encoder) = (upstream, encoder) }
 
     /// What becomes of each value.
     @inlinable public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {
@@ -47,10 +44,7 @@ extension Publishers {
     @usableFromInline let decoder: Coder
 
     /// `upstream.decode(type: Output.self, decoder: decoder)`
-    public init(upstream: Upstream, decoder: Coder) {
-      self.upstream = upstream
-      self.decoder = decoder
-    }
+    public init(upstream: Upstream, decoder: Coder) { (self.upstream, self.decoder) = (upstream, decoder) }
 
     /// What becomes of each value.
     @inlinable public func begin() -> (Upstream.Output) -> Verdict<Output, any Error> {

@@ -22,9 +22,7 @@ extension Publishers {
     public init(
       upstream: Upstream, strategy: TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
     ) {
-      self.upstream = upstream
-      self.strategy = strategy
-      self.options = options
+      (self.upstream, self.strategy, self.options) = (upstream, strategy, options)
     }
 
     /// Attaches the subscriber.

@@ -29,8 +29,7 @@ import Synchronization
   @usableFromInline static var unlimited: UInt64 { .max - 1 }
 
   @inlinable init(_ hub: SubjectHub<Output, Failure>, receive: @escaping (Signal) -> Subscribers.Demand) {
-    self.hub = hub
-    self.receive = receive
+    (self.hub, self.receive) = (hub, receive)
   }
 
   @usableFromInline var description: String { hub.description }

@@ -149,8 +149,7 @@
   @usableFromInline @exclusivity(unchecked) var index = 0
 
   @inlinable init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
-    self.confluence = confluence
-    self.outer = outer
+    (self.confluence, self.outer) = (confluence, outer)
     super.init()
   }
 

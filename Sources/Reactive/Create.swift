@@ -37,8 +37,7 @@ public final class Create<Output, Failure: Error>: Publisher {
     private let send: (CreateEvent<Output, Failure>) -> Void
 
     fileprivate init(_ feed: CreateFeed, send: @escaping (CreateEvent<Output, Failure>) -> Void) {
-      self.feed = feed
-      self.send = send
+      (self.feed, self.send) = (feed, send)
     }
 
     /// Delivers the value, unless there is no demand.

@@ -17,10 +17,7 @@ extension Publishers {
       upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
       options: Context.SchedulerOptions?
     ) {
-      self.upstream = upstream
-      self.dueTime = dueTime
-      self.scheduler = scheduler
-      self.options = options
+      (self.upstream, self.dueTime, self.scheduler, self.options) = (upstream, dueTime, scheduler, options)
     }
 
     /// Attaches the subscriber.
@@ -45,10 +42,7 @@ extension Publishers {
     public init(
       upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
     ) {
-      self.upstream = upstream
-      self.interval = interval
-      self.scheduler = scheduler
-      self.latest = latest
+      (self.upstream, self.interval, self.scheduler, self.latest) = (upstream, interval, scheduler, latest)
     }
 
     /// Attaches the subscriber.
@@ -99,10 +93,7 @@ extension Publishers {
   @usableFromInline var waiting: Value?
   @usableFromInline var last: Moment?
 
-  @inlinable init(interval: Moment.Stride, latest: Bool) {
-    self.interval = interval
-    self.latest = latest
-  }
+  @inlinable init(interval: Moment.Stride, latest: Bool) { (self.interval, self.latest) = (interval, latest) }
 
   @inlinable mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) -> Subscribers.Demand {
     .unlimited

@@ -14,9 +14,7 @@ extension Publishers {
 
     /// `upstream.print(prefix, to: stream)`
     public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
-      self.upstream = upstream
-      self.prefix = prefix
-      self.stream = stream
+      (self.upstream, self.prefix, self.stream) = (upstream, prefix, stream)
     }
 
     /// Writes the lines; each subscriber has its own.
@@ -62,8 +60,7 @@ extension Publishers {
     ) {
       self.upstream = upstream
       self.receiveSubscription = receiveSubscription
-      self.receiveOutput = receiveOutput
-      self.receiveCompletion = receiveCompletion
+      (self.receiveOutput, self.receiveCompletion) = (receiveOutput, receiveCompletion)
     }
 
     /// Asks the closures.

@@ -12,9 +12,7 @@ extension Publishers {
 
     /// `upstream.receive(on: scheduler, options: options)`
     public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
-      self.upstream = upstream
-      self.scheduler = scheduler
-      self.options = options
+      (self.upstream, self.scheduler, self.options) = (upstream, scheduler, options)
     }
 
     /// Attaches the subscriber.
@@ -42,10 +40,7 @@ extension Publishers {
       scheduler: Context, options: Context.SchedulerOptions? = nil
     ) {
       self.upstream = upstream
-      self.interval = interval
-      self.tolerance = tolerance
-      self.scheduler = scheduler
-      self.options = options
+      (self.interval, self.tolerance, self.scheduler, self.options) = (interval, tolerance, scheduler, options)
     }
 
     /// Attaches the subscriber.

@@ -93,9 +93,7 @@ extension DispatchQueue: Scheduler {
 
     /// Dispatch's own defaults where nothing is given.
     public init(qos: DispatchQoS = .unspecified, flags: DispatchWorkItemFlags = [], group: DispatchGroup? = nil) {
-      self.qos = qos
-      self.flags = flags
-      self.group = group
+      (self.qos, self.flags, self.group) = (qos, flags, group)
     }
   }
 

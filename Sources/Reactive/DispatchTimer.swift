@@ -16,10 +16,7 @@ public struct DispatchTimerConfiguration: Sendable {
     queue: DispatchQueue? = nil, interval: DispatchTimeInterval, leeway: DispatchTimeInterval = .nanoseconds(0),
     times: Subscribers.Demand = .unlimited
   ) {
-    self.queue = queue
-    self.interval = interval
-    self.leeway = leeway
-    self.times = times
+    (self.queue, self.interval, self.leeway, self.times) = (queue, interval, leeway, times)
   }
 }
 

@@ -10,8 +10,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure) {
-      self.upstream = upstream
-      self.transform = transform
+      (self.upstream, self.transform) = (upstream, transform)
     }
 
     /// The operator behind `upstream`.
@@ -59,10 +58,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt) {
-      self.upstream = upstream
-      self.prefix = prefix
-      self.file = file
-      self.line = line
+      (self.upstream, self.prefix, self.file, self.line) = (upstream, prefix, file, line)
     }
 
     /// What becomes of each value.

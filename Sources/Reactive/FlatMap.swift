@@ -15,19 +15,25 @@ extension Publishers {
     public init(
       upstream: Upstream, maxPublishers: Subscribers.Demand, transform: @escaping (Upstream.Output) -> NewPublisher
     ) {
-      self.upstream = upstream
-      self.maxPublishers = maxPublishers
-      self.transform = transform
+      (self.upstream, self.maxPublishers, self.transform) = (upstream, maxPublishers, transform)
     }
 
     /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once, and for one more with each
     /// publisher that has finished.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let confluence = Confluence(subscriber)
-      confluence.enter()
-      confluence.begin()
+      let confluence = Confluence(subscriber).open()
       if confluence.core.isOver { return }
-      upstream.subscribe(FlatMapOuter(confluence, maxPublishers, transform))
+      let outer = Inlet(maxPublishers)
+      confluence.setOuter(outer)
+      upstream.subscribe(
+        InletSubscriber(
+          outer,
+          { [transform, isBounded = maxPublishers != .unlimited] in
+            confluence.add(transform($0), askingThen: isBounded ? outer : nil)
+          },
+          end: {
+            if case .finished = $0 { confluence.close() } else { confluence.perform(.end($0)) }
+          }))
     }
   }
 
@@ -52,35 +58,6 @@ extension Publishers {
       if link.core.isOver { return }
       upstream.subscribe(InletSubscriber(link.upstream, link.follow, end: { link.perform(.end($0, of: nil)) }))
     }
-  }
-}
-
-/// The subscriber of upstream.
-@usableFromInline final class FlatMapOuter<Input, P: Publisher, Down: Subscriber>: Inlet, Subscriber
-where P.Output == Down.Input, P.Failure == Down.Failure {
-  @usableFromInline typealias Failure = Down.Failure
-  @usableFromInline let confluence: Confluence<Down>
-  @usableFromInline let maxPublishers: Subscribers.Demand
-  @usableFromInline let transform: (Input) -> P
-
-  @inlinable
-  init(_ confluence: Confluence<Down>, _ maxPublishers: Subscribers.Demand, _ transform: @escaping (Input) -> P) {
-    self.confluence = confluence
-    self.maxPublishers = maxPublishers
-    self.transform = transform
-    super.init(maxPublishers)
-    confluence.setOuter(self)
-  }
-
-  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
-    if isLive { confluence.add(transform(value), askingThen: maxPublishers == .unlimited ? nil : self) }
-    return .none
-  }
-
-  @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
-    guard finish() else { return }
-    guard case .finished = completion else { return confluence.perform(.end(completion)) }
-    confluence.finishOne()
   }
 }
 

@@ -8,8 +8,7 @@ public struct Folding<Input, Output, Failure: Error> {
   /// State that the closures need is what they capture; no locks, signals are serial.
   @inlinable
   public init(take: @escaping (Input) -> Verdict<Output, Failure>, answer: @escaping () -> Verdict<Output, Failure>) {
-    self.take = take
-    self.answer = answer
+    (self.take, self.answer) = (take, answer)
   }
 }
 
@@ -60,8 +59,7 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
     _ folding: Folding<Input, Down.Input, Down.Failure>, failure: @escaping (UpstreamFailure) -> Down.Failure,
     down: Down
   ) {
-    self.folding = folding
-    self.failure = failure
+    (self.folding, self.failure) = (folding, failure)
     super.init(down, "Fold")
   }
 

@@ -15,10 +15,7 @@ extension Publishers {
     public let suffix: Suffix
 
     /// `prefix`, then `suffix`.
-    public init(prefix: Prefix, suffix: Suffix) {
-      self.prefix = prefix
-      self.suffix = suffix
-    }
+    public init(prefix: Prefix, suffix: Suffix) { (self.prefix, self.suffix) = (prefix, suffix) }
 
     /// Attaches the subscriber to the first.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
@@ -48,8 +45,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher) {
-      self.upstream = upstream
-      self.handler = handler
+      (self.upstream, self.handler) = (upstream, handler)
     }
 
     /// Attaches the subscriber to upstream.
@@ -74,10 +70,7 @@ extension Publishers {
     public let retries: Int?
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, retries: Int?) {
-      self.upstream = upstream
-      self.retries = retries
-    }
+    public init(upstream: Upstream, retries: Int?) { (self.upstream, self.retries) = (upstream, retries) }
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -103,10 +96,7 @@ extension Publishers {
     public let output: Upstream.Output
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Upstream.Output) {
-      self.upstream = upstream
-      self.output = output
-    }
+    public init(upstream: Upstream, output: Upstream.Output) { (self.upstream, self.output) = (upstream, output) }
 
     /// Goes on with the value.
     @inlinable public var body: some Publisher<Upstream.Output, Never> { upstream.catch { _ in Just(output) } }
@@ -120,10 +110,7 @@ extension Publishers {
     public let output: Upstream.Output
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Upstream.Output) {
-      self.upstream = upstream
-      self.output = output
-    }
+    public init(upstream: Upstream, output: Upstream.Output) { (self.upstream, self.output) = (upstream, output) }
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {

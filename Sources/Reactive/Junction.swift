@@ -142,9 +142,7 @@ extension Junction {
   @inlinable init(
     _ inlet: Inlet, _ take: @escaping (Input) -> Void, end: @escaping (Subscribers.Completion<Failure>) -> Void
   ) {
-    self.inlet = inlet
-    self.take = take
-    self.end = end
+    (self.inlet, self.take, self.end) = (inlet, take, end)
   }
 
   @inlinable func receive(subscription: any Subscription) { inlet.receive(subscription: subscription) }

@@ -9,10 +9,7 @@ extension Publishers {
     public let range: CountableRange<Int>
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, range: CountableRange<Int>) {
-      self.upstream = upstream
-      self.range = range
-    }
+    public init(upstream: Upstream, range: CountableRange<Int>) { (self.upstream, self.range) = (upstream, range) }
 
     /// An empty range has no value to wait for.
     public var isOver: Bool { range.isEmpty }
@@ -43,8 +40,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of each value.
@@ -83,8 +79,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of each value.

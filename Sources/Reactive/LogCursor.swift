@@ -43,11 +43,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     _ log: SharedLog<Storage, Failure>, _ down: Down, owner: AnyObject?, description: String,
     onLag: (@Sendable (UInt64) -> Void)?
   ) {
-    self.log = log
-    self.down = down
-    self.owner = owner
-    self.description = description
-    self.onLag = onLag
+    (self.log, self.down, self.owner, self.description, self.onLag) = (log, down, owner, description, onLag)
   }
 
   /// Attaches to the log, gives the subscriber its subscription and what is held of the last `replay` values, then

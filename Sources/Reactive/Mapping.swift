@@ -12,8 +12,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output) {
-      self.upstream = upstream
-      self.transform = transform
+      (self.upstream, self.transform) = (upstream, transform)
     }
 
     /// What becomes of each value.
@@ -33,8 +32,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output) {
-      self.upstream = upstream
-      self.transform = transform
+      (self.upstream, self.transform) = (upstream, transform)
     }
 
     /// What becomes of each value.
@@ -52,8 +50,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, keyPath: KeyPath<Upstream.Output, Output>) {
-      self.upstream = upstream
-      self.keyPath = keyPath
+      (self.upstream, self.keyPath) = (upstream, keyPath)
     }
 
     /// What becomes of each value.
@@ -134,8 +131,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws(Mode.Thrown) -> Output?) {
-      self.upstream = upstream
-      self.transform = transform
+      (self.upstream, self.transform) = (upstream, transform)
     }
 
     /// What becomes of each value.
@@ -165,9 +161,7 @@ extension Publishers {
       upstream: Upstream, initialResult: Output,
       nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
     ) {
-      self.upstream = upstream
-      self.initialResult = initialResult
-      self.nextPartialResult = nextPartialResult
+      (self.upstream, self.initialResult, self.nextPartialResult) = (upstream, initialResult, nextPartialResult)
     }
 
     /// What becomes of each value.

@@ -19,8 +19,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
-      self.upstream = upstream
-      self.createSubject = createSubject
+      (self.upstream, self.createSubject) = (upstream, createSubject)
     }
 
     /// Attaches the subscriber to the subject. Nothing comes before somebody connects.

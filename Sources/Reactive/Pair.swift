@@ -33,8 +33,7 @@
 
   @inlinable init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> PairVerdict<Down.Input>) {
     core = JunctionCore(down)
-    self.rule = rule
-    self.secondIsTrigger = secondIsTrigger
+    (self.rule, self.secondIsTrigger) = (rule, secondIsTrigger)
   }
 
   /// Gives the subscriber its subscription, then attaches to both; to a trigger first.

@@ -81,10 +81,7 @@ extension Publishers {
     public let other: Other
 
     /// `upstream.prefix(untilOutputFrom: other)`
-    public init(upstream: Upstream, other: Other) {
-      self.upstream = upstream
-      self.other = other
-    }
+    public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -110,10 +107,7 @@ extension Publishers {
     public let other: Other
 
     /// `upstream.drop(untilOutputFrom: other)`
-    public init(upstream: Upstream, other: Other) {
-      self.upstream = upstream
-      self.other = other
-    }
+    public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {

@@ -28,8 +28,7 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
     receiveValue: @escaping (Input) -> Bool,
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void
   ) {
-    self.receiveValue = receiveValue
-    self.receiveCompletion = receiveCompletion
+    (self.receiveValue, self.receiveCompletion) = (receiveValue, receiveCompletion)
   }
 
   /// Whether it has had enough and was not told to resume yet.

@@ -22,9 +22,7 @@ public struct Record<Output, Failure: Error>: Publisher {
     }
 
     private init(output: [Output], completion: Subscribers.Completion<Failure> = .finished, isOver: Bool) {
-      self.output = output
-      self.completion = completion
-      self.isOver = isOver
+      (self.output, self.completion, self.isOver) = (output, completion, isOver)
     }
 
     /// Notes a value.

@@ -20,9 +20,7 @@ extension Publishers {
       upstream: Upstream, initial: Output,
       nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
     ) {
-      self.upstream = upstream
-      self.initial = initial
-      self.nextPartialResult = nextPartialResult
+      (self.upstream, self.initial, self.nextPartialResult) = (upstream, initial, nextPartialResult)
     }
 
     /// What becomes of the values.
@@ -83,8 +81,7 @@ extension Publishers {
     public init(
       upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) throws(Mode.Thrown) -> Bool
     ) {
-      self.upstream = upstream
-      self.areInIncreasingOrder = areInIncreasingOrder
+      (self.upstream, self.areInIncreasingOrder) = (upstream, areInIncreasingOrder)
     }
 
     /// What becomes of the values.
@@ -126,8 +123,7 @@ extension Publishers {
 
     /// The operator behind `upstream`.
     public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-      self.upstream = upstream
-      self.predicate = predicate
+      (self.upstream, self.predicate) = (upstream, predicate)
     }
 
     /// What becomes of the values.
@@ -168,8 +164,7 @@ extension Publishers {
     /// The operator behind `upstream`.
     public init(upstream: Upstream, count: Int) {
       precondition(count > 0, "a count must be positive, it is \(count)")
-      self.upstream = upstream
-      self.count = count
+      (self.upstream, self.count) = (upstream, count)
     }
 
     /// Attaches the subscriber. One that gets what is left has asked for it: it has asked for the array that was begun.

@@ -38,10 +38,7 @@ import Synchronization
   @usableFromInline let handle: UpstreamHandle
   @usableFromInline let down: Down
 
-  @inlinable init(_ handle: UpstreamHandle, _ down: Down) {
-    self.handle = handle
-    self.down = down
-  }
+  @inlinable init(_ handle: UpstreamHandle, _ down: Down) { (self.handle, self.down) = (handle, down) }
 
   @inlinable func receive(subscription: any Subscription) {
     if handle.slot.attach(subscription) { down.receive(subscription: handle) }

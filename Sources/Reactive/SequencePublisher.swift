@@ -50,13 +50,10 @@ where Down.Input == Elements.Element {
   @inlinable init(
     _ sequence: Elements, _ completion: Subscribers.Completion<Down.Failure>, _ down: Down, name: String?
   ) {
-    self.completion = completion
-    self.name = name
-    self.sequence = sequence
+    (self.completion, self.name, self.sequence) = (completion, name, sequence)
     var iterator = sequence.makeIterator()
     upcoming = iterator.next()
-    self.iterator = iterator
-    self.down = down
+    (self.iterator, self.down) = (iterator, down)
   }
 
   /// Gives the subscriber its subscription, then delivers.

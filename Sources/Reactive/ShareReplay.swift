@@ -29,9 +29,7 @@ extension Publishers {
       upstream: Upstream, capacity: Int, start: ShareStart, schedule: @escaping Reactive.Delay,
       onLag: (@Sendable (UInt64) -> Void)? = nil
     ) {
-      self.upstream = upstream
-      self.capacity = capacity
-      self.onLag = onLag
+      (self.upstream, self.capacity, self.onLag) = (upstream, capacity, onLag)
       log = SharedLog(storage: MemoryStorage(capacity: capacity), start: start, demand: .exact, schedule: schedule)
       log.setUpstream(upstream.eraseToAnyPublisher())
       log.start()

@@ -122,7 +122,10 @@ extension SharedLog {
 
   @inlinable func connect() {
     guard let (upstream, generation) = beginConnection() else { return }
-    upstream.subscribe(Inlet(self, generation: generation))
+    upstream.subscribe(
+      AnySubscriber(
+        receiveSubscription: { self.accept($0, generation) }, receiveValue: { self.accept($0, generation) },
+        receiveCompletion: { self.finish($0, generation: generation) }))
     tellConnection()
   }
 
@@ -206,22 +209,6 @@ extension SharedLog {
   }
 
   // MARK: - From upstream
-
-  /// The subscriber of one connection.
-  @usableFromInline final class Inlet: Subscriber {
-    @usableFromInline let log: SharedLog
-    @usableFromInline let generation: UInt64
-
-    @inlinable init(_ log: SharedLog, generation: UInt64) {
-      self.log = log
-      self.generation = generation
-    }
-
-    @inlinable func receive(subscription: any Subscription) { log.accept(subscription, generation) }
-    @inlinable func receive(_ input: Storage.Input) -> Subscribers.Demand { log.accept(input, generation) }
-    @inlinable
-    func receive(completion: Subscribers.Completion<Failure>) { log.finish(completion, generation: generation) }
-  }
 
   @usableFromInline func accept(_ subscription: any Subscription, _ generation: UInt64) {
     let isTaken = state.withLock { state in

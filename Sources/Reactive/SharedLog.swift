@@ -120,8 +120,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     startMode = start
     self.demand = demand
     isLossless = overflow == .waitForSlowest
-    self.schedule = schedule
-    self.slack = slack
+    (self.schedule, self.slack) = (schedule, slack)
   }
 
   /// A log without an upstream yet.

@@ -14,8 +14,7 @@ extension Subscribers {
     public init(
       receiveCompletion: @escaping (Completion<Failure>) -> Void, receiveValue: @escaping (Input) -> Void
     ) {
-      self.receiveValue = receiveValue
-      self.receiveCompletion = receiveCompletion
+      (self.receiveValue, self.receiveCompletion) = (receiveValue, receiveCompletion)
     }
 
     /// Takes the subscription and asks for everything.

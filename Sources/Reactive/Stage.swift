@@ -49,11 +49,7 @@ extension Stage {
     next: @escaping (Input) -> Verdict<Down.Input, Down.Failure>,
     failure: @escaping (UpstreamFailure) -> Down.Failure, isOver: Bool, rest: (() -> Down.Input?)? = nil, down: Down
   ) {
-    self.rest = rest
-    self.next = next
-    self.failure = failure
-    self.isOver = isOver
-    self.down = down
+    (self.rest, self.next, self.failure, self.isOver, self.down) = (rest, next, failure, isOver, down)
   }
 
   @inlinable func receive(subscription: any Subscription) {

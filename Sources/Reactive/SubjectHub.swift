@@ -45,8 +45,7 @@ import Synchronization
 
   /// - Parameter newest: The first value, if one is to be kept for those who come.
   @inlinable init(_ description: String, newest: Output?) {
-    self.description = description
-    self.newest = newest
+    (self.description, self.newest) = (description, newest)
     noted = Noted(value: newest)
     keepsNewest = newest != nil
     upstreams = Upstreams(areWanted: newest != nil)

@@ -69,8 +69,7 @@ public final class ReplaySubject<Output, Failure: Error>: Subject {
   ///   - bufferSize: How many values are kept; `.max` keeps all.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
   public init(bufferSize: Int, onLag: (@Sendable (UInt64) -> Void)? = nil) {
-    self.bufferSize = bufferSize
-    self.onLag = onLag
+    (self.bufferSize, self.onLag) = (bufferSize, onLag)
     log = SharedLog(
       storage: MemoryStorage(capacity: bufferSize), start: .fromFirstSubscriber, demand: .exact, slack: .max)
   }

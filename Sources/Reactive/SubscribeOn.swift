@@ -12,9 +12,7 @@ extension Publishers {
 
     /// `upstream.subscribe(on: scheduler, options: options)`
     public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
-      self.upstream = upstream
-      self.scheduler = scheduler
-      self.options = options
+      (self.upstream, self.scheduler, self.options) = (upstream, scheduler, options)
     }
 
     /// Attaches the subscriber on the scheduler.
@@ -31,8 +29,7 @@ extension Publishers {
   @usableFromInline let options: Context.SchedulerOptions?
 
   @inlinable init(_ scheduler: Context, _ options: Context.SchedulerOptions?) {
-    self.scheduler = scheduler
-    self.options = options
+    (self.scheduler, self.options) = (scheduler, options)
   }
 
   @inlinable override func request(_ demand: Subscribers.Demand) { schedule { $0.request(demand) } }

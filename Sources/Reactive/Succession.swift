@@ -99,8 +99,7 @@ import Synchronization
   @usableFromInline let onEnd: (Subscribers.Completion<Failure>) -> Void
 
   @inlinable init(_ course: Course<Down>, onEnd: @escaping (Subscribers.Completion<Failure>) -> Void) {
-    self.course = course
-    self.onEnd = onEnd
+    (self.course, self.onEnd) = (course, onEnd)
   }
 
   @inlinable func receive(subscription: any Subscription) {

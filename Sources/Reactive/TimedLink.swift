@@ -108,10 +108,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     @usableFromInline var isMissed = false
     @usableFromInline var wakeUp: WakeUp?
 
-    @inlinable init(rule: Rule, down: Down) {
-      self.rule = rule
-      self.down = down
-    }
+    @inlinable init(rule: Rule, down: Down) { (self.rule, self.down) = (rule, down) }
 
     @inlinable func isEndDue(at now: Moment) -> Bool {
       ending != nil && !outbox.holdsEnd && outbox.endsAt.map { $0 <= now } ?? true

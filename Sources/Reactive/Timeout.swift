@@ -20,10 +20,7 @@ extension Publishers {
       options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
     ) {
       self.upstream = upstream
-      self.interval = interval
-      self.scheduler = scheduler
-      self.options = options
-      self.customError = customError
+      (self.interval, self.scheduler, self.options, self.customError) = (interval, scheduler, options, customError)
     }
 
     /// Attaches the subscriber; the time runs from its subscription on.
@@ -42,10 +39,7 @@ extension Publishers {
     public let scheduler: Context
 
     /// `upstream.measureInterval(using: scheduler)`
-    public init(upstream: Upstream, scheduler: Context) {
-      self.upstream = upstream
-      self.scheduler = scheduler
-    }
+    public init(upstream: Upstream, scheduler: Context) { (self.upstream, self.scheduler) = (upstream, scheduler) }
 
     /// Reads the clock at each value; the first interval begins with the subscription.
     @inlinable public var body: some Publisher<Context.SchedulerTimeType.Stride, Upstream.Failure> {

@@ -29,8 +29,7 @@ extension Publishers {
       self.receiveSubscription = receiveSubscription
       self.receiveOutput = receiveOutput
       self.receiveCompletion = receiveCompletion
-      self.receiveCancel = receiveCancel
-      self.receiveRequest = receiveRequest
+      (self.receiveCancel, self.receiveRequest) = (receiveCancel, receiveRequest)
     }
 
     /// Attaches the subscriber to upstream, with the closures in between.
@@ -48,8 +47,7 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
 
   @inlinable init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
     handle = EventHandle(events.receiveRequest, events.receiveCancel)
-    self.events = events
-    self.down = down
+    (self.events, self.down) = (events, down)
   }
 
   @inlinable func receive(subscription: any Subscription) {
@@ -78,8 +76,7 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
   @usableFromInline let receiveCancel: (() -> Void)?
 
   @usableFromInline init(_ receiveRequest: ((Subscribers.Demand) -> Void)?, _ receiveCancel: (() -> Void)?) {
-    self.receiveRequest = receiveRequest
-    self.receiveCancel = receiveCancel
+    (self.receiveRequest, self.receiveCancel) = (receiveRequest, receiveCancel)
   }
 
   @usableFromInline override func request(_ demand: Subscribers.Demand) {
