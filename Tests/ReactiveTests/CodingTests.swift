@@ -1,20 +1,20 @@
 import Reactive
 import Testing
 
-@Suite struct CodingTests {
-  /// Writes and reads bare numbers.
-  private struct NumberCoder: TopLevelEncoder, TopLevelDecoder {
-    func encode<T: Encodable>(_ value: T) throws -> String {
-      guard let value = value as? Int, value >= 0 else { throw TestError() }
-      return "\(value)"
-    }
-
-    func decode<T: Decodable>(_ type: T.Type, from input: String) throws -> T {
-      guard let value = Int(input) as? T else { throw TestError() }
-      return value
-    }
+/// Writes and reads bare numbers.
+struct NumberCoder: TopLevelEncoder, TopLevelDecoder {
+  func encode<T: Encodable>(_ value: T) throws -> String {
+    guard let value = value as? Int, value >= 0 else { throw TestError() }
+    return "\(value)"
   }
 
+  func decode<T: Decodable>(_ type: T.Type, from input: String) throws -> T {
+    guard let value = Int(input) as? T else { throw TestError() }
+    return value
+  }
+}
+
+@Suite struct CodingTests {
   @Test func encodeMakesSomethingOfEachValueUntilItThrows() {
     let recorder = Recorder<String, any Error>()
     [1, 2, -3, 4].publisher.encode(encoder: NumberCoder()).subscribe(recorder)

@@ -6,6 +6,7 @@ extension OperatorCase {
     Self("handleEvents") { $0.handleEvents(receiveOutput: { _ in }, receiveRequest: { _ in }) },
     Self("print") { $0.print(to: NoText()) },
     Self("breakpoint") { $0.breakpoint(receiveOutput: { $0 < 0 }) },
+    Self("breakpointOnError") { $0.replaceError(with: 7).breakpointOnError() },
   ]
 
   private struct NoText: TextOutputStream {

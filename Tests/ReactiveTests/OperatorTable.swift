@@ -31,7 +31,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     }
   }
 
-  static let all: [Self] = stages + folds + successions + junctions + watching + timed
+  static let all: [Self] = stages + folds + successions + junctions + subscribers + watching + timed
 
   /// Those that answer each value at once.
   private static let stages: [Self] = [
@@ -49,16 +49,25 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("tryFilter") { $0.tryFilter { $0.isMultiple(of: 3) } },
     Self("scan") { $0.scan(0, +) },
     Self("tryScan") { $0.tryScan(0) { if $1 == 20 { throw TestError() } else { $0 + $1 } } },
-    Self("removeDuplicates") { $0.removeDuplicates { $0 / 4 == $1 / 4 } },
+    Self("removeDuplicates") { $0.map { $0 / 4 }.removeDuplicates() },
+    Self("removeDuplicates by") { $0.removeDuplicates { $0 / 4 == $1 / 4 } },
     Self("tryRemoveDuplicates") { $0.tryRemoveDuplicates { $0 / 4 == $1 / 4 } },
     Self("mapError") { $0.mapError { $0 } },
+    Self("setFailureType") { $0.replaceError(with: 7).setFailureType(to: TestError.self) },
+    Self("assertNoFailure") { $0.replaceError(with: 7).setFailureType(to: TestError.self).assertNoFailure() },
+    Self("encode") { $0.encode(encoder: NumberCoder()) },
+    Self("encode that throws") { $0.map { 5 - $0 }.encode(encoder: NumberCoder()) },
+    Self("decode") { $0.map { "\($0)" }.decode(type: Int.self, decoder: NumberCoder()) },
+    Self("decode that throws") { $0.map { $0 < 5 ? "\($0)" : "" }.decode(type: Int.self, decoder: NumberCoder()) },
     Self("drop while") { $0.drop { $0 < 5 } },
     Self("tryDrop while") { $0.tryDrop { $0 < 5 } },
     Self("dropFirst") { $0.dropFirst(4) },
     Self("prefix while") { $0.prefix { $0 < 5 } },
     Self("tryPrefix while") { $0.tryPrefix { if $0 == 20 { throw TestError() } else { true } } },
     Self("tryFirst where") { $0.tryFirst { $0 == 5 } },
-    Self("output") { $0.output(in: 3..<9) },
+    Self("output in") { $0.output(in: 3..<9) },
+    Self("output at") { $0.output(at: 3) },
+    Self("prefix") { $0.prefix(4) },
     Self("prefix of none") { $0.prefix(0) },
     Self("first") { $0.first() },
     Self("first where") { $0.first { $0 == 5 } },
@@ -75,6 +84,8 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("collect by count") { $0.collect(3) },
     Self("count") { $0.count() },
     Self("max") { $0.max() },
+    Self("max by") { $0.max { $0 < $1 } },
+    Self("min") { $0.min() },
     Self("min by") { $0.min { $0 < $1 } },
     Self("tryMax") { $0.tryMax { $0 < $1 } },
     Self("tryMin") { $0.tryMin { if $0 == 20 { throw TestError() } else { $0 < $1 } } },
@@ -96,6 +107,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("append") { $0.append(1, 2, 3) },
     Self("append a publisher") { $0.append($0) },
     Self("prepend") { $0.prepend([1, 2, 3]) },
+    Self("prepend a publisher") { $0.prepend($0) },
     Self("catch") { $0.catch { _ in Just(1) } },
     Self("catch with the same") { source in source.catch { _ in source } },
     Self("tryCatch") { source in source.tryCatch { _ in source } },
@@ -110,20 +122,45 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
   private static let junctions: [Self] = [
     Self("merge") { $0.map { $0 }.merge(with: $0) },
     Self("merge of many") { $0.merge(with: $0).merge(with: $0) },
+    Self("merge of three") { $0.merge(with: $0, $0.prefix(5)) },
+    Self("merge of four") { $0.merge(with: $0, $0.filter { $0 > 3 }, $0) },
+    Self("merge of five") { $0.merge(with: $0, $0, $0, $0.first()) },
+    Self("merge of six") { $0.merge(with: $0.last(), $0, $0, $0, $0) },
+    Self("merge of seven") { $0.merge(with: $0, $0, $0, $0, $0, $0) },
     Self("merge of eight") { $0.merge(with: $0.first(), $0.last(), $0, $0, $0, $0.filter { $0 > 3 }, $0) },
     Self("combineLatest") { $0.combineLatest($0) },
+    Self("combineLatest of three") { $0.combineLatest($0.prefix(3), $0) },
     Self("combineLatest of four") { $0.combineLatest($0, $0.dropFirst(), $0) { $0 + $1 + $2 + $3 } },
     Self("zip") { $0.zip($0) },
     Self("zip with a shorter one") { $0.zip($0.prefix(5)) },
     Self("zip of three") { $0.zip($0, $0) },
+    Self("zip of four") { $0.zip($0, $0.dropFirst(), $0) { $0 + $1 + $2 + $3 } },
     Self("prefix until output") { $0.prefix(untilOutputFrom: $0.dropFirst(3)) },
     Self("drop until output") { $0.drop(untilOutputFrom: $0.first()) },
     Self("flatMap") { source in source.flatMap { _ in source.prefix(2) } },
     Self("flatMap one at a time") { source in source.flatMap(maxPublishers: .max(1)) { _ in source.prefix(2) } },
+    Self("flatMap into what can't fail") { $0.flatMap { Just($0) } },
     Self("flatMap into one value") { $0.flatMap(maxPublishers: .max(1)) { Just($0) } },
     Self("share") { $0.share() },
     Self("multicast") { $0.multicast(subject: PassthroughSubject()).autoconnect() },
     Self("makeConnectable") { $0.replaceError(with: 7).makeConnectable().autoconnect() },
     Self("switchToLatest") { source in source.map { _ in source.prefix(3) }.switchToLatest() },
+  ]
+
+  /// Those that subscribe by themselves, and give what they get to a publisher made of a closure.
+  private static let subscribers: [Self] = [
+    Self("Create") { source in
+      Create<Int, TestError> {
+        source.sink(receiveCompletion: $0.receive(completion:), receiveValue: $0.receive)
+      }
+    },
+    Self("pausableSink") { source in
+      Create<Int, TestError> { receiver in
+        source.pausableSink(receiveCompletion: receiver.receive(completion:)) { value in
+          receiver.receive(value)
+          return true
+        }
+      }
+    },
   ]
 }

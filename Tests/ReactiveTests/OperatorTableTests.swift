@@ -1,0 +1,27 @@
+import Foundation
+import Testing
+
+// Reads the sources: who writes an operator has to give it a line in the table, or the contract is not tested for it.
+@Suite struct OperatorTableTests {
+  /// They end a pipeline.
+  private static let subscribing: Set = ["assign", "sink"]
+
+  @Test func everyOperatorHasALine() throws {
+    let tests = URL(filePath: #filePath).deletingLastPathComponent()
+    let library = tests.appending(path: "../../Sources/Reactive")
+    let table = try ["OperatorTable.swift", "OperatorTable+Timed.swift"]
+      .map { try String(contentsOf: tests.appending(path: $0), encoding: .utf8) }.joined()
+    var operators: Set<String> = []
+    for file in try FileManager.default.contentsOfDirectory(at: library, includingPropertiesForKeys: nil)
+    where file.pathExtension == "swift" {
+      let source = try String(contentsOf: file, encoding: .utf8)
+      for block in source.matches(of: /(?m)^extension (?:Connectable)?Publisher\b[^{]*\{\n((?s).*?)^\}/) {
+        operators.formUnion(block.1.matches(of: /public func `?(\w+)/).map { String($0.1) })
+      }
+    }
+    #expect(operators.count > 70)
+    for name in operators.subtracting(Self.subscribing).sorted() {
+      #expect(table.contains(".\(name)(") || table.contains(".\(name) {"), "\(name)")
+    }
+  }
+}
