@@ -233,51 +233,59 @@ extension Confluence {
 }
 
 extension Publisher {
-  /// A publisher of the same values that fails in the same way.
-  public typealias Peer = Publisher<Output, Failure>
-
   /// Delivers the values of both in the order in which they come, until both have finished or one fails. While demand is
   /// counted, each is asked for one value ahead.
-  public func merge<B: Peer>(with other: B) -> Publishers.Merge<Self, B> { Publishers.Merge(self, other) }
+  public func merge<B: Publisher<Output, Failure>>(with other: B) -> Publishers.Merge<Self, B> {
+    Publishers.Merge(self, other)
+  }
 
   /// Delivers the values of both in the order in which they come; while demand is counted, one ahead of each.
   public func merge(with other: Self) -> Publishers.MergeMany<Self> { Publishers.MergeMany([self, other]) }
 
   /// Delivers the values of all three in the order in which they come; while demand is counted, one ahead of each.
-  public func merge<B: Peer, C: Peer>(with b: B, _ c: C) -> Publishers.Merge3<Self, B, C> {
+  public func merge<B: Publisher<Output, Failure>, C: Publisher<Output, Failure>>(
+    with b: B, _ c: C
+  ) -> Publishers.Merge3<Self, B, C> {
     Publishers.Merge3(self, b, c)
   }
 
   /// Delivers the values of all four in the order in which they come; while demand is counted, one ahead of each.
-  public func merge<B: Peer, C: Peer, D: Peer>(with b: B, _ c: C, _ d: D) -> Publishers.Merge4<Self, B, C, D> {
+  public func merge<B: Publisher<Output, Failure>, C: Publisher<Output, Failure>, D: Publisher<Output, Failure>>(
+    with b: B, _ c: C, _ d: D
+  ) -> Publishers.Merge4<Self, B, C, D> {
     Publishers.Merge4(self, b, c, d)
   }
 
   /// Delivers the values of all five in the order in which they come; while demand is counted, one ahead of each.
-  public func merge<B: Peer, C: Peer, D: Peer, E: Peer>(
-    with b: B, _ c: C, _ d: D, _ e: E
-  ) -> Publishers.Merge5<Self, B, C, D, E> {
+  public func merge<
+    B: Publisher<Output, Failure>, C: Publisher<Output, Failure>, D: Publisher<Output, Failure>,
+    E: Publisher<Output, Failure>
+  >(with b: B, _ c: C, _ d: D, _ e: E) -> Publishers.Merge5<Self, B, C, D, E> {
     Publishers.Merge5(self, b, c, d, e)
   }
 
   /// Delivers the values of all six in the order in which they come; while demand is counted, one ahead of each.
-  public func merge<B: Peer, C: Peer, D: Peer, E: Peer, F: Peer>(
-    with b: B, _ c: C, _ d: D, _ e: E, _ f: F
-  ) -> Publishers.Merge6<Self, B, C, D, E, F> {
+  public func merge<
+    B: Publisher<Output, Failure>, C: Publisher<Output, Failure>, D: Publisher<Output, Failure>,
+    E: Publisher<Output, Failure>, F: Publisher<Output, Failure>
+  >(with b: B, _ c: C, _ d: D, _ e: E, _ f: F) -> Publishers.Merge6<Self, B, C, D, E, F> {
     Publishers.Merge6(self, b, c, d, e, f)
   }
 
   /// Delivers the values of all seven in the order in which they come; while demand is counted, one ahead of each.
-  public func merge<B: Peer, C: Peer, D: Peer, E: Peer, F: Peer, G: Peer>(
-    with b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G
-  ) -> Publishers.Merge7<Self, B, C, D, E, F, G> {
+  public func merge<
+    B: Publisher<Output, Failure>, C: Publisher<Output, Failure>, D: Publisher<Output, Failure>,
+    E: Publisher<Output, Failure>, F: Publisher<Output, Failure>, G: Publisher<Output, Failure>
+  >(with b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G) -> Publishers.Merge7<Self, B, C, D, E, F, G> {
     Publishers.Merge7(self, b, c, d, e, f, g)
   }
 
   /// Delivers the values of all eight in the order in which they come; while demand is counted, one ahead of each.
-  public func merge<B: Peer, C: Peer, D: Peer, E: Peer, F: Peer, G: Peer, H: Peer>(
-    with b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G, _ h: H
-  ) -> Publishers.Merge8<Self, B, C, D, E, F, G, H> {
+  public func merge<
+    B: Publisher<Output, Failure>, C: Publisher<Output, Failure>, D: Publisher<Output, Failure>,
+    E: Publisher<Output, Failure>, F: Publisher<Output, Failure>, G: Publisher<Output, Failure>,
+    H: Publisher<Output, Failure>
+  >(with b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G, _ h: H) -> Publishers.Merge8<Self, B, C, D, E, F, G, H> {
     Publishers.Merge8(self, b, c, d, e, f, g, h)
   }
 }

@@ -38,6 +38,35 @@ do {
   expect(values, [2, 4, 6])
 }
 
+extension Publisher where Output == Int {
+  typealias Peer = Publisher<Int, Failure>
+  func evenSums<P: Peer>(_ p: P) -> Publishers.CompactMap<Publishers.CombineLatest<Self, P>, Int> {
+    combineLatest(p).compactMap { ($0 + $1).isMultiple(of: 2) ? $0 + $1 : nil }
+  }
+  func small<P: Peer>(_ p: P) -> Publishers.PrefixWhile<Publishers.Merge3<Self, P, P>> {
+    merge(with: p, p).prefix { $0 < 3 }
+  }
+  func total<P: Peer>(_ p: P) -> Publishers.TryReduce<Publishers.Concatenate<Self, P>, Int> {
+    append(p).tryReduce(0) { if $1 < 0 { throw CancellationError() } else { $0 + $1 } }
+  }
+  func firstAfter<P: Peer>(_ p: P) -> Publishers.FirstWhere<Publishers.DropUntilOutput<Self, P>> {
+    drop(untilOutputFrom: p).first { $0 > 1 }
+  }
+  func running<P: Peer>(_ p: P) -> Publishers.Scan<Publishers.FlatMap<P, Publishers.Zip<Self, P>>, Int> {
+    zip(p).flatMap { _ in p }.scan(0, +)
+  }
+}
+do {
+  var values: [Int] = []
+  let numbers = [1, 2, 3].publisher
+  _ = numbers.evenSums([4].publisher).sink { values.append($0) }
+  _ = numbers.small(numbers).sink { values.append($0) }
+  _ = numbers.total(numbers).sink(receiveCompletion: { _ in }, receiveValue: { values.append($0) })
+  _ = numbers.firstAfter(numbers).sink { values.append($0) }
+  _ = numbers.running([1].publisher).sink { values.append($0) }
+  expect(values, [1, 2, 12, 2, 1])
+}
+
 // MARK: A publisher, a subscription and a subscriber of one's own
 
 class CustomSubscriber: Subscriber {
