@@ -24,37 +24,45 @@ struct LiveRequest {
 }
 
 /// The requests under way, by ascending ID. IDs rise, so that a new one nearly always goes to the end.
+///
+/// The first stands by itself: most connections have no other, and need no table.
 struct LiveRequests {
-  private var requests: [LiveRequest] = []
+  private var first: LiveRequest?
+  private var others: [LiveRequest] = []
 
-  var count: Int { requests.count }
+  var count: Int { first == nil ? 0 : 1 + others.count }
 
   subscript(index: Int) -> LiveRequest {
-    get { requests[index] }
-    _modify { yield &requests[index] }
+    get { index == 0 ? first! : others[index - 1] }
+    _modify { if index == 0 { yield &first! } else { yield &others[index - 1] } }
   }
 
   /// - Complexity: O(log count).
   func index(of id: StreamID) -> Int? {
     let index = insertionIndex(of: id)
-    return index < requests.count && requests[index].id == id ? index : nil
+    return index < count && self[index].id == id ? index : nil
   }
 
   /// The ID must not be there yet.
-  mutating func insert(_ request: LiveRequest) { requests.insert(request, at: insertionIndex(of: request.id)) }
+  mutating func insert(_ request: LiveRequest) {
+    let index = insertionIndex(of: request.id)
+    if index > 0 { return others.insert(request, at: index - 1) }
+    if let first { others.insert(first, at: 0) }
+    first = request
+  }
 
-  /// Frees the table with its last request, so that an idle connection is small.
+  /// Frees the table with its last request.
   mutating func remove(at index: Int) {
-    requests.remove(at: index)
-    if requests.isEmpty { requests = [] }
+    if index > 0 { others.remove(at: index - 1) } else { first = others.isEmpty ? nil : others.removeFirst() }
+    if others.isEmpty { others = [] }
   }
 
   private func insertionIndex(of id: StreamID) -> Int {
     var low = 0
-    var high = requests.count
+    var high = count
     while low < high {
       let middle = (low + high) / 2
-      if requests[middle].id < id { low = middle + 1 } else { high = middle }
+      if self[middle].id < id { low = middle + 1 } else { high = middle }
     }
     return low
   }

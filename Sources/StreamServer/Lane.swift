@@ -51,7 +51,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Takes a subscription in. The caller has placed its cursor, which moves on to the oldest event held if that has moved
   /// meanwhile; the source may start within this call.
   func add(_ subscription: StreamSubscription) {
-    subscription.memberIndex = members.count
+    subscription.memberIndex = Int32(members.count)
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
     if stream.log.isLossless, subscription.cursor.position < held {
@@ -69,7 +69,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     subscription.state = .ended
     let last = members.removeLast()
     if last !== subscription {
-      members[subscription.memberIndex] = last
+      members[Int(subscription.memberIndex)] = last
       last.memberIndex = subscription.memberIndex
     }
     if subscription.credit > .none { changeCredited(by: -1) }
@@ -114,14 +114,14 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Nothing to send for now.
   func wait(_ subscription: StreamSubscription) {
     subscription.state = .waiting
-    subscription.waitingIndex = waiting.count
+    subscription.waitingIndex = Int32(waiting.count)
     waiting.append(subscription)
   }
 
   private func stopWaiting(_ subscription: StreamSubscription) {
     let last = waiting.removeLast()
     guard last !== subscription else { return }
-    waiting[subscription.waitingIndex] = last
+    waiting[Int(subscription.waitingIndex)] = last
     last.waitingIndex = subscription.waitingIndex
   }
 

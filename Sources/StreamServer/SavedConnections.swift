@@ -136,7 +136,7 @@ extension StreamServer {
     for (index, worker) in workers.enumerated() {
       worker.loop.execute { [self] in
         for saved in stride(from: index, to: sessions.count, by: workers.count).map({ sessions[$0] }) {
-          worker.adopt(saved) { [counts] in counts.open.subtract(1, ordering: .relaxed) }
+          worker.adopt(saved)
         }
         guard left.isLast() else { return }
         // Only now does everybody hold what is to be kept.

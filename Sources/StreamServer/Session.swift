@@ -26,21 +26,20 @@ final class Session: EventLoop.Handler {
 
   let identity: ClientIdentity
   let socket: OwnedDescriptor
-  private unowned let worker: Worker
-  private let closed: () -> Void
-  private var registration: EventLoop.Registration?
   private var watched: EventLoop.Readiness = .readable
   private var phase = Phase.open
+  private(set) var isBlocked = false
+  private unowned let worker: Worker
+  private var registration: EventLoop.Registration?
+  private var clock: TimerID?
+  private var leaseClock: TimerID?
   var machine: ConnectionMachine
-  private var subscriptions: [StreamSubscription] = []
+  private var subscriptions = SubscriptionList()
   /// Made for the first value that the client publishes.
   private var publications: Publications?
   private var unsent: [UInt8] = []
   private var unsentOffset = 0
-  private(set) var isBlocked = false
   private var heardAt: UInt64
-  private var clock: TimerID?
-  private var leaseClock: TimerID?
 
   /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
   private static let unsentLimit = 64 << 10
@@ -54,13 +53,11 @@ final class Session: EventLoop.Handler {
 
   /// - Parameter machine: of a connection that goes on here; nil for a new one.
   init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, machine: ConnectionMachine? = nil, worker: Worker,
-    closed: @escaping () -> Void
+    _ socket: consuming OwnedDescriptor, number: UInt64, machine: ConnectionMachine? = nil, worker: Worker
   ) {
     identity = ClientIdentity(number: number, credentials: PeerCredentials(of: socket.raw))
     self.socket = socket
     self.worker = worker
-    self.closed = closed
     self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
     heardAt = worker.loop.now
   }
@@ -139,7 +136,7 @@ final class Session: EventLoop.Handler {
     let subscription = StreamSubscription(
       session: self, lane: lane, id: saved.id, frames: saved.frames, onLag: saved.onLag, cursor: cursor,
       credit: saved.credit)
-    subscriptions.append(subscription)
+    subscriptions.insert(subscription)
     worker.makeReady(subscription)
     lane.add(subscription)
   }
@@ -283,7 +280,7 @@ final class Session: EventLoop.Handler {
         frames: FrameFormat(ids: options.ids, completes: kind == .response),
         onLag: kind == .response ? .latest : options.onLag ?? stream.configuration.onLag,
         cursor: Cursor(position: position), credit: Self.demand(demand))
-      subscriptions.append(subscription)
+      subscriptions.insert(subscription)
       worker.makeReady(subscription)
       lane.add(subscription)
       worker.mention(
@@ -304,7 +301,7 @@ final class Session: EventLoop.Handler {
   }
 
   private func remove(_ subscription: StreamSubscription) {
-    subscriptions.removeAll { $0 === subscription }
+    subscriptions.remove(subscription)
     subscription.lane.remove(subscription)
     worker.release(subscription.lane)
   }
@@ -342,7 +339,7 @@ final class Session: EventLoop.Handler {
   /// The server stops: every request is told, then the connection closes.
   func stop() {
     guard phase == .open else { return }
-    for id in subscriptions.map(\.id) + (publications?.ids ?? []) {
+    for id in (subscriptions.map(\.id) + (publications?.ids ?? [])).sorted() {
       machine.sendError(id, .canceled, "streamd is stopping")
     }
     machine.close(.connectionClose, "streamd is stopping")
@@ -431,7 +428,7 @@ final class Session: EventLoop.Handler {
 
   private func leaveAll() {
     let leaving = subscriptions
-    subscriptions = []
+    subscriptions = SubscriptionList()
     for subscription in leaving {
       subscription.lane.remove(subscription)
       worker.release(subscription.lane)
@@ -456,6 +453,10 @@ final class Session: EventLoop.Handler {
     leaveAll()
     // Kept alive until the turn's end by whoever called; the socket closes with the last reference.
     worker.forget(self)
-    closed()
   }
+}
+
+extension Session: Hashable {
+  static func == (one: Session, other: Session) -> Bool { one === other }
+  func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
 }

@@ -54,7 +54,9 @@ public final class StreamServer: Sendable {
     }
     let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     workers = try (0..<count).map { [report = self.report, streams] index in
-      try Worker(name: "worker \(index)", limits: limits, streams: streams, wantsDetails: wantsDetails, report: report)
+      try Worker(
+        name: "worker \(index)", limits: limits, streams: streams, connections: counts, wantsDetails: wantsDetails,
+        report: report)
     }
     try addSystemStream(
       "$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250, bytes: 16 << 20
@@ -176,9 +178,7 @@ public final class StreamServer: Sendable {
       return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
     }
     let raw = socket.release()
-    worker.loop.execute { [counts] in
-      worker.adopt(OwnedDescriptor(raw), number: number) { counts.open.subtract(1, ordering: .relaxed) }
-    }
+    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number) }
   }
 
   /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;

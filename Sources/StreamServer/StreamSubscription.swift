@@ -26,17 +26,20 @@ final class StreamSubscription {
   }
 
   unowned let session: Session
+  /// Of the same session.
+  fileprivate var next: StreamSubscription?
   let lane: Lane
-  let id: StreamID
-  let frames: FrameFormat
-  let onLag: LagPolicy
+  // In this order, and the last as small as they are, because there may be very many.
   var cursor: Cursor
   var credit: Subscribers.Demand
   var state = State.idle
+  let frames: FrameFormat
+  let onLag: LagPolicy
+  let id: StreamID
   /// Its place in the lane's list of all.
-  var memberIndex = 0
+  var memberIndex: Int32 = 0
   /// Its place in the lane's waiting list, while it is in there.
-  var waitingIndex = 0
+  var waitingIndex: Int32 = 0
 
   /// The position before which its credit covers everything; 0 without credit.
   var reach: UInt64 {
@@ -55,5 +58,32 @@ final class StreamSubscription {
     self.onLag = onLag
     self.cursor = cursor
     self.credit = credit
+  }
+}
+
+/// The subscriptions of one session, the latest first: nearly always one, which is why they are linked and not in an array.
+struct SubscriptionList: Sequence {
+  private var first: StreamSubscription?
+
+  mutating func insert(_ subscription: StreamSubscription) {
+    subscription.next = first
+    first = subscription
+  }
+
+  /// Does nothing for one that is not in here.
+  mutating func remove(_ subscription: StreamSubscription) {
+    if first === subscription {
+      first = subscription.next
+    } else {
+      first { $0.next === subscription }?.next = subscription.next
+    }
+    subscription.next = nil
+  }
+
+  func makeIterator() -> some IteratorProtocol<StreamSubscription> {
+    sequence(state: first) { next in
+      defer { next = next?.next }
+      return next
+    }
   }
 }

@@ -23,13 +23,15 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let loop: EventLoop
   let limits: ServerLimits
   let streams: StreamTable
+  /// Of all workers; a session is counted in by who accepts it.
+  private let connections: ConnectionCounts
   private let wantsDetails: @Sendable () -> Bool
   let report: @Sendable (ServerReport) -> Void
   let counters = Counters()
   /// Input of whichever session is reading; shared, so that an idle connection has no buffer.
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
-  private var sessions: [ObjectIdentifier: Session] = [:]
+  private var sessions: Set<Session> = []
   private var handedOver: [Session] = []
   private var listeners: [Listener] = []
   private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
@@ -48,12 +50,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var pauseEnd: UInt64 = 0
 
   init(
-    name: String, limits: ServerLimits, streams: StreamTable, wantsDetails: @escaping @Sendable () -> Bool,
-    report: @escaping @Sendable (ServerReport) -> Void
+    name: String, limits: ServerLimits, streams: StreamTable, connections: ConnectionCounts,
+    wantsDetails: @escaping @Sendable () -> Bool, report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
     self.limits = limits
     self.streams = streams
+    self.connections = connections
     self.wantsDetails = wantsDetails
     self.report = report
     loop.endOfTurn = { [unowned self] in sendReady() }
@@ -74,25 +77,25 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// Takes a new connection. On the loop.
-  func adopt(_ socket: consuming OwnedDescriptor, number: UInt64, closed: @escaping () -> Void) {
-    let session = Session(socket, number: number, worker: self, closed: closed)
-    guard stopped == nil, session.start() else { return closed() }
-    sessions[ObjectIdentifier(session)] = session
+  func adopt(_ socket: consuming OwnedDescriptor, number: UInt64) {
+    let session = Session(socket, number: number, worker: self)
+    guard stopped == nil, session.start() else { return countOut() }
+    sessions.insert(session)
   }
 
   /// Takes a connection over from another process. On the loop.
-  func adopt(_ saved: SavedSession, closed: @escaping () -> Void) {
+  func adopt(_ saved: SavedSession) {
     let session = Session(
-      OwnedDescriptor(saved.descriptor), number: saved.number, machine: saved.machine, worker: self, closed: closed)
-    guard stopped == nil, session.start() else { return closed() }
-    sessions[ObjectIdentifier(session)] = session
+      OwnedDescriptor(saved.descriptor), number: saved.number, machine: saved.machine, worker: self)
+    guard stopped == nil, session.start() else { return countOut() }
+    sessions.insert(session)
     session.goOn(saved)
   }
 
   /// Gives every connection away; its descriptor stays open for as long as the worker lives. On the loop.
   func handOver() -> [SavedSession] {
-    handedOver = Array(sessions.values)
-    sessions = [:]
+    handedOver = Array(sessions)
+    sessions = []
     return handedOver.compactMap { $0.handOver() }
   }
 
@@ -103,9 +106,12 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   func forget(_ session: Session) {
-    sessions[ObjectIdentifier(session)] = nil
+    sessions.remove(session)
+    countOut()
     if sessions.isEmpty, let stopped { stopped() }
   }
+
+  private func countOut() { connections.open.subtract(1, ordering: .relaxed) }
 
   /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
   /// the last one is gone. On the loop.
@@ -113,7 +119,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     stopped = completed
     stopListening()
     guard !sessions.isEmpty else { return completed() }
-    for session in Array(sessions.values) { session.stop() }
+    for session in sessions { session.stop() }
   }
 
   // MARK: Lanes
