@@ -51,18 +51,20 @@ extension Junction {
     }
   }
 
-  // Calls that hand `self` over would retain it for each value.
+  // Calls that hand `self` over would retain it for each value; a method's name in place of a closure is allocated.
 
-  @usableFromInline func work(_ missed: Int) { core.serial.work(missed, handle) }
+  @usableFromInline func work(_ missed: Int) { core.serial.work(missed) { handle($0) } }
 
-  @usableFromInline func leaveBehind(_ step: JunctionCore<Event, Down>.Step) { core.serial.leaveBehind(step, handle) }
+  @usableFromInline func leaveBehind(_ step: JunctionCore<Event, Down>.Step) {
+    core.serial.leaveBehind(step) { handle($0) }
+  }
 
-  @inlinable func request(_ demand: Subscribers.Demand) { core.serial.perform(.request(demand), handle) }
+  @inlinable func request(_ demand: Subscribers.Demand) { core.serial.perform(.request(demand)) { handle($0) } }
 
   @inlinable func cancel() {
     guard core.end() else { return }
     leave()
-    core.serial.perform(.release, handle)
+    core.serial.perform(.release) { handle($0) }
   }
 
   @inlinable func handle(_ step: JunctionCore<Event, Down>.Step) {

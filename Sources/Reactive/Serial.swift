@@ -7,7 +7,24 @@ import Synchronization
 /// handler touches needs no other guard.
 @usableFromInline struct Serial<Event>: ~Copyable {
   @usableFromInline let missed = Atomic(0)
-  @usableFromInline let queue = Guarded<[Event]>([])
+  @usableFromInline let queue = Guarded(Queue())
+
+  /// Two arrays that take turns, so that no event costs an allocation.
+  @usableFromInline struct Queue {
+    @usableFromInline var waiting: [Event] = []
+    @usableFromInline var spare: [Event] = []
+
+    @inlinable init() {}
+
+    @usableFromInline mutating func take() -> [Event] {
+      defer { (waiting, spare) = (spare, []) }
+      return waiting
+    }
+
+    @usableFromInline mutating func giveBack(_ emptied: [Event]) {
+      if waiting.capacity == 0 { waiting = emptied } else { spare = emptied }
+    }
+  }
 
   @inlinable init() {}
 
@@ -23,7 +40,7 @@ import Synchronization
 
   /// For an event that came while somebody was at work.
   @inlinable func leaveBehind(_ event: Event, _ handle: (Event) -> Void) {
-    queue.withLock { $0.append(event) }
+    queue.withLock { $0.waiting.append(event) }
     count(handle)
   }
 
@@ -48,11 +65,10 @@ import Synchronization
   @usableFromInline func work(_ missed: Int, _ handle: (Event) -> Void) {
     var seen = missed
     repeat {
-      let events = queue.withLock { queue in
-        defer { queue = [] }
-        return queue
-      }
+      var events = queue.withLock { $0.take() }
       for event in events { handle(event) }
+      events.removeAll(keepingCapacity: events.count <= 64)
+      queue.withLock { $0.giveBack(events) }
       seen = self.missed.wrappingSubtract(seen, ordering: .acquiringAndReleasing).newValue
     } while seen != 0
   }

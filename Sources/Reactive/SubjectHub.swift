@@ -49,7 +49,9 @@ import Synchronization
     noted = Noted(value: newest)
     keepsNewest = newest != nil
     upstreams = Upstreams(areWanted: newest != nil)
-    tell = { [unowned self] conduit, isLeaving in serial.perform(isLeaving ? .leave(conduit) : .wake(conduit), handle) }
+    tell = { [unowned self] conduit, isLeaving in
+      serial.perform(isLeaving ? .leave(conduit) : .wake(conduit)) { handle($0) }
+    }
   }
 
   @inlinable func send(_ value: Output) {
@@ -64,9 +66,9 @@ import Synchronization
 
   // Calls that hand `self` over would retain it for each value.
 
-  @usableFromInline func work(_ missed: Int) { serial.work(missed, handle) }
+  @usableFromInline func work(_ missed: Int) { serial.work(missed) { handle($0) } }
 
-  @usableFromInline func leaveBehind(_ event: Event) { serial.leaveBehind(event, handle) }
+  @usableFromInline func leaveBehind(_ event: Event) { serial.leaveBehind(event) { handle($0) } }
 
   /// Sends, and can be read from now on.
   @inlinable func sendAndNote(_ value: Output) {
@@ -74,8 +76,8 @@ import Synchronization
     let isAtWork = serial.enter()
     let isNext = serial.queue.withLock { queue in
       if !noted.isOver { swap(&noted.value, &old) }
-      let isNext = isAtWork && queue.isEmpty
-      if !isNext { queue.append(.value(value)) }
+      let isNext = isAtWork && queue.waiting.isEmpty
+      if !isNext { queue.waiting.append(.value(value)) }
       return isNext
     }
     if isNext { deliverToAll(value) }
@@ -84,7 +86,7 @@ import Synchronization
     if missed != 0 { work(missed) }
   }
 
-  @usableFromInline func count() { serial.count(handle) }
+  @usableFromInline func count() { serial.count { handle($0) } }
 
   /// What was sent last. Only of a hub that keeps a value.
   var value: Output { serial.queue.withLock { _ in noted.value }.unsafelyUnwrapped }
@@ -92,7 +94,7 @@ import Synchronization
   func finish(_ completion: Subscribers.Completion<Failure>) {
     serial.queue.withLock { queue in
       noted.isOver = true
-      queue.append(.end(completion))
+      queue.waiting.append(.end(completion))
     }
     count()
     upstreams.cancel()
@@ -112,14 +114,14 @@ import Synchronization
   }
 
   @inlinable func join(_ conduit: Conduit<Output, Failure>) {
-    guard keepsNewest else { return serial.perform(.join(conduit), handle) }
+    guard keepsNewest else { return serial.perform(.join(conduit)) { handle($0) } }
     // The value is there when `subscribe` returns, also when another thread, or the caller itself, is at work.
     if serial.enter() {
       handle(.join(conduit))
-      return serial.leave(handle)
+      return serial.leave { handle($0) }
     }
     let value = serial.queue.withLock { queue -> Output? in
-      queue.append(.join(conduit))
+      queue.waiting.append(.join(conduit))
       guard !noted.isOver, conduit.take() else { return nil }
       conduit.wasStarted = true
       conduit.isStarting.store(true, ordering: .releasing)
@@ -135,7 +137,7 @@ import Synchronization
     while case let signals = takeBacklog(of: conduit), !signals.isEmpty {
       for signal in signals { conduit.accept(signal) }
     }
-    serial.perform(.wake(conduit), handle)
+    serial.perform(.wake(conduit)) { handle($0) }
   }
 
   private func takeBacklog(of conduit: Conduit<Output, Failure>) -> [Conduit<Output, Failure>.Signal] {
@@ -193,7 +195,7 @@ import Synchronization
       gone += 1
       if gone * 2 > conduits.count {
         gone = 0
-        conduits.removeAll(where: \.isOver)
+        conduits.removeAll { $0.isOver }
       }
     case .end(let completion):
       if isOver { return }

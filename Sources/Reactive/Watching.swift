@@ -60,7 +60,9 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
     guard handle.slot.isLive else { return .none }
     events.receiveOutput?(value)
     let more = down.receive(value)
-    if more != .none { (events.receiveReturned ?? events.receiveRequest)?(more) }
+    if more == .none { return more }
+    // Not by `??`, which would wrap the closure anew for each value.
+    if let receiveReturned = events.receiveReturned { receiveReturned(more) } else { events.receiveRequest?(more) }
     return more
   }
 
