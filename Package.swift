@@ -61,6 +61,10 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(name: "EventLoopTests", dependencies: ["CLinux", "EventLoop", "TestSupport"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
+    .target(name: "CAllocationCounter", path: "Tests/Allocations/Counter"),
+    .executableTarget(
+      name: "allocations", dependencies: ["CAllocationCounter", "Reactive"], path: "Tests/Allocations/Check",
+      swiftSettings: settings),
     .testTarget(name: "ReactiveFoundationTests", dependencies: ["ReactiveFoundation"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
