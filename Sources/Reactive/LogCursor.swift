@@ -49,7 +49,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   /// Attaches to the log, gives the subscriber its subscription and what is held of the last `replay` values, then
   /// joins the log, unless the subscriber has had enough already.
   @inlinable func begin(replay: Int) {
-    log.attach(self) { self.drain() }
+    log.attach(self) { self.drain($0) }
     position = log.read { storage, _ in
       storage.endPosition - min(UInt64(replay), storage.endPosition - storage.firstPosition)
     }
@@ -74,9 +74,26 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
 
   @inlinable func logDidChange() { drain() }
 
-  @inlinable func drain() {
-    loop.run(deliver)
+  /// - Parameter newest: What the log has just got.
+  @inlinable func drain(_ newest: SharedLog<Storage, Failure>.Newest? = nil) {
+    if loop.enter() {
+      var newest = newest
+      loop.release { if !deliver(newest.take()) { deliver() } }
+    }
     tellWanted()
+  }
+
+  /// Delivers the newest element if it is the one that this waits for.
+  ///
+  /// - Returns: Whether that was all. What comes meanwhile is told of, and found in the next round.
+  @inlinable func deliver(_ newest: SharedLog<Storage, Failure>.Newest?) -> Bool {
+    guard let newest, newest.position == position, let down, phase.load(ordering: .acquiring) != .over else {
+      return false
+    }
+    let goal = tally.requested
+    if delivered == goal { return false }
+    note(goal)
+    return advance(past: newest.element, goal, down) == .none && !log.hasEnded
   }
 
   /// Asks the log for what is missing. Not from inside the loop: upstream may deliver at once, and what it delivers is
@@ -119,17 +136,25 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
         release()
         return down.receive(completion: completion)
       }
-      if !isStarved {
-        let (sum, overflow) = position.addingReportingOverflow(goal - delivered)
-        wanted.store(goal == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
-      }
+      if !isStarved { note(goal) }
       guard case .value(let value, let isLast) = step else { return }
-      position += 1
-      if goal != DemandTally.unlimited { delivered += 1 }
-      let more = down.receive(value)
-      tally.add(more)
-      if isLast, more == .none, !log.hasEnded { return }
+      if advance(past: value, goal, down) == .none, isLast, !log.hasEnded { return }
     }
+  }
+
+  /// Up to where this wants to read.
+  @inlinable func note(_ goal: UInt64) {
+    let (sum, overflow) = position.addingReportingOverflow(goal - delivered)
+    wanted.store(goal == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
+  }
+
+  /// - Returns: What the subscriber wants on top.
+  @inlinable func advance(past value: Storage.Element, _ goal: UInt64, _ down: Down) -> Subscribers.Demand {
+    position += 1
+    if goal != DemandTally.unlimited { delivered += 1 }
+    let more = down.receive(value)
+    tally.add(more)
+    return more
   }
 
   /// Lets go of the subscriber and the publisher.

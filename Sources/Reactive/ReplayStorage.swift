@@ -25,6 +25,8 @@ public protocol ReplayStorage<Input, Element> {
   ///
   /// - Precondition: `position` is in `firstPosition..<endPosition`.
   func element(at position: UInt64) -> Element
+  /// The element before `endPosition`, if one is held and it costs nothing to hand out.
+  var newestElement: Element? { get }
   /// Takes out the oldest element if more than the capacity and `slack` are held.
   ///
   /// The log asks for it with a slack while readers are still being told, then with none, and releases the element
@@ -43,6 +45,8 @@ extension ReplayStorage {
   }
   /// Never, where the oldest is dropped.
   public var isFull: Bool { false }
+  /// None: each reader makes its own.
+  public var newestElement: Element? { nil }
 
   /// Nothing: `append` has dropped it.
   public mutating func dropExcess(sparing slack: Int) -> Element? { nil }
@@ -82,6 +86,9 @@ public struct MemoryStorage<Value>: ReplayStorage {
     }
     return value
   }
+
+  /// The value appended last.
+  public var newestElement: Value? { firstPosition < endPosition ? slots[slot(endPosition - 1)] : nil }
 
   /// Takes the oldest value out if more than `capacity + slack` are held; O(1).
   public mutating func dropExcess(sparing slack: Int) -> Value? {

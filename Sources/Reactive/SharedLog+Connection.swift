@@ -156,7 +156,7 @@ extension SharedLog {
   }
 
   @usableFromInline func tellConnection() {
-    for reader in state.withLock({ $0.readers }) { reader.tell() }
+    for reader in state.withLock({ $0.readers }) { reader.tell(nil) }
   }
 
   /// Asks upstream for what is wanted and not asked for yet.
@@ -222,8 +222,8 @@ extension SharedLog {
   }
 
   @inlinable func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
-    let (readers, dropped) = state.withLock { state -> ([AttachedReader]?, Storage.Element?) in
-      guard state.connection.generation == generation else { return (nil, nil) }
+    let (readers, newest, dropped) = state.withLock { state -> ([AttachedReader]?, Newest?, Storage.Element?) in
+      guard state.connection.generation == generation else { return (nil, nil, nil) }
       state.connection.isOutstanding = false
       let appended = state.append(input, slack: slack)
       state.connection.isReceiving = appended.readers != nil
@@ -231,7 +231,7 @@ extension SharedLog {
     }
     _ = dropped
     guard let readers else { return .none }
-    tell(readers)
+    tell(readers, newest)
     return state.withLock { state in
       guard state.connection.generation == generation else { return .none }
       state.connection.isReceiving = false

@@ -63,7 +63,7 @@ extension SharedLog {
       ended.store(true, ordering: .releasing)
       return state.readers
     }
-    for reader in readers { reader.tell() }
+    for reader in readers { reader.tell(nil) }
   }
 }
 
@@ -79,7 +79,7 @@ extension SharedLog.State {
   }
 
   /// - Returns: who is to be told, `nil` if nothing had room.
-  fileprivate mutating func appendOverflow() -> [AttachedReader]? {
+  fileprivate mutating func appendOverflow() -> [SharedLog.AttachedReader]? {
     guard overflow?.isEmpty == false, moveOverflow() else { return nil }
     telling += 1
     return readers

@@ -49,12 +49,6 @@ public protocol LogReader: AnyObject, Sendable {
   func logDidChange()
 }
 
-/// A reader, and how it is told.
-@usableFromInline struct AttachedReader {
-  let reader: AnyObject
-  @usableFromInline let tell: () -> Void
-}
-
 /// Calls a closure after a time, unless what it returns is cancelled before. May call from any thread.
 public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) -> any Cancellable
 
@@ -78,6 +72,23 @@ public typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) ->
 /// a reader's callback.
 public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked Sendable {
   // Sendable: all state is guarded; values reach one reader at a time under the subscriber contract.
+
+  /// An element that has just been appended.
+  @usableFromInline struct Newest {
+    @usableFromInline let position: UInt64
+    @usableFromInline let element: Storage.Element
+
+    @inlinable init(_ position: UInt64, _ element: Storage.Element) {
+      (self.position, self.element) = (position, element)
+    }
+  }
+
+  /// A reader, and how it is told: with the newest element, where there is one and it costs nothing to hand out, so that
+  /// a reader that waits for just that needs no lock to read it.
+  @usableFromInline struct AttachedReader {
+    let reader: AnyObject
+    @usableFromInline let tell: (Newest?) -> Void
+  }
 
   @usableFromInline struct State {
     @usableFromInline var storage: Storage
@@ -137,9 +148,9 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
 
   /// Appends one upstream value and tells the readers. After the end it does nothing.
   @inlinable public func append(_ input: Storage.Input) {
-    let (readers, dropped) = state.withLock { $0.append(input, slack: slack) }
+    let (readers, newest, dropped) = state.withLock { $0.append(input, slack: slack) }
     _ = dropped
-    if let readers { tell(readers) }
+    if let readers { tell(readers, newest) }
   }
 
   /// Ends the log. Readers see it after what they have not read yet; a second end does nothing.
@@ -162,12 +173,12 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     }
     linger?.cancel()
     if generation == nil { subscription?.cancel() }
-    for reader in readers { reader.tell() }
+    for reader in readers { reader.tell(nil) }
   }
 
   /// Tells the readers of one append, then drops what was kept only for them.
-  @inlinable func tell(_ readers: [AttachedReader]) {
-    for reader in readers { reader.tell() }
+  @inlinable func tell(_ readers: [AttachedReader], _ newest: Newest? = nil) {
+    for reader in readers { reader.tell(newest) }
     trim(told: 1)
   }
 
@@ -186,7 +197,7 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
       told = 0
       _ = oldest
       more = next != nil
-      for reader in readers { reader.tell() }  // nothing may be left between them and the end now
+      for reader in readers { reader.tell(nil) }  // nothing may be left between them and the end now
     }
   }
 
@@ -202,11 +213,11 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   /// The reader is told of changes from now on. It is held until ``detach(_:)``.
   ///
   /// Read the position to start at after attaching: nothing is missed then.
-  public func attach(_ reader: any LogReader) { attach(reader) { reader.logDidChange() } }
+  public func attach(_ reader: any LogReader) { attach(reader) { _ in reader.logDidChange() } }
 
   /// - Parameter tell: Stands for the reader's own method: a closure that is formed where the reader's type is known is
   ///   compiled for it.
-  @usableFromInline func attach(_ reader: AnyObject, tell: @escaping () -> Void) {
+  @usableFromInline func attach(_ reader: AnyObject, tell: @escaping (Newest?) -> Void) {
     state.withLock { state in
       state.readers.append(AttachedReader(reader: reader, tell: tell))
       state.wants[ObjectIdentifier(reader)] = 0
@@ -239,17 +250,19 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
 }
 
 extension SharedLog.State {
-  /// - Returns: Who is to be told, `nil` if nothing was appended; and what had to make room, to be released outside
-  ///   the lock.
-  @inlinable
-  mutating func append(_ input: Storage.Input, slack: Int) -> (readers: [AttachedReader]?, dropped: Storage.Element?) {
-    guard completion == nil, !isShutDown else { return (nil, nil) }
+  /// - Returns: Who is to be told, `nil` if nothing was appended, and of what; and what had to make room, to be released
+  ///   outside the lock.
+  @inlinable mutating func append(
+    _ input: Storage.Input, slack: Int
+  ) -> (readers: [SharedLog.AttachedReader]?, newest: SharedLog.Newest?, dropped: Storage.Element?) {
+    guard completion == nil, !isShutDown else { return (nil, nil, nil) }
     if overflow == nil {
       storage.append(input)
     } else if !appendWhatFits(input) {
-      return (nil, nil)
+      return (nil, nil, nil)
     }
     telling += 1
-    return (readers, storage.dropExcess(sparing: slack))
+    let newest = storage.newestElement.map { SharedLog.Newest(storage.endPosition - 1, $0) }
+    return (readers, newest, storage.dropExcess(sparing: slack))
   }
 }
