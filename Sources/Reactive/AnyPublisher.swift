@@ -23,5 +23,7 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
 
 extension Publisher {
   /// Hides this publisher's type.
+  ///
+  /// Demand: upstream's, value for value.
   @inlinable public func eraseToAnyPublisher() -> AnyPublisher<Output, Failure> { AnyPublisher(self) }
 }

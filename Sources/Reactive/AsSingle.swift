@@ -33,5 +33,7 @@ extension Publishers {
 extension Publisher {
   /// Delivers the one value, once upstream has finished. Fails with a ``SingleError`` when there is none, and at once,
   /// cancelling upstream, when there is a second one.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func asSingle() -> Publishers.AsSingle<Self> { Publishers.AsSingle(upstream: self) }
 }

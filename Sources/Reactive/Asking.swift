@@ -90,6 +90,8 @@ extension Publisher {
   }
 
   /// Delivers whether the closure accepts one of the values; the first error thrown ends it.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func tryContains(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryContainsWhere<Self> {
     Publishers.TryContainsWhere(upstream: self, predicate: predicate)
   }
@@ -100,6 +102,8 @@ extension Publisher {
   }
 
   /// Delivers whether the closure accepts all values; the first error thrown ends it.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func tryAllSatisfy(_ predicate: @escaping (Output) throws -> Bool) -> Publishers.TryAllSatisfy<Self> {
     Publishers.TryAllSatisfy(upstream: self, predicate: predicate)
   }

@@ -132,16 +132,22 @@ extension Publisher {
   }
 
   /// Delivers the values that the closure accepts; the first error thrown ends it.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Self> {
     Publishers.TryFilter(upstream: self, isIncluded: isIncluded)
   }
 
   /// Delivers the values for which the closure, given the value before, says that they are not equal.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func removeDuplicates(by predicate: @escaping (Output, Output) -> Bool) -> Publishers.RemoveDuplicates<Self> {
     Publishers.RemoveDuplicates(upstream: self, predicate: predicate)
   }
 
   /// Delivers the values for which the closure says that they are not equal; the first error thrown ends it.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func tryRemoveDuplicates(
     by predicate: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryRemoveDuplicates<Self> {
@@ -154,6 +160,8 @@ extension Publisher {
   }
 
   /// Leaves out values until the closure does not accept one; the first error thrown ends it.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func tryDrop(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryDropWhile<Self> {
     Publishers.TryDropWhile(upstream: self, predicate: predicate)
   }
@@ -164,5 +172,7 @@ extension Publisher {
 
 extension Publisher where Output: Equatable {
   /// Delivers the values that differ from the one before.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func removeDuplicates() -> Publishers.RemoveDuplicates<Self> { removeDuplicates(by: ==) }
 }

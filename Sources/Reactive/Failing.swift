@@ -72,11 +72,15 @@ extension Publishers {
 
 extension Publisher {
   /// Fails with what the closure makes of the failure.
+  ///
+  /// Demand: upstream's, value for value.
   public func mapError<E: Error>(_ transform: @escaping (Failure) -> E) -> Publishers.MapError<Self, E> {
     Publishers.MapError(upstream: self, transform: transform)
   }
 
   /// Stops the program, with `prefix` and the error as the message, when this fails; also in a release build.
+  ///
+  /// Demand: upstream's, value for value.
   public func assertNoFailure(
     _ prefix: String = "", file: StaticString = #file, line: UInt = #line
   ) -> Publishers.AssertNoFailure<Self> {

@@ -125,26 +125,36 @@ extension Publishers {
 
 extension Publisher {
   /// Delivers these values after upstream's.
+  ///
+  /// Demand: what the first has not answered is asked of the second.
   public func append(
     _ elements: Output...
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<[Output], Failure>> { append(elements) }
 
   /// Delivers these values after upstream's.
+  ///
+  /// Demand: what the first has not answered is asked of the second.
   public func append<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<S, Failure>> { append(Publishers.Sequence(sequence: elements)) }
 
   /// Subscribes to `publisher` when upstream has finished, and delivers its values.
+  ///
+  /// Demand: what the first has not answered is asked of the second.
   public func append<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<Self, P> {
     Publishers.Concatenate(prefix: self, suffix: publisher)
   }
 
   /// Delivers these values before upstream's.
+  ///
+  /// Demand: what the first has not answered is asked of the second.
   public func prepend(
     _ elements: Output...
   ) -> Publishers.Concatenate<Publishers.Sequence<[Output], Failure>, Self> { prepend(elements) }
 
   /// Delivers these values before upstream's.
+  ///
+  /// Demand: what the first has not answered is asked of the second.
   public func prepend<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Publishers.Sequence<S, Failure>, Self> {
@@ -152,6 +162,8 @@ extension Publisher {
   }
 
   /// Delivers the values of `publisher`, and subscribes to upstream when that has finished.
+  ///
+  /// Demand: what the first has not answered is asked of the second.
   public func prepend<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<P, Self> {
     Publishers.Concatenate(prefix: publisher, suffix: self)
   }
@@ -163,6 +175,8 @@ extension Publisher {
   }
 
   /// Goes on with what the closure makes of a failure; an error that it throws ends it.
+  ///
+  /// Demand: what upstream has not answered is asked of the other.
   public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P) -> Publishers.TryCatch<Self, P>
   where P.Output == Output {
     Publishers.TryCatch(upstream: self, handler: handler)

@@ -93,35 +93,51 @@ extension Publishers {
 
 extension Publisher {
   /// Delivers the values from index `range.lowerBound` on, the first being 0, and finishes before its upper bound.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func output<R: RangeExpression<Int>>(in range: R) -> Publishers.Output<Self> {
     Publishers.Output(upstream: self, range: range.relative(to: 0..<Int.max))
   }
 
   /// Delivers the value with this index, the first being 0, and finishes.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func output(at index: Int) -> Publishers.Output<Self> { output(in: index...index) }
 
   /// Delivers the first `maxLength` values and finishes with the last of them; with 0, at once.
+  ///
+  /// Demand: upstream's, value for value.
   public func prefix(_ maxLength: Int) -> Publishers.Output<Self> { output(in: 0..<maxLength) }
 
   /// Delivers values until the closure does not accept one, and finishes.
+  ///
+  /// Demand: upstream's, value for value.
   public func prefix(while predicate: @escaping (Output) -> Bool) -> Publishers.PrefixWhile<Self> {
     Publishers.PrefixWhile(upstream: self, predicate: predicate)
   }
 
   /// Delivers values until the closure does not accept one, and finishes; the first error thrown ends it.
+  ///
+  /// Demand: upstream's, value for value.
   public func tryPrefix(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryPrefixWhile<Self> {
     Publishers.TryPrefixWhile(upstream: self, predicate: predicate)
   }
 
   /// Delivers the first value and finishes.
+  ///
+  /// Demand: upstream's, value for value.
   public func first() -> Publishers.First<Self> { Publishers.First(upstream: self) }
 
   /// Delivers the first value that the closure accepts and finishes.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
     Publishers.FirstWhere(upstream: self, predicate: predicate)
   }
 
   /// Delivers the first value that the closure accepts and finishes; the first error thrown ends it.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func tryFirst(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryFirstWhere<Self> {
     Publishers.TryFirstWhere(upstream: self, predicate: predicate)
   }

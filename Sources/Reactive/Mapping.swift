@@ -179,21 +179,29 @@ extension Publishers {
 
 extension Publisher {
   /// Delivers what the closure makes of each value.
+  ///
+  /// Demand: upstream's, value for value.
   public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.Map<Self, T> {
     Publishers.Map(upstream: self, transform: transform)
   }
 
   /// Delivers what the closure makes of each value; the first error thrown ends it.
+  ///
+  /// Demand: upstream's, value for value.
   public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Self, T> {
     Publishers.TryMap(upstream: self, transform: transform)
   }
 
   /// Delivers a property of each value.
+  ///
+  /// Demand: upstream's, value for value.
   public func map<T>(_ keyPath: KeyPath<Output, T>) -> Publishers.MapKeyPath<Self, T> {
     Publishers.MapKeyPath(upstream: self, keyPath: keyPath)
   }
 
   /// Delivers two properties of each value.
+  ///
+  /// Demand: upstream's, value for value.
   public func map<T0, T1>(
     _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>
   ) -> Publishers.MapKeyPath2<Self, T0, T1> {
@@ -201,6 +209,8 @@ extension Publisher {
   }
 
   /// Delivers three properties of each value.
+  ///
+  /// Demand: upstream's, value for value.
   public func map<T0, T1, T2>(
     _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>, _ keyPath2: KeyPath<Output, T2>
   ) -> Publishers.MapKeyPath3<Self, T0, T1, T2> {
@@ -213,6 +223,8 @@ extension Publisher {
   }
 
   /// Delivers what the closure makes of each value, unless that is `nil`; the first error thrown ends it.
+  ///
+  /// Demand: upstream's; another for each value left out.
   public func tryCompactMap<T>(_ transform: @escaping (Output) throws -> T?) -> Publishers.TryCompactMap<Self, T> {
     Publishers.TryCompactMap(upstream: self, transform: transform)
   }
@@ -221,9 +233,13 @@ extension Publisher {
   public func unwrap<T>() -> Publishers.CompactMap<Self, T> where Output == T? { compactMap { $0 } }
 
   /// Delivers `output` in place of each `nil`.
+  ///
+  /// Demand: upstream's, value for value.
   public func replaceNil<T>(with output: T) -> Publishers.Map<Self, T> where Output == T? { map { $0 ?? output } }
 
   /// Delivers, for each value, the result of all values so far. Each subscriber starts with `initialResult`.
+  ///
+  /// Demand: upstream's, value for value.
   public func scan<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) -> T
   ) -> Publishers.Scan<Self, T> {
@@ -231,6 +247,8 @@ extension Publisher {
   }
 
   /// Delivers, for each value, the result of all values so far; the first error thrown ends it.
+  ///
+  /// Demand: upstream's, value for value.
   public func tryScan<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
   ) -> Publishers.TryScan<Self, T> {

@@ -187,12 +187,16 @@ extension Publishers.Share: @unchecked Sendable where Upstream: Sendable, Upstre
 
 extension Publisher {
   /// Feeds the subject that the closure makes from one upstream subscription, once somebody connects.
+  ///
+  /// Demand: upstream's is the subject's: for everything, with those of this library.
   public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     Publishers.Multicast(upstream: self, createSubject: createSubject)
   }
 
   /// Feeds `subject` from one upstream subscription, once somebody connects.
+  ///
+  /// Demand: upstream's is the subject's: for everything, with those of this library.
   public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     multicast { subject }
@@ -210,5 +214,7 @@ extension Publisher where Failure == Never {
 
 extension ConnectablePublisher {
   /// Connects with the first subscriber, disconnects when the last one has left, and connects again with the next.
+  ///
+  /// Demand: that of what is connected.
   @inlinable public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
 }

@@ -215,6 +215,8 @@ extension Publisher {
   }
 
   /// Delivers what the closure makes of the values of both; see `combineLatest`.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func combineLatest<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest<Self, P>, T> where P.Failure == Failure {
@@ -222,6 +224,8 @@ extension Publisher {
   }
 
   /// Delivers the newest values of all three, whenever one has a new one.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func combineLatest<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
     -> Publishers.CombineLatest3<Self, P, Q> where P.Failure == Failure, Q.Failure == Failure
   {
@@ -229,6 +233,8 @@ extension Publisher {
   }
 
   /// Delivers what the closure makes of the values of all three; see `combineLatest`.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func combineLatest<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
@@ -236,6 +242,8 @@ extension Publisher {
   }
 
   /// Delivers the newest values of all four, whenever one has a new one.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func combineLatest<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
     -> Publishers.CombineLatest4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
   {
@@ -243,6 +251,8 @@ extension Publisher {
   }
 
   /// Delivers what the closure makes of the values of all four; see `combineLatest`.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
@@ -258,6 +268,8 @@ extension Publisher {
   }
 
   /// Delivers what the closure makes of the values of both; see `zip`.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func zip<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.Zip<Self, P>, T> where P.Failure == Failure {
@@ -265,12 +277,16 @@ extension Publisher {
   }
 
   /// Delivers the first values of all three together, and so on.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func zip<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q) -> Publishers.Zip3<Self, P, Q>
   where P.Failure == Failure, Q.Failure == Failure {
     Publishers.Zip3(self, publisher1, publisher2)
   }
 
   /// Delivers what the closure makes of the values of all three; see `zip`.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func zip<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.Zip3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
@@ -278,6 +294,8 @@ extension Publisher {
   }
 
   /// Delivers the first values of all four together, and so on.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func zip<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
     -> Publishers.Zip4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
   {
@@ -285,6 +303,8 @@ extension Publisher {
   }
 
   /// Delivers what the closure makes of the values of all four; see `zip`.
+  ///
+  /// Demand: each is asked for as much as is asked for here.
   public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T

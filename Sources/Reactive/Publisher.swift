@@ -21,6 +21,8 @@ extension Publisher {
 
   /// Attaches a subject, which passes everything on.
   ///
+  /// Demand: the subject's.
+  ///
   /// - Returns: Ends the subscription when cancelled or released.
   @inlinable
   public func subscribe<S: Subject>(_ subject: S) -> AnyCancellable where S.Output == Output, S.Failure == Failure {

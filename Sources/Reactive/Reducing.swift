@@ -192,6 +192,8 @@ extension Publisher {
   }
 
   /// Delivers the result of all values, once they have ended; the first error thrown ends it.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func tryReduce<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
   ) -> Publishers.TryReduce<Self, T> {
@@ -220,6 +222,8 @@ extension Publisher {
   }
 
   /// Delivers the greatest value, once they have ended; the first error thrown ends it.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func tryMax(
     by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
@@ -227,6 +231,8 @@ extension Publisher {
   }
 
   /// Delivers the least value, once they have ended; the first error thrown ends it.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func tryMin(
     by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
@@ -242,6 +248,8 @@ extension Publisher {
   }
 
   /// Delivers the last value that the closure accepts; the first error thrown ends it.
+  ///
+  /// Demand: upstream is asked for everything at once; the answer waits for demand.
   public func tryLast(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryLastWhere<Self> {
     Publishers.TryLastWhere(upstream: self, predicate: predicate)
   }

@@ -52,6 +52,8 @@ extension Publishers.ShareReplay: @unchecked Sendable where Upstream: Sendable, 
 extension Publisher {
   /// Shares one subscription to this publisher; a new subscriber first gets the last values.
   ///
+  /// Demand: upstream is asked for as much as the one who wants most.
+  ///
   /// - Parameters:
   ///   - capacity: How many values a new subscriber gets at most, and how far one may fall behind before it loses the
   ///     oldest. 0: live values only.
@@ -64,6 +66,8 @@ extension Publisher {
   }
 
   /// Shares one subscription to this publisher; a new subscriber first gets the last `bufferSize` values.
+  ///
+  /// Demand: upstream is asked for as much as the one who wants most.
   @inlinable
   public func shareReplay(_ bufferSize: Int) -> Publishers.ShareReplay<Self> { shareReplay(capacity: bufferSize) }
 }

@@ -111,6 +111,8 @@ extension Publisher where Failure == Never {
 
   /// Writes each value to a property of `object`, which is held until the end.
   ///
+  /// Demand: everything.
+  ///
   /// - Returns: Ends the subscription when cancelled or released.
   public func assign<Root>(to keyPath: ReferenceWritableKeyPath<Root, Output>, on object: Root) -> AnyCancellable {
     let assign = Subscribers.Assign(object: object, keyPath: keyPath)
