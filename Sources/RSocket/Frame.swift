@@ -35,12 +35,12 @@ public struct FrameFlags: OptionSet, Sendable {
   public let rawValue: UInt16
 
   /// Any combination of bits; those that a type does not define are ignored.
-  public init(rawValue: UInt16) { self.rawValue = rawValue }
+  @inlinable public init(rawValue: UInt16) { self.rawValue = rawValue }
 
   /// Not understood means skipped.
   public static let ignore = FrameFlags(rawValue: 0x200)
   /// Metadata is present.
-  public static let metadata = FrameFlags(rawValue: 0x100)
+  @inlinable public static var metadata: FrameFlags { FrameFlags(rawValue: 0x100) }
   /// More fragments come.
   public static let follows = FrameFlags(rawValue: 0x80)
   /// The sender's half of the request ends here.
@@ -83,11 +83,11 @@ enum FrameType: UInt8 {
 }
 
 /// Sizes that both directions share.
-enum FrameLayout {
+@usableFromInline enum FrameLayout {
   /// The u24 that a stream transport puts before each frame; it does not count itself.
-  static let lengthByteCount = 3
+  @inlinable static var lengthByteCount: Int { 3 }
   /// Stream ID, type and flags.
-  static let headerByteCount = 6
+  @inlinable static var headerByteCount: Int { 6 }
   /// What a u24 can say.
   static let maximumByteCount = 0xff_ffff
 }

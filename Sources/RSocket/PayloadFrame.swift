@@ -4,9 +4,9 @@
 /// Pointers need no alignment. Every function takes the address of a frame's u24 length, its first byte.
 public enum PayloadFrame {
   /// Length, stream ID, type and flags: what precedes the data of a frame without metadata.
-  public static let headerByteCount = FrameLayout.lengthByteCount + FrameLayout.headerByteCount
+  @inlinable public static var headerByteCount: Int { FrameLayout.lengthByteCount + FrameLayout.headerByteCount }
   /// What metadata adds to the header: its u24 length.
-  public static let metadataLengthByteCount = 3
+  @inlinable public static var metadataLengthByteCount: Int { 3 }
   /// Metadata and data of one frame together; a longer payload is sent in fragments. Source: WIRE.md, "fragments".
   public static let maximumContentByteCount = 64 << 10
 
@@ -16,7 +16,7 @@ public enum PayloadFrame {
   ///   - metadataByteCount: of this frame's metadata; `nil` for none, and then the metadata flag is not set.
   ///   - flags: of `follows`, `complete` and `next`.
   /// - Returns: how many bytes were written; metadata and then data belong right behind them.
-  @discardableResult
+  @inlinable @discardableResult
   public static func writeHeader(
     _ id: StreamID, _ flags: FrameFlags, metadataByteCount: Int?, dataByteCount: Int,
     at frame: UnsafeMutableRawPointer
@@ -24,9 +24,7 @@ public enum PayloadFrame {
     let extra = metadataByteCount.map { $0 + metadataLengthByteCount } ?? 0
     storeU24(FrameLayout.headerByteCount + extra + dataByteCount, at: frame)
     setStreamID(id, at: frame)
-    let typeAndFlags =
-      UInt16(FrameType.payload.rawValue) << 10
-      | flags.with(.metadata, if: metadataByteCount != nil).rawValue
+    let typeAndFlags = typeBits | flags.rawValue | (metadataByteCount == nil ? 0 : FrameFlags.metadata.rawValue)
     frame.storeBytes(of: typeAndFlags.bigEndian, toByteOffset: 7, as: UInt16.self)
     guard let metadataByteCount else { return headerByteCount }
     storeU24(metadataByteCount, at: frame + headerByteCount)
@@ -61,8 +59,11 @@ public enum PayloadFrame {
     return end - start
   }
 
+  /// Of PAYLOAD, above the flags.
+  @inlinable static var typeBits: UInt16 { 0x0A << 10 }
+
   /// Gives the frame to another request.
-  public static func setStreamID(_ id: StreamID, at frame: UnsafeMutableRawPointer) {
+  @inlinable public static func setStreamID(_ id: StreamID, at frame: UnsafeMutableRawPointer) {
     frame.storeBytes(of: id.rawValue.bigEndian, toByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)
   }
 
@@ -105,7 +106,7 @@ public enum PayloadFrame {
     }
   }
 
-  private static let valueTypeAndFlags = UInt16(FrameType.payload.rawValue) << 10 | FrameFlags.next.rawValue
+  private static let valueTypeAndFlags = typeBits | FrameFlags.next.rawValue
 
   private static func copy(
     _ bytes: Slice<UnsafeRawBufferPointer>, to destination: UnsafeMutableRawPointer
@@ -115,7 +116,7 @@ public enum PayloadFrame {
     return destination + bytes.count
   }
 
-  private static func storeU24(_ number: Int, at pointer: UnsafeMutableRawPointer) {
+  @inlinable static func storeU24(_ number: Int, at pointer: UnsafeMutableRawPointer) {
     pointer.storeBytes(of: UInt8(truncatingIfNeeded: number >> 16), as: UInt8.self)
     pointer.storeBytes(of: UInt16(truncatingIfNeeded: number).bigEndian, toByteOffset: 1, as: UInt16.self)
   }

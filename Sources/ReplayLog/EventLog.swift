@@ -45,7 +45,7 @@ public final class EventLog {
   }
 
   /// Bytes of id and time before the data of `record(at:)`.
-  public static let stampBytes = 16
+  @inlinable public static var stampBytes: Int { 16 }
 
   /// As given.
   public let limits: Limits
@@ -188,6 +188,15 @@ public final class EventLog {
     let offset = layout.offset(of: position)
     return UnsafeRawBufferPointer(
       start: layout.record(at: offset) + 8, count: Self.stampBytes + layout.dataBytes(at: offset))
+  }
+
+  /// The same of all positions in a range without a hole, for who reads many.
+  public func records(in range: Range<UInt64>) -> LogRecords {
+    precondition(
+      range.lowerBound >= firstPosition && range.upperBound <= endOfRun(from: range.lowerBound)
+        && skip(range.lowerBound) == range.lowerBound,
+      "\(range) not in \(firstPosition)..<\(endPosition) without \(holeStart)..<\(holeEnd)")
+    return layout.records
   }
 
   /// A copy of the event.

@@ -244,6 +244,8 @@ extension LogLayout {
 
   func record(at offset: Int) -> UnsafeMutableRawPointer { ring + offset }
 
+  var records: LogRecords { LogRecords(index: UnsafePointer(index), slotMask: slotMask, ring: UnsafeRawPointer(ring)) }
+
   func dataBytes(at offset: Int) -> Int { Int((ring + offset).load(as: UInt32.self)) }
 
   func id(at offset: Int) -> UInt64 { UInt64(bigEndian: (ring + offset).load(fromByteOffset: 8, as: UInt64.self)) }
@@ -279,5 +281,19 @@ extension LogLayout {
     !hasChecksums
       || (ring + offset).load(fromByteOffset: 4, as: UInt32.self)
         == crc32c(ring + offset + 8, 16 + dataBytes(at: offset))
+  }
+}
+
+/// Records of a log where they are, until its next append.
+public struct LogRecords {
+  @usableFromInline let index: UnsafePointer<UInt64>
+  @usableFromInline let slotMask: UInt64
+  @usableFromInline let ring: UnsafeRawPointer
+
+  /// As ``EventLog/record(at:)``. The position must be one of those that were asked for.
+  @inlinable public subscript(position: UInt64) -> UnsafeRawBufferPointer {
+    let record = ring + Int(truncatingIfNeeded: index[Int(truncatingIfNeeded: position & slotMask)])
+    return UnsafeRawBufferPointer(
+      start: record + 8, count: EventLog.stampBytes + Int(record.loadUnaligned(as: UInt32.self)))
   }
 }

@@ -109,8 +109,9 @@ final class FrameBlock {
     byteCount = 0
     eventCount = 0
     let runEnd = storage.endOfRun(from: cursor.position)
+    let records = storage.records(in: cursor.position..<runEnd)
     while byteCount < Self.targetBytes, end.position < runEnd {
-      let record = storage.record(at: end.position)
+      let record = records[end.position]
       let stamp = end.sentBytes == 0 && format.ids ? EventLog.stampBytes : 0
       let left = record.count - EventLog.stampBytes - end.sentBytes
       let count = min(left, PayloadFrame.maximumContentByteCount - stamp)
