@@ -265,8 +265,8 @@ struct PublishWindow {
   static let bytes = 4 << 20
   /// Of all publishers of a stream together.
   static let totalBytes = 16 << 20
-  /// A value counts as this many bytes at least: what it costs beside its data.
-  static let leastValueBytes = 1 << 10
+  /// A value counts as this many bytes at least: its place in the queue, in the log and its header cost something, too.
+  static let leastValueBytes = 64
 
   /// At least 1.
   func valueCount(largestBytes: Int) -> Int {

@@ -51,6 +51,11 @@ struct LineSplitter: EventSplitter {
   private mutating func finishLine(into events: inout EventBatch) {
     if line.last == 0x0D { line.removeLast() }
     if !line.isEmpty { events.append(line) }
-    line = []
+    line.empty()
   }
+}
+
+extension [UInt8] {
+  /// Keeps the room for the next line, unless this one was very long.
+  mutating func empty() { removeAll(keepingCapacity: capacity <= 4096) }
 }

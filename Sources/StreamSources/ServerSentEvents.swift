@@ -50,7 +50,7 @@ struct ServerSentEvents: EventSplitter {
   private static let longestFieldName = 16
 
   private mutating func interpretLine(into events: inout EventBatch) throws(EventTooLong) {
-    defer { line = [] }
+    defer { line.empty() }
     if isFirstLine, line.starts(with: [0xEF, 0xBB, 0xBF]) { line.removeFirst(3) }
     isFirstLine = false
     guard !line.isEmpty else { return dispatch(into: &events) }
@@ -83,7 +83,7 @@ struct ServerSentEvents: EventSplitter {
     // feed, and only a buffer without any is none.
     events.append(
       String(validating: data, as: UTF8.self) == nil ? Array(String(decoding: data, as: UTF8.self).utf8) : data)
-    data = []
+    data.empty()
     hasData = false
   }
 }

@@ -280,7 +280,8 @@ import Testing
     #expect(window(1 << 20) == 4)
     #expect(window(16 << 20) == 1)
     #expect(window(10, events: 16) == 16)
-    #expect(window(10, publishers: 64) == 256)
+    #expect(window(10, publishers: 64) == 4096)
+    #expect(window(1024, publishers: 64) == 256)
     #expect(window(10, publishers: 1 << 20) == 1)
   }
 
