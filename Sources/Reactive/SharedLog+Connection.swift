@@ -28,9 +28,9 @@ extension SharedLog {
   }
 
   /// The moment at which the last subscriber left.
-  private struct Departure: Equatable {
-    let generation: UInt64
-    let count: Int
+  struct Departure: Equatable {
+    private let generation: UInt64
+    private let count: Int
 
     init(_ connection: Connection) {
       generation = connection.generation
@@ -59,42 +59,46 @@ extension SharedLog {
   public func resume() {
     let isWanted = state.withLock { state in
       defer { state.isSuspended = false }
-      return state.isSuspended && (startMode == .always || state.subscribers > 0)
+      return state.isSuspended && (state.start == .always || state.subscribers > 0)
     }
     if isWanted { connect() }
   }
 
   /// Connects, if that is to be done without any subscriber. A second call does nothing.
   public func start() {
-    if startMode == .always { connect() }
+    if state.withLock({ $0.start == .always }) { connect() }
   }
 
   /// Counts a subscriber. May connect. Its reader is attached and has said what it wants already, so that it misses
   /// nothing of an upstream which delivers at once.
   @inlinable public func subscriberJoined() {
-    countIn()
-    if startMode != .always { connect() }
+    if countIn() { connect() }
   }
 
-  @usableFromInline func countIn() {
-    let linger = state.withLock { state in
+  /// - Returns: whether a subscriber is a reason to connect.
+  @usableFromInline func countIn() -> Bool {
+    let (linger, isReason) = state.withLock { state in
       state.subscribers += 1
-      return state.linger.take()
+      return (state.linger.take(), state.start != .always)
     }
     linger?.cancel()
+    return isReason
   }
 
   /// Counts a subscriber out. May disconnect, now or after the linger.
   public func subscriberLeft() {
-    let departure = state.withLock { state -> Departure? in
+    let (departure, start) = state.withLock { state -> (Departure?, ShareStart) in
       precondition(state.subscribers > 0, "more subscribers left than had joined")
       state.subscribers -= 1
-      guard state.subscribers == 0, state.connection.isConnected else { return nil }
-      state.connection.departures += 1
-      return Departure(state.connection)
+      return (state.depart(), state.start)
     }
     guard let departure else { return retractWhatNobodyWants() }
-    guard case .whileSubscribed(let linger) = startMode else { return }
+    linger(departure, start)
+  }
+
+  /// Disconnects, now or after the linger, unless somebody comes meanwhile, or the log's start says that it stays.
+  func linger(_ departure: Departure, _ start: ShareStart) {
+    guard case .whileSubscribed(let linger) = start else { return }
     if linger <= .zero { return disconnect(departure) }
     let expire = Unchecked { [weak self] in self?.disconnect(departure) }  // the log is thread-safe
     let timer = schedule(linger) { expire.value() }
@@ -133,7 +137,7 @@ extension SharedLog {
   @usableFromInline func beginConnection() -> (upstream: AnyPublisher<Storage.Input, Failure>, generation: UInt64)? {
     state.withLock { state in
       guard let upstream = state.upstream, !state.connection.isConnected, state.completion == nil, !state.isShutDown,
-        !state.isSuspended, state.overflow?.completion == nil
+        !state.isSuspended, state.frozen == nil, state.overflow?.completion == nil
       else { return nil }
       state.connection = Connection(
         generation: state.connection.generation + 1, isConnected: true, requested: state.storage.endPosition,
@@ -171,10 +175,11 @@ extension SharedLog {
   /// Takes back a value that was asked for, when there are subscribers but none of them wants it any more, and upstream
   /// knows how to.
   @usableFromInline func retractWhatNobodyWants() {
-    guard demand == .oneAtATime, case .whileSubscribed = startMode else { return }
+    guard demand == .oneAtATime else { return }
     let (subscription, generation) = state.withLock { state -> ((any RetractableSubscription)?, UInt64) in
       let end = state.storage.endPosition
-      guard state.connection.isOutstanding, state.subscribers > 0, !state.wants.values.contains(where: { $0 > end })
+      guard case .whileSubscribed = state.start, state.connection.isOutstanding, state.subscribers > 0,
+        !state.wants.values.contains(where: { $0 > end })
       else { return (nil, 0) }
       return (state.connection.subscription as? any RetractableSubscription, state.connection.generation)
     }
@@ -190,7 +195,7 @@ extension SharedLog {
   /// What is to be asked for now; counted as asked for.
   @usableFromInline func nextDemand(_ state: inout State) -> Subscribers.Demand {
     let wantsAll: Bool
-    if case .whileSubscribed = startMode { wantsAll = false } else { wantsAll = true }
+    if case .whileSubscribed = state.start { wantsAll = false } else { wantsAll = true }
     switch demand {
     case .exact:
       let wanted = wantsAll ? .max : state.connection.wanted
@@ -237,5 +242,14 @@ extension SharedLog {
       state.connection.isReceiving = false
       return nextDemand(&state)
     }
+  }
+}
+
+extension SharedLog.State {
+  /// - Returns: nil when there is nobody to leave, or nothing to let go of.
+  mutating func depart() -> SharedLog.Departure? {
+    guard subscribers == 0, connection.isConnected else { return nil }
+    connection.departures += 1
+    return SharedLog.Departure(connection)
   }
 }

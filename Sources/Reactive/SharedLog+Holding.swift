@@ -25,7 +25,8 @@ extension SharedLog {
       // One that was detached by another thread holds nothing.
       let isAttached = state.wants[ObjectIdentifier(reader)] != nil
       state.overflow?.holds[ObjectIdentifier(reader)] = position == .max || !isAttached ? nil : first
-      state.storage.hold(from: state.overflow?.holds.values.min() ?? .max)
+      guard state.frozen == nil else { return (first, nil) }
+      state.holdWhatReadersHold()
       return (first, state.appendOverflow())
     }
     if let readers { tell(readers) }
@@ -40,7 +41,9 @@ extension SharedLog {
   /// - Parameter position: what the slowest reader holds.
   public func upstreamWaits(forReaderAt position: UInt64) -> Bool {
     state.withLock { state in
-      guard let overflow = state.overflow, state.completion == nil, state.subscribers > 0 else { return false }
+      guard let overflow = state.overflow, state.frozen == nil, state.completion == nil, state.subscribers > 0 else {
+        return false
+      }
       return (state.connection.subscription != nil || !overflow.isEmpty)
         && !state.connection.isOutstanding && !state.connection.isReceiving
         && overflow.holds.values.min() == position
@@ -69,7 +72,12 @@ extension SharedLog {
 
 extension SharedLog.State {
   /// Whether another batch may be asked for.
-  var hasRoom: Bool { overflow.map { $0.isEmpty && !storage.isFull } ?? true }
+  var hasRoom: Bool { frozen == nil && (overflow.map { $0.isEmpty && !storage.isFull } ?? true) }
+
+  /// Nothing that a reader holds is dropped from now on. A reader may hold what another storage has dropped.
+  mutating func holdWhatReadersHold() {
+    storage.hold(from: max(overflow?.holds.values.min() ?? .max, storage.firstPosition))
+  }
 
   /// Appends behind what waits already.
   /// - Returns: whether anything of it, or of what waited, is in the storage now.
@@ -85,7 +93,8 @@ extension SharedLog.State {
     return readers
   }
 
-  private mutating func moveOverflow() -> Bool {
+  @discardableResult
+  mutating func moveOverflow() -> Bool {
     guard let inputs = overflow?.inputs else { return false }
     let end = storage.endPosition
     overflow?.inputs = []

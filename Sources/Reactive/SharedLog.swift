@@ -99,6 +99,9 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     var wants: [ObjectIdentifier: UInt64] = [:]
     /// What had no room, and how the log ends after that. See `SharedLog+Holding`.
     @usableFromInline var overflow: Overflow?
+    /// What came while nothing may be appended. See `SharedLog+Changing`.
+    @usableFromInline var frozen: Frozen?
+    var start: ShareStart
     /// How many appends have not told all readers yet.
     @usableFromInline var telling = 0
     var subscribers = 0
@@ -110,10 +113,10 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   }
 
   @usableFromInline let state: Guarded<State>
-  @usableFromInline let startMode: ShareStart
   let demand: UpstreamDemand
+  let lossless: Atomic<Bool>
   /// Whether upstream waits for the slowest reader.
-  public let isLossless: Bool
+  public var isLossless: Bool { lossless.load(ordering: .acquiring) }
   let schedule: Delay
   /// How many elements over its capacity a storage may hold while readers are being told. Protects those who have
   /// demand when a subscriber publishes from inside `receive`.
@@ -127,10 +130,9 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     schedule: @escaping Delay = dispatchDelay, slack: Int
   ) {
     precondition(overflow == .dropOldest || demand == .oneAtATime, "who waits for readers asks for one at a time")
-    state = Guarded(State(storage: storage, overflow: overflow == .waitForSlowest ? Overflow() : nil))
-    startMode = start
+    state = Guarded(State(storage: storage, overflow: overflow == .waitForSlowest ? Overflow() : nil, start: start))
     self.demand = demand
-    isLossless = overflow == .waitForSlowest
+    lossless = Atomic(overflow == .waitForSlowest)
     (self.schedule, self.slack) = (schedule, slack)
   }
 
@@ -160,10 +162,12 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
   @usableFromInline func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
     let (subscription, linger, readers) = state.withLock {
       state -> ((any Subscription)?, (any Cancellable)?, [AttachedReader]) in
-      guard state.completion == nil, state.overflow?.completion == nil, !state.isShutDown,
-        generation ?? state.connection.generation == state.connection.generation
+      guard state.completion == nil, state.overflow?.completion == nil, state.frozen?.completion == nil,
+        !state.isShutDown, generation ?? state.connection.generation == state.connection.generation
       else { return (nil, nil, []) }
-      if state.overflow?.isEmpty == false {
+      if state.frozen != nil {
+        state.frozen?.completion = completion
+      } else if state.overflow?.isEmpty == false {
         state.overflow?.completion = completion
       } else {
         state.completion = completion
@@ -256,6 +260,10 @@ extension SharedLog.State {
     _ input: Storage.Input, slack: Int
   ) -> (readers: [SharedLog.AttachedReader]?, newest: SharedLog.Newest?, dropped: Storage.Element?) {
     guard completion == nil, !isShutDown else { return (nil, nil, nil) }
+    if frozen != nil {
+      setAside(input)
+      return (nil, nil, nil)
+    }
     if overflow == nil {
       storage.append(input)
     } else if !appendWhatFits(input) {
