@@ -14,7 +14,8 @@ import Synchronization
 /// signal, by the rule of `Backoff`. One that closes its output has 5 s to exit; one that exits has ended, whatever it
 /// has left behind in its group. A last line without an end is an event if the program exited with 0.
 ///
-/// Made for one subscription at a time, as a shared log's: there are never two programs of a source at once.
+/// Made for one subscription at a time, as a shared log's: there are never two programs of a source at once, nor of two
+/// sources that share a place.
 public struct ProgramSource: Publisher, Sendable {
   /// A batch of events, each its bytes.
   public typealias Output = EventBatch
@@ -25,13 +26,18 @@ public struct ProgramSource: Publisher, Sendable {
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let memory = Memory()
+  fileprivate let place: ProgramPlace
 
-  /// - Parameter report: told of each failure, of the end of a row of them, and of each line of standard error, on the
-  ///   source thread; must return promptly.
+  /// - Parameters:
+  ///   - place: shared with the source that this one takes the place of, if any: its program is waited for.
+  ///   - report: told of each failure, of the end of a row of them, and of each line of standard error, on
+  ///     the source thread; must return promptly.
   public init(
-    _ configuration: ProgramConfiguration, on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
+    _ configuration: ProgramConfiguration, in place: ProgramPlace = ProgramPlace(), on thread: SourceThread,
+    report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
+    self.place = place
     self.thread = thread
     self.report = report
   }
@@ -44,11 +50,18 @@ public struct ProgramSource: Publisher, Sendable {
   /// What outlives a subscription. Touched on the source thread alone.
   fileprivate final class Memory: @unchecked Sendable {
     var machine: StreamMachine?
-    /// The one that runs, or has not ended yet.
-    var program: ChildProgram?
-    /// Who starts the next one.
-    weak var waiting: Run?
   }
+}
+
+/// Where one program runs at a time. Touched on the source thread alone.
+public final class ProgramPlace: @unchecked Sendable {
+  /// The one that runs, or has not ended yet.
+  fileprivate var program: ChildProgram?
+  /// Who starts the next one.
+  fileprivate weak var waiting: Run?
+
+  /// A place where nothing runs yet.
+  public init() {}
 }
 
 /// A subscription: the machine with a clock, a program, a splitter and a subscriber.
@@ -120,8 +133,8 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
       program.isRead = machine?.isWanted == true
       return
     }
-    guard source.memory.program == nil else {
-      source.memory.waiting = self
+    guard source.place.program == nil else {
+      source.place.waiting = self
       return
     }
     switch machine?.next(at: now) {
@@ -141,7 +154,7 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
     do throws(SystemError) {
       let program = try ChildProgram(source.configuration, on: source.thread, handler: self)
       self.program = program
-      source.memory.program = program
+      source.place.program = program
       program.isRead = true
     } catch {
       if let news = machine?.failed("cannot start \(source.configuration.name): \(error)", at: now) {
@@ -178,9 +191,9 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
 
   func programEnded(_ ending: ProgramEnding) {
     program = nil
-    source.memory.program = nil
+    source.place.program = nil
     guard isActive else {
-      source.memory.waiting?.advance()
+      source.place.waiting?.advance()
       return
     }
     let fault = fault ?? ending.fault

@@ -16,7 +16,7 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   private var completed: @Sendable () -> Void = {}
   /// Nothing is to begin any more.
   private(set) var isStopped = false
-  private let transfersPerHost: Int
+  private var transfersPerHost: Int
 
   /// - Parameter transfersPerHost: how many requests all sources together have under way to one host, that is to one host
   ///   and port, or one Unix socket. Others wait in line. At least 1.
@@ -38,6 +38,15 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   /// - Throws: `pthread_create`, when the process may have no more threads.
   public func start() throws(SystemError) {
     try loop.start()
+  }
+
+  /// Another number of transfers at a time to one host, at least 1. Those that are over it go on to their end.
+  public func setTransfersPerHost(_ count: Int) {
+    precondition(count > 0, "a host with \(count) transfers is never reached")
+    loop.execute { [self] in
+      transfersPerHost = count
+      client?.setTransfersPerHost(count)
+    }
   }
 
   /// Ends every transfer and every program, and then the thread. For good: what is asked of it from now on does not

@@ -46,6 +46,19 @@ private struct Bench {
     #expect(bench.budget.isEmpty)
   }
 
+  @Test func anotherNumberOfPlacesHoldsForThoseWhoStartFromThenOn() {
+    var bench = Bench(places: 1)
+    bench.join(0, 1, 2, 3)
+    #expect(bench.next() == "0")
+    bench.budget.places = 3
+    #expect(bench.next() == "1 2")
+    bench.budget.places = 1
+    for _ in 0..<2 { bench.budget.free() }
+    #expect(bench.next() == "")
+    bench.budget.free()
+    #expect(bench.next() == "3")
+  }
+
   @Test func whoComesFirstStartsFirstAndWhoComesAgainIsBehindTheOthers() {
     var bench = Bench(places: 1)
     bench.join(0, 1, 2)

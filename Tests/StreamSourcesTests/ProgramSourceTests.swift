@@ -38,6 +38,26 @@ import Testing
 
   private func exists(_ name: String) -> Bool { access(folder.path(name), F_OK) == 0 }
 
+  // MARK: Its place
+
+  @Test func aSourceThatTakesTheOthersPlaceWaitsForItsProgramToEnd() async throws {
+    try await withSourceThread { thread in
+      let place = ProgramPlace()
+      func source(_ script: String) -> ProgramSource {
+        ProgramSource(
+          ProgramConfiguration(command: ["sh", "-c", script], environment: ["F": folder.path]), in: place, on: thread
+        ) { _ in }
+      }
+      let (first, second) = (Taker(.unlimited), Taker(.unlimited))
+      source(#"trap 'sleep 0.2; : > "$F/ended"; exit' TERM; echo one; while :; do sleep 0.01; done"#).subscribe(first)
+      #expect(await first.next(1) == ["one"])
+      first.cancel()
+      source(#"[ -e "$F/ended" ] && echo alone; sleep 1000"#).subscribe(second)
+      #expect(await second.next(1) == ["alone"])
+      second.cancel()
+    }
+  }
+
   // MARK: Events
 
   @Test func linesAreEventsAndSoIsALastOneWithoutAnEndWhenTheProgramExitsWithZero() async throws {

@@ -8,7 +8,7 @@ import EventLoop
 /// libcurl has returned: see `outsideCurl`.
 final class HTTPClient {
   let loop: EventLoop
-  private let transfersPerHost: Int
+  private var transfersPerHost: Int
   private let multi: UnsafeMutableRawPointer
   private var transfers: [UnsafeMutableRawPointer: Transfer] = [:]
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
@@ -61,6 +61,12 @@ final class HTTPClient {
     let transfer = Transfer(request, handler: handler, client: self)
     outsideCurl { transfer.start() }
     return transfer
+  }
+
+  /// Another number from now on, of every host.
+  func setTransfersPerHost(_ count: Int) {
+    transfersPerHost = count
+    for host in hosts.values { host.setPlaces(count) }
   }
 
   /// Ends every transfer without a word, and lets go of the loop.

@@ -13,8 +13,8 @@ struct HostBudget<Member: AnyObject> {
     case rest
   }
 
-  /// How many may have a place at a time, at least 1.
-  let places: Int
+  /// How many may have a place at a time, at least 1. Whoever has one keeps it when there are fewer from now on.
+  var places: Int
   /// Until when nobody new is to start.
   private(set) var restsUntil = Duration.zero
   private var taken = 0

@@ -58,6 +58,12 @@ final class UpstreamHost {
     settle()
   }
 
+  /// More places may begin transfers at once. Not inside libcurl.
+  func setPlaces(_ count: Int) {
+    budget.places = count
+    settle()
+  }
+
   /// Nobody new begins for so long. May be called inside libcurl.
   func rest(for duration: Duration) {
     let duration = min(duration, Self.longestRest)
