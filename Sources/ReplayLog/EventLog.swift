@@ -170,6 +170,7 @@ public final class EventLog {
       }
       position = other.following(position)
     }
+    appendedBytes = other.appendedBytes
   }
 
   /// Notes that nothing is to be appended any more, once all that was appended is safe.

@@ -160,6 +160,16 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     }
   }
 
+  /// The stream goes on differently, and is not over, if it was. While its log is frozen.
+  func adapt() {
+    hasEnded.store(false, ordering: .relaxed)
+    stopWatchingHoldUp()
+    held = .max
+    guard stream.log.isLossless, !members.isEmpty else { return }
+    held = stream.log.reader(self, holdsFrom: members.reduce(.max) { min($0, $1.cursor.position) })
+    watchHoldUp()
+  }
+
   /// Finds the member furthest behind, for whoever looks at the counters.
   func measureLag() {
     let slowest = members.reduce(.max) { min($0, $1.cursor.position) }

@@ -92,7 +92,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     if stream.inlet == nil {
       reason = "\"\(stream.name)\" takes no values from clients"
     } else if !session.admits(stream.configuration.write) {
-      reason = "\(session.who) may not write \"\(stream.name)\""
+      reason = mayNotWrite(stream)
     } else if kind == .fireAndForget {
       reason = stream.mistake(inValueOf: data.count)
     }
@@ -108,6 +108,8 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
       session.refuse(id, stream.name, reason ?? "")
     }
   }
+
+  private func mayNotWrite(_ stream: ServedStream) -> String { "\(session.who) may not write \"\(stream.name)\"" }
 
   /// Its data is the first value.
   private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool)
@@ -183,12 +185,36 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     if standing.hasEnded {
       session.machine.sendError(publication.id, .canceled, "\"\(publication.stream.name)\" has ended")
       forget(publication)
+    } else if standing.hasLostValues {
+      session.machine.sendError(
+        publication.id, .canceled, "\"\(publication.stream.name)\" was changed, and had values that it has not taken")
+      forget(publication)
     } else if standing.isDone {
       session.machine.sendComplete(publication.id)
       forget(publication)
     } else if !publication.isComplete {
       let grant = publication.takeGrant(standing)
       if grant > 0 { session.machine.sendRequestN(publication.id, UInt32(grant)) }
+    }
+  }
+
+  // MARK: When streams change
+
+  /// Ends those whose stream is gone, takes no values any more, or not those of this client.
+  func review() {
+    for id in ids {
+      guard let publication = publications[id] else { continue }
+      let stream = publication.stream
+      if worker.streams[stream.name] !== stream {
+        session.machine.sendError(id, .canceled, "\"\(stream.name)\" is no longer served")
+      } else if stream.inlet !== publication.inlet {
+        session.machine.sendError(id, .canceled, "\"\(stream.name)\" takes no values from clients any more")
+      } else if !session.admits(stream.configuration.write) {
+        session.refuse(id, stream.name, mayNotWrite(stream))
+      } else {
+        continue
+      }
+      forget(publication)
     }
   }
 

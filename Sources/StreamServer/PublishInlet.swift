@@ -16,8 +16,8 @@ import ReplayLog
 /// Where the values come in that clients publish to a stream: its source.
 ///
 /// One value is a batch of events, as one unit of demand. Operators may stand between the inlet and its stream:
-/// `server.add(configuration, source: inlet.map { … }, inlet: inlet)`. It has one subscriber in its life; another one
-/// gets an empty publisher. It never ends by itself; cancelled, its publishers are told that the stream has ended.
+/// `server.add(configuration, source: inlet.map { … }, inlet: inlet)`. It has one subscriber at a time, and another one
+/// only where the server changes what leads to the stream; else that gets an empty publisher. It never ends by itself; cancelled, its publishers are told that the stream has ended.
 ///
 /// Thread-safe. Without demand it holds what publishers send within the credit that they have: 4 MiB each or thereabouts.
 public final class PublishInlet: Publisher, Sendable {
@@ -37,6 +37,8 @@ public final class PublishInlet: Publisher, Sendable {
     let hasEnded: Bool
     /// How far it may be ahead of the stream.
     let window: PublishWindow
+    /// Some of it will never get to the stream.
+    let hasLostValues: Bool
   }
 
   /// Batches that one thread delivers in a row while others bring more.
@@ -45,6 +47,8 @@ public final class PublishInlet: Publisher, Sendable {
   fileprivate struct State {
     var limits = EventLog.Limits()
     var hadSubscriber = false
+    /// Raised with each change of what leads to the stream: what the former subscriber says has no effect.
+    var generation = 0
     var subscriber: AnySubscriber<EventBatch, Never>?
     var demand = Subscribers.Demand.none
     /// Somebody is inside `receive`.
@@ -69,29 +73,33 @@ public final class PublishInlet: Publisher, Sendable {
 
   /// Attaches the stream, or what leads to it.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == EventBatch, S.Failure == Never {
-    let isFirst = state.withLock { state in
-      guard !state.hadSubscriber else { return false }
+    let taken = state.withLock { state -> Int? in
+      guard !state.hadSubscriber else { return nil }
       state.hadSubscriber = true
       state.subscriber = AnySubscriber(subscriber)
-      return true
+      return state.generation
     }
-    guard isFirst else {
+    guard let generation = taken else {
       subscriber.receive(subscription: Subscriptions.empty)
       return subscriber.receive(completion: .finished)
     }
-    subscriber.receive(subscription: Link(inlet: self))
+    subscriber.receive(subscription: Link(inlet: self, generation: generation))
   }
 
   private final class Link: Subscription {
     private let inlet: PublishInlet
-    init(inlet: PublishInlet) { self.inlet = inlet }
-    func request(_ demand: Subscribers.Demand) { inlet.drain { $0.demand += demand } }
-    func cancel() { inlet.end() }
+    private let generation: Int
+    init(inlet: PublishInlet, generation: Int) { (self.inlet, self.generation) = (inlet, generation) }
+    func request(_ demand: Subscribers.Demand) {
+      inlet.drain { if $0.generation == generation { $0.demand += demand } }
+    }
+    func cancel() { inlet.end(generation) }
   }
 
   /// The stream wants no more: publishers are told, unless the server does that.
-  private func end() {
-    let (subscriber, told) = state.withLock { state in
+  private func end(_ generation: Int) {
+    let (subscriber, told) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
+      guard state.generation == generation else { return (nil, []) }
       state.hasEnded = true
       defer { state.subscriber = nil }
       return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
@@ -110,6 +118,21 @@ public final class PublishInlet: Publisher, Sendable {
   /// The server stops and tells every client itself.
   func stop() {
     state.withLock { $0.isStopping = true }
+  }
+
+  /// Lets go of what leads to the stream, for something else. What it was given and has not asked for more after may be
+  /// lost on its way; those who sent it are told.
+  func interrupt() {
+    let (subscriber, told) = state.withLock { state in
+      defer {
+        (state.subscriber, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
+        state.generation += 1
+      }
+      for queue in state.unsettled { queue.lose() }
+      return (state.subscriber, state.unsettled.compactMap(\.wake))
+    }
+    _ = subscriber  // its end is foreign code, and not to come under the lock
+    for wake in told { wake() }
   }
 
   /// How many publish now.
@@ -152,7 +175,7 @@ public final class PublishInlet: Publisher, Sendable {
       let isDone = queue.look()
       return Standing(
         heldCount: queue.heldCount, heldBytes: queue.heldBytes, isDone: isDone,
-        hasEnded: state.hasEnded && !state.isStopping, window: state.window)
+        hasEnded: state.hasEnded && !state.isStopping, window: state.window, hasLostValues: queue.hasLostValues)
     }
   }
 
@@ -181,6 +204,7 @@ public final class PublishInlet: Publisher, Sendable {
   private struct Step {
     var calls: [@Sendable () -> Void] = []
     var delivery: (subscriber: AnySubscriber<EventBatch, Never>, batch: EventBatch)?
+    var generation = 0
   }
 
   /// Makes a change, then delivers while there are values and demand, unless somebody is at it.
@@ -195,9 +219,9 @@ public final class PublishInlet: Publisher, Sendable {
       guard let (subscriber, batch) = step.delivery else { return }
       let more = subscriber.receive(batch)
       batchCount += 1
-      step = state.withLock { state in
+      step = state.withLock { [generation = step.generation] state in
         state.isDelivering = false
-        state.demand += more
+        if state.generation == generation { state.demand += more }
         return Self.step(&state, after: batchCount)
       }
     }
@@ -218,6 +242,7 @@ public final class PublishInlet: Publisher, Sendable {
     state.demand -= 1
     state.isDelivering = true
     step.delivery = (subscriber, state.takeBatch())
+    step.generation = state.generation
     return step
   }
 }

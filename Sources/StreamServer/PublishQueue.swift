@@ -15,6 +15,8 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   private var seenCount = 0
   /// The publisher has said COMPLETE.
   private var isComplete = false
+  /// Of what was taken from it, some may never get to the stream.
+  private(set) var hasLostValues = false
 
   init(wake: (@Sendable () -> Void)?) {
     self.wake = wake
@@ -73,6 +75,14 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     guard !isWatched, wake != nil, isComplete ? heldCount == 0 : heldCount <= seenCount / 2 else { return false }
     isWatched = true
     return true
+  }
+
+  /// Nobody tells any more what has become of the batch that it had a share in. Its loop is to be called.
+  func lose() {
+    unsettledCount = 0
+    unsettledBytes = 0
+    hasLostValues = true
+    isWatched = true
   }
 
   /// The publisher's loop has seen how things stand, and is called when that has changed.

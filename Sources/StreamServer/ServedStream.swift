@@ -5,14 +5,16 @@ import Synchronization
 
 /// One stream of the server: its configuration, its log, and how its source is doing.
 final class ServedStream: Sendable {
-  let configuration: StreamConfiguration
+  /// As clients ask for it.
+  let name: String
   let log: SharedLog<EventLog, StreamFailure>
   /// The id that its first event got.
   let firstID: UInt64
   /// Brings a system stream up to date before it is read; nil for the others.
   let refresh: (@Sendable () -> Void)?
-  /// Where clients publish to it; nil for a stream that takes nothing from them.
-  let inlet: PublishInlet?
+  private let terms: Guarded<Terms>
+  /// What feeds the log must not be larger; for whoever looks at event after event.
+  private let eventLimit: EventLimit
   private let valueErrors = Atomic<UInt64>(0)
   private let sourceState = Guarded(SourceState.healthy)
   private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
@@ -26,40 +28,68 @@ final class ServedStream: Sendable {
     let unread: UInt64
   }
 
-  var name: String { configuration.name }
+  /// What may change while it is served.
+  private struct Terms {
+    var configuration: StreamConfiguration
+    /// Less what could never fit into the log, whatever its size is then.
+    var source: AnyPublisher<EventBatch, StreamFailure>?
+    var inlet: PublishInlet?
+  }
+
+  /// Apart from the stream, which would otherwise own itself by way of what feeds it.
+  private final class EventLimit: Sendable {
+    let bytes: Atomic<Int>
+    init(_ bytes: Int) { self.bytes = Atomic(bytes) }
+  }
+
+  var configuration: StreamConfiguration { terms.withLock { $0.configuration } }
+  /// Where clients publish to it; nil for a stream that takes nothing from them.
+  var inlet: PublishInlet? { terms.withLock { $0.inlet } }
 
   init(
     _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishInlet? = nil,
     refresh: (@Sendable () -> Void)? = nil
   ) {
-    self.configuration = configuration
-    self.inlet = inlet
+    name = configuration.name
+    terms = Guarded(Terms(configuration: configuration, inlet: inlet))
+    eventLimit = EventLimit(configuration.limits.maximumEventBytes)
     self.refresh = refresh
     firstID = storage.endPosition
     log = SharedLog(
-      storage: storage, start: configuration.start, demand: .oneAtATime,
-      overflow: configuration.overflow == .drop ? .dropOldest : .waitForSlowest)
+      storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
   }
 
   /// What feeds the log, less what could never fit into it.
   func setSource(
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
   ) {
-    let limit = configuration.limits.maximumEventBytes
-    let name = name
-    log.setUpstream(
-      source.map { events in
-        let batch = events as? EventBatch ?? EventBatch(events)
-        guard batch.largestByteCount > limit else { return batch }
-        let fitting = batch.filter { $0.count <= limit }
-        report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
-        return fitting
-      }.eraseToAnyPublisher())
+    let fitting = fitting(source, report)
+    terms.withLock { $0.source = fitting }
+    log.setUpstream(fitting)
+  }
+
+  private func fitting(
+    _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>,
+    _ report: @escaping @Sendable (ServerReport) -> Void
+  ) -> AnyPublisher<EventBatch, StreamFailure> {
+    source.map { [name, eventLimit] events in
+      let batch = events as? EventBatch ?? EventBatch(events)
+      return Self.fitting(batch, into: name, eventLimit.bytes.load(ordering: .relaxed), report: report)
+    }.eraseToAnyPublisher()
+  }
+
+  private static func fitting(
+    _ batch: EventBatch, into name: String, _ limit: Int, report: (ServerReport) -> Void
+  ) -> EventBatch {
+    guard batch.largestByteCount > limit else { return batch }
+    let fitting = batch.filter { $0.count <= limit }
+    report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
+    return fitting
   }
 
   /// What is wrong with a value of so many bytes that a client publishes; nil: nothing.
   func mistake(inValueOf byteCount: Int) -> String? {
-    let limit = configuration.limits.maximumEventBytes
+    let limit = eventLimit.bytes.load(ordering: .relaxed)
     guard byteCount > limit else { return nil }
     return "a value of \(byteCount) bytes is too large for \"\(name)\", whose buffer takes \(limit) at most"
   }
@@ -68,6 +98,50 @@ final class ServedStream: Sendable {
   func shutDown() {
     inlet?.stop()
     log.shutDown()
+  }
+
+  // MARK: Going on differently
+
+  /// Goes on as `change` says, but for the log's storage, which stays as it is until `goOn`.
+  ///
+  /// - Returns: the storage, which nobody changes meanwhile.
+  func begin(_ change: StreamChange, report: @escaping @Sendable (ServerReport) -> Void) -> EventLog {
+    var configuration = change.configuration
+    let (oldInlet, oldLimit) = (inlet, eventLimit.bytes.load(ordering: .relaxed))
+    let newInlet = change.feed.map(\.inlet) ?? oldInlet
+    if newInlet != nil { configuration.start = .always }
+    let storage = log.freeze(start: configuration.start, overflow: configuration.overflow.ofLog)
+    let limit = configuration.limits.maximumEventBytes
+    // What is on its way may be too large for a smaller log: it is not to arrive.
+    if change.feed != nil || limit < oldLimit {
+      let source = change.feed.map { fitting($0.source, report) } ?? terms.withLock { $0.source }
+      if let oldInlet { if oldInlet === newInlet { oldInlet.interrupt() } else { oldInlet.stop() } }
+      if let source {
+        terms.withLock { $0.source = source }
+        log.replaceUpstream(source)
+      }
+      note(SourceState.healthy)
+    }
+    if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
+    configuration.limits = storage.limits
+    terms.withLock { ($0.configuration, $0.inlet) = (configuration, newInlet) }
+    if change.makeLog != nil { remark.withLock { $0 = nil } }
+    return storage
+  }
+
+  /// Goes on in another storage, which was made of the first one, or in that.
+  func goOn(in storage: EventLog?, report: (ServerReport) -> Void) {
+    let limits = storage?.limits ?? configuration.limits
+    let limit = limits.maximumEventBytes
+    var reports: [ServerReport] = []
+    log.thaw(storage) { Self.fitting($0, into: name, limit) { reports.append($0) } }
+    let inlet = terms.withLock { terms in
+      terms.configuration.limits = limits
+      return terms.inlet
+    }
+    eventLimit.bytes.store(limit, ordering: .relaxed)
+    inlet?.open(limits)
+    reports.forEach(report)
   }
 
   func note(_ state: SourceState) {

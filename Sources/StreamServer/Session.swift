@@ -141,6 +141,23 @@ final class Session: EventLoop.Handler {
     lane.add(subscription)
   }
 
+  // MARK: When streams change
+
+  /// Ends a subscription to a stream that the client may no longer read.
+  func review(_ subscription: StreamSubscription) {
+    let stream = subscription.lane.stream
+    guard !admits(stream.configuration.read) else { return }
+    refuse(subscription.id, stream.name, mayNotRead(stream.name))
+    remove(subscription)
+    _ = flush()
+  }
+
+  func reviewPublications() {
+    guard phase == .open, let publications else { return }
+    publications.review()
+    _ = flush()
+  }
+
   // MARK: Input
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
@@ -242,7 +259,7 @@ final class Session: EventLoop.Handler {
     guard let stream = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
     switch kind {
     case .stream, .response:
-      guard admits(stream.configuration.read) else { return refuse(id, name, "\(who) may not read \"\(name)\"") }
+      guard admits(stream.configuration.read) else { return refuse(id, name, mayNotRead(name)) }
       subscribe(id, to: stream, kind, demand, payload.data)
     case .channel, .fireAndForget:
       let publications = publications ?? Publications(session: self, worker: worker)
@@ -257,6 +274,8 @@ final class Session: EventLoop.Handler {
 
   /// The subject of a refusal.
   var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
+
+  private func mayNotRead(_ name: String) -> String { "\(who) may not read \"\(name)\"" }
 
   private func subscribe(
     _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ demand: UInt32, _ data: [UInt8]

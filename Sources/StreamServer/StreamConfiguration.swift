@@ -18,6 +18,8 @@ public enum OverflowPolicy: Sendable, Equatable {
   /// Nothing is dropped: the source waits for the slowest subscriber that has the stream open. One that keeps it waiting
   /// for `timeout` without taking an event is cut off; `nil`: never.
   case block(timeout: Duration?)
+
+  var ofLog: LogOverflow { self == .drop ? .dropOldest : .waitForSlowest }
 }
 
 /// A stream as its clients know it, and the bounds of its log.

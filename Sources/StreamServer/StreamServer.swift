@@ -23,13 +23,15 @@ public final class StreamServer: Sendable {
 
   let limits: ServerLimits
   private let version: String
-  private let report: @Sendable (ServerReport) -> Void
+  let report: @Sendable (ServerReport) -> Void
   let streams = StreamTable()
   let counts = ConnectionCounts()
   let workers: [Worker]
   /// Until connections of another process go on here.
   let sourcesWait: Atomic<Bool>
   private let systemStreams = Guarded<[SystemStream]>([])
+  /// What streams have counted that are no longer served.
+  let retired = Guarded(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
@@ -212,6 +214,7 @@ public final class StreamServer: Sendable {
     let now = EventLoop.monotonicNow()
     let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
     let byStream = userStreams.map { $0.statistics(hasLag: hasLag) }
+    let retired = retired.withLock { $0 }
     func sum(_ counter: (Worker) -> UInt64) -> UInt64 { workers.reduce(0) { $0 &+ counter($1) } }
     return Statistics(
       version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
@@ -219,8 +222,9 @@ public final class StreamServer: Sendable {
       subscribers: byStream.reduce(0) { $0 + $1.subscribers },
       publishers: streams.all.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
-      eventsIn: byStream.reduce(0) { $0 &+ $1.eventsIn }, bytesIn: byStream.reduce(0) { $0 &+ $1.bytesIn },
-      errors: byStream.reduce(0) { $0 &+ $1.errors },
+      eventsIn: byStream.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
+      bytesIn: byStream.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
+      errors: byStream.reduce(retired.errors) { $0 &+ $1.errors },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },
@@ -249,6 +253,20 @@ final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
+}
+
+/// Counters never go back, whatever becomes of streams.
+struct RetiredCounts {
+  private(set) var eventsIn: UInt64 = 0
+  private(set) var bytesIn: UInt64 = 0
+  private(set) var errors: UInt64 = 0
+
+  mutating func add(_ stream: ServedStream) {
+    let counts = stream.statistics(hasLag: false)
+    eventsIn &+= counts.eventsIn
+    bytesIn &+= counts.bytesIn
+    errors &+= counts.errors
+  }
 }
 
 /// Tells the last of several apart.

@@ -17,4 +17,7 @@ final class StreamTable: Sendable {
       return true
     }
   }
+
+  /// - Returns: nil when there is none of that name.
+  func remove(_ name: String) -> ServedStream? { streams.withLock { $0.removeValue(forKey: name) } }
 }

@@ -105,6 +105,9 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     listeners = []
   }
 
+  /// On the loop.
+  var allSessions: [Session] { Array(sessions) }
+
   func forget(_ session: Session) {
     sessions.remove(session)
     countOut()
@@ -132,12 +135,17 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     return lane
   }
 
+  func existingLane(of stream: ServedStream) -> Lane? { lanes[ObjectIdentifier(stream)] }
+
   /// Forgets a lane without subscribers.
   func release(_ lane: Lane) {
     guard lane.isEmpty else { return }
     lanes[ObjectIdentifier(lane.stream)] = nil
     block.forget()
   }
+
+  /// Knows no log any more by where it is in memory. On the loop.
+  func forgetLogs() { block.forget() }
 
   /// Measures anew, at the end of the turn, how far the lane's subscribers reach and what they hold.
   func remeasure(_ lane: Lane) {
@@ -276,6 +284,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     } else {
       subscription.cursor = Cursor(position: next)
       subscription.lane.raiseReach(for: subscription)
+      remeasure(subscription.lane)
       makeReady(subscription)
     }
   }

@@ -1,0 +1,119 @@
+import Dispatch
+import Events
+import Reactive
+import ReplayLog
+
+/// How a stream goes on under its name, with its subscribers, and its log where nothing else is said.
+public struct StreamChange {
+  /// What feeds a stream.
+  public struct Feed {
+    let source: AnyPublisher<EventBatch, StreamFailure>
+    let inlet: PublishInlet?
+
+    /// As `StreamServer.add` takes them. The inlet may be the one that the stream has: its publishers stay then.
+    public init(source: some Publisher<EventBatch, StreamFailure>, inlet: PublishInlet? = nil) {
+      self.source = source.eraseToAnyPublisher()
+      self.inlet = inlet
+    }
+  }
+
+  let configuration: StreamConfiguration
+  let feed: Feed?
+  let makeLog: ((EventLog) throws -> EventLog)?
+
+  /// - Parameters:
+  ///   - configuration: of a stream that is served, by its name.
+  ///   - feed: in place of what feeds it; nil: that goes on, and notices nothing. But it is subscribed to anew for a log
+  ///     whose largest event is smaller.
+  ///   - makeLog: gives the log in which it goes on, with the limits of `configuration`, and with the ids of the one that
+  ///     it gets; may return that. nil: it goes on in the one that it has, whatever `configuration` says of limits. What it
+  ///     throws leaves the stream in the one that it has.
+  public init(
+    _ configuration: StreamConfiguration, feed: Feed? = nil, makeLog: ((EventLog) throws -> EventLog)? = nil
+  ) {
+    self.configuration = configuration
+    self.feed = feed
+    self.makeLog = makeLog
+  }
+}
+
+extension StreamServer {
+  /// Changes streams and takes others away, under their clients. Those who read or publish on what they still may are
+  /// aware of nothing, but for what has no room in a smaller log. Requests to streams that are gone end with CANCELED, those
+  /// of clients that are no longer admitted with REJECTED. Publishers get CANCELED where the stream takes no values any
+  /// more, or has been given some that are lost with what led to its log.
+  ///
+  /// On a server that runs, from any thread but its own; one at a time. Waits for a turn of each loop; the loops wait for
+  /// nothing.
+  ///
+  /// - Returns: why a stream goes on in the log that it has, by its name.
+  public func change(_ changes: [StreamChange], removing names: [String]) -> [String: any Error] {
+    let removed = names.compactMap { streams.remove($0) }
+    for stream in removed {
+      stream.shutDown()
+      retired.withLock { $0.add(stream) }
+    }
+    let changed = changes.compactMap { change in
+      streams[change.configuration.name].map { stream in
+        (stream: stream, change: change, storage: stream.begin(change, report: report))
+      }
+    }
+    review(removed: removed, changed: changed.map(\.stream))
+    var failures: [String: any Error] = [:]
+    var former: [EventLog] = []
+    for (stream, change, storage) in changed {
+      var log: EventLog?
+      do {
+        log = try change.makeLog?(storage)
+      } catch {
+        failures[stream.name] = error
+      }
+      stream.goOn(in: log === storage ? nil : log, report: report)
+      if log !== storage { former.append(storage) }
+    }
+    release(former)
+    return failures
+  }
+
+  private func review(removed: [ServedStream], changed: [ServedStream]) {
+    let done = DispatchSemaphore(value: 0)
+    for worker in workers {
+      worker.loop.execute {
+        worker.review(removed: removed, changed: changed)
+        done.signal()
+      }
+    }
+    for _ in workers { done.wait() }
+  }
+
+  /// Workers know logs by their address, which may be used again only once all of them have forgotten it.
+  private func release(_ logs: [EventLog]) {
+    guard !logs.isEmpty else { return }
+    let kept = Guarded(logs)
+    for worker in workers {
+      worker.loop.execute {
+        worker.forgetLogs()
+        withExtendedLifetime(kept) {}
+      }
+    }
+  }
+}
+
+extension Worker {
+  /// Tells the clients of streams that are gone, or that admit them no longer. On the loop, while the logs of the changed
+  /// ones are frozen.
+  fileprivate func review(removed: [ServedStream], changed: [ServedStream]) {
+    for stream in removed {
+      for member in members(of: stream) where member.state != .ended {
+        member.session.fail(member, .canceled, "\"\(stream.name)\" is no longer served")
+      }
+    }
+    for stream in changed {
+      for member in members(of: stream) where member.state != .ended { member.session.review(member) }
+      existingLane(of: stream)?.adapt()
+    }
+    for session in allSessions { session.reviewPublications() }
+  }
+
+  private func members(of stream: ServedStream) -> [StreamSubscription] { existingLane(of: stream)?.members ?? [] }
+}
