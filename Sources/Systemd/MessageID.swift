@@ -49,8 +49,12 @@ extension MessageID {
   public static let connectionsTaken = MessageID(0xcc98_01f0_345a_412d, 0x8748_562c_49d9_f686)
   /// The configuration has mistakes, and was not taken.
   public static let configurationRefused = MessageID(0x8915_078b_a956_4abd, 0x9aa6_49c8_2ccc_d6b5)
-  /// A reload was asked for, which this version cannot do.
-  public static let reloadUnsupported = MessageID(0x9fcc_5803_a2bb_466d, 0xb33e_b2f0_03d9_a95c)
+  /// The configuration was read anew, and holds.
+  public static let reloaded = MessageID(0x5334_ca0f_a532_a905, 0x7beb_6f35_261c_3e55)
+  /// A configuration that was read anew has mistakes, or cannot be had; nothing has changed.
+  public static let reloadRefused = MessageID(0x811b_e6d4_62da_af93, 0x0a23_d3da_069d_1ddf)
+  /// A key was changed that only a restart can apply.
+  public static let restartNeeded = MessageID(0x5d66_f9d9_0263_2c39, 0xda93_1711_f05e_afa8)
   /// What was kept of a stream's events cannot be used: the stream begins anew.
   public static let stateLost = MessageID(0x0896_37e6_cc9c_adfb, 0x9df6_1821_8db3_2474)
   /// A loss of power cut a stream's events off: what had reached the disk is there.

@@ -11,6 +11,8 @@ public final class ServiceManager: Sendable {
   public enum Notice: Sendable, Equatable {
     /// Start-up is over: clients are accepted and answered.
     case ready
+    /// The configuration is read anew from this moment on; `ready` ends that, whatever has come of it.
+    case reloading
     /// The way out has begun.
     case stopping
     /// One line for `systemctl status`. Control characters in it become spaces.
@@ -102,12 +104,21 @@ extension ServiceManager.Notice {
   var assignment: String {
     switch self {
     case .ready: "READY=1"
+    case .reloading: "RELOADING=1\nMONOTONIC_USEC=\(Self.monotonicMicroseconds)"
     case .stopping: "STOPPING=1"
     case .status(let text):
       "STATUS=" + String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isControl ? " " : $0 }))
     case .watchdog: "WATCHDOG=1"
     case .extendTimeout(let time): "EXTEND_TIMEOUT_USEC=\(max(0, time.nanoseconds / 1000))"
     }
+  }
+}
+
+extension ServiceManager.Notice {
+  private static var monotonicMicroseconds: UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 }
 

@@ -18,7 +18,8 @@ enum Arguments: Equatable {
       --version      print the version
       --help         print this
 
-    Signals: SIGTERM and SIGINT end every request with CANCELED and stop the daemon.
+    Signals: SIGTERM and SIGINT end every request with CANCELED and stop the daemon;
+    SIGHUP applies another configuration under the clients, or refuses it whole.
     Look at a stream with: streamctl sub NAME
     """
 

@@ -10,6 +10,7 @@ import Systemd
 /// watchdog and the status line.
 final class Daemon {
   private let configuration: Configuration
+  private let path: String
   private let journal: Journal
   private let manager: ServiceManager
   private let loop: EventLoop
@@ -21,7 +22,7 @@ final class Daemon {
   private var lastEventsOut: UInt64 = 0
   private var lastStatus = EventLoop.monotonicNow()
   private var ownSocket: String?
-  private var logs: KeptLogs?
+  private var reload: Reload?
   private var isStopping = false
   private var handsOver = false
 
@@ -35,9 +36,11 @@ final class Daemon {
   private static let statusPeriod = Duration.seconds(10)
 
   /// Prepares everything; nothing is served yet.
+  /// - Parameter path: where the configuration is from, and is read anew.
   /// - Throws: `SystemError`, `StreamServer.Mistake`: the machine does not give what is needed.
-  init(_ configuration: Configuration, journal: Journal, manager: ServiceManager) throws {
+  init(_ configuration: Configuration, from path: String, journal: Journal, manager: ServiceManager) throws {
     self.configuration = configuration
+    self.path = path
     self.journal = journal
     self.manager = manager
     loop = try EventLoop(name: "streamd")
@@ -59,16 +62,20 @@ final class Daemon {
     var stored = passed.stored
     let connections = KeptConnections.take(
       from: &stored, for: ServerLimits(configuration.server), manager, journal)
-    try addStreams(stored)
+    let streams = RunningStreams(
+      server, sources, journal,
+      KeptLogs(configuration.server, stored: stored, manager: manager, journal: journal))
+    try streams.begin(configuration.streams)
     goOn(with: connections)
     try listen(on: passed)
     startWatchdog()
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
+    reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager) { [unowned self] in status() }
     if manager.isPresent { logControl = LogControlWatch(journal, on: loop) }
     loop.run()
     if let ownSocket { unlink(ownSocket) }
-    logs?.close(within: Self.diskTime)
+    streams.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
     journal.flush(within: .milliseconds(500))
     if handsOver { manager.settle(within: .seconds(2)) } else { manager.flush(within: .milliseconds(500)) }
@@ -76,39 +83,11 @@ final class Daemon {
 
   // MARK: Parts
 
-  private func addStreams(_ stored: [PassedDescriptors.Stored]) throws {
-    let logs = KeptLogs(configuration.server, stored: stored, manager: manager, journal: journal)
-    for stream in configuration.streams { try add(stream, logs.log(of: stream)) }
-    logs.finish()
-    self.logs = logs
-  }
-
   /// Returns once every connection is back at its place, so that nothing that a source brings can be missed.
   private func goOn(with connections: SavedConnections?) {
     let done = DispatchSemaphore(value: 0)
     server.goOn(with: connections) { done.signal() }
     done.wait()
-  }
-
-  private func add(_ stream: Configuration.Stream, _ kept: KeptLogs.Kept) throws {
-    let report: @Sendable (SourceReport) -> Void = { [server, journal] report in
-      if let state = SourceState(report) { server.note(state, of: stream.name) }
-      journal.write(Journal.Entry(report, of: stream.name))
-    }
-    let inlet = PublishInlet()
-    let source = stream.source.publisher(for: stream, inlet: inlet, on: sources, report: report)
-    let events = stream.pipeline(from: source, on: sources) { [server, journal] pipelineReport in
-      switch pipelineReport {
-      case .valueError(let reason):
-        server.noteValueError(of: stream.name)
-        journal.write(Journal.Entry(valueError: reason, of: stream.name))
-      case .process(let sourceReport): report(sourceReport)
-      }
-    }
-    try server.add(
-      StreamConfiguration(stream), log: kept.log, source: events.setFailureType(to: StreamFailure.self),
-      inlet: stream.source == .publish ? inlet : nil)
-    if let remark = kept.remark { server.note(remark, of: stream.name) }
   }
 
   private func listen(on passed: PassedDescriptors) throws(SystemError) {
@@ -169,12 +148,14 @@ final class Daemon {
 
   private func handle(_ signal: CInt) {
     if signal == SIGHUP {
-      journal.write(
-        .reloadUnsupported, .warning, "reloading the configuration is not built yet; restart streamd to apply it")
-      return
+      reload?.begin()
+    } else if !isStopping {
+      isStopping = true
+      if let reload { reload.end { [unowned self] in stop(on: signal) } } else { stop(on: signal) }
     }
-    guard !isStopping else { return }
-    isStopping = true
+  }
+
+  private func stop(on signal: CInt) {
     // Clients can be given to a process that is to come, over the socket that the manager holds meanwhile.
     handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
     manager.notify(.stopping, .status(handsOver ? "Restarting" : "Stopping"))

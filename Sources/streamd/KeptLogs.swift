@@ -7,7 +7,7 @@ import Systemd
 /// The logs of the configured streams: found where an earlier process left them, or made anew, and kept as each stream's
 /// `keep` says. What cannot be kept where it should is kept in memory, and the journal says so.
 ///
-/// For the main thread, while the daemon starts and when it ends.
+/// For one thread at a time.
 final class KeptLogs {
   /// A stream's log, and what `$streams` is to say of it.
   struct Kept {
@@ -30,7 +30,9 @@ final class KeptLogs {
   private var heldCount = 0
   private var nextNumber = 0
   private var notHeld: [String] = []
-  private var filed: [EventLog] = []
+  /// Under which name the service manager holds a stream's log.
+  private var storedNames: [String: String] = [:]
+  private var filed: [String: EventLog] = [:]
 
   private static let namePrefix = "log-"
   /// Of the descriptors that the service manager keeps, those that are not for logs.
@@ -92,25 +94,30 @@ final class KeptLogs {
     }
   }
 
-  private func release(_ held: Held?) {
-    guard let held else { return }
-    heldCount -= 1
-    manager.removeStored(held.name)
-  }
+  private func release(_ held: Held?) { release(stored: held?.name) }
 
   private func hold(_ log: EventLog, of stream: String) {
     guard manager.storeLimit > 0 else { return }
     guard heldCount + Self.reservedDescriptors < manager.storeLimit else { return notHeld.append(stream) }
-    manager.store(log.descriptor, as: "\(Self.namePrefix)\(nextNumber)")
+    let name = "\(Self.namePrefix)\(nextNumber)"
+    manager.store(log.descriptor, as: name)
+    storedNames[stream] = name
     nextNumber += 1
     heldCount += 1
   }
 
-  /// Lets go of what belongs to no stream any more, and says what is not held. After the last stream.
+  private func release(stored name: String?) {
+    guard let name else { return }
+    heldCount -= 1
+    manager.removeStored(name)
+  }
+
+  /// Lets go of what belongs to no stream any more, and says what is not held. After the last stream, each time.
   func finish() {
     for held in held.values { release(held) }
     held = [:]
     guard !notHeld.isEmpty else { return }
+    defer { notHeld = [] }
     let names = notHeld.prefix(10).joined(separator: ", ") + (notHeld.count > 10 ? ", …" : "")
     journal.write(
       .stateNotKept, .warning,
@@ -140,19 +147,18 @@ final class KeptLogs {
       do throws(LogRefusal) {
         let log = try logInFile(of: stream.name, limits, file, isFileNewer ? nil : held?.remains, refusal)
         release(held)
-        filed.append(log)
+        filed[stream.name] = log
         return Kept(log: log)
       } catch {
         refusal = error
-        journal.write(
-          .stateNotKept, .error, "events are kept in memory, not on disk: \(folder.path): \(error)",
-          .stream(stream.name))
+        reportNotOnDisk(stream.name, error)
       }
     }
     let best = isFileNewer ? file : held?.remains
     let log: EventLog
     if let held, !isFileNewer, held.remains.fits(limits) {
       log = held.remains.log(limits: limits)
+      storedNames[stream.name] = held.name
     } else {
       let new =
         best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) }
@@ -164,6 +170,52 @@ final class KeptLogs {
     // Its ids are older from now on.
     if file != nil { folder.remove(stream.name) }
     return Kept(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
+  }
+
+  /// The log in which a stream goes on whose `buffer` or `keep` is another now, with the events that fit, and the ids.
+  ///
+  /// - Parameter old: in which it was; nobody changes it meanwhile.
+  /// - Throws: `SystemError` when there is no memory for it; everything is as it was then.
+  func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> Kept {
+    let (name, limits) = (stream.name, EventLog.Limits(stream.buffer))
+    var refusal: LogRefusal?
+    if stream.keep == .disk {
+      do throws(LogRefusal) {
+        let log = try folder.makeLog(of: name, limits: limits, takingOver: old)
+        release(stored: storedNames.removeValue(forKey: name))
+        filed[name] = log
+        return Kept(log: log)
+      } catch {
+        refusal = error
+        reportNotOnDisk(name, error)
+      }
+    }
+    let isFiled = filed[name] != nil
+    let stays = !isFiled && old.limits == limits
+    let log = stays ? old : try made(EventLog(name: name, limits: limits, takingOver: old), name)
+    let storedName = storedNames.removeValue(forKey: name)
+    if stays, stream.keep != .no, storedName != nil {
+      storedNames[name] = storedName
+    } else {
+      if stream.keep != .no { hold(log, of: name) }
+      release(stored: storedName)
+    }
+    if isFiled {
+      filed[name] = nil
+      folder.remove(name)
+    }
+    return Kept(log: log, remark: refusal.map { "not on disk: \($0)" })
+  }
+
+  /// Lets go of the log of a stream that is no longer served. What is in a file stays there.
+  func forget(_ stream: String) {
+    release(stored: storedNames.removeValue(forKey: stream))
+    filed.removeValue(forKey: stream)?.close()
+  }
+
+  private func reportNotOnDisk(_ stream: String, _ refusal: LogRefusal) {
+    journal.write(
+      .stateNotKept, .error, "events are kept in memory, not on disk: \(folder.path): \(refusal)", .stream(stream))
   }
 
   /// - Parameters:
@@ -196,13 +248,13 @@ final class KeptLogs {
 
   /// Brings what is on disk up to date, for good. Nothing is appended any more.
   ///
+  /// - Parameter queue: where the logs were used last.
   /// - Returns: false when the disk takes longer; then all but the last moments is there.
-  @discardableResult func close(within timeout: Duration) -> Bool {
-    guard !filed.isEmpty else { return true }
-    nonisolated(unsafe) let logs = filed  // nobody else touches them at the end
+  @discardableResult func close(within timeout: Duration, on queue: DispatchQueue) -> Bool {
+    nonisolated(unsafe) let logs = self  // for one thread at a time: the queue's
     let done = DispatchSemaphore(value: 0)
-    DispatchQueue.global().async {
-      for log in logs { log.close() }
+    queue.async {
+      for log in logs.filed.values { log.close() }
       done.signal()
     }
     return done.wait(timeout: .now() + .milliseconds(Int(timeout / .milliseconds(1)))) == .success

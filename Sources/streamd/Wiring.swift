@@ -103,11 +103,13 @@ extension Configuration.Source {
     }
   }
 
-  /// The publisher that the stream's log subscribes to.
+  /// What the stream's pipeline begins with.
   ///
-  /// - Parameter inlet: becomes the source where clients are it.
+  /// - Parameters:
+  ///   - inlet: for a stream that clients publish to.
+  ///   - place: where a program runs.
   func publisher(
-    for stream: Configuration.Stream, inlet: PublishInlet, on thread: SourceThread,
+    for stream: Configuration.Stream, inlet: PublishInlet, in place: ProgramPlace, on thread: SourceThread,
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
@@ -132,7 +134,7 @@ extension Configuration.Source {
       let program = ProgramConfiguration(
         command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
         maximumLineBytes: exec.maxLineBytes, retry: Backoff(first: stream.retry.first, max: stream.retry.max))
-      return ProgramSource(program, on: thread, report: report).eraseToAnyPublisher()
+      return ProgramSource(program, in: place, on: thread, report: report).eraseToAnyPublisher()
     }
   }
 }

@@ -33,7 +33,7 @@ func serve(_ path: String) {
   }
   journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
   do {
-    try Daemon(configuration, journal: journal, manager: manager).run()
+    try Daemon(configuration, from: path, journal: journal, manager: manager).run()
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")
     journal.flush(within: .seconds(1))

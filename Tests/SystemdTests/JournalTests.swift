@@ -157,7 +157,7 @@ struct JournalTests {
   @Test func messageIDsAreDistinctAndWrittenInFull() {
     let catalogue: [MessageID] = [
       .start, .stop, .clientRefused, .clientCutOff, .clientLagged, .sourceFailing, .sourceRecovered, .limitReached,
-      .configurationRefused, .reloadUnsupported, .descriptorRefused, .progressLate,
+      .configurationRefused, .reloaded, .reloadRefused, .restartNeeded, .descriptorRefused, .progressLate,
     ]
     #expect(Set(catalogue).count == catalogue.count)
     #expect(MessageID(0x1, 0xab).description == "000000000000000100000000000000ab")

@@ -105,6 +105,11 @@ struct ServiceManagerTests {
     }
   }
 
+  @Test func aReloadIsToldInOneMessageWithItsMoment() {  // row 33
+    let lines = ServiceManager.Notice.reloading.assignment.split(separator: "\n")
+    #expect(lines.count == 2 && lines[0] == "RELOADING=1" && lines[1].hasPrefix("MONOTONIC_USEC="))
+  }
+
   @Test func aStatusCannotSmuggleInAnotherAssignment() {
     #expect(
       ServiceManager.Notice.status("stream a\nMAINPID=1\r\u{1b}[2J é").assignment == "STATUS=stream a MAINPID=1  [2J é")

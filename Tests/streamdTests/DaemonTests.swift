@@ -261,18 +261,6 @@ import Testing
     #expect(access(daemon.socket, F_OK) != 0)
   }
 
-  @Test func hangUpSaysThatReloadComesLaterAndChangesNothing() async throws {
-    let daemon = try DaemonProcess("")
-    let connection = try StreamConnection(socket: daemon.socket)
-    var events = connection.stream("ticks").values.makeAsyncIterator()
-    _ = try await events.next()
-    daemon.signal(SIGHUP)
-    _ = try await events.next()
-    connection.close()
-    #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("reloading the configuration is not built yet"))
-  }
-
   @Test func checkPrintsEveryMistakeAndExitsWith78() async throws {
     let folder = try TemporaryFolder([
       "streamd.toml": """

@@ -5,115 +5,11 @@ import StreamClient
 import TestSupport
 import Testing
 
-/// A daemon that is started again and again on the same configuration, state folder and service manager.
-private final class RestartedDaemon {
-  let folder: TemporaryFolder
-  /// Nil: it runs without one.
-  var manager: FakeManager?
-  /// Descriptors that the manager keeps.
-  var limit = 100
-  /// As the unit's %b.
-  var boot = "00000000000000000000000000000001"
-  private var process: ChildProcess?
-  var state: String { folder.path + "/state" }
-  var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
-
-  init(hasManager: Bool = true) throws {
-    folder = try TemporaryFolder()
-    if hasManager { manager = try FakeManager(path: folder.path("notify")) }
-  }
-
-  deinit {
-    process?.signal(SIGKILL)
-    if let logs = opendir(state) {
-      while let entry = readdir(logs) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-        }
-        unlink(state + "/" + name)
-      }
-      closedir(logs)
-    }
-    rmdir(state)
-  }
-
-  /// Starts it, serving once this returns.
-  func start(_ streams: String, state: String? = nil) throws {
-    let text = """
-      [server]
-      socket = "\(folder.path("s"))"
-      state = "\(state ?? self.state)"
-      \(streams)
-      """
-    try folder.write(Array(text.utf8), to: "streamd.toml")
-    var script = "export STREAMD_BOOT_ID=\(boot)\n"
-    if let manager {
-      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(manager.kept.count)"
-      script += " LISTEN_FDNAMES=\(manager.kept.map(\.name).joined(separator: ":"))\n"
-      for (index, kept) in manager.kept.enumerated() {
-        script += "exec \(3 + index)<>/proc/\(getpid())/fd/\(kept.descriptor)\n"
-      }
-    }
-    script += "exec \(try ChildProcess.built("streamd")) --config \(folder.path("streamd.toml"))"
-    process = try ChildProcess("sh", ["-c", script], errors: .file(folder.path("log")))
-    try eventually("it serves") { log.contains(" serves ") }
-  }
-
-  /// Waits until `condition` holds; the manager reads meanwhile.
-  func eventually(_ what: String, _ condition: () -> Bool) throws {
-    let deadline = EventLoop.monotonicNow() + 20_000_000_000
-    while !condition() {
-      manager?.receiveAll()
-      guard EventLoop.monotonicNow() < deadline else { throw SystemError(what, log, code: ETIMEDOUT) }
-      usleep(2000)
-    }
-    manager?.receiveAll()
-  }
-
-  func kill() async {
-    process?.signal(SIGKILL)
-    _ = await process?.end()
-  }
-
-  func stop() async -> CInt? {
-    process?.signal(SIGTERM)
-    return await process?.end()
-  }
-
-  /// The next events of a stream from `start` on, `count` or up to one with an id.
-  func events(
-    _ count: Int, of stream: String = "s", from start: SubscribeOptions.Start = .since("1970-01-01T00:00:00Z"),
-    through id: UInt64? = nil
-  ) async throws -> [StreamEvent] {
-    let connection = try StreamConnection(socket: folder.path("s"))
-    defer { connection.close() }
-    var events: [StreamEvent] = []
-    for try await event in connection.stream(stream, options: .init(from: start)).values {
-      events.append(event)
-      if events.count == count || id.map({ event.id ?? 0 >= $0 }) == true { break }
-    }
-    return events
-  }
-}
-
-private func ids(_ events: [StreamEvent]) -> [UInt64] { events.map { $0.id ?? 0 } }
-
-private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", every: String = "2ms") -> String {
-  """
-  [streams.\(name)]
-  timer = { every = "\(every)" }
-  start = "always"
-  keep = "\(keep)"
-  buffer = { bytes = "\(bytes)" }
-
-  """
-}
-
 /// `keep`, on the daemon itself.
 @Suite(.timeLimit(.minutes(5))) struct KeepTests {
   @Test func aClientThatReconnectsShowsEveryEventOnceOverKills() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(stream(keep: "disk"))
+    try daemon.start(keptStream(keep: "disk"))
     let client = try ChildProcess(
       ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "sub", "s", "--format", "json"])
     var ids: [UInt64] = []
@@ -124,7 +20,7 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
     for _ in 0..<3 {
       for _ in 0..<20 { try await readOne() }
       await daemon.kill()
-      try daemon.start(stream(keep: "disk"))
+      try daemon.start(keptStream(keep: "disk"))
       let later = try #require(try await daemon.events(1, from: .new).first?.id)
       while try #require(ids.last) < later { try await readOne() }
     }
@@ -138,14 +34,14 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
   /// Everything that was there before is there after, in its order, and ids go on by one.
   private func expectNothingLost(_ daemon: RestartedDaemon, _ keep: String, _ end: () async throws -> Void) async throws
   {
-    try daemon.start(stream(keep: keep))
+    try daemon.start(keptStream(keep: keep))
     var before = try await daemon.events(50)
     for _ in 0..<3 {
       if let manager = daemon.manager, keep == "memory" {
         try daemon.eventually("the log is kept") { manager.kept.map(\.name) == ["kept-log-0"] }
       }
       try await end()
-      try daemon.start(stream(keep: keep))
+      try daemon.start(keptStream(keep: keep))
       let after = try await daemon.events(before.count + 50)
       #expect(Array(after.prefix(before.count)) == before)
       #expect(ids(after) == Array(ids(after)[0]..<ids(after)[0] + UInt64(after.count)))
@@ -175,11 +71,11 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
 
   @Test func afterALossOfPowerIdsGoOnBehindAGapAndTheJournalSaysSo() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(stream(keep: "disk"))
+    try daemon.start(keptStream(keep: "disk"))
     let before = try await daemon.events(20)
     await daemon.kill()
     daemon.boot = "00000000000000000000000000000002"
-    try daemon.start(stream(keep: "disk"))
+    try daemon.start(keptStream(keep: "disk"))
     #expect(daemon.log.contains("events are left, ids go on after a gap"))
     let live = ids(try await daemon.events(1, from: .new))[0]
     let all = try await daemon.events(.max, through: live)
@@ -191,10 +87,10 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
 
   @Test(arguments: ["memory", "no"]) func withoutAManagerIdsGoOnAndEventsDoNot(keep: String) async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(stream(keep: keep))
+    try daemon.start(keptStream(keep: keep))
     let before = try await daemon.events(20)
     #expect(await daemon.stop() == 0)
-    try daemon.start(stream(keep: keep))
+    try daemon.start(keptStream(keep: keep))
     let after = try await daemon.events(1)
     #expect(ids(after)[0] > ids(before)[19])
     #expect(access(daemon.state, F_OK) != 0)
@@ -203,13 +99,13 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
   @Test func anotherPlaceOrAnotherSizeTakesTheEventsOver() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(stream(keep: "memory"))
+    try daemon.start(keptStream(keep: "memory"))
     var before = try await daemon.events(30)
     try daemon.eventually("the log is kept") { !manager.kept.isEmpty }
     let places = [("memory", "2MiB", 1), ("disk", "2MiB", 0), ("disk", "1MiB", 0), ("memory", "1MiB", 1)]
     for (number, (keep, bytes, kept)) in places.enumerated() {
       await daemon.kill()
-      try daemon.start(stream(keep: keep, bytes: bytes))
+      try daemon.start(keptStream(keep: keep, bytes: bytes))
       let after = try await daemon.events(before.count + 10)
       #expect(Array(after.prefix(before.count)) == before, "lost in move \(number)")
       #expect(ids(after) == Array(ids(after)[0]..<ids(after)[0] + UInt64(after.count)))
@@ -222,10 +118,10 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
   @Test func whatIsOfNoUseAnyMoreIsTakenFromTheManager() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(stream("a", keep: "memory") + stream("b", keep: "memory") + stream("c", keep: "memory"))
+    try daemon.start("abc".map { keptStream(String($0), keep: "memory") }.joined())
     try daemon.eventually("three logs are kept") { manager.kept.count == 3 }
     await daemon.kill()
-    try daemon.start(stream("b", keep: "memory") + stream("c", keep: "no"))
+    try daemon.start(keptStream("b", keep: "memory") + keptStream("c", keep: "no"))
     try daemon.eventually("one log is kept") { manager.kept.map(\.name) == ["kept-log-1"] }
     await daemon.kill()
     // Rubbish in a log's place, and something that only another version knows.
@@ -233,7 +129,7 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
     write(file, "rubbish", 7)
     manager.keep(file, as: "kept-log-5")
     manager.keep(dup(file), as: "kept-future")
-    try daemon.start(stream("b", keep: "memory"))
+    try daemon.start(keptStream("b", keep: "memory"))
     try daemon.eventually("one log is kept") { manager.kept.map(\.name) == ["kept-log-1"] }
     #expect(daemon.log.contains("what the service manager kept of a stream is of no use: it is no log: it has 7 bytes"))
   }
@@ -242,7 +138,7 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     daemon.limit = 18
-    try daemon.start("abcd".map { stream(String($0), keep: "memory", every: "1s") }.joined())
+    try daemon.start("abcd".map { keptStream(String($0), keep: "memory", every: "1s") }.joined())
     try daemon.eventually("two logs are kept") { manager.kept.count == 2 }
     #expect(
       daemon.log.contains(
@@ -254,7 +150,7 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
 
   @Test func aSpoiltFileCostsItsStreamTheHistoryAndNothingElse() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    let streams = stream("s", keep: "disk") + stream("t", keep: "disk")
+    let streams = keptStream("s", keep: "disk") + keptStream("t", keep: "disk")
     try daemon.start(streams)
     let before = try await daemon.events(20)
     let other = try await daemon.events(20, of: "t")
@@ -273,7 +169,7 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
   @Test func whereThereIsNoDiskTheStreamRunsFromMemoryAndSaysSo() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(stream(keep: "disk"), state: "/proc/streamd")
+    try daemon.start(keptStream(keep: "disk"), state: "/proc/streamd")
     let before = try await daemon.events(20)
     #expect(
       daemon.log.contains(
@@ -285,7 +181,7 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
     try daemon.eventually("the log is kept") { manager.kept.count == 1 }
     await daemon.kill()
     // The disk is back: what memory held goes there.
-    try daemon.start(stream(keep: "disk"))
+    try daemon.start(keptStream(keep: "disk"))
     #expect(try await daemon.events(20) == before)
     try daemon.eventually("no log is kept") { manager.kept.isEmpty }
     #expect(access(daemon.state + "/s.log", F_OK) == 0)
@@ -293,7 +189,8 @@ private func stream(_ name: String = "s", keep: String, bytes: String = "1MiB", 
 
   @Test func checkSaysWhereTheFolderOfAStreamOnDiskIsMissing() async throws {
     let folder = try TemporaryFolder()
-    let text = "[server]\nstate = \"\(folder.path)/none\"\n" + stream("a", keep: "disk") + stream("b", keep: "memory")
+    let streams = keptStream("a", keep: "disk") + keptStream("b", keep: "memory")
+    let text = "[server]\nstate = \"\(folder.path)/none\"\n" + streams
     try folder.write(Array(text.utf8), to: "streamd.toml")
     let missing = try await run(["--check", "--config", folder.path("streamd.toml")])
     #expect(missing.status == 0)

@@ -1,0 +1,60 @@
+/// What has to happen for one configuration to take the place of another while the daemon runs.
+struct ConfigurationDifference: Equatable {
+  /// A stream that goes on as another, under the same name.
+  struct Change: Equatable {
+    let former: Configuration.Stream
+    let stream: Configuration.Stream
+
+    /// Whether what feeds it is another one: its source, what the source is told of secrets, or what changes its events.
+    var hasOtherFeed: Bool {
+      stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
+        || stream.distinct != former.distinct || stream.throttle != former.throttle
+    }
+
+    /// Whether its events are held elsewhere, or others of them.
+    var hasOtherLog: Bool { stream.buffer != former.buffer || stream.keep != former.keep }
+  }
+
+  /// How many streams go on as they are.
+  let unchangedCount: Int
+  /// In the order of the new configuration, as `added`.
+  let changed: [Change]
+  let added: [Configuration.Stream]
+  /// Names, in the order of the old configuration.
+  let removed: [String]
+  /// nil: the same. What was set on the bus meanwhile is left alone then.
+  let logLevel: Configuration.Log.Level?
+  /// As `http.max_per_host`; nil: the same.
+  let maxPerHost: Int?
+  /// The keys that have another value and take effect when the daemon is started again.
+  let restartKeys: [String]
+
+  /// - Parameter old: as it holds, so that a key which needs a restart differs until there was one.
+  init(from old: Configuration, to new: Configuration) {
+    let former = Dictionary(uniqueKeysWithValues: old.streams.map { ($0.name, $0) })
+    let names = Set(new.streams.map(\.name))
+    changed = new.streams.compactMap { stream in
+      former[stream.name].flatMap { $0 == stream ? nil : Change(former: $0, stream: stream) }
+    }
+    added = new.streams.filter { former[$0.name] == nil }
+    removed = old.streams.map(\.name).filter { !names.contains($0) }
+    unchangedCount = new.streams.count - changed.count - added.count
+    logLevel = new.log.level == old.log.level ? nil : new.log.level
+    maxPerHost = new.http.maxPerHost == old.http.maxPerHost ? nil : new.http.maxPerHost
+    restartKeys = Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }
+  }
+
+  /// Of the section `[server]`: what is decided when sockets, loops and connections are made.
+  static let restartKeys: [(name: String, differs: @Sendable (Configuration.Server, Configuration.Server) -> Bool)] = [
+    ("socket", { $0.socket != $1.socket }), ("mode", { $0.mode != $1.mode }), ("workers", { $0.workers != $1.workers }),
+    ("max_connections", { $0.maxConnections != $1.maxConnections }),
+    ("max_requests_per_connection", { $0.maxRequestsPerConnection != $1.maxRequestsPerConnection }),
+    ("max_request", { $0.maxRequestBytes != $1.maxRequestBytes }),
+    ("handshake_timeout", { $0.handshakeTimeout != $1.handshakeTimeout }), ("state", { $0.state != $1.state }),
+  ]
+
+  /// `20 unchanged, 1 changed, 1 added, 1 removed`
+  var summary: String {
+    "\(unchangedCount) unchanged, \(changed.count) changed, \(added.count) added, \(removed.count) removed"
+  }
+}

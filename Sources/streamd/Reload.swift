@@ -1,0 +1,126 @@
+import EventLoop
+import Systemd
+
+/// Reads the configuration anew when that is asked for, and applies what differs, or nothing at all.
+///
+/// For the main thread, whose loop goes on meanwhile: what may take long is done on the streams' queue.
+final class Reload: @unchecked Sendable {  // as said above; the queue gets values alone
+  private enum Phase {
+    case idle  // can become: reading
+    case reading  // can become: applying, idle
+    case applying  // can become: idle
+  }
+
+  private let path: String
+  private let loop: EventLoop
+  private let streams: RunningStreams
+  private let journal: Journal
+  private let manager: ServiceManager
+  private let status: () -> String
+  /// What holds now.
+  private var configuration: Configuration
+  private var phase = Phase.idle
+  /// Somebody asked for it while it was under way.
+  private var isWantedAgain = false
+  private var isOver = false
+  private var ended: (() -> Void)?
+
+  /// How long the daemon's end waits for streams that are being changed.
+  private static let patience = Duration.seconds(2)
+
+  /// - Parameters:
+  ///   - path: of the file.
+  ///   - configuration: as it was read from there and holds.
+  ///   - status: the line that the service manager is told, as of now.
+  init(
+    of path: String, _ configuration: Configuration, to streams: RunningStreams, on loop: EventLoop, _ journal: Journal,
+    _ manager: ServiceManager, status: @escaping () -> String
+  ) {
+    self.path = path
+    self.configuration = configuration
+    self.streams = streams
+    self.loop = loop
+    self.journal = journal
+    self.manager = manager
+    self.status = status
+  }
+
+  /// Begins, or will once more when what is under way is done.
+  func begin() {
+    guard !isOver else { return }
+    guard phase == .idle else {
+      isWantedAgain = true
+      return
+    }
+    phase = .reading
+    manager.notify(.reloading)
+    streams.queue.async { [self, path] in
+      let reading = Result { () throws(ConfigurationMistakes) in try Configuration.load(path: path) }
+      loop.execute { self.take(reading) }
+    }
+  }
+
+  /// Nothing begins any more. `completed` is called once, now or when the streams are in order again.
+  func end(completed: @escaping () -> Void) {
+    isOver = true
+    guard phase == .applying else { return completed() }
+    ended = completed
+    _ = loop.schedule(after: Self.patience) { [self] in tellEnd() }
+  }
+
+  private func tellEnd() { ended.take()?() }
+
+  private func take(_ reading: Result<Configuration, ConfigurationMistakes>) {
+    guard !isOver else { return }
+    switch reading {
+    case .failure(let mistakes): refuse(mistakes.sentences)
+    case .success(let new):
+      phase = .applying
+      let difference = ConfigurationDifference(from: configuration, to: new)
+      streams.queue.async { [self, streams] in
+        let outcome = Result { try streams.apply(difference) }
+        loop.execute { self.take(outcome, of: difference, new) }
+      }
+    }
+  }
+
+  private func take(_ outcome: Result<Void, any Error>, of difference: ConfigurationDifference, _ new: Configuration) {
+    switch outcome {
+    case .failure(let error): refuse(["\(path): there is no room for it: \(error)"])
+    case .success:
+      let server = configuration.server
+      configuration = new
+      configuration.server = server
+      report(difference)
+      finish(status())
+    }
+  }
+
+  private func report(_ difference: ConfigurationDifference) {
+    let former = journal.level
+    let level = difference.logLevel.flatMap { Journal.Priority(rawValue: UInt8($0.priority)) } ?? former
+    // Said while that is still, or already, said at all.
+    journal.level = max(former, level)
+    journal.write(.reloaded, .info, "configuration reloaded: \(difference.summary)")
+    if level != former { journal.write(.logLevelChanged, .notice, "log level is now \(level), was \(former)") }
+    journal.level = level
+    guard !difference.restartKeys.isEmpty else { return }
+    journal.write(
+      .restartNeeded, .notice, "takes effect after a restart: \(difference.restartKeys.joined(separator: ", "))")
+  }
+
+  private func refuse(_ sentences: [String]) {
+    for sentence in sentences { journal.write(.reloadRefused, .error, "configuration not reloaded: \(sentence)") }
+    let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more mistake")))" : ""
+    finish("Reload refused: \(sentences.first ?? "")\(more)")
+  }
+
+  private func finish(_ status: String) {
+    phase = .idle
+    if isOver { return tellEnd() }
+    manager.notify(.ready, .status(status))
+    guard isWantedAgain else { return }
+    isWantedAgain = false
+    begin()
+  }
+}

@@ -1,0 +1,119 @@
+import Dispatch
+import Events
+import Reactive
+import ReplayLog
+import StreamServer
+import StreamSources
+import Systemd
+
+/// The streams that are served, each with its source, its pipeline and its log; and how they become others while clients
+/// are there.
+///
+/// For one thread at a time: the main thread until the daemon serves, then `queue`.
+final class RunningStreams: @unchecked Sendable {
+  /// What a stream has in one process that its configuration does not say.
+  private struct Feed {
+    let reports: FeedReports
+    /// What clients publish to, if they are its source; the same for as long as they are.
+    let inlet: PublishInlet
+    let takesValues: Bool
+    /// Where its program runs, if its source is one: the next waits for the last.
+    let place: ProgramPlace
+
+    var usedInlet: PublishInlet? { takesValues ? inlet : nil }
+  }
+
+  /// Where what may take long is done: reading users and disks, writing logs.
+  let queue = DispatchQueue(label: "streamd.streams")
+  private let server: StreamServer
+  private let sources: SourceThread
+  private let journal: Journal
+  private let logs: KeptLogs
+  private var feeds: [String: Feed] = [:]
+
+  init(_ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: KeptLogs) {
+    (self.server, self.sources, self.journal, self.logs) = (server, sources, journal, logs)
+  }
+
+  /// The first ones.
+  /// - Throws: `SystemError`, `StreamServer.Mistake`.
+  func begin(_ streams: [Configuration.Stream]) throws {
+    for stream in streams { try add(stream, logs.log(of: stream)) }
+    logs.finish()
+  }
+
+  /// - Throws: `SystemError` when there is no memory for what is added; nothing has changed then.
+  func apply(_ difference: ConfigurationDifference) throws {
+    let added = try makeLogs(of: difference.added)
+    var remarks: [(String, String)] = []
+    let changes = difference.changed.map { change in
+      StreamChange(
+        StreamConfiguration(change.stream), feed: change.hasOtherFeed ? replaceFeed(change) : nil,
+        makeLog: change.hasOtherLog
+          ? { [logs] old in
+            let kept = try logs.log(of: change.stream, insteadOf: old)
+            if let remark = kept.remark { remarks.append((change.stream.name, remark)) }
+            return kept.log
+          } : nil)
+    }
+    let failures = server.change(changes, removing: difference.removed)
+    for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
+      journal.write(
+        .stateNotKept, .error, "the stream goes on with the buffer that it has: \(error)", .stream(name))
+    }
+    for (name, remark) in remarks { server.note(remark, of: name) }
+    for name in difference.removed {
+      feeds.removeValue(forKey: name)?.reports.end()
+      logs.forget(name)
+    }
+    for (stream, kept) in added { try add(stream, kept) }
+    logs.finish()
+    if let count = difference.maxPerHost { sources.setTransfersPerHost(count) }
+  }
+
+  /// Brings what is on disk up to date, for good. From the main thread, when nothing is appended any more.
+  func close(within timeout: Duration) { logs.close(within: timeout, on: queue) }
+
+  private func makeLogs(of streams: [Configuration.Stream]) throws -> [(Configuration.Stream, KeptLogs.Kept)] {
+    var made: [(Configuration.Stream, KeptLogs.Kept)] = []
+    do {
+      for stream in streams { made.append((stream, try logs.log(of: stream))) }
+    } catch {
+      for (stream, _) in made { logs.forget(stream.name) }
+      throw error
+    }
+    return made
+  }
+
+  private func add(_ stream: Configuration.Stream, _ kept: KeptLogs.Kept) throws {
+    let feed = makeFeed(of: stream)
+    try server.add(
+      StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed), inlet: feed.usedInlet)
+    if let remark = kept.remark { server.note(remark, of: stream.name) }
+  }
+
+  private func replaceFeed(_ change: ConfigurationDifference.Change) -> StreamChange.Feed {
+    let feed = makeFeed(of: change.stream)
+    return StreamChange.Feed(source: source(of: change.stream, feed), inlet: feed.usedInlet)
+  }
+
+  /// Takes the place of the stream's feed, if it has one.
+  private func makeFeed(of stream: Configuration.Stream) -> Feed {
+    let former = feeds[stream.name]
+    former?.reports.end()
+    let feed = Feed(
+      reports: FeedReports(of: stream.name, for: server, journal),
+      inlet: former?.usedInlet ?? PublishInlet(), takesValues: stream.source == .publish,
+      place: former?.place ?? ProgramPlace())
+    feeds[stream.name] = feed
+    return feed
+  }
+
+  private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
+    let reports = feed.reports
+    let source = stream.source.publisher(for: stream, inlet: feed.inlet, in: feed.place, on: sources) {
+      reports.take($0)
+    }
+    return stream.pipeline(from: source, on: sources) { reports.take($0) }.setFailureType(to: StreamFailure.self)
+  }
+}

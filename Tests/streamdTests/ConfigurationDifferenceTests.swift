@@ -1,0 +1,86 @@
+import Testing
+
+@testable import streamd
+
+@Suite struct ConfigurationDifferenceTests {
+  private func stream(
+    _ name: String, _ change: (inout Configuration.Stream) -> Void = { _ in }
+  ) -> Configuration.Stream {
+    var stream = Configuration.Stream(name: name, source: .timer(.init(every: .seconds(1))))
+    change(&stream)
+    return stream
+  }
+
+  private func fetched(_ name: String, token: String) -> Configuration.Stream {
+    stream(name) {
+      $0.source = .http(
+        .init(
+          url: "http://localhost/", fetching: .poll(every: .seconds(1)),
+          authorization: .bearer(Secret(name: "token", content: token))))
+    }
+  }
+
+  private func difference(
+    _ old: [Configuration.Stream], _ new: [Configuration.Stream]
+  ) -> ConfigurationDifference {
+    ConfigurationDifference(from: Configuration(streams: old), to: Configuration(streams: new))
+  }
+
+  @Test func streamsStayChangeComeAndGoByTheirNames() {
+    let found = difference(
+      [stream("stays"), stream("goes"), stream("becomes another"), stream("moves")],
+      [stream("moves"), stream("comes"), stream("becomes another") { $0.replay = 7 }, stream("stays")])
+    #expect(found.unchangedCount == 2)
+    #expect(found.changed.map(\.stream.name) == ["becomes another"] && found.changed[0].former.replay == 1)
+    #expect(found.added == [stream("comes")])
+    #expect(found.removed == ["goes"])
+    #expect(found.summary == "2 unchanged, 1 changed, 1 added, 1 removed")
+    #expect(found.logLevel == nil && found.maxPerHost == nil && found.restartKeys.isEmpty)
+  }
+
+  @Test func aSourceIsAnotherOneWhereWhatFeedsTheStreamIs() {
+    func change(_ change: (inout Configuration.Stream) -> Void) -> ConfigurationDifference.Change {
+      difference([stream("s")], [stream("s", change)]).changed[0]
+    }
+    #expect(change { $0.jq = "." }.hasOtherFeed)
+    #expect(change { $0.distinct = .whole }.hasOtherFeed)
+    #expect(change { $0.throttle = .seconds(1) }.hasOtherFeed)
+    #expect(change { $0.retry.first = .seconds(2) }.hasOtherFeed)
+    #expect(change { $0.source = .publish }.hasOtherFeed)
+    #expect(!change { $0.source = .publish }.hasOtherLog)
+    for change in [change { $0.read = [.user(1)] }, change { $0.start = .always }, change { $0.overflow = .block }] {
+      #expect(!change.hasOtherFeed && !change.hasOtherLog)
+    }
+    for change in [change { $0.keep = .disk }, change { $0.buffer.age = .seconds(1) }] {
+      #expect(!change.hasOtherFeed && change.hasOtherLog)
+    }
+  }
+
+  @Test func anotherSecretUnderTheSameNameIsAChange() {
+    let found = difference([fetched("s", token: "old")], [fetched("s", token: "new")])
+    #expect(found.changed.count == 1 && found.changed[0].hasOtherFeed)
+    #expect(difference([fetched("s", token: "old")], [fetched("s", token: "old")]).unchangedCount == 1)
+  }
+
+  @Test func whatOnlyARestartAppliesIsNamed() {
+    var new = Configuration()
+    new.server.workers = 7
+    new.server.state = "/srv"
+    new.log.level = .debug
+    new.http.maxPerHost = 9
+    let found = ConfigurationDifference(from: Configuration(), to: new)
+    #expect(found.restartKeys == ["server.workers", "server.state"])
+    #expect(found.logLevel == .debug && found.maxPerHost == 9)
+  }
+
+  @Test func everyKeyOfTheServersSectionIsLookedAt() {
+    let keys = Mirror(reflecting: Configuration.Server()).children.count
+    #expect(ConfigurationDifference.restartKeys.count == keys)
+    let other = Configuration.Server(
+      socket: "/s", mode: 0, workers: 1, maxConnections: 1, maxRequestsPerConnection: 1, maxRequestBytes: 1024,
+      handshakeTimeout: .seconds(1), state: "/")
+    for key in ConfigurationDifference.restartKeys {
+      #expect(key.differs(Configuration.Server(), other) && !key.differs(other, other), "\(key.name)")
+    }
+  }
+}

@@ -1,0 +1,129 @@
+import EventLoop
+import FoundationEssentials
+import Glibc
+import StreamClient
+import TestSupport
+
+/// A daemon that is started again and again on the same configuration, state folder and service manager.
+final class RestartedDaemon {
+  let folder: TemporaryFolder
+  /// Nil: it runs without one.
+  var manager: FakeManager?
+  /// Descriptors that the manager keeps.
+  var limit = 100
+  /// As the unit's %b.
+  var boot = "00000000000000000000000000000001"
+  private var process: ChildProcess?
+  var state: String { folder.path + "/state" }
+  var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
+
+  init(hasManager: Bool = true) throws {
+    folder = try TemporaryFolder()
+    if hasManager { manager = try FakeManager(path: folder.path("notify")) }
+  }
+
+  deinit {
+    process?.signal(SIGKILL)
+    if let logs = opendir(state) {
+      while let entry = readdir(logs) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        unlink(state + "/" + name)
+      }
+      closedir(logs)
+    }
+    rmdir(state)
+  }
+
+  /// Starts it, serving once this returns.
+  ///
+  /// - Parameter environment: `NAME=value`, on top of the tests' own.
+  func start(_ streams: String, state: String? = nil, environment: [String] = []) throws {
+    try write(streams, state: state)
+    var script = "export STREAMD_BOOT_ID=\(boot) \(environment.joined(separator: " "))\n"
+    if let manager {
+      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(manager.kept.count)"
+      script += " LISTEN_FDNAMES=\(manager.kept.map(\.name).joined(separator: ":"))\n"
+      for (index, kept) in manager.kept.enumerated() {
+        script += "exec \(3 + index)<>/proc/\(getpid())/fd/\(kept.descriptor)\n"
+      }
+    }
+    script += "exec \(try ChildProcess.built("streamd")) --config \(folder.path("streamd.toml"))"
+    process = try ChildProcess("sh", ["-c", script], errors: .file(folder.path("log")))
+    try eventually("it serves") { log.contains(" serves ") }
+  }
+
+  func write(_ streams: String, state: String? = nil) throws {
+    let text = """
+      [server]
+      socket = "\(folder.path("s"))"
+      state = "\(state ?? self.state)"
+      \(streams)
+      """
+    try folder.write(Array(text.utf8), to: "streamd.toml")
+  }
+
+  /// Waits until `condition` holds; the manager reads meanwhile.
+  func eventually(_ what: String, _ condition: () -> Bool) throws {
+    let deadline = EventLoop.monotonicNow() + 20_000_000_000
+    while !condition() {
+      manager?.receiveAll()
+      guard EventLoop.monotonicNow() < deadline else { throw SystemError(what, log, code: ETIMEDOUT) }
+      usleep(2000)
+    }
+    manager?.receiveAll()
+  }
+
+  func signal(_ number: CInt) { process?.signal(number) }
+
+  /// Has it read another file, and waits until it says what has come of it.
+  func reload(_ streams: String, state: String? = nil) throws {
+    try write(streams, state: state)
+    let before = reloads
+    signal(SIGHUP)
+    try eventually("it has reloaded") { reloads > before }
+  }
+
+  private var reloads: Int {
+    log.split(separator: "\n").count { $0.contains("configuration reloaded") || $0.contains("not reloaded") }
+  }
+
+  func kill() async {
+    process?.signal(SIGKILL)
+    _ = await process?.end()
+  }
+
+  func stop() async -> CInt? {
+    process?.signal(SIGTERM)
+    return await process?.end()
+  }
+
+  /// The next events of a stream from `start` on, `count` or up to one with an id.
+  func events(
+    _ count: Int, of stream: String = "s", from start: SubscribeOptions.Start = .since("1970-01-01T00:00:00Z"),
+    through id: UInt64? = nil
+  ) async throws -> [StreamEvent] {
+    let connection = try StreamConnection(socket: folder.path("s"))
+    defer { connection.close() }
+    var events: [StreamEvent] = []
+    for try await event in connection.stream(stream, options: .init(from: start)).values {
+      events.append(event)
+      if events.count == count || id.map({ event.id ?? 0 >= $0 }) == true { break }
+    }
+    return events
+  }
+}
+
+func ids(_ events: [StreamEvent]) -> [UInt64] { events.map { $0.id ?? 0 } }
+
+func keptStream(_ name: String = "s", keep: String, bytes: String = "1MiB", every: String = "2ms") -> String {
+  """
+  [streams.\(name)]
+  timer = { every = "\(every)" }
+  start = "always"
+  keep = "\(keep)"
+  buffer = { bytes = "\(bytes)" }
+
+  """
+}
