@@ -154,4 +154,5 @@ def main():
     print(f"{len(clients) - len(mistakes)} good, {publisher.number} published", *mistakes[:1], sep="; ")
 
 
-main()
+if __name__ == "__main__":
+    main()
