@@ -14,7 +14,7 @@ import Testing
     #expect(probe.state.subscriptions == 1 && probe.state.requested.isEmpty)
     async let sent: Void = {
       for number in 1...3 {
-        while probe.requested < .max(number) { await Task.yield() }
+        while probe.requested < .max(number), !Task.isCancelled { await Task.yield() }
         probe.send(number)
       }
     }()
@@ -47,7 +47,7 @@ import Testing
       for await _ in probe.values { count += 1 }
       return count
     }
-    while probe.requested == .none { await Task.yield() }
+    while probe.requested == .none, !Task.isCancelled { await Task.yield() }
     task.cancel()
     #expect(await task.value == 0)
     #expect(probe.state.cancels == 1)

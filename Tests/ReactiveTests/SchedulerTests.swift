@@ -53,7 +53,7 @@ import Testing
     let delay = dispatchDelay(.seconds(86400)) { [held] in _ = held }
     held = nil
     delay.cancel()
-    while watched != nil { await Task.yield() }
+    while watched != nil, !Task.isCancelled { await Task.yield() }
   }
 
   @Test func timeSpansSaturate() {
