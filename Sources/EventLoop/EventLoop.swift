@@ -129,6 +129,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
       countedUntil = Self.monotonicNow()
       while !stopRequested.load(ordering: .acquiring) { patience = turn(events, waitingAtMost: patience) }
     }
+    threadID.store(0, ordering: .relaxed)  // another thread may get the same one
   }
 
   /// Watches `descriptor`, which stays its owner's and must be unregistered before it is closed.
