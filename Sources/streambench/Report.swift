@@ -24,6 +24,11 @@ enum Report {
     say("  " + name.padded(to: 26) + columns.joined() + " " + unit.padded(to: 12) + ratios.joined(separator: ", "))
   }
 
+  /// What was counted once.
+  static func line(_ name: String, _ count: Int, _ text: String = "") {
+    say("  " + name.padded(to: 26) + counted(count).padded(toTheRightOf: 27) + " " + text)
+  }
+
   /// Three digits at least, and a unit for what is large.
   static func text(_ value: Double) -> String {
     for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e4, "k")] where abs(value) >= unit {
@@ -63,8 +68,7 @@ extension String {
 
 /// `9,000`.
 func counted(_ count: Int) -> String {
-  let digits = String(count)
-  return count < 1000 ? digits : "\(digits.dropLast(3)),\(digits.suffix(3))"
+  count < 1000 ? String(count) : "\(counted(count / 1000)),\(String(count).suffix(3))"
 }
 
 /// `1 subscriber`, `1,000 subscribers`.

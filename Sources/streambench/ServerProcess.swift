@@ -28,15 +28,7 @@ final class ServerProcess {
   deinit {
     kill(id, SIGTERM)
     waitpid(id, nil, 0)
-    if let entries = opendir(folder) {
-      while let entry = readdir(entries) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-        }
-        unlink("\(folder)/\(name)")
-      }
-      closedir(entries)
-    }
+    for name in (try? names(in: folder)) ?? [] { unlink("\(folder)/\(name)") }
     rmdir(folder)
   }
 
@@ -77,17 +69,26 @@ final class ServerProcess {
 
   /// For each of its threads, how often it gave up the processor by itself: each is a wake-up to come.
   func voluntarySwitches() throws -> [String: Int] {
-    guard let tasks = opendir("/proc/\(id)/task") else { throw SystemError("opendir") }
-    defer { closedir(tasks) }
     var switches: [String: Int] = [:]
-    while let entry = readdir(tasks) {
-      let name = withUnsafePointer(to: &entry.pointee.d_name) {
-        $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-      }
-      guard !name.hasPrefix(".") else { continue }
-      switches[name] = try? status(of: "/proc/\(id)/task/\(name)/status")["voluntary_ctxt_switches:"]
+    for task in try names(in: "/proc/\(id)/task") {
+      switches[task] = try? status(of: "/proc/\(id)/task/\(task)/status")["voluntary_ctxt_switches:"]
     }
     return switches
+  }
+
+  func descriptorCount() throws -> Int { try names(in: "/proc/\(id)/fd").count }
+
+  private func names(in folder: String) throws(SystemError) -> [String] {
+    guard let entries = opendir(folder) else { throw SystemError("opendir", folder) }
+    defer { closedir(entries) }
+    var names: [String] = []
+    while let entry = readdir(entries) {
+      names.append(
+        withUnsafePointer(to: &entry.pointee.d_name) {
+          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        })
+    }
+    return names.filter { $0 != "." && $0 != ".." }
   }
 
   /// The numbers in a file of lines `Name: number …`.

@@ -53,12 +53,12 @@ final class StreamdBroker: Broker {
       idOffset: header + PayloadFrame.metadataLengthByteCount, request: request, requestDataOffset: header)
   }
 
-  func subscribe() throws -> CInt { try subscribe(credit: 0x7FFF_FFFF, options: #"{"from":"new"}"#) }
+  func subscribe() throws -> CInt { try subscribe(credit: Credit.unlimited, options: #"{"from":"new"}"#) }
 
   /// - Parameter credit: at least 1.
   func subscribe(credit: UInt32, options: String) throws -> CInt {
     let raw = try Talk.connect(to: path)
-    try Talk.say(Self.greeting(Self.request(credit: credit, options: options)), to: raw)
+    try Talk.say(Self.greeting(Self.subscription(credit: credit, options: options)), to: raw)
     try Self.awaitEcho(raw)
     return raw
   }
@@ -66,9 +66,28 @@ final class StreamdBroker: Broker {
   /// A subscriber whose events may be on their way already.
   func subscribe(since span: String) throws -> CInt {
     let raw = try Talk.connect(to: path)
-    let request = Self.request(credit: 0x7FFF_FFFF, options: "{\"from\":\"\(span)\"}")
+    let request = Self.subscription(credit: Credit.unlimited, options: "{\"from\":\"\(span)\"}")
     try Talk.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
     return raw
+  }
+
+  /// The newest event of a stream, or the last of that many from it on; none may be longer than a frame.
+  func ask(_ stream: String, events: Int = 1) throws -> [UInt8] {
+    let raw = try Talk.connect(to: path)
+    defer { close(raw) }
+    let request = Self.request(
+      .stream, StreamID(1), stream, credit: UInt32(events), data: Array(#"{"from":"latest"}"#.utf8))
+    try Talk.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
+    var data: [UInt8] = []
+    for _ in 0..<events {
+      let head = try Talk.hear(3, from: raw)
+      let body = try Talk.hear(Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2]), from: raw)
+      guard case .payload(_, let payload, _, _, _) = try body.withUnsafeBytes({ try Frame.decode($0) }) else {
+        throw BenchError("streamd does not tell \(stream)")
+      }
+      data = payload.data
+    }
+    return data
   }
 
   // MARK: Publishing
@@ -82,10 +101,8 @@ final class StreamdBroker: Broker {
     unread = []
     let raw = try Talk.connect(to: path)
     var bytes = Self.encoded(Self.setup)
-    bytes += Self.encoded(
-      .request(
-        StreamID(1), .channel, initialRequest: 1, Self.payload(data: [UInt8](repeating: 0, count: 64)), follows: false,
-        isComplete: false))
+    let first = [UInt8](repeating: 0, count: EventShape.dataByteCount)
+    bytes += Self.encoded(Self.request(.channel, StreamID(1), "b", credit: 1, data: first))
     try Talk.say(bytes, to: raw)
     return raw
   }
@@ -109,7 +126,7 @@ final class StreamdBroker: Broker {
 
   // MARK: Connections
 
-  private static let setup = Frame.setup(Setup(maximumLifetime: .seconds(3600)))
+  static let setup = Frame.setup(Setup(maximumLifetime: .seconds(3600)))
   private static let echo = encoded(.keepalive(respond: false, position: 0, data: []))
 
   /// SETUP, a request if there is one, then a KEEPALIVE whose echo proves that all of it has been handled.
@@ -118,20 +135,24 @@ final class StreamdBroker: Broker {
   }
 
   static func awaitEcho(_ descriptor: CInt) throws {
-    var answer = [UInt8](repeating: 0, count: echo.count)
-    let count = recv(descriptor, &answer, answer.count, CInt(MSG_WAITALL))
-    guard count == answer.count, answer == echo else { throw BenchError("streamd does not take the client") }
+    guard try Talk.hear(echo.count, from: descriptor) == echo else {
+      throw BenchError("streamd does not take the client")
+    }
   }
 
-  private static func request(credit: UInt32, options: String) -> Frame {
-    .request(
-      StreamID(1), .stream, initialRequest: credit, payload(data: Array(options.utf8)), follows: false,
-      isComplete: false)
+  private static func subscription(credit: UInt32, options: String) -> Frame {
+    request(.stream, StreamID(1), "b", credit: credit, data: Array(options.utf8))
   }
 
-  private static func payload(data: [UInt8]) -> Payload { Payload(metadata: [1, UInt8(ascii: "b")], data: data) }
+  static func request(
+    _ kind: RequestKind, _ id: StreamID, _ stream: String, credit: UInt32, data: [UInt8] = []
+  ) -> Frame {
+    let route = [UInt8(stream.utf8.count)] + Array(stream.utf8)
+    return .request(
+      id, kind, initialRequest: credit, Payload(metadata: route, data: data), follows: false, isComplete: false)
+  }
 
-  private static func encoded(_ frame: Frame) -> [UInt8] {
+  static func encoded(_ frame: Frame) -> [UInt8] {
     var bytes: [UInt8] = []
     frame.encode(into: &bytes)
     return bytes

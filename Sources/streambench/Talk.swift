@@ -63,6 +63,15 @@ enum Talk {
     }
   }
 
+  /// Reads so many bytes.
+  static func hear(_ count: Int, from descriptor: CInt) throws -> [UInt8] {
+    var heard = [UInt8](repeating: 0, count: count)
+    guard recv(descriptor, &heard, count, CInt(MSG_WAITALL)) == count else {
+      throw BenchError("the server hung up instead of answering")
+    }
+    return heard
+  }
+
   private static func withAddress(port: UInt16, _ body: (UnsafePointer<sockaddr>, socklen_t) -> CInt) -> CInt {
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
