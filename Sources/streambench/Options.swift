@@ -6,6 +6,7 @@ struct Options {
   var runs = 5
   /// How long one run of a rate or a latency takes, after it has warmed up.
   var seconds = 2.0
+  var isQuick = false
   var withPeers = false
   /// Look at every event that arrives, not only at the last one of each read.
   var verifies = false
@@ -38,7 +39,7 @@ struct Options {
           throw Mistake(sentence: "--runs wants a number above 0")
         }
         self.runs = runs
-      case "--quick": (runs, seconds) = (2, 0.5)
+      case "--quick": (runs, seconds, isQuick) = (2, 0.5, true)
       case "--peers": withPeers = true
       case "--verify": verifies = true
       case "--rows":

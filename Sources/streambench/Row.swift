@@ -2,6 +2,8 @@
 struct Row: Sendable {
   let name: String
   let summary: String
+  /// It takes minutes.
+  var isOnlyOnRequest = false
   let measure: @Sendable (Options) throws -> Void
 
   /// In the order in which they are run.
@@ -18,5 +20,8 @@ struct Row: Sendable {
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
     Row(name: "replay", summary: "of a full 64 MiB log to a newcomer", measure: measureReplay),
     Row(name: "reactive", summary: "the library's operators, by the cost of a closure call", measure: measureReactive),
+    Row(
+      name: "soak", summary: "6 minutes of clients that come, go and stall; only when named", isOnlyOnRequest: true,
+      measure: measureSoak),
   ]
 }

@@ -17,7 +17,9 @@ do {
     try draw(options, to: path)
     exit(EX_OK)
   }
-  for row in Row.all where options.rows.isEmpty || options.rows.contains(row.name) { try row.measure(options) }
+  for row in Row.all where options.rows.isEmpty ? !row.isOnlyOnRequest : options.rows.contains(row.name) {
+    try row.measure(options)
+  }
 } catch let mistake as Options.Mistake {
   complain("\(mistake.sentence)\n\(Options.usage)")
   exit(EX_USAGE)

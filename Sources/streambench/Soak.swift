@@ -1,0 +1,243 @@
+import CLinux
+import EventLoop
+import Glibc
+import RSocket
+
+// Hours of use in minutes: whether what every client gets stays exact, and whether the daemon ends as it began.
+
+private let crowdSize = 5000
+/// Any would do; with the same one every client makes the same choices.
+private let seed: UInt64 = 0x5EED
+private let eventsPerSecond = 25.0
+/// How far above what it was after the first round resident memory may end: the allocator's arenas keep fragments, some
+/// hundred KiB more of them after 60,000 connections. A leak of 100 bytes from each of these would be 6 MB.
+private let memoryTolerance = 1 << 20
+
+func measureSoak(_ options: Options) throws {
+  let seconds = options.isQuick ? 10.0 : 300.0
+  Report.heading(
+    "soak, \(counted(crowdSize, "client")) for \(Int(seconds)) s, seed \(seed)",
+    goal: "no violation, nothing left over")
+  let broker = try StreamdBroker(options.program, stream: Soak.streams)
+  // The first client of all: what serves timers is made for it, and stays.
+  _ = try broker.ask("$stats", events: 2)
+  let descriptors = try descriptorCount(broker)
+  let (memory, counts) = try soaked(broker, seconds)
+  let (memoryAfter, descriptorsAfter) = (try broker.process.residentBytes(), try descriptorCount(broker))
+  Report.line("connections", counts.connections, "by \(counted(crowdSize, "client"))")
+  Report.line("events delivered", counts.deliveries, "each looked at")
+  Report.line("values confirmed", counts.confirmed, "published by the clients")
+  Report.line("lags", counts.lags, "of clients that stalled or had no credit")
+  Report.line("violations", 0)
+  Report.line("slowest turn", counts.slowestTurn, "ms, of the clients' own loop")
+  Report.line("memory", memoryAfter, "bytes; \(counted(memory)) after round one")
+  Report.line("descriptors", descriptorsAfter, "open; \(descriptors) before")
+  guard descriptorsAfter == descriptors else {
+    throw BenchError("\(descriptorsAfter - descriptors) descriptors leaked")
+  }
+  guard memoryAfter < memory + memoryTolerance else { throw BenchError("\(memoryAfter - memory) bytes leaked") }
+}
+
+/// - Returns: the daemon's memory after the first of two rounds, which is no more than a warm-up, and what happened.
+private func soaked(_ broker: StreamdBroker, _ seconds: Double) throws -> (memory: Int, Soak.Counts) {
+  let soak = try Soak(broker)
+  try soak.run(for: max(5, seconds / 10))
+  let memory = try broker.process.residentBytes()
+  try soak.run(for: seconds)
+  return (memory, soak.counts)
+}
+
+/// Once the daemon has noticed who is gone.
+private func descriptorCount(_ broker: StreamdBroker) throws -> Int {
+  usleep(500_000)
+  return try broker.process.descriptorCount()
+}
+
+/// The clients on one epoll set with the feeder, and what they share.
+final class Soak {
+  /// One that is never full in that time and is full of events from the start, one from which those who stall lose
+  /// events, and one that waits for the slowest.
+  static let streams = """
+    [streams.b]
+    publish = true
+    replay = 16
+    buffer = { events = 65536, bytes = "8MiB" }
+    [streams.small]
+    publish = true
+    replay = 16
+    buffer = { events = 256, bytes = "256KiB" }
+    [streams.block]
+    publish = true
+    replay = 16
+    overflow = "block"
+    buffer = { events = 1024, bytes = "1MiB" }
+    """
+  let ledgers = [
+    SoakLedger("b", depth: 4000, drops: false), SoakLedger("small", depth: 200, drops: true),
+    SoakLedger("block", depth: 200, drops: false),
+  ]
+
+  var path: String { broker.path }
+  private let broker: StreamdBroker
+  private let feeder: Feeder
+  private let epoll: CInt
+  private let events = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: crowdSize + 1)
+  /// For what one client has sent; empty between two of them.
+  let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 256 << 10, alignment: 64)
+  private var clients: [SoakClient] = []
+  /// When each does the next thing.
+  private var times: [UInt64] = []
+
+  struct Counts {
+    var connections = 0
+    var deliveries = 0
+    /// Values of channels.
+    var confirmed = 0
+    /// Gaps, and subscriptions that had asked to fail instead.
+    var lags = 0
+    /// From one turn to the next, in milliseconds.
+    var slowestTurn = 0
+  }
+
+  var counts = Counts()
+  /// When the turn began, by the clock that events are stamped with, in microseconds.
+  private(set) var now = wallClock()
+  /// When the last one ended that took so long that clients lost events by no fault of theirs.
+  private(set) var slowTurnAt: UInt64 = 0
+
+  private static let slowTurn = 250
+  private static let feederToken = UInt64.max
+
+  init(_ broker: StreamdBroker) throws {
+    self.broker = broker
+    feeder = try Feeder(broker)
+    epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
+    guard epoll >= 0 else { throw SystemError("epoll_create1") }
+    try watch(feeder.socket, EPOLL_CTL_ADD, EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLET.rawValue, Self.feederToken)
+    clients = (0..<crowdSize).map { index in
+      SoakClient(index, index == 0 ? .witness : index % 50 == 0 ? .keeper : .wanderer, soak: self, seed: seed)
+    }
+    try fill()
+  }
+
+  deinit {
+    Glibc.close(epoll)
+    events.deallocate()
+    buffer.deallocate()
+  }
+
+  func watch(_ client: SoakClient, _ operation: CInt, _ wanted: UInt32) throws {
+    try watch(client.socket, operation, wanted, UInt64(client.index))
+  }
+
+  private func watch(_ socket: CInt, _ operation: CInt, _ wanted: UInt32, _ token: UInt64) throws {
+    var event = epoll_event()
+    event.events = wanted
+    event.data.u64 = token
+    guard epoll_ctl(epoll, operation, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
+  }
+
+  /// Fills the buffers, so that their memory is all there before any is compared.
+  private func fill() throws {
+    while feeder.sent < 150_000 {
+      try feeder.hear()
+      try feeder.feed(upTo: 150_000)
+      usleep(100)
+    }
+    for ledger in ledgers.dropFirst() { try fill(ledger.stream) }
+  }
+
+  private func fill(_ stream: String) throws {
+    let socket = try Talk.connect(to: path)
+    defer { Glibc.close(socket) }
+    try Talk.say(StreamdBroker.greeting(), to: socket)
+    try StreamdBroker.awaitEcho(socket)
+    for index in 0..<5000 {
+      let value = SoakValue(publication: SoakValue.filling, index: index).bytes
+      let request = StreamdBroker.request(
+        .fireAndForget, StreamID(UInt32(2 * index + 1)), stream, credit: 0, data: value)
+      try Talk.say(
+        StreamdBroker.encoded(request) + StreamdBroker.encoded(.keepalive(respond: true, position: 0, data: [])),
+        to: socket)
+      try StreamdBroker.awaitEcho(socket)
+    }
+  }
+
+  /// Lets everybody come, lead their lives, and leave; then there is nobody.
+  func run(for seconds: Double) throws {
+    let start = monotonicNanoseconds()
+    let first = feeder.sent
+    now = Self.wallClock()
+    times = clients.indices.map { start + UInt64($0) * 400_000 }
+    var elapsed = 0.0
+    while elapsed < seconds {
+      let now = monotonicNanoseconds()
+      elapsed = Double(now - start) / 1e9
+      try feeder.feed(upTo: first + Int(elapsed * eventsPerSecond))
+      for index in clients.indices where times[index] <= now { times[index] = now + (try clients[index].act()) }
+      try read(patience: 5)
+    }
+    try settle()
+    try leave()
+    for ledger in ledgers { try ledger.close(wasSeenWhole: !ledger.drops) }
+  }
+
+  /// Reads what is on its way still.
+  private func settle() throws {
+    for client in clients { client.readOn() }
+    var quietReads = 0
+    while quietReads < 10 { quietReads = try read(patience: 100) ? 0 : quietReads + 1 }
+    for client in clients { try client.settle() }
+  }
+
+  private func leave() throws {
+    for client in clients { if client.index % 2 == 0 { client.leavePolitely() } else { client.leave() } }
+    let deadline = monotonicSeconds() + 10
+    while let client = clients.first(where: { !$0.isAway }) {
+      guard monotonicSeconds() < deadline else { throw BenchError("client \(client.index) is not let go") }
+      try read(patience: 10)
+    }
+    try awaitNobody()
+  }
+
+  /// - Returns: whether there was anything.
+  @discardableResult private func read(patience: CInt) throws -> Bool {
+    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), patience)
+    let now = Self.wallClock()
+    let turn = Int(now - self.now) / 1000
+    counts.slowestTurn = max(counts.slowestTurn, turn)
+    if turn > Self.slowTurn { slowTurnAt = now }
+    self.now = now
+    for event in events.prefix(max(0, Int(ready))) {
+      let token = event.data.u64
+      if token == Self.feederToken { try feeder.hear() } else { try clients[Int(token)].isReady() }
+    }
+    return ready > 0
+  }
+
+  private static func wallClock() -> UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
+    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
+  }
+
+  /// Until the daemon itself says that there are no subscribers, and no connections but the feeder's and the one that asks.
+  private func awaitNobody() throws {
+    let deadline = monotonicSeconds() + 10
+    while true {
+      let text = String(decoding: try broker.ask("$stats"), as: UTF8.self)
+      let (connections, subscribers) = (Self.number("connections", in: text), Self.number("subscribers", in: text))
+      if connections == 2, subscribers == 0 { return }
+      guard monotonicSeconds() < deadline else {
+        throw BenchError("\(connections ?? -1) connections and \(subscribers ?? -1) subscribers left: \(text)")
+      }
+      usleep(100_000)
+    }
+  }
+
+  /// The last member of that name; streams, which have some of the same names, come first.
+  private static func number(_ name: String, in text: String) -> Int? {
+    guard let value = text.split(separator: "\"\(name)\":", omittingEmptySubsequences: false).last else { return nil }
+    return Int(value.prefix { $0.isNumber })
+  }
+}

@@ -1,0 +1,131 @@
+import Glibc
+import RSocket
+
+// What a client of a soak gets, and what must be true of it.
+
+extension SoakClient {
+  func isReady() throws {
+    flush()
+    guard socket >= 0, !isStalled else { return }
+    let buffer = soak.buffer
+    buffer.copyBytes(from: beginning)
+    let carried = beginning.count
+    guard let base = buffer.baseAddress else { return }
+    let count = recv(socket, base + carried, buffer.count - carried, 0)
+    guard count > 0 else { return try hungUp(count < 0 ? errno : 0) }
+    var start = 0
+    while carried + count - start >= 3 {
+      let frame = base + start
+      let byteCount = PayloadFrame.byteCount(at: frame)
+      guard carried + count - start >= byteCount else { break }
+      try receive(UnsafeRawBufferPointer(start: frame, count: byteCount))
+      start += byteCount
+    }
+    beginning = Array(buffer[start..<carried + count])
+  }
+
+  private func hungUp(_ code: CInt) throws {
+    if code == EAGAIN || code == EINTR { return }
+    switch phase {
+    case .leaving, .condemned(wasTold: true): leave()
+    case .condemned(wasTold: false): throw violation(.connection, "closed without an ERROR for a broken frame")
+    case .away, .open, .stalled: throw violation(.connection, "the daemon hung up (errno \(code))")
+    }
+  }
+
+  private func receive(_ frame: UnsafeRawBufferPointer) throws {
+    guard let base = frame.baseAddress, frame.count >= PayloadFrame.headerByteCount else {
+      throw violation(.connection, "a frame of \(frame.count) bytes")
+    }
+    if case .condemned(wasTold: true) = phase { throw violation(.connection, "a frame behind the last one") }
+    if base.load(fromByteOffset: 7, as: UInt8.self) >> 2 == 0x0a, PayloadFrame.flags(at: base).contains(.next) {
+      return try receiveEvent(base)
+    }
+    guard let decoded = try Frame.decode(UnsafeRawBufferPointer(rebasing: frame[3...])) else { return }
+    switch decoded {
+    case .keepalive(respond: false, _, let data):
+      let id = StreamID(UInt32(String(decoding: data, as: UTF8.self)) ?? 0)
+      subscriptions.removeAll { $0.id == id }
+    case .requestN(publication?.id, let credit): if let publication { publish(publication, within: credit) }
+    case .payload(publication?.id, _, _, isComplete: true, _): confirmed()
+    case .error(publication?.id, .rejected, _): publication = nil  // no room
+    case .error(let id, let code, let message): try receiveError(id, code, message)
+    default: throw violation(.connection, "unexpected \(decoded)")
+    }
+  }
+
+  private func confirmed() {
+    guard let publication else { return }
+    publication.ledger.confirm(publication.number, count: publication.count)
+    soak.counts.confirmed += publication.count
+    self.publication = nil
+  }
+
+  private func receiveError(_ id: StreamID, _ code: ErrorCode, _ message: String) throws {
+    if id == .connection, case .condemned = phase, code == .connectionError {
+      phase = .condemned(wasTold: true)
+      return
+    }
+    guard code == .lagged, let index = subscriptions.firstIndex(where: { $0.id == id }) else {
+      throw violation(id, "ERROR \(code), \(message)")
+    }
+    guard subscriptions[index].failsOnLag, mayLag(subscriptions[index]) else {
+      throw violation(id, "\(message), of \(subscriptions[index].ledger.stream), and it was always ready")
+    }
+    soak.counts.lags += 1
+    subscriptions.remove(at: index)
+  }
+
+  /// Whether it is to blame for what it misses: it, or the soak for a turn that took too long.
+  private func mayLag(_ subscription: Subscription) -> Bool {
+    subscription.ledger.drops && subscription.time <= max(subscription.excusedUntil, soak.slowTurnAt)
+  }
+
+  private func receiveEvent(_ frame: UnsafeRawPointer) throws {
+    let id = PayloadFrame.streamID(at: frame)
+    guard let index = subscriptions.firstIndex(where: { $0.id == id }) else {
+      throw violation(id, "an event for a request that is over")
+    }
+    let subscription = subscriptions[index]
+    guard subscription.credit > 0 else { throw violation(id, "an event beyond the credit") }
+    let flags = PayloadFrame.flags(at: frame)
+    guard PayloadFrame.metadataByteCount(at: frame) == 16, PayloadFrame.dataByteCount(at: frame) >= 0,
+      !flags.contains(.follows), flags.contains(.complete) == subscription.isResponse
+    else { throw violation(id, "an event with the flags \(flags) and other metadata than an id and a time") }
+    let metadata = frame + PayloadFrame.headerByteCount + PayloadFrame.metadataLengthByteCount
+    let event = UInt64(bigEndian: metadata.loadUnaligned(as: UInt64.self))
+    let data = UnsafeRawBufferPointer(start: metadata + 16, count: PayloadFrame.dataByteCount(at: frame))
+    if let mistake = subscription.ledger.enter(event, data) {
+      throw violation(id, "\(subscription.ledger.stream), event \(event): \(mistake)")
+    }
+    soak.counts.deliveries += 1
+    if event != subscription.next {
+      guard event > subscription.next, !subscription.isExact || mayLag(subscription) else {
+        throw violation(id, "\(subscription.ledger.stream), event \(event) instead of \(subscription.next)")
+      }
+      if subscription.isExact { soak.counts.lags += 1 }
+    }
+    if subscription.isResponse {
+      subscriptions.remove(at: index)
+      return
+    }
+    subscriptions[index].next = event + 1
+    subscriptions[index].isExact = true
+    subscriptions[index].time = UInt64(bigEndian: (metadata + 8).loadUnaligned(as: UInt64.self))
+    if subscription.credit < 1 << 30 { subscriptions[index].credit -= 1 }
+    if role == .keeper, subscription.credit < 100 { grant(index) }
+  }
+
+  /// When nothing is on its way any more: whoever has credit has got everything.
+  func settle() throws {
+    guard isOpen else { return }
+    for subscription in subscriptions {
+      guard subscription.credit > 0, subscription.isExact || subscription.isResponse else { continue }
+      guard subscription.next > subscription.ledger.newest, !subscription.isResponse else {
+        throw violation(
+          subscription.id,
+          "\(subscription.ledger.stream), stuck before event \(subscription.next), credit \(subscription.credit)")
+      }
+    }
+  }
+}
