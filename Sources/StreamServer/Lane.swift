@@ -13,14 +13,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   unowned let worker: Worker
   private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
-  /// Members with credit. While there is one, every append posts a wake-up.
-  private var creditedCount = 0
   /// How far the members' credit reaches, as the log was told: while that is beyond its end, the source is asked for more.
   private var reach: UInt64 = 0
   /// Of a stream that drops nothing: the position of the member furthest behind, as the log was told.
   private(set) var held = UInt64.max
   /// Of the same: see `Lane+HoldingUp`.
   var holdUp: HoldUp?
+  /// Somebody waits: an append wakes the loop up.
   private let wantsWakeUp = Atomic(false)
   private let wakeUpPosted = Atomic(false)
   private let hasEnded = Atomic(false)
@@ -37,7 +36,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   func logDidChange() {
     if !wantsWakeUp.load(ordering: .sequentiallyConsistent) {
-      // Nobody here has credit. Only the stream's end concerns them all the same.
+      // Nobody here waits for events. Only the stream's end concerns them all the same.
       guard stream.log.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
     }
     // What was published on this loop goes out at the end of the turn that brought it.
@@ -58,7 +57,6 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       held = stream.log.reader(self, holdsFrom: subscription.cursor.position)
       subscription.cursor = Cursor(position: held)
     }
-    if subscription.credit > .none { changeCredited(by: 1) }
     raiseReach(for: subscription)
     stream.log.subscriberJoined()
   }
@@ -72,7 +70,6 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       members[Int(subscription.memberIndex)] = last
       last.memberIndex = subscription.memberIndex
     }
-    if subscription.credit > .none { changeCredited(by: -1) }
     if members.isEmpty {
       stream.log.detach(self)
       reach = 0
@@ -87,9 +84,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// The client granted more.
   func grant(_ demand: Subscribers.Demand, to subscription: StreamSubscription) {
-    let hadCredit = subscription.credit > .none
     subscription.credit += demand
-    if !hadCredit { changeCredited(by: 1) }
     raiseReach(for: subscription)
     if subscription.state == .idle { worker.makeReady(subscription) }
   }
@@ -101,7 +96,6 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     subscription.cursor = cursor
     guard count > 0 else { return }
     subscription.credit -= .max(count)
-    if subscription.credit == .none { changeCredited(by: -1) }
     if jumped { raiseReach(for: subscription) }
   }
 
@@ -111,11 +105,16 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if stream.log.isLossless { watchHoldUp() }
   }
 
-  /// Nothing to send for now.
-  func wait(_ subscription: StreamSubscription) {
+  /// Nothing to send for now: the log ended at `position` when it was looked at.
+  func wait(_ subscription: StreamSubscription, at position: UInt64) {
     subscription.state = .waiting
     subscription.waitingIndex = Int32(waiting.count)
     waiting.append(subscription)
+    guard waiting.count == 1 else { return }
+    wantsWakeUp.store(true, ordering: .sequentiallyConsistent)
+    // What came before that has woken nobody.
+    let isLate = stream.log.read { storage, completion in completion != nil || storage.endPosition > position }
+    if isLate { makeWaitingReady() }
   }
 
   private func stopWaiting(_ subscription: StreamSubscription) {
@@ -129,11 +128,15 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     // Cleared first: an append from here on posts the next wake-up, one before it is seen below.
     wakeUpPosted.store(false, ordering: .sequentiallyConsistent)
     if stream.log.hasEnded {
-      for member in members where member.state == .idle || member.state == .waiting { worker.makeReady(member) }
-    } else {
-      for subscription in waiting { worker.makeReady(subscription) }
+      for member in members where member.state == .idle { worker.makeReady(member) }
     }
+    makeWaitingReady()
+  }
+
+  private func makeWaitingReady() {
+    for subscription in waiting { worker.makeReady(subscription) }
     waiting.removeAll(keepingCapacity: true)
+    wantsWakeUp.store(false, ordering: .sequentiallyConsistent)
   }
 
   /// The subscription's credit reaches further than before: it was granted some, or moved past a gap.
@@ -177,8 +180,4 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     counters.lag.store(lag, ordering: .relaxed)
   }
 
-  private func changeCredited(by change: Int) {
-    creditedCount += change
-    wantsWakeUp.store(creditedCount > 0, ordering: .sequentiallyConsistent)
-  }
 }

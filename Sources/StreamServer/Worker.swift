@@ -227,7 +227,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       } else if subscription.credit == .none {
         subscription.lane.rest(subscription, .idle)
       } else {
-        subscription.lane.wait(subscription)
+        subscription.lane.wait(subscription, at: subscription.cursor.position)
       }
     case .frames:
       guard subscription.credit > .none else {
@@ -252,7 +252,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     // Before the log is told how far the subscriber is, which may bring the next event at once.
     let waits =
       mayWait && cursor == block.logEndCursor && !subscription.frames.completes && subscription.credit > .max(events)
-    if waits { subscription.lane.wait(subscription) }
+    if waits { subscription.lane.wait(subscription, at: cursor.position) }
     subscription.lane.advance(subscription, to: cursor, spending: events)
     subscription.lane.counters.count(events: events, bytes: sent)
     counters.eventsOut.add(UInt64(events), ordering: .relaxed)
