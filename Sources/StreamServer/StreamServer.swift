@@ -144,19 +144,13 @@ public final class StreamServer: Sendable {
     for worker in workers { try worker.loop.start() }
   }
 
-  /// Accepts connections on a listening stream socket of any kind; they are dealt out to the loops in turn.
+  /// Accepts connections on a listening stream socket of any kind; they are dealt out to the loops in turn, some at a time.
   public func listen(on descriptor: consuming OwnedDescriptor) {
     let raw = descriptor.release()
     let first = workers[0]
     first.loop.execute { [self] in
-      var turn = 0
       let listener = Listener(
-        OwnedDescriptor(raw), on: first.loop,
-        accepted: { [self] socket in
-          let isOneOfFew = counts.open.load(ordering: .relaxed) < Self.fewConnections
-          turn = isOneOfFew ? 0 : (turn + 1) % workers.count
-          accept(socket, on: workers[turn])
-        },
+        OwnedDescriptor(raw), on: first.loop, accepted: { [self] socket in accept(socket) },
         paused: { [report] error in report(.acceptingPaused(error)) })
       do throws(SystemError) {
         try listener.start()
@@ -167,11 +161,11 @@ public final class StreamServer: Sendable {
     }
   }
 
-  /// So many share one loop: what one of them publishes reaches the others without a hop to another thread, which takes
-  /// as long as all the rest of its way.
-  private static let fewConnections = 4
+  /// So many connections that come one after the other share a loop. They often have to do with each other, and what one
+  /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
+  private static let neighbours: UInt64 = 4
 
-  private func accept(_ socket: consuming OwnedDescriptor, on worker: Worker) {
+  private func accept(_ socket: consuming OwnedDescriptor) {
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
     guard counts.open.add(1, ordering: .relaxed).newValue <= limits.connections else {
       counts.open.subtract(1, ordering: .relaxed)
@@ -180,6 +174,7 @@ public final class StreamServer: Sendable {
       return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
     }
     let raw = socket.release()
+    let worker = workers[Int((number - 1) / Self.neighbours % UInt64(workers.count))]
     worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number) }
   }
 
