@@ -27,12 +27,23 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
     self.queue = queue
   }
 
-  /// A value.
-  func arrive(_ data: UnsafeRawBufferPointer) {
-    if receivedCount > 0 { credit -= 1 }  // the request itself brings the first one
-    receivedCount += 1
-    largestBytes = max(largestBytes, data.count)
-    arrived.append(data)
+  /// Takes values in, up to the first that has more than `limit` bytes.
+  /// - Returns: the bytes of that one; nil: all are in.
+  func arrive(_ values: some Sequence<UnsafeRawBufferPointer>, limit: Int) -> Int? {
+    let before = arrived.count
+    var tooLarge: Int?
+    for value in values {
+      guard value.count <= limit else {
+        tooLarge = value.count
+        break
+      }
+      largestBytes = max(largestBytes, value.count)
+      arrived.append(value)
+    }
+    let count = arrived.count - before
+    credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request itself brings the first one
+    receivedCount += count
+    return tooLarge
   }
 
   /// There are no more values.
@@ -139,12 +150,10 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
     guard let publication = publications[id] else { return }
     if publication.arrived.isEmpty, !publication.isComplete { arriving.append(publication) }
-    for value in values {
-      if let sentence = publication.stream.mistake(inValueOf: value.count) {
-        session.machine.sendError(id, .invalid, sentence)
-        return leave(id)
-      }
-      publication.arrive(value)
+    let stream = publication.stream
+    if let byteCount = publication.arrive(values, limit: stream.maximumEventBytes) {
+      session.machine.sendError(id, .invalid, stream.mistake(inValueOf: byteCount) ?? "the value is too large")
+      return leave(id)
     }
     if isComplete { publication.complete() }
   }

@@ -89,10 +89,13 @@ final class ServedStream: Sendable {
 
   /// What is wrong with a value of so many bytes that a client publishes; nil: nothing.
   func mistake(inValueOf byteCount: Int) -> String? {
-    let limit = eventLimit.bytes.load(ordering: .relaxed)
+    let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
     return "a value of \(byteCount) bytes is too large for \"\(name)\", whose buffer takes \(limit) at most"
   }
+
+  /// Bytes of the largest event that the log takes, as of now.
+  var maximumEventBytes: Int { eventLimit.bytes.load(ordering: .relaxed) }
 
   /// Cancels the source for good; the server tells its clients.
   func shutDown() {
