@@ -24,12 +24,6 @@ public struct EventBatch: Equatable, Sendable {
     return largest
   }
 
-  /// Makes room for events yet to come.
-  public mutating func reserve(events: Int, bytes byteCount: Int) {
-    ends.reserveCapacity(ends.count + events)
-    bytes.reserveCapacity(bytes.count + byteCount)
-  }
-
   /// Adds an event, a copy of `event`.
   public mutating func append(_ event: UnsafeRawBufferPointer) {
     bytes.append(contentsOf: event)

@@ -2,40 +2,15 @@ import Testing
 
 @testable import Reactive
 
-private final class Reader: LogReader {
-  func logDidChange() {}
-}
-
-/// A ring of four that drops only what nobody holds.
-private struct RingOfFour: ReplayStorage {
-  private var held = UInt64.max
-  private(set) var values: [Int] = []
-  private(set) var firstPosition: UInt64 = 0
-  var endPosition: UInt64 { firstPosition + UInt64(values.count) }
-  var isFull: Bool { values.count == 4 && firstPosition >= held }
-  func element(at position: UInt64) -> Int { values[Int(position - firstPosition)] }
-  mutating func hold(from position: UInt64) { held = position }
-  mutating func append(_ batch: [Int]) { _ = appendWhatFits(batch) }
-  mutating func appendWhatFits(_ batch: [Int]) -> [Int]? {
-    for (index, value) in batch.enumerated() {
-      if isFull { return Array(batch[index...]) }
-      if values.count == 4 {
-        values.removeFirst()
-        firstPosition += 1
-      }
-      values.append(value)
-    }
-    return nil
-  }
-}
-
 @Suite struct LosslessLogTests {
-  private typealias Log = SharedLog<RingOfFour, Never>
+  private typealias Log = SharedLog<Ring, Never>
 
-  private func connectedLog(_ probe: Probe<[Int], Never>, _ start: ShareStart = .always) -> (log: Log, reader: Reader) {
-    let log = Log(storage: RingOfFour(), start: start, demand: .oneAtATime, overflow: .waitForSlowest)
+  private func connectedLog(
+    _ probe: Probe<[Int], Never>, _ start: ShareStart = .always
+  ) -> (log: Log, reader: SilentReader) {
+    let log = Log(storage: Ring(4), start: start, demand: .oneAtATime, overflow: .waitForSlowest)
     log.setUpstream(probe.eraseToAnyPublisher())
-    let reader = Reader()
+    let reader = SilentReader()
     log.attach(reader)
     log.reader(reader, holdsFrom: 0)
     log.reader(reader, wantsThrough: .max)
@@ -49,7 +24,7 @@ private struct RingOfFour: ReplayStorage {
   @Test func upstreamWaitsForTheSlowestAndNothingIsLost() {
     let probe = Probe<[Int], Never>()
     let (log, slow) = connectedLog(probe)
-    let fast = Reader()
+    let fast = SilentReader()
     log.attach(fast)
     log.reader(fast, holdsFrom: 0)
     #expect(probe.send([1, 2, 3]) == .max(1))

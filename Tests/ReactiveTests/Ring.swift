@@ -1,0 +1,40 @@
+import Reactive
+
+/// One who is told and does nothing.
+final class SilentReader: LogReader {
+  func logDidChange() {}
+}
+
+/// A ring that holds so many, and drops only what nobody holds.
+struct Ring: ReplayStorage {
+  var capacity: Int
+  private var held = UInt64.max
+  private(set) var values: [Int] = []
+  private(set) var firstPosition: UInt64 = 0
+  var endPosition: UInt64 { firstPosition + UInt64(values.count) }
+  var isFull: Bool { values.count == capacity && firstPosition >= held }
+
+  init(_ capacity: Int) { self.capacity = capacity }
+
+  /// The newest of another one, as many as fit.
+  init(_ capacity: Int, takingOver other: Ring) {
+    self.capacity = capacity
+    values = other.values.suffix(capacity)
+    firstPosition = other.endPosition - UInt64(values.count)
+  }
+
+  func element(at position: UInt64) -> Int { values[Int(position - firstPosition)] }
+  mutating func hold(from position: UInt64) { held = position }
+  mutating func append(_ batch: [Int]) { _ = appendWhatFits(batch) }
+  mutating func appendWhatFits(_ batch: [Int]) -> [Int]? {
+    for (index, value) in batch.enumerated() {
+      if isFull { return Array(batch[index...]) }
+      if values.count == capacity {
+        values.removeFirst()
+        firstPosition += 1
+      }
+      values.append(value)
+    }
+    return nil
+  }
+}
