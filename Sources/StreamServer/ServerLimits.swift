@@ -17,6 +17,9 @@ public struct ServerLimits: Equatable, Sendable {
   /// How long a subscriber may keep the source of a stream that drops nothing waiting before that is told: ordinary
   /// backpressure is no news.
   var holdUpTime = Duration.seconds(5)
+  /// So many connections that come one after the other share a loop. They often have to do with each other, and what one
+  /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
+  var neighbours: UInt64 = 4
 
   var ofConnection: ConnectionLimits {
     ConnectionLimits(maximumRequestBytes: requestBytes, maximumRequests: requestsPerConnection)

@@ -161,10 +161,6 @@ public final class StreamServer: Sendable {
     }
   }
 
-  /// So many connections that come one after the other share a loop. They often have to do with each other, and what one
-  /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
-  private static let neighbours: UInt64 = 4
-
   private func accept(_ socket: consuming OwnedDescriptor) {
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
     guard counts.open.add(1, ordering: .relaxed).newValue <= limits.connections else {
@@ -174,7 +170,7 @@ public final class StreamServer: Sendable {
       return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
     }
     let raw = socket.release()
-    let worker = workers[Int((number - 1) / Self.neighbours % UInt64(workers.count))]
+    let worker = workers[Int((number - 1) / limits.neighbours % UInt64(workers.count))]
     worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number) }
   }
 

@@ -84,8 +84,12 @@ final class ServerHarness: Sendable {
     let wantsDetails = Guarded(false)
   }
 
+  /// Connections are dealt out to the loops one by one, so that few are enough to see what threads do to each other.
+  ///
   /// - Parameter goesOn: another one is going to `handOver` to it.
   init(_ limits: ServerLimits = ServerLimits(workers: 2), goesOn: Bool = false) throws {
+    var limits = limits
+    limits.neighbours = 1
     folder = try TemporaryFolder()
     path = folder.path("s")
     server = try StreamServer(

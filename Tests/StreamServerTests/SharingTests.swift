@@ -114,6 +114,22 @@ import Testing
     }
   }
 
+  /// What comes between the look at the log and the waiting that follows would wake nobody.
+  @Test func whoeverBeginsToWaitGetsWhatCameMeanwhile() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 0x7FFF_FFFF)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      // The next one is sent the moment the last one is there, while the loop may still be at it.
+      for number in 0..<5000 {
+        let event = Array("\(number)".utf8)
+        source.send(event)
+        #expect(try client.events(1) == [event])
+      }
+    }
+  }
+
   @Test func twoFirstSubscribersAtOnceConnectOnce() async throws {  // SEMANTICS 1
     try await withServer { harness in
       for round in 0..<50 {
