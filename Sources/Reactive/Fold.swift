@@ -1,65 +1,75 @@
-/// What a fold does with the values of one subscription.
-public struct Folding<Input, Output, Failure: Error> {
-  /// Takes in a value: ``Verdict/skip`` to go on, or an end.
-  @usableFromInline let take: (Input) -> Verdict<Output, Failure>
-  /// Called when upstream has finished; gives the end.
-  @usableFromInline let answer: () -> Verdict<Output, Failure>
+extension Publishers {
+  /// An operator that takes in every value and gives at most one answer. Upstream is asked for everything at once,
+  /// without any demand below; the answer waits for demand.
+  public struct Folded<Upstream: Publisher, Output, Mode: Fallibility<Upstream.Failure>, Kind>: Publisher {
+    /// Upstream's failure as the subscriber sees it, or what a closure throws.
+    public typealias Failure = Mode.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
 
-  /// State that the closures need is what they capture; no locks, signals are serial.
-  @inlinable
-  public init(take: @escaping (Input) -> Verdict<Output, Failure>, answer: @escaping () -> Verdict<Output, Failure>) {
-    (self.take, self.answer) = (take, answer)
+    /// Attaches the subscriber to upstream through a link of its own.
+    @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
+      upstream.subscribe(FoldLink(begin(), Mode(), down: subscriber))
+    }
   }
 }
 
-extension Folding {
-  /// A result that each value changes.
+extension Publishers.Folded {
+  /// An answer that is known at the end.
   ///
   /// - Parameters:
-  ///   - mode: Whether `change` may throw; what it throws is the failure.
   ///   - initial: The result of no value.
+  ///   - change: What each value does to the result.
   ///   - answer: What is delivered of the result, if anything.
-  @inlinable init<Mode: Fallibility, Result>(
-    _ mode: Mode.Type, from initial: Result,
-    _ change: @escaping (inout Result, Input) throws(Mode.Thrown) -> Void, answer: @escaping (Result) -> Output?
-  ) where Mode.Failure == Failure {
-    var result = initial
-    self.init(
-      take: { value in
-        Mode.attempt { () throws(Mode.Thrown) in
-          try change(&result, value)
-          return .skip
-        }
-      }, answer: { .finish(last: answer(result)) })
+  @inlinable init<Result>(
+    _ upstream: Upstream, from initial: Result,
+    _ change: @escaping (inout Result, Upstream.Output) throws(Mode.Thrown) -> Void,
+    answer: @escaping (Result) throws(Mode.Thrown) -> Output?
+  ) {
+    self.upstream = upstream
+    begin = {
+      var result = initial
+      return Stage { value throws(Mode.Thrown) in
+        try change(&result, value)
+        return .skip
+      } rest: { () throws(Mode.Thrown) in
+        try answer(result)
+      }
+    }
   }
-}
 
-/// An operator that takes in every value and gives at most one answer. Upstream is asked for everything at once,
-/// without any demand below; the answer waits for demand.
-public protocol Fold<Output, Failure>: ValueOperator {
-  /// Starts a subscription.
-  func begin() -> Folding<Upstream.Output, Output, Failure>
-}
-
-extension Fold {
-  /// Attaches the subscriber to upstream through a link of its own.
-  @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-    upstream.subscribe(FoldLink(begin(), failure: failure, down: subscriber))
+  /// An answer that one value may decide.
+  ///
+  /// - Parameters:
+  ///   - answer: What is delivered when no value has decided.
+  ///   - isDecisive: Whether this value decides that it is `decision`.
+  @inlinable init(
+    _ upstream: Upstream, _ answer: Output, unless decision: Output,
+    _ isDecisive: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool
+  ) {
+    self.upstream = upstream
+    begin = {
+      Stage { value throws(Mode.Thrown) in
+        try isDecisive(value) ? .finish(last: decision) : .skip
+      } rest: { () throws(Mode.Thrown) in
+        answer
+      }
+    }
   }
 }
 
 /// What never differs between folds.
 @usableFromInline
-final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSubscription<Down>, Subscriber {
+final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: AnswerSubscription<Down>, Subscriber
+where Mode.Failure == Down.Failure {
+  @usableFromInline typealias Failure = Mode.UpstreamFailure
   @usableFromInline let upstream = UpstreamSlot()
-  @usableFromInline let folding: Folding<Input, Down.Input, Down.Failure>
-  private let failure: (UpstreamFailure) -> Down.Failure
+  @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
+  @usableFromInline let mode: Mode
 
-  @usableFromInline init(
-    _ folding: Folding<Input, Down.Input, Down.Failure>, failure: @escaping (UpstreamFailure) -> Down.Failure,
-    down: Down
-  ) {
-    (self.folding, self.failure) = (folding, failure)
+  @usableFromInline init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, down: Down) {
+    (self.stage, self.mode) = (stage, mode)
     super.init(down, "Fold")
   }
 
@@ -71,26 +81,22 @@ final class FoldLink<Input, UpstreamFailure: Error, Down: Subscriber>: AnswerSub
 
   @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard upstream.isLive else { return .none }
-    let verdict = folding.take(value)
-    if case .skip = verdict { return .none }
-    if upstream.cancel() { settle(verdict) }
+    do {
+      if case .finish(let answer) = try stage.next(value), upstream.cancel() { settleOrEnd(answer) }
+    } catch {
+      if upstream.cancel() { end(.failure(mode.thrown(error))) }
+    }
     return .none
   }
 
-  @usableFromInline func receive(completion: Subscribers.Completion<UpstreamFailure>) {
+  @usableFromInline func receive(completion: Subscribers.Completion<Failure>) {
     guard upstream.finish() else { return }
-    switch completion {
-    case .finished: settle(folding.answer())
-    case .failure(let error): end(.failure(failure(error)))
-    }
+    if case .failure(let error) = completion { return end(.failure(mode.passed(error))) }
+    do { settleOrEnd(try stage.rest?() ?? nil) } catch { end(.failure(mode.thrown(error))) }
   }
 
-  @usableFromInline func settle(_ verdict: Verdict<Down.Input, Down.Failure>) {
-    switch verdict {
-    case .finish(let answer?): settle(answer)
-    case .fail(let error): end(.failure(error))
-    case .finish, .emit, .skip: end(.finished)
-    }
+  @usableFromInline func settleOrEnd(_ answer: Down.Input?) {
+    if let answer { settle(answer) } else { end(.finished) }
   }
 
   @usableFromInline override func didCancel() { upstream.cancel() }

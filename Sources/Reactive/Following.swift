@@ -54,9 +54,9 @@ extension Publishers {
       course.follow(upstream) { completion in
         guard case .failure(let error) = completion else { return course.finish(.finished) }
         do throws(Mode.Thrown) {
-          course.follow(try handler(error)) { course.finish($0.mapFailure(Mode.passed)) }
+          course.follow(try handler(error)) { course.finish($0.mapFailure(Mode().passed)) }
         } catch {
-          course.finish(.failure(Mode.thrown(error)))
+          course.finish(.failure(Mode().thrown(error)))
         }
       }
     }

@@ -12,78 +12,6 @@ public protocol Operator<Output, Failure>: Publisher {
   var upstream: Upstream { get }
 }
 
-/// An operator that has to do with values. Upstream's failure passes, at most with another type.
-public protocol ValueOperator<Output, Failure>: Operator {
-  /// Upstream's failure as the subscriber sees it.
-  func failure(_ error: Upstream.Failure) -> Failure
-}
-
-extension ValueOperator where Failure == Upstream.Failure {
-  /// The same failure.
-  public func failure(_ error: Upstream.Failure) -> Failure { error }
-}
-
-extension ValueOperator where Failure == any Error {
-  /// The same failure, its type hidden.
-  public func failure(_ error: Upstream.Failure) -> any Error { error }
-}
-
-extension ValueOperator where Failure == Upstream.Failure, Upstream.Failure == any Error {
-  /// The same failure.
-  public func failure(_ error: any Error) -> any Error { error }
-}
-
-/// Whether an operator's closure may throw. The two forms of an operator, `map` and `tryMap`, are one type with one or
-/// the other of these.
-public protocol Fallibility<UpstreamFailure> {
-  /// How upstream fails.
-  associatedtype UpstreamFailure: Error
-  /// What the closure throws.
-  associatedtype Thrown: Error
-  /// How the operator fails.
-  associatedtype Failure: Error
-  /// Upstream's failure as the subscriber sees it.
-  static func passed(_ error: UpstreamFailure) -> Failure
-  /// The closure's error as the subscriber sees it.
-  static func thrown(_ error: Thrown) -> Failure
-}
-
-/// The closure does not throw; the operator fails as upstream does.
-public enum Unthrowing<UpstreamFailure: Error>: Fallibility {
-  /// The same failure.
-  public static func passed(_ error: UpstreamFailure) -> UpstreamFailure { error }
-  /// Never called.
-  public static func thrown(_ error: Never) -> UpstreamFailure {}
-}
-
-/// The closure may throw; the operator fails with what it throws, or with upstream's failure.
-public enum Throwing<UpstreamFailure: Error>: Fallibility {
-  /// The same failure, its type hidden.
-  public static func passed(_ error: UpstreamFailure) -> any Error { error }
-  /// The error.
-  public static func thrown(_ error: any Error) -> any Error { error }
-}
-
-extension Fallibility {
-  /// Runs `body`; what it throws is the failure.
-  @inlinable @inline(__always) static func attempt<Output>(
-    _ body: () throws(Thrown) -> Verdict<Output, Failure>
-  ) -> Verdict<Output, Failure> {
-    do { return try body() } catch { return .fail(thrown(error)) }
-  }
-}
-
-/// An operator with a closure that may throw, or may not.
-public protocol TryingOperator<Output, Failure>: ValueOperator {
-  /// Whether it may.
-  associatedtype Mode: Fallibility<Upstream.Failure> where Mode.Failure == Failure
-}
-
-extension TryingOperator {
-  /// Upstream's failure as the subscriber sees it.
-  public func failure(_ error: Upstream.Failure) -> Mode.Failure { Mode.passed(error) }
-}
-
 /// A publisher that is made of others.
 public protocol CompositePublisher<Output, Failure>: Publisher {
   /// What it is made of.
@@ -99,4 +27,75 @@ public protocol CompositePublisher<Output, Failure>: Publisher {
 extension CompositePublisher {
   /// Attaches the subscriber to what this is made of.
   @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { body.receive(subscriber: subscriber) }
+}
+
+/// How an operator fails: what becomes of upstream's failure, and of what its closure throws.
+public protocol FailureMode<UpstreamFailure> {
+  /// How upstream fails.
+  associatedtype UpstreamFailure: Error
+  /// What the closure throws.
+  associatedtype Thrown: Error
+  /// How the operator fails.
+  associatedtype Failure: Error
+  /// Upstream's failure as the subscriber sees it.
+  func passed(_ error: UpstreamFailure) -> Failure
+  /// The closure's error as the subscriber sees it.
+  func thrown(_ error: Thrown) -> Failure
+}
+
+/// Whether an operator's closure may throw. The two forms of an operator, `filter` and `tryFilter`, are one type with one
+/// or the other of these.
+public protocol Fallibility<UpstreamFailure>: FailureMode {
+  /// It has no state.
+  init()
+}
+
+/// The closure does not throw; the operator fails as upstream does.
+public struct Unthrowing<UpstreamFailure: Error>: Fallibility {
+  /// It has no state.
+  @inlinable public init() {}
+  /// The same failure.
+  @inlinable public func passed(_ error: UpstreamFailure) -> UpstreamFailure { error }
+  /// Never called.
+  @inlinable public func thrown(_ error: Never) -> UpstreamFailure {}
+}
+
+/// The closure may throw; the operator fails with what it throws, or with upstream's failure.
+public struct Throwing<UpstreamFailure: Error>: Fallibility {
+  /// It has no state.
+  @inlinable public init() {}
+  /// The same failure, its type hidden.
+  @inlinable public func passed(_ error: UpstreamFailure) -> any Error { error }
+  /// The error.
+  @inlinable public func thrown(_ error: any Error) -> any Error { error }
+}
+
+/// There is nothing that throws; upstream's failure becomes another.
+public struct Refailing<UpstreamFailure: Error, Failure: Error>: FailureMode {
+  @usableFromInline let transform: (UpstreamFailure) -> Failure
+
+  @inlinable init(_ transform: @escaping (UpstreamFailure) -> Failure) { self.transform = transform }
+
+  /// What the closure makes of it.
+  @inlinable public func passed(_ error: UpstreamFailure) -> Failure { transform(error) }
+  /// Never called.
+  @inlinable public func thrown(_ error: Never) -> Failure {}
+}
+
+/// Tells apart the types of operators that are alike in everything else.
+public enum OperatorKind {
+  /// Those that leave out `nil`.
+  public enum Compact {}
+  /// Those that leave out the first values.
+  public enum Drop {}
+  /// Those that deliver the first values.
+  public enum Prefix {}
+  /// Those that deliver one of the first values.
+  public enum First {}
+  /// Those that count.
+  public enum Count {}
+  /// Those that ask whether the closure accepts one of the values.
+  public enum Contains {}
+  /// Those that ask whether it accepts all.
+  public enum All {}
 }

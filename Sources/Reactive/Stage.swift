@@ -1,33 +1,72 @@
 /// What a stage makes of one value.
-public enum Verdict<Output, Failure: Error> {
+@usableFromInline enum Verdict<Output> {
   /// Deliver this.
   case emit(Output)
   /// Deliver nothing for it; the unit of demand that it cost is given back.
   case skip
   /// Deliver this, if any, then finish, and cancel upstream.
   case finish(last: Output?)
-  /// Fail and cancel upstream.
-  case fail(Failure)
 }
 
-/// An operator that answers each upstream value at once. It says only what differs from other operators; the rest
-/// (demand, cancellation, silence after the end) is the same for all.
-public protocol Stage<Output, Failure>: ValueOperator {
-  /// True when there is nothing to wait for: the subscriber is told the end at once, and upstream is asked for nothing.
-  var isOver: Bool { get }
-  /// Starts a subscription. State that it needs is what the returned closure captures; no locks, signals are serial.
-  ///
-  /// - Returns: What becomes of each value.
-  func begin() -> (Upstream.Output) -> Verdict<Output, Failure>
+/// What an operator does with the values of one subscription. State is what its closures capture; no locks, signals are
+/// serial.
+@usableFromInline struct Stage<Input, Output, Thrown: Error> {
+  @usableFromInline let next: (Input) throws(Thrown) -> Verdict<Output>
+  /// A last value when upstream has finished. Its demand must be there.
+  @usableFromInline let rest: (() throws(Thrown) -> Output?)?
+
+  @inlinable init(
+    _ next: @escaping (Input) throws(Thrown) -> Verdict<Output>,
+    rest: (() throws(Thrown) -> Output?)? = nil
+  ) {
+    (self.next, self.rest) = (next, rest)
+  }
 }
 
-extension Stage {
-  /// Never over before the first value.
-  public var isOver: Bool { false }
+extension Publishers {
+  /// An operator that answers each upstream value at once. It says only what it makes of a value; the rest (demand,
+  /// cancellation, silence after the end) is the same for all.
+  public struct Staged<Upstream: Publisher, Output, Mode: FailureMode<Upstream.Failure>, Kind>: Publisher {
+    /// Upstream's failure as the subscriber sees it, or what a closure throws.
+    public typealias Failure = Mode.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    @usableFromInline let mode: Mode
+    @usableFromInline let isOver: Bool
+    @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
 
-  /// Attaches the subscriber to upstream through a link of its own.
-  @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-    upstream.subscribe(StageLink(next: begin(), failure: failure, isOver: isOver, down: subscriber))
+    /// - Parameters:
+    ///   - isOver: There is nothing to wait for: the subscriber is told the end at once, upstream is asked for nothing.
+    ///   - begin: Starts a subscription.
+    @inlinable init(
+      _ upstream: Upstream, _ mode: Mode, isOver: Bool = false,
+      begin: @escaping () -> Stage<Upstream.Output, Output, Mode.Thrown>
+    ) {
+      (self.upstream, self.mode, self.isOver, self.begin) = (upstream, mode, isOver, begin)
+    }
+
+    /// Attaches the subscriber to upstream through a link of its own.
+    @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
+      upstream.subscribe(StageLink(begin(), mode, isOver: isOver, down: subscriber))
+    }
+  }
+}
+
+extension Publishers.Staged where Mode: Fallibility {
+  /// One that remembers nothing.
+  @inlinable init(_ upstream: Upstream, _ next: @escaping (Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>) {
+    self.init(upstream, Mode()) { Stage(next) }
+  }
+
+  /// One that remembers something of the values before.
+  @inlinable init<State>(
+    _ upstream: Upstream, from initial: State, isOver: Bool = false,
+    _ next: @escaping (inout State, Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>
+  ) {
+    self.init(upstream, Mode(), isOver: isOver) {
+      var state = initial
+      return Stage { value throws(Mode.Thrown) in try next(&state, value) }
+    }
   }
 }
 
@@ -36,20 +75,17 @@ extension Stage {
 ///
 /// Its type names values and the subscriber, not upstream: a type that names the whole pipeline in each link soon grows
 /// past what the compiler is willing to specialise.
-@usableFromInline final class StageLink<Input, UpstreamFailure: Error, Down: Subscriber>: Subscriber {
+@usableFromInline final class StageLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber
+where Mode.Failure == Down.Failure {
+  @usableFromInline typealias Failure = Mode.UpstreamFailure
   @usableFromInline let upstream = UpstreamHandle()
-  @usableFromInline let next: (Input) -> Verdict<Down.Input, Down.Failure>
-  @usableFromInline let failure: (UpstreamFailure) -> Down.Failure
+  @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
+  @usableFromInline let mode: Mode
   @usableFromInline let isOver: Bool
-  @usableFromInline let rest: (() -> Down.Input?)?
   @usableFromInline let down: Down
 
-  /// - Parameter rest: A last value when upstream has finished. Its demand must be there.
-  @inlinable init(
-    next: @escaping (Input) -> Verdict<Down.Input, Down.Failure>,
-    failure: @escaping (UpstreamFailure) -> Down.Failure, isOver: Bool, rest: (() -> Down.Input?)? = nil, down: Down
-  ) {
-    (self.rest, self.next, self.failure, self.isOver, self.down) = (rest, next, failure, isOver, down)
+  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, isOver: Bool, down: Down) {
+    (self.stage, self.mode, self.isOver, self.down) = (stage, mode, isOver, down)
   }
 
   @inlinable func receive(subscription: any Subscription) {
@@ -64,24 +100,30 @@ extension Stage {
 
   @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard upstream.slot.isLive else { return .none }
-    switch next(value) {
-    case .emit(let output): return down.receive(output)
-    case .skip: return .max(1)
-    case .finish(let last):
-      if upstream.slot.cancel() {
-        if let last { _ = down.receive(last) }
-        end(.finished)
+    do {
+      switch try stage.next(value) {
+      case .emit(let output): return down.receive(output)
+      case .skip: return .max(1)
+      case .finish(let last):
+        if upstream.slot.cancel() {
+          if let last { _ = down.receive(last) }
+          end(.finished)
+        }
       }
-    case .fail(let error):
-      if upstream.slot.cancel() { end(.failure(error)) }
+    } catch {
+      if upstream.slot.cancel() { end(.failure(mode.thrown(error))) }
     }
     return .none
   }
 
-  @inlinable func receive(completion: Subscribers.Completion<UpstreamFailure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) {
     guard upstream.slot.finish() else { return }
-    if let rest, case .finished = completion, let last = rest() { _ = down.receive(last) }
-    end(completion.mapFailure(failure))
+    do {
+      if case .finished = completion, let last = try stage.rest?() ?? nil { _ = down.receive(last) }
+      end(completion.mapFailure(mode.passed))
+    } catch {
+      end(.failure(mode.thrown(error)))
+    }
   }
 
   /// The subscriber may have cancelled when it got the last value.

@@ -7,14 +7,8 @@ import Reactive
 /// Each value is a batch of one event. The first, tick 1, comes with a subscription's first demand; `n` is the number of
 /// the interval since then, so that ticks that were missed, for want of demand or because the machine slept, show as a
 /// jump of it. They are not made up for. `time` is the system's clock at delivery, in UTC; the interval is monotonic.
-public struct TimerSource: Stage, Sendable {
-  /// A batch of events, each its bytes.
-  public typealias Output = EventBatch
-  /// Can't fail.
-  public typealias Failure = Never
-
-  /// What ticks.
-  public let upstream: Publishers.DispatchTimer
+public struct TimerSource: CompositePublisher, Sendable {
+  private let ticks: Publishers.DispatchTimer
   private let interval: Int
 
   /// All timers' deliveries, one at a time: they are short, and a thread each would be many.
@@ -27,17 +21,17 @@ public struct TimerSource: Stage, Sendable {
   public init(every: Duration, leeway: Duration = .zero, times: Int? = nil) {
     interval = every.wholeNanoseconds
     precondition(interval > 0, "a timer's interval must be more than nothing, not \(every)")
-    upstream = Publishers.timer(
+    ticks = Publishers.timer(
       queue: Self.queue, interval: .nanoseconds(interval), leeway: .nanoseconds(leeway.wholeNanoseconds),
       times: times.map { .max($0) } ?? .unlimited)
   }
 
   /// The event of each tick; a subscription counts its own.
-  public func begin() -> (DispatchTime) -> Verdict<Output, Failure> {
+  public var body: some Publisher<EventBatch, Never> {
     var counter = TickCounter(interval: interval)
-    return { time in
+    return ticks.map { time in
       let tick = counter.number(at: Int(clamping: time.uptimeNanoseconds))
-      return .emit([Array(#"{"tick":\#(tick),"time":"\#(WallTime.now.description)"}"#.utf8)])
+      return [Array(#"{"tick":\#(tick),"time":"\#(WallTime.now.description)"}"#.utf8)]
     }
   }
 }
