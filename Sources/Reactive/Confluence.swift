@@ -26,10 +26,20 @@
 
   @inlinable init(_ down: Down) { core = JunctionCore(down) }
 
-  /// Counts one that is to end and is no inlet of its own.
-  @inlinable func enter() { registry.withLock { $0.live += 1 } }
+  /// Attaches the subscriber to these publishers. While that is done there is one more to end than they are.
+  @inlinable func join<P: Publisher>(_ publishers: [P]) where P.Output == Down.Input, P.Failure == Down.Failure {
+    open()
+    for publisher in publishers { add(publisher) }
+    finishOne()
+  }
 
-  /// It has ended. The last one finishes all, after what waits.
+  /// Gives the subscriber its subscription. From then on there is one to end that is no inlet: the caller.
+  @inlinable func open() {
+    registry.withLock { $0.live += 1 }
+    begin()
+  }
+
+  /// One has ended that is no inlet. The last one finishes all, after what waits.
   @inlinable func finishOne() {
     let isLast = registry.withLock { registry in
       registry.live -= 1

@@ -21,7 +21,8 @@ extension Publishers {
     /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once, and for one more with each
     /// publisher that has finished.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let confluence = Confluence(subscriber).open()
+      let confluence = Confluence(subscriber)
+      confluence.open()
       if confluence.core.isOver { return }
       let outer = Inlet(maxPublishers)
       confluence.setOuter(outer)
@@ -32,7 +33,7 @@ extension Publishers {
             confluence.add(transform($0), askingThen: isBounded ? outer : nil)
           },
           end: {
-            if case .finished = $0 { confluence.close() } else { confluence.perform(.end($0)) }
+            if case .finished = $0 { confluence.finishOne() } else { confluence.perform(.end($0)) }
           }))
     }
   }

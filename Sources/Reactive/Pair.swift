@@ -1,15 +1,3 @@
-/// What is to be done about what one of two publishers has done.
-@usableFromInline enum PairVerdict<Output> {
-  /// Deliver this, if it is wanted; drop it otherwise.
-  case emit(Output)
-  /// Deliver nothing. If it was a value, it is still to be of use.
-  case keep
-  /// Deliver nothing, and ask for one more in place of the value.
-  case skip
-  /// Finish, after this value, if any.
-  case finish(after: Output?)
-}
-
 /// What one of two publishers has done.
 @usableFromInline enum PairEvent<A, B, Failure: Error> {
   case first(A)
@@ -26,12 +14,14 @@
 @usableFromInline final class PairLink<A, B, Down: Subscriber>: Junction {
   @usableFromInline typealias Event = PairEvent<A, B, Down.Failure>
   @usableFromInline let core: JunctionCore<Event, Down>
-  @usableFromInline let rule: (Event) -> PairVerdict<Down.Input>
+  /// What is to be done about an event: deliver a value, if it is wanted, or drop it; ask for one more in place of what
+  /// came; finish; or, `nil`, nothing: if it was a value, it is still to be of use.
+  @usableFromInline let rule: (Event) -> Verdict<Down.Input>?
   @usableFromInline let first = Inlet()
   @usableFromInline let second = Inlet()
   @usableFromInline let secondIsTrigger: Bool
 
-  @inlinable init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> PairVerdict<Down.Input>) {
+  @inlinable init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> Verdict<Down.Input>?) {
     core = JunctionCore(down)
     (self.rule, self.secondIsTrigger) = (rule, secondIsTrigger)
   }
@@ -82,7 +72,7 @@
     if case .second = event, secondIsTrigger { second.cancel() }
     switch rule(event) {
     case .emit(let value): deliver(value, for: down)
-    case .keep: break
+    case nil: break
     case .skip:
       guard core.demand != .unlimited else { break }
       if case .first = event { first.request(.max(1)) } else { second.request(.max(1)) }

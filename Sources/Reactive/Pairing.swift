@@ -26,7 +26,7 @@ extension Publishers {
         case .second(let value): latestB = value
         case .firstFinished, .secondFinished, .failure:
           live -= 1
-          return live == 0 ? .finish(after: nil) : .keep
+          return live == 0 ? .finish(last: nil) : nil
         }
         guard let latestA, let latestB else { return .skip }
         return .emit((latestA, latestB))
@@ -66,8 +66,8 @@ extension Publishers {
         case .secondFinished: isOverB = true
         case .failure: break
         }
-        if isOverA && valuesOfA.isEmpty || isOverB && valuesOfB.isEmpty { return .finish(after: pair) }
-        return pair.map { .emit($0) } ?? .keep
+        if isOverA && valuesOfA.isEmpty || isOverB && valuesOfB.isEmpty { return .finish(last: pair) }
+        return pair.map { .emit($0) }
       }
       link.begin(a, b)
     }
@@ -88,8 +88,8 @@ extension Publishers {
       let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
         switch event {
         case .first(let value): .emit(value)
-        case .second, .firstFinished: .finish(after: nil)
-        case .secondFinished, .failure: .keep
+        case .second, .firstFinished: .finish(last: nil)
+        case .secondFinished, .failure: nil
         }
       }
       link.begin(upstream, other) { _ in .secondFinished }
@@ -117,9 +117,9 @@ extension Publishers {
         case .first(let value): return isOpen ? .emit(value) : .skip
         case .second:
           isOpen = true
-          return .keep
-        case .firstFinished: return .finish(after: nil)
-        case .secondFinished, .failure: return isOpen ? .keep : .finish(after: nil)
+          return nil
+        case .firstFinished: return .finish(last: nil)
+        case .secondFinished, .failure: return isOpen ? nil : .finish(last: nil)
         }
       }
       link.begin(upstream, other)
@@ -127,83 +127,54 @@ extension Publishers {
   }
 
   /// Delivers the newest values of three publishers, whenever one of them has a new one.
-  public struct CombineLatest3<A: Publisher, B: Publisher, C: Publisher>: CompositePublisher
-  where B.Failure == A.Failure, C.Failure == A.Failure {
-    /// The first.
-    public let a: A
-    /// The second.
-    public let b: B
-    /// The third.
-    public let c: C
-
-    /// `a.combineLatest(b, c)`
-    public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
-
-    /// The pair of the pair before and the last.
-    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output), C.Failure> {
-      a.combineLatest(b).combineLatest(c).map { ($0.0.0, $0.0.1, $0.1) }
-    }
-  }
-
+  public typealias CombineLatest3<A: Publisher, B: Publisher, C: Publisher> =
+    Map<CombineLatest<CombineLatest<A, B>, C>, (A.Output, B.Output, C.Output)>
+  where A.Failure == B.Failure, B.Failure == C.Failure
   /// Delivers the newest values of four publishers, whenever one of them has a new one.
-  public struct CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: CompositePublisher
-  where B.Failure == A.Failure, C.Failure == A.Failure, D.Failure == A.Failure {
-    /// The first.
-    public let a: A
-    /// The second.
-    public let b: B
-    /// The third.
-    public let c: C
-    /// The fourth.
-    public let d: D
-
-    /// `a.combineLatest(b, c, d)`
-    public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
-
-    /// The pair of the pair before and the last.
-    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output, D.Output), D.Failure> {
-      a.combineLatest(b).combineLatest(c).combineLatest(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
-    }
-  }
-
+  public typealias CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher> =
+    Map<CombineLatest<CombineLatest<CombineLatest<A, B>, C>, D>, (A.Output, B.Output, C.Output, D.Output)>
+  where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
   /// Delivers the first values of three publishers together, then the second ones, and so on.
-  public struct Zip3<A: Publisher, B: Publisher, C: Publisher>: CompositePublisher
-  where B.Failure == A.Failure, C.Failure == A.Failure {
-    /// The first.
-    public let a: A
-    /// The second.
-    public let b: B
-    /// The third.
-    public let c: C
+  public typealias Zip3<A: Publisher, B: Publisher, C: Publisher> =
+    Map<Zip<Zip<A, B>, C>, (A.Output, B.Output, C.Output)>
+  where A.Failure == B.Failure, B.Failure == C.Failure
+  /// Delivers the first values of four publishers together, then the second ones, and so on.
+  public typealias Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher> =
+    Map<Zip<Zip<Zip<A, B>, C>, D>, (A.Output, B.Output, C.Output, D.Output)>
+  where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
+}
 
-    /// `a.zip(b, c)`
-    public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
-
-    /// The pair of the pair before and the last.
-    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output), C.Failure> {
-      a.zip(b).zip(c).map { ($0.0.0, $0.0.1, $0.1) }
-    }
+extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == Never {
+  /// ``Publishers/CombineLatest3``.
+  public init<A, B, C>(_ a: A, _ b: B, _ c: C)
+  where
+    Output == (A.Output, B.Output, C.Output), Upstream == Publishers.CombineLatest<Publishers.CombineLatest<A, B>, C>
+  {
+    self.init(upstream: Upstream(Publishers.CombineLatest(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
   }
 
-  /// Delivers the first values of four publishers together, then the second ones, and so on.
-  public struct Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: CompositePublisher
-  where B.Failure == A.Failure, C.Failure == A.Failure, D.Failure == A.Failure {
-    /// The first.
-    public let a: A
-    /// The second.
-    public let b: B
-    /// The third.
-    public let c: C
-    /// The fourth.
-    public let d: D
+  /// ``Publishers/CombineLatest4``.
+  public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
+  where
+    Output == (A.Output, B.Output, C.Output, D.Output),
+    Upstream == Publishers.CombineLatest<Publishers.CombineLatest<Publishers.CombineLatest<A, B>, C>, D>
+  {
+    self.init(upstream: Upstream(.init(.init(a, b), c), d)) { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
+  }
 
-    /// `a.zip(b, c, d)`
-    public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
+  /// ``Publishers/Zip3``.
+  public init<A, B, C>(_ a: A, _ b: B, _ c: C)
+  where Output == (A.Output, B.Output, C.Output), Upstream == Publishers.Zip<Publishers.Zip<A, B>, C> {
+    self.init(upstream: Upstream(Publishers.Zip(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
+  }
 
-    /// The pair of the pair before and the last.
-    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output, D.Output), D.Failure> {
-      a.zip(b).zip(c).zip(d).map { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
-    }
+  /// ``Publishers/Zip4``.
+  public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
+  where
+    Output == (A.Output, B.Output, C.Output, D.Output),
+    Upstream == Publishers.Zip<Publishers.Zip<Publishers.Zip<A, B>, C>, D>
+  {
+    self.init(upstream: Upstream(.init(.init(a, b), c), d)) { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
   }
 }
 
@@ -214,45 +185,35 @@ extension Publisher {
     Publishers.CombineLatest(self, other)
   }
 
-  /// Delivers what the closure makes of the values of both; see `combineLatest`.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers what the closure makes of the values of both; see `combineLatest`. Demand: the same of each.
   public func combineLatest<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest<Self, P>, T> where P.Failure == Failure {
     combineLatest(other).map { transform($0.0, $0.1) }
   }
 
-  /// Delivers the newest values of all three, whenever one has a new one.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers the newest values of all three, whenever one has a new one. Demand: the same of each.
   public func combineLatest<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
     -> Publishers.CombineLatest3<Self, P, Q> where P.Failure == Failure, Q.Failure == Failure
   {
-    Publishers.CombineLatest3(self, publisher1, publisher2)
+    .init(self, publisher1, publisher2)
   }
 
-  /// Delivers what the closure makes of the values of all three; see `combineLatest`.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers what the closure makes of the values of all three; see `combineLatest`. Demand: the same of each.
   public func combineLatest<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     combineLatest(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
 
-  /// Delivers the newest values of all four, whenever one has a new one.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers the newest values of all four, whenever one has a new one. Demand: the same of each.
   public func combineLatest<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
     -> Publishers.CombineLatest4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
   {
-    Publishers.CombineLatest4(self, publisher1, publisher2, publisher3)
+    .init(self, publisher1, publisher2, publisher3)
   }
 
-  /// Delivers what the closure makes of the values of all four; see `combineLatest`.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers what the closure makes of the values of all four; see `combineLatest`. Demand: the same of each.
   public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
@@ -267,44 +228,34 @@ extension Publisher {
     Publishers.Zip(self, other)
   }
 
-  /// Delivers what the closure makes of the values of both; see `zip`.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers what the closure makes of the values of both; see `zip`. Demand: the same of each.
   public func zip<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.Zip<Self, P>, T> where P.Failure == Failure {
     zip(other).map { transform($0.0, $0.1) }
   }
 
-  /// Delivers the first values of all three together, and so on.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers the first values of all three together, and so on. Demand: the same of each.
   public func zip<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q) -> Publishers.Zip3<Self, P, Q>
   where P.Failure == Failure, Q.Failure == Failure {
-    Publishers.Zip3(self, publisher1, publisher2)
+    .init(self, publisher1, publisher2)
   }
 
-  /// Delivers what the closure makes of the values of all three; see `zip`.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers what the closure makes of the values of all three; see `zip`. Demand: the same of each.
   public func zip<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.Zip3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     zip(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
 
-  /// Delivers the first values of all four together, and so on.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers the first values of all four together, and so on. Demand: the same of each.
   public func zip<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
     -> Publishers.Zip4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
   {
-    Publishers.Zip4(self, publisher1, publisher2, publisher3)
+    .init(self, publisher1, publisher2, publisher3)
   }
 
-  /// Delivers what the closure makes of the values of all four; see `zip`.
-  ///
-  /// Demand: each is asked for as much as is asked for here.
+  /// Delivers what the closure makes of the values of all four; see `zip`. Demand: the same of each.
   public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
