@@ -7,33 +7,20 @@ extension Publishers {
     case byTimeOrCount(Context, Context.SchedulerTimeType.Stride, Int)
   }
 
-  /// Delivers arrays of the values of some time.
-  public struct CollectByTime<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// At least one value, in order.
-    public typealias Output = [Upstream.Output]
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// When a collection is full, and where it is delivered.
-    public let strategy: TimeGroupingStrategy<Context>
-    /// What the scheduler is told.
-    public let options: Context.SchedulerOptions?
+  /// Delivers arrays of the values of some time, at least one in each.
+  public typealias CollectByTime<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, [Upstream.Output]>
+}
 
-    /// `upstream.collect(strategy, options: options)`
-    public init(
-      upstream: Upstream, strategy: TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
-    ) {
-      (self.upstream, self.strategy, self.options) = (upstream, strategy, options)
-    }
-
-    /// Attaches the subscriber.
-    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let (scheduler, interval, count): (Context, Context.SchedulerTimeType.Stride, Int?) =
-        switch strategy {
-        case .byTime(let scheduler, let interval): (scheduler, interval, nil)
-        case .byTimeOrCount(let scheduler, let interval, let count): (scheduler, interval, count)
-        }
-      let rule = CollectRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval, count: count)
-      upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
+extension Publishers.Timed where Output == [Upstream.Output] {
+  /// ``Publishers/CollectByTime``.
+  @inlinable public init(
+    upstream: Upstream, strategy: Publishers.TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
+  ) {
+    switch strategy {
+    case .byTime(let scheduler, let interval):
+      self.init(upstream, CollectRule(interval: interval, count: nil), on: scheduler, options: options)
+    case .byTimeOrCount(let scheduler, let interval, let count):
+      self.init(upstream, CollectRule(interval: interval, count: count), on: scheduler, options: options)
     }
   }
 }
@@ -125,13 +112,11 @@ extension Publishers {
 
 extension Publisher {
   /// Delivers, on the scheduler of `strategy`, arrays of the values that came within a time, and what is left before the
-  /// end. A failure comes without what is left.
-  ///
-  /// Demand: with a count of c, n arrays cost c × n values; without, upstream is asked for everything with the first
-  /// demand. Values wait for demand in memory, without a bound when there is no count.
+  /// end. A failure comes without what is left. Demand: with a count of c, n arrays cost c × n values; without,
+  /// everything with the first demand. Values wait for demand in memory, without a bound when there is no count.
   public func collect<S: Scheduler>(
     _ strategy: Publishers.TimeGroupingStrategy<S>, options: S.SchedulerOptions? = nil
   ) -> Publishers.CollectByTime<Self, S> {
-    Publishers.CollectByTime(upstream: self, strategy: strategy, options: options)
+    .init(upstream: self, strategy: strategy, options: options)
   }
 }

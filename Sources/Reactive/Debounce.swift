@@ -2,54 +2,25 @@
 
 extension Publishers {
   /// Delivers the last value before each pause. Upstream is asked for everything; a pause without demand is passed over.
-  public struct Debounce<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// How long a pause is.
-    public let dueTime: Context.SchedulerTimeType.Stride
-    /// Where values are delivered.
-    public let scheduler: Context
-    /// What the scheduler is told.
-    public let options: Context.SchedulerOptions?
+  public typealias Debounce<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  /// Delivers at most one value per interval. Upstream is asked for everything; without demand values are passed over.
+  public typealias Throttle<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+}
 
-    /// `upstream.debounce(for: dueTime, scheduler: scheduler, options: options)`
-    public init(
-      upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
-      options: Context.SchedulerOptions?
-    ) {
-      (self.upstream, self.dueTime, self.scheduler, self.options) = (upstream, dueTime, scheduler, options)
-    }
-
-    /// Attaches the subscriber.
-    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let rule = DebounceRule<Upstream.Output, Context.SchedulerTimeType>(dueTime: dueTime)
-      upstream.subscribe(TimedLink(rule, on: scheduler, options: options, down: subscriber))
-    }
+extension Publishers.Timed where Output == Upstream.Output {
+  /// ``Publishers/Debounce``.
+  @inlinable public init(
+    upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
+    options: Context.SchedulerOptions?
+  ) {
+    self.init(upstream, DebounceRule(dueTime: dueTime), on: scheduler, options: options)
   }
 
-  /// Delivers at most one value per interval. Upstream is asked for everything; without demand values are passed over.
-  public struct Throttle<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// The least time from value to value.
-    public let interval: Context.SchedulerTimeType.Stride
-    /// Where values are delivered.
-    public let scheduler: Context
-    /// Whether the newest value of an interval is delivered rather than the first.
-    public let latest: Bool
-
-    /// `upstream.throttle(for: interval, scheduler: scheduler, latest: latest)`
-    public init(
-      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
-    ) {
-      (self.upstream, self.interval, self.scheduler, self.latest) = (upstream, interval, scheduler, latest)
-    }
-
-    /// Attaches the subscriber.
-    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let rule = ThrottleRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval, latest: latest)
-      upstream.subscribe(TimedLink(rule, on: scheduler, options: nil, down: subscriber))
-    }
+  /// ``Publishers/Throttle``.
+  @inlinable public init(
+    upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
+  ) {
+    self.init(upstream, ThrottleRule(interval: interval, latest: latest), on: scheduler, options: nil)
   }
 }
 
@@ -124,23 +95,20 @@ extension Publishers {
 
 extension Publisher {
   /// Delivers a value on `scheduler` once nothing newer has come for `dueTime`. The end comes at once; a value that waits
-  /// is then dropped.
-  ///
-  /// Demand: upstream is asked for everything; a value that becomes due without demand is dropped.
+  /// is then dropped. Demand: everything; a value that becomes due without demand is dropped.
   public func debounce<S: Scheduler>(
     for dueTime: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.Debounce<Self, S> {
-    Publishers.Debounce(upstream: self, dueTime: dueTime, scheduler: scheduler, options: options)
+    .init(upstream: self, dueTime: dueTime, scheduler: scheduler, options: options)
   }
 
   /// Delivers on `scheduler` the first value at once, and then at most one per `interval`. The end waits for a value that
-  /// waits.
+  /// waits. Demand: everything; a value that comes without demand is dropped.
   ///
-  /// Demand: upstream is asked for everything; a value that comes without demand is dropped.
   /// - Parameter latest: Whether the newest value of an interval is delivered rather than the first.
   public func throttle<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, scheduler: S, latest: Bool
   ) -> Publishers.Throttle<Self, S> {
-    Publishers.Throttle(upstream: self, interval: interval, scheduler: scheduler, latest: latest)
+    .init(upstream: self, interval: interval, scheduler: scheduler, latest: latest)
   }
 }

@@ -2,52 +2,23 @@
 
 extension Publishers {
   /// Delivers on a scheduler. Demand is upstream's.
-  public struct ReceiveOn<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Where they are delivered.
-    public let scheduler: Context
-    /// What the scheduler is told.
-    public let options: Context.SchedulerOptions?
+  public typealias ReceiveOn<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  /// Delivers everything, the end included, some time later. Demand is upstream's.
+  public typealias Delay<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+}
 
-    /// `upstream.receive(on: scheduler, options: options)`
-    public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
-      (self.upstream, self.scheduler, self.options) = (upstream, scheduler, options)
-    }
-
-    /// Attaches the subscriber.
-    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      upstream.subscribe(TimedLink(RelayRule(), on: scheduler, options: options, down: subscriber))
-    }
+extension Publishers.Timed where Output == Upstream.Output {
+  /// ``Publishers/ReceiveOn``.
+  @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
+    self.init(upstream, RelayRule(), on: scheduler, options: options)
   }
 
-  /// Delivers everything, the end included, some time later. Demand is upstream's.
-  public struct Delay<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// How much later.
-    public let interval: Context.SchedulerTimeType.Stride
-    /// How much later still, if that suits the scheduler.
-    public let tolerance: Context.SchedulerTimeType.Stride
-    /// Where they are delivered.
-    public let scheduler: Context
-    /// What the scheduler is told.
-    public let options: Context.SchedulerOptions?
-
-    /// `upstream.delay(for: interval, tolerance: tolerance, scheduler: scheduler, options: options)`
-    public init(
-      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride,
-      scheduler: Context, options: Context.SchedulerOptions? = nil
-    ) {
-      self.upstream = upstream
-      (self.interval, self.tolerance, self.scheduler, self.options) = (interval, tolerance, scheduler, options)
-    }
-
-    /// Attaches the subscriber.
-    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let rule = DelayRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval)
-      upstream.subscribe(TimedLink(rule, on: scheduler, tolerance: tolerance, options: options, down: subscriber))
-    }
+  /// ``Publishers/Delay``.
+  @inlinable public init(
+    upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride?,
+    scheduler: Context, options: Context.SchedulerOptions? = nil
+  ) {
+    self.init(upstream, DelayRule(interval: interval), on: scheduler, tolerance: tolerance, options: options)
   }
 }
 
@@ -94,25 +65,21 @@ extension Publishers {
 
 extension Publisher {
   /// Delivers on `scheduler`, in order, one signal at a time also where it runs work in parallel. What becomes ready
-  /// together is delivered in one turn of the scheduler.
-  ///
-  /// Demand: upstream's, value for value.
+  /// together is delivered in one turn of the scheduler. Demand: upstream's, value for value.
   public func receive<S: Scheduler>(
     on scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.ReceiveOn<Self, S> {
-    Publishers.ReceiveOn(upstream: self, scheduler: scheduler, options: options)
+    .init(upstream: self, scheduler: scheduler, options: options)
   }
 
-  /// Delivers values and the end `interval` later, on `scheduler`.
+  /// Delivers values and the end `interval` later, on `scheduler`. Demand: upstream's, value for value; it bounds how
+  /// many values wait.
   ///
-  /// Demand: upstream's, value for value; it bounds how many values wait.
   /// - Parameter tolerance: How much later still; default: the scheduler's least.
   public func delay<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, tolerance: S.SchedulerTimeType.Stride? = nil, scheduler: S,
     options: S.SchedulerOptions? = nil
   ) -> Publishers.Delay<Self, S> {
-    Publishers.Delay(
-      upstream: self, interval: interval, tolerance: tolerance ?? scheduler.minimumTolerance, scheduler: scheduler,
-      options: options)
+    .init(upstream: self, interval: interval, tolerance: tolerance, scheduler: scheduler, options: options)
   }
 }

@@ -2,34 +2,7 @@
 
 extension Publishers {
   /// Ends when upstream takes too long. Demand is upstream's.
-  public struct Timeout<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// How long upstream may be silent.
-    public let interval: Context.SchedulerTimeType.Stride
-    /// Where everything is delivered.
-    public let scheduler: Context
-    /// What the scheduler is told.
-    public let options: Context.SchedulerOptions?
-    /// The failure if upstream takes too long; `nil`: it is finished.
-    public let customError: (() -> Upstream.Failure)?
-
-    /// `upstream.timeout(interval, scheduler: scheduler, options: options, customError: customError)`
-    public init(
-      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
-      options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
-    ) {
-      self.upstream = upstream
-      (self.interval, self.scheduler, self.options, self.customError) = (interval, scheduler, options, customError)
-    }
-
-    /// Attaches the subscriber; the time runs from its subscription on.
-    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let rule = TimeoutRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval)
-      upstream.subscribe(
-        TimedLink(rule, on: scheduler, options: options, failure: customError, down: subscriber))
-    }
-  }
+  public typealias Timeout<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
 
   /// Delivers, for each value, how long it took to come. Demand is upstream's.
   public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
@@ -50,6 +23,18 @@ extension Publishers {
         return last.distance(to: now)
       }
     }
+  }
+}
+
+extension Publishers.Timed where Output == Upstream.Output {
+  /// ``Publishers/Timeout``. The time runs from the subscription on.
+  ///
+  /// - Parameter customError: The failure if upstream takes too long; `nil`: it is finished.
+  @inlinable public init(
+    upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
+    options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
+  ) {
+    self.init(upstream, TimeoutRule(interval: interval), on: scheduler, options: options, failure: customError)
   }
 }
 
@@ -79,25 +64,24 @@ extension Publishers {
 }
 
 extension Publisher {
-  /// Delivers everything on `scheduler`; ends, and cancels upstream, when no value comes for `interval`.
+  /// Delivers everything on `scheduler`; ends, and cancels upstream, when no value comes for `interval`. Demand:
+  /// upstream's, value for value. The time runs also while there is none.
   ///
-  /// Demand: upstream's, value for value. The time runs also while there is none.
   /// - Parameter customError: Makes the failure; default: it finishes.
   public func timeout<S: Scheduler>(
     _ interval: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil,
     customError: (() -> Failure)? = nil
   ) -> Publishers.Timeout<Self, S> {
-    Publishers.Timeout(
-      upstream: self, interval: interval, scheduler: scheduler, options: options, customError: customError)
+    .init(upstream: self, interval: interval, scheduler: scheduler, options: options, customError: customError)
   }
 
-  /// Delivers, in place of each value, the time since the one before or since the subscription.
+  /// Delivers, in place of each value, the time since the one before or since the subscription. Demand: upstream's,
+  /// value for value.
   ///
-  /// Demand: upstream's, value for value.
   /// - Parameter options: Ignored, as in Combine: nothing is scheduled.
   public func measureInterval<S: Scheduler>(
     using scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.MeasureInterval<Self, S> {
-    Publishers.MeasureInterval(upstream: self, scheduler: scheduler)
+    .init(upstream: self, scheduler: scheduler)
   }
 }

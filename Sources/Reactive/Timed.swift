@@ -10,7 +10,7 @@ import Synchronization
   @usableFromInline var endsAt: Moment?
   /// Upstream's end has to wait for something that the rule still holds.
   @usableFromInline var holdsEnd = false
-  /// Upstream has taken too long.
+  /// Upstream has taken too long, or sent too much.
   @usableFromInline var isGivenUp = false
   /// What the subscriber has asked for and the rule has not answered. Unused by rules that relay demand.
   @usableFromInline var demand = Subscribers.Demand.none
@@ -33,6 +33,8 @@ import Synchronization
   static var relaysDemand: Bool { get }
   /// Whether `now` is the time: reading a clock for each value has its price.
   static var readsClock: Bool { get }
+  /// Whether upstream is asked for another value with each one that is delivered.
+  var replacesDelivered: Bool { get }
   /// The subscription is there.
   ///
   /// - Returns: What upstream is asked for at once.
@@ -52,10 +54,41 @@ import Synchronization
 extension TimedRule {
   @inlinable static var relaysDemand: Bool { false }
   @inlinable static var readsClock: Bool { true }
+  @inlinable var replacesDelivered: Bool { false }
   @inlinable mutating func begin(at now: Moment, _ outbox: inout Outbox) -> Subscribers.Demand { .none }
   @inlinable mutating func ring(at now: Moment, _ outbox: inout Outbox) {}
   @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout Outbox) {}
   @inlinable mutating func demandGrew(_ outbox: inout Outbox) -> Subscribers.Demand { .none }
+}
+
+extension Publishers {
+  /// An operator that delivers on a scheduler, and says only when each value is ready.
+  public struct Timed<Upstream: Publisher, Context: Scheduler, Output>: Publisher {
+    /// The failures of upstream.
+    public typealias Failure = Upstream.Failure
+    /// Where the values come from.
+    public let upstream: Upstream
+    @usableFromInline let attach: (AnySubscriber<Output, Failure>) -> Void
+
+    /// - Parameters:
+    ///   - tolerance: For wake-ups; default: the scheduler's least.
+    ///   - failure: What it is to give upstream up; `nil`: the end.
+    @inlinable init<Rule: TimedRule<Upstream.Output, Output, Context.SchedulerTimeType>>(
+      _ upstream: Upstream, _ rule: Rule, on scheduler: Context, tolerance: Context.SchedulerTimeType.Stride? = nil,
+      options: Context.SchedulerOptions?, failure: (() -> Failure)? = nil
+    ) {
+      self.upstream = upstream
+      attach = {
+        upstream.subscribe(
+          TimedLink(
+            rule, on: scheduler, tolerance: tolerance ?? scheduler.minimumTolerance, options: options,
+            failure: failure, down: $0))
+      }
+    }
+
+    /// Attaches the subscriber.
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { attach(AnySubscriber(subscriber)) }
+  }
 }
 
 /// What timed operators have in common: everything is delivered on the scheduler, one signal at a time and in order, also
@@ -65,19 +98,13 @@ extension TimedRule {
 /// delivers all that is ready by then, and one wake-up. That one is never moved: a wake-up that comes before its time, say
 /// because a newer value has put off the end of a pause, is followed by another.
 @usableFromInline
-final class TimedLink<Rule: TimedRule, Context: Scheduler, Down: Subscriber>: Subscriber, RetractableSubscription,
+final class TimedLink<Rule: TimedRule, Context: Scheduler, Failure: Error>: Subscriber, RetractableSubscription,
   @unchecked Sendable
-where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
-  // Sendable: state is guarded, and the subscriber is called by whoever has the turn.
+where Context.SchedulerTimeType == Rule.Moment {
+  // Sendable: state is guarded, and the subscriber is called by whoever is at work in the loop.
   @usableFromInline typealias Input = Rule.Input
-  @usableFromInline typealias Failure = Down.Failure
   @usableFromInline typealias Moment = Rule.Moment
-
-  @usableFromInline enum Phase {
-    case idle  // can become: scheduled, delivering
-    case scheduled  // can become: delivering
-    case delivering  // can become: idle, scheduled
-  }
+  @usableFromInline typealias Down = AnySubscriber<Rule.Output, Failure>
 
   /// What the scheduler is to be told.
   @usableFromInline enum Wake {
@@ -103,10 +130,12 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     @usableFromInline var down: Down?
     @usableFromInline var outbox = TimedOutbox<Rule.Output, Moment>()
     @usableFromInline var ending: Subscribers.Completion<Failure>?
-    @usableFromInline var phase = Phase.idle
-    /// The scheduler offered a turn while one was being taken.
-    @usableFromInline var isMissed = false
+    /// The scheduler is to give a turn.
+    @usableFromInline var isScheduled = false
     @usableFromInline var wakeUp: WakeUp?
+    /// The time of the last wake-up. A clock may stand still, as the immediate scheduler's does: what was asked for has
+    /// come all the same.
+    @usableFromInline var wokenAt: Moment?
 
     @inlinable init(rule: Rule, down: Down) { (self.rule, self.down) = (rule, down) }
 
@@ -116,33 +145,37 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
 
     @inlinable func isDue(at now: Moment) -> Bool {
       !outbox.ready.isEmpty || outbox.alarm.map { $0 <= now } ?? false || isEndDue(at: now)
+        || (outbox.isGivenUp && ending == nil)
+    }
+
+    @inlinable mutating func takeDropped() -> [Rule.Output] {
+      guard !outbox.dropped.isEmpty else { return [] }
+      defer { outbox.dropped = [] }
+      return outbox.dropped
     }
   }
 
   @usableFromInline let upstream = UpstreamSlot()
   @usableFromInline let isOver = Atomic(false)
   @usableFromInline let state: Guarded<State>
-  /// Touched by the one who has the turn.
-  @usableFromInline var batch: [Rule.Output] = []
+  @usableFromInline let loop = DrainLoop()
+  /// Touched by the one at work in the loop.
+  @usableFromInline @exclusivity(unchecked) var batch: [Rule.Output] = []
   @usableFromInline let scheduler: Context
   @usableFromInline let tolerance: Moment.Stride
   @usableFromInline let options: Context.SchedulerOptions?
   @usableFromInline let origin: Moment
   @usableFromInline let failure: (() -> Failure)?
+  @usableFromInline let replacesDelivered: Bool
 
-  /// - Parameters:
-  ///   - tolerance: For wake-ups; default: the scheduler's least.
-  ///   - failure: What it is to take too long; `nil`: the end.
   @inlinable init(
-    _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride? = nil, options: Context.SchedulerOptions?,
-    failure: (() -> Failure)? = nil, down: Down
+    _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride, options: Context.SchedulerOptions?,
+    failure: (() -> Failure)?, down: Down
   ) {
     state = Guarded(State(rule: rule, down: down))
-    self.scheduler = scheduler
-    self.tolerance = tolerance ?? scheduler.minimumTolerance
-    self.options = options
+    (self.scheduler, self.tolerance, self.options, self.failure) = (scheduler, tolerance, options, failure)
     origin = scheduler.now
-    self.failure = failure
+    replacesDelivered = rule.replacesDelivered
   }
 
   // MARK: From upstream
@@ -162,8 +195,7 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
   }
 
   @inlinable func receive(completion: Subscribers.Completion<Failure>) {
-    guard upstream.finish() else { return }
-    end(with: completion)
+    if upstream.finish() { end(with: completion) }
   }
 
   @inlinable func end(with completion: Subscribers.Completion<Failure>) {
@@ -201,11 +233,8 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     guard !isOver.exchange(true, ordering: .acquiringAndReleasing) else { return false }
     let remains = state.withLock { state in
       defer {
-        state.rule = nil
-        state.down = nil
+        (state.rule, state.down, state.ending, state.wakeUp) = (nil, nil, nil, nil)
         state.outbox = TimedOutbox()
-        state.ending = nil
-        state.wakeUp = nil
       }
       return state
     }
@@ -221,22 +250,25 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     let now = now
     let (wake, dropped) = state.withLock { state in
       body(&state, now)
-      return (nextWake(&state, at: now), takeDropped(&state))
+      return (nextWake(&state, at: state.wokenAt.map { max($0, now) } ?? now), state.takeDropped())
     }
     _ = consume dropped
-    perform(wake)
-  }
-
-  @inlinable func takeDropped(_ state: inout State) -> [Rule.Output] {
-    guard !state.outbox.dropped.isEmpty else { return [] }
-    defer { state.outbox.dropped = [] }
-    return state.outbox.dropped
+    switch wake {
+    case .none: break
+    case .soon: scheduler.schedule(options: options) { self.takeTurn() }
+    case .later(let wakeUp):
+      scheduler.schedule(after: wakeUp.time.value, tolerance: tolerance, options: options) {
+        guard let link = wakeUp.link.withLock({ $0.take() }) else { return }
+        link.state.withLock { ($0.wakeUp, $0.wokenAt) = (nil, wakeUp.time.value) }
+        link.takeTurn()
+      }
+    }
   }
 
   @inlinable func nextWake(_ state: inout State, at now: Moment) -> Wake {
-    guard state.phase == .idle, state.rule != nil else { return .none }
+    guard state.rule != nil, !state.isScheduled else { return .none }
     if state.isDue(at: now) {
-      state.phase = .scheduled
+      state.isScheduled = true
       return .soon
     }
     guard state.wakeUp == nil else { return .none }
@@ -247,78 +279,44 @@ where Context.SchedulerTimeType == Rule.Moment, Down.Input == Rule.Output {
     return .later(wakeUp)
   }
 
-  @inlinable func perform(_ wake: Wake) {
-    switch wake {
-    case .none: break
-    case .soon: scheduler.schedule(options: options) { self.takeTurn(at: self.now) }
-    case .later(let wakeUp):
-      scheduler.schedule(after: wakeUp.time.value, tolerance: tolerance, options: options) {
-        guard let link = wakeUp.link.withLock({ $0.take() }) else { return }
-        link.state.withLock { $0.wakeUp = nil }
-        // A clock may stand still, as the immediate scheduler's does: the time that was asked for has come all the same.
-        link.takeTurn(at: max(wakeUp.time.value, link.now))
-      }
-    }
-  }
-
-  /// Delivers what is ready. Whoever comes while somebody does leaves a note and goes.
-  @inlinable func takeTurn(at time: Moment) {
-    var time = time
-    var isFirst = true
-    while true {
+  /// Delivers what is ready. Whoever comes while somebody does leaves that to him.
+  @inlinable func takeTurn() {
+    loop.run {
+      let now = now
       let (down, isGivenUp, ending, dropped) = state.withLock {
         state -> (Down?, Bool, Subscribers.Completion<Failure>?, [Rule.Output]) in
-        if isFirst, state.phase == .delivering { state.isMissed = true }
-        guard let down = state.down, !(isFirst && state.phase == .delivering) else { return (nil, false, nil, []) }
-        state.phase = .delivering
-        state.isMissed = false
+        let time = state.wokenAt.map { max($0, now) } ?? now
+        state.isScheduled = false
         if let alarm = state.outbox.alarm, alarm <= time {
           state.outbox.alarm = nil
           state.rule?.ring(at: time, &state.outbox)
         }
         swap(&batch, &state.outbox.ready)
-        let ending = state.isEndDue(at: time) ? state.ending : nil
-        return (down, state.outbox.isGivenUp, ending, takeDropped(&state))
+        let isGivenUp = state.outbox.isGivenUp && state.ending == nil
+        return (state.down, isGivenUp, state.isEndDue(at: time) ? state.ending : nil, state.takeDropped())
       }
-      guard let down else { return }
-      isFirst = false
       _ = consume dropped
+      guard let down else { return }
       deliver(to: down)
       if let ending {
         if end() { down.receive(completion: ending) }
         return
       }
-      if isGivenUp, upstream.cancel() { end(with: failure.map { .failure($0()) } ?? .finished) }
-      if endTurn(at: time) { return }
-      time = max(time, now)
+      if isGivenUp, upstream.cancel() { return end(with: failure.map { .failure($0()) } ?? .finished) }
+      update { _, _ in }
     }
   }
 
   @inlinable func deliver(to down: Down) {
+    if batch.isEmpty { return }
     var more = Subscribers.Demand.none
     for value in batch {
       guard !isOver.load(ordering: .acquiring) else { break }
       more += down.receive(value)
     }
+    let count = batch.count
     batch.removeAll(keepingCapacity: true)
     if more != .none { request(more) }
-  }
-
-  /// Ends the turn. Asks for another if something has become ready meanwhile: others who use the scheduler get in between.
-  ///
-  /// - Returns: False if another turn was granted to this one already.
-  @inlinable func endTurn(at time: Moment) -> Bool {
-    let (isMissed, wake) = state.withLock { state -> (Bool, Wake) in
-      if state.isMissed { return (true, .none) }
-      if state.rule != nil, state.isDue(at: time) { return (false, .soon) }
-      state.phase = .idle
-      return (false, nextWake(&state, at: time))
-    }
-    perform(wake)
-    guard case .soon = wake else { return !isMissed }
-    return state.withLock { state in
-      if !state.isMissed { state.phase = .scheduled }
-      return !state.isMissed
-    }
+    if replacesDelivered { upstream.request(.max(count)) }
   }
 }
