@@ -47,7 +47,8 @@ extension Publisher {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers whether the closure accepts one of the values; the first error thrown ends it. Demand: everything at once.
+  /// Delivers whether the closure accepts one of the values; the first error thrown ends it. Demand: everything at
+  /// once.
   public func tryContains(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryContainsWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }

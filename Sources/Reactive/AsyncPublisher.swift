@@ -3,7 +3,8 @@ import Synchronization
 /// A publisher's values for `for await`.
 ///
 /// Demand: one value at a time, each asked for when it is awaited. What the publisher sends meanwhile is up to it: a
-/// subject passes over a loop that is busy. Put ``Publisher/buffer(size:prefetch:whenFull:)`` before it to miss nothing.
+/// subject passes over a loop that is busy. Put ``Publisher/buffer(size:prefetch:whenFull:)`` before it to miss
+/// nothing.
 public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Never {
   /// The same values.
   public typealias Element = P.Output

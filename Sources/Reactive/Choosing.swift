@@ -70,8 +70,8 @@ extension Publisher {
     .init(upstream: self, isIncluded: isIncluded)
   }
 
-  /// Delivers the values for which the closure, given the value before, says that they are not equal; one left out costs
-  /// no demand.
+  /// Delivers the values for which the closure, given the value before, says that they are not equal; one left out
+  /// costs no demand.
   public func removeDuplicates(by predicate: @escaping (Output, Output) -> Bool) -> Publishers.RemoveDuplicates<Self> {
     .init(upstream: self, predicate: predicate)
   }

@@ -25,8 +25,8 @@ extension Publishers.Timed where Output == [Upstream.Output] {
   }
 }
 
-/// Ready when the time has come or enough values have, as soon as there is demand for an array. While nothing is collected
-/// no time is waited for.
+/// Ready when the time has come or enough values have, as soon as there is demand for an array. While nothing is
+/// collected no time is waited for.
 @usableFromInline struct CollectRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let interval: Moment.Stride
   @usableFromInline let limit: Int?
@@ -111,8 +111,8 @@ extension Publishers.Timed where Output == [Upstream.Output] {
 }
 
 extension Publisher {
-  /// Delivers, on the scheduler of `strategy`, arrays of the values that came within a time, and what is left before the
-  /// end. A failure comes without what is left. Demand: with a count of c, n arrays cost c × n values; without,
+  /// Delivers, on the scheduler of `strategy`, arrays of the values that came within a time, and what is left before
+  /// the end. A failure comes without what is left. Demand: with a count of c, n arrays cost c × n values; without,
   /// everything with the first demand. Values wait for demand in memory, without a bound when there is no count.
   public func collect<S: Scheduler>(
     _ strategy: Publishers.TimeGroupingStrategy<S>, options: S.SchedulerOptions? = nil

@@ -1,7 +1,8 @@
 // Operators that deliver fewer values than come, chosen by time.
 
 extension Publishers {
-  /// Delivers the last value before each pause. Upstream is asked for everything; a pause without demand is passed over.
+  /// Delivers the last value before each pause. Upstream is asked for everything; a pause without demand is passed
+  /// over.
   public typealias Debounce<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
   /// Delivers at most one value per interval. Upstream is asked for everything; without demand values are passed over.
   public typealias Throttle<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
@@ -94,16 +95,16 @@ extension Publishers.Timed where Output == Upstream.Output {
 }
 
 extension Publisher {
-  /// Delivers a value on `scheduler` once nothing newer has come for `dueTime`. The end comes at once; a value that waits
-  /// is then dropped. Demand: everything; a value that becomes due without demand is dropped.
+  /// Delivers a value on `scheduler` once nothing newer has come for `dueTime`. The end comes at once; a value that
+  /// waits is then dropped. Demand: everything; a value that becomes due without demand is dropped.
   public func debounce<S: Scheduler>(
     for dueTime: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.Debounce<Self, S> {
     .init(upstream: self, dueTime: dueTime, scheduler: scheduler, options: options)
   }
 
-  /// Delivers on `scheduler` the first value at once, and then at most one per `interval`. The end waits for a value that
-  /// waits. Demand: everything; a value that comes without demand is dropped.
+  /// Delivers on `scheduler` the first value at once, and then at most one per `interval`. The end waits for a value
+  /// that waits. Demand: everything; a value that comes without demand is dropped.
   ///
   /// - Parameter latest: Whether the newest value of an interval is delivered rather than the first.
   public func throttle<S: Scheduler>(

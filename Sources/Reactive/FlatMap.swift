@@ -163,8 +163,8 @@ extension Publisher where Failure == Never {
 }
 
 extension Publisher where Output: Publisher, Output.Failure == Failure {
-  /// Delivers the values of the newest publisher; one that a newer follows is cancelled. Each is asked for what is still
-  /// wanted.
+  /// Delivers the values of the newest publisher; one that a newer follows is cancelled. Each is asked for what is
+  /// still wanted.
   public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> { Publishers.SwitchToLatest(upstream: self) }
 }
 

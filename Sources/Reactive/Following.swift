@@ -124,46 +124,36 @@ extension Publishers {
 }
 
 extension Publisher {
-  /// Delivers these values after upstream's.
-  ///
-  /// Demand: what the first has not answered is asked of the second.
+  /// Delivers these values after upstream's. Demand: what the first has not answered.
   public func append(
     _ elements: Output...
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<[Output], Failure>> { append(elements) }
 
-  /// Delivers these values after upstream's.
-  ///
-  /// Demand: what the first has not answered is asked of the second.
+  /// Delivers these values after upstream's. Demand: what the first has not answered.
   public func append<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<S, Failure>> { append(Publishers.Sequence(sequence: elements)) }
 
-  /// Subscribes to `publisher` when upstream has finished, and delivers its values.
-  ///
-  /// Demand: what the first has not answered is asked of the second.
+  /// Subscribes to `publisher` when upstream has finished, and delivers its values. Demand: what the first has not
+  /// answered.
   public func append<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<Self, P> {
     Publishers.Concatenate(prefix: self, suffix: publisher)
   }
 
-  /// Delivers these values before upstream's.
-  ///
-  /// Demand: what the first has not answered is asked of the second.
+  /// Delivers these values before upstream's. Demand: what the first has not answered.
   public func prepend(
     _ elements: Output...
   ) -> Publishers.Concatenate<Publishers.Sequence<[Output], Failure>, Self> { prepend(elements) }
 
-  /// Delivers these values before upstream's.
-  ///
-  /// Demand: what the first has not answered is asked of the second.
+  /// Delivers these values before upstream's. Demand: what the first has not answered.
   public func prepend<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Publishers.Sequence<S, Failure>, Self> {
     prepend(Publishers.Sequence(sequence: elements))
   }
 
-  /// Delivers the values of `publisher`, and subscribes to upstream when that has finished.
-  ///
-  /// Demand: what the first has not answered is asked of the second.
+  /// Delivers the values of `publisher`, and subscribes to upstream when that has finished. Demand: what the first has
+  /// not answered.
   public func prepend<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<P, Self> {
     Publishers.Concatenate(prefix: publisher, suffix: self)
   }
@@ -174,9 +164,8 @@ extension Publisher {
     Publishers.Catch(upstream: self, handler: handler)
   }
 
-  /// Goes on with what the closure makes of a failure; an error that it throws ends it.
-  ///
-  /// Demand: what upstream has not answered is asked of the other.
+  /// Goes on with what the closure makes of a failure; an error that it throws ends it. Demand: what upstream has not
+  /// answered.
   public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P) -> Publishers.TryCatch<Self, P>
   where P.Output == Output {
     Publishers.TryCatch(upstream: self, handler: handler)

@@ -1,6 +1,7 @@
 import Synchronization
 
-/// Lets a value that is not `Sendable` pass where the compiler wants one that is. Whoever writes it says why that holds.
+/// Lets a value that is not `Sendable` pass where the compiler wants one that is. Whoever writes it says why that
+/// holds.
 @usableFromInline struct Unchecked<Value>: @unchecked Sendable {
   @usableFromInline var value: Value
 

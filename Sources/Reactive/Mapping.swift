@@ -59,7 +59,8 @@ extension Publisher {
     .init(upstream: self, transform: transform)
   }
 
-  /// Delivers what the closure makes of each value; the first error thrown ends it. Demand: upstream's, value for value.
+  /// Delivers what the closure makes of each value; the first error thrown ends it. Demand: upstream's, value for
+  /// value.
   public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Self, T> {
     .init(upstream: self, transform: transform)
   }

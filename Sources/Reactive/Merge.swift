@@ -120,8 +120,8 @@ extension Publishers.Merging {
 }
 
 extension Publisher {
-  /// Delivers the values of both in the order in which they come, until both have finished or one fails. While demand is
-  /// counted, each is asked for one value ahead.
+  /// Delivers the values of both in the order in which they come, until both have finished or one fails. While demand
+  /// is counted, each is asked for one value ahead.
   public func merge<B: Publishers.Peer<Self>>(with other: B) -> Publishers.Merge<Self, B> { .init(self, other) }
 
   /// Delivers the values of both in the order in which they come; while demand is counted, one ahead of each.

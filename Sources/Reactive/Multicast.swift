@@ -42,26 +42,12 @@ extension Publishers {
   }
 
   /// Makes a publisher that starts when told to.
-  public struct MakeConnectable<Upstream: Publisher>: ConnectablePublisher where Upstream.Failure == Never {
-    /// The same values.
-    public typealias Output = Upstream.Output
-    /// Can't fail.
-    public typealias Failure = Never
-    @usableFromInline let inner: Multicast<Upstream, PassthroughSubject<Output, Never>>
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream) { inner = upstream.multicast { PassthroughSubject() } }
-
-    /// Attaches the subscriber. Nothing comes before somebody connects.
-    @inlinable public func receive<S: Subscriber<Output, Never>>(subscriber: S) { inner.subscribe(subscriber) }
-
-    /// Subscribes to upstream.
-    ///
-    /// - Returns: Ends that subscription.
-    @inlinable public func connect() -> any Cancellable { inner.connect() }
-  }
+  public typealias MakeConnectable<Upstream: Publisher> =
+    Multicast<Upstream, PassthroughSubject<Upstream.Output, Never>> where Upstream.Failure == Never
 
   /// Connects with the first subscriber, and disconnects when the last one has left.
+  ///
+  /// A class: all who hold it share.
   public final class Autoconnect<Upstream: ConnectablePublisher>: Operator {
     /// What is connected.
     public let upstream: Upstream
@@ -80,33 +66,31 @@ extension Publishers {
   }
 
   /// One upstream subscription for all subscribers, while there are any.
-  ///
-  /// A class: all who hold it share.
-  public final class Share<Upstream: Publisher>: Operator, Equatable {
-    /// What is shared.
-    public let upstream: Upstream
-    @usableFromInline let inner: Autoconnect<Multicast<Upstream, PassthroughSubject<Upstream.Output, Failure>>>
+  public typealias Share<Upstream: Publisher> =
+    Autoconnect<Multicast<Upstream, PassthroughSubject<Upstream.Output, Upstream.Failure>>>
+}
 
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream) {
-      self.upstream = upstream
-      inner = upstream.multicast { PassthroughSubject() }.autoconnect()
-    }
+extension Publishers.Multicast where SubjectType == PassthroughSubject<Output, Never>, Failure == Never {
+  /// ``Publishers/MakeConnectable``.
+  public convenience init(upstream: Upstream) { self.init(upstream: upstream) { PassthroughSubject() } }
+}
 
-    /// Attaches the subscriber; the first one subscribes to upstream.
-    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      inner.subscribe(subscriber)
-    }
+extension Publishers.Autoconnect: Equatable {
+  /// ``Publishers/Share``.
+  public convenience init<Shared: Publisher>(upstream: Shared)
+  where Upstream == Publishers.Multicast<Shared, PassthroughSubject<Shared.Output, Shared.Failure>> {
+    self.init(upstream: Publishers.Multicast(upstream: upstream) { PassthroughSubject() })
+  }
 
-    /// The same shared subscription.
-    public static func == (lhs: Share, rhs: Share) -> Bool { lhs === rhs }
+  /// The same shared connection.
+  public static func == (lhs: Publishers.Autoconnect<Upstream>, rhs: Publishers.Autoconnect<Upstream>) -> Bool {
+    lhs === rhs
   }
 }
 
 // Shared by nature: all state is guarded, and what upstream and the subject do is serial or thread-safe by contract.
 extension Publishers.Multicast: @unchecked Sendable where Upstream: Sendable, SubjectType: Sendable {}
 extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {}
-extension Publishers.Share: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 
 /// Counts the subscribers of a connectable publisher, and holds its connection while there are any.
 @usableFromInline final class AutomaticConnection {
@@ -186,17 +170,15 @@ extension Publishers.Share: @unchecked Sendable where Upstream: Sendable, Upstre
 }
 
 extension Publisher {
-  /// Feeds the subject that the closure makes from one upstream subscription, once somebody connects.
-  ///
-  /// Demand: upstream's is the subject's: for everything, with those of this library.
+  /// Feeds the subject that the closure makes from one upstream subscription, once somebody connects. Demand: that of
+  /// the subject: everything, with those of this library.
   public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     Publishers.Multicast(upstream: self, createSubject: createSubject)
   }
 
-  /// Feeds `subject` from one upstream subscription, once somebody connects.
-  ///
-  /// Demand: upstream's is the subject's: for everything, with those of this library.
+  /// Feeds `subject` from one upstream subscription, once somebody connects. Demand: that of the
+  /// subject: everything, with those of this library.
   public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     multicast { subject }
@@ -204,17 +186,16 @@ extension Publisher {
 
   /// Shares one upstream subscription, while there are subscribers. Upstream is asked for everything once one of them
   /// asks for something; who has no demand misses values. Who comes after the end gets only that.
-  public func share() -> Publishers.Share<Self> { Publishers.Share(upstream: self) }
+  public func share() -> Publishers.Share<Self> { .init(upstream: self) }
 }
 
 extension Publisher where Failure == Never {
   /// Makes a publisher that starts when told to. Upstream is asked for everything once somebody asks for something.
-  public func makeConnectable() -> Publishers.MakeConnectable<Self> { Publishers.MakeConnectable(upstream: self) }
+  public func makeConnectable() -> Publishers.MakeConnectable<Self> { .init(upstream: self) }
 }
 
 extension ConnectablePublisher {
   /// Connects with the first subscriber, disconnects when the last one has left, and connects again with the next.
-  ///
   /// Demand: that of what is connected.
   @inlinable public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
 }

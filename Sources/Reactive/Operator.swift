@@ -43,8 +43,8 @@ public protocol FailureMode<UpstreamFailure> {
   func thrown(_ error: Thrown) -> Failure
 }
 
-/// Whether an operator's closure may throw. The two forms of an operator, `filter` and `tryFilter`, are one type with one
-/// or the other of these.
+/// Whether an operator's closure may throw. The two forms of an operator, `filter` and `tryFilter`, are one type with
+/// one or the other of these.
 public protocol Fallibility<UpstreamFailure>: FailureMode {
   /// It has no state.
   init()

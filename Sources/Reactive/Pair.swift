@@ -7,8 +7,8 @@
   case failure(Failure)
 }
 
-/// Two publishers for one subscriber. Each is asked for as much as the subscriber asks for; a trigger, which is what the
-/// second may be, for one value.
+/// Two publishers for one subscriber. Each is asked for as much as the subscriber asks for; a trigger, which is what
+/// the second may be, for one value.
 ///
 /// What differs between operators is the rule, which is called serially and not with failures: they end it.
 @usableFromInline final class PairLink<A, B, Down: Subscriber>: Junction {

@@ -134,7 +134,8 @@ extension Publisher {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
   }
 
-  /// Delivers the result of all values, once they have ended; the first error thrown ends it. Demand: everything at once.
+  /// Delivers the result of all values, once they have ended; the first error thrown ends it. Demand: everything at
+  /// once.
   public func tryReduce<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
   ) -> Publishers.TryReduce<Self, T> {

@@ -83,8 +83,8 @@ public final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked
     }
   }
 
-  /// A reader, and how it is told: with the newest element, where there is one and it costs nothing to hand out, so that
-  /// a reader that waits for just that needs no lock to read it.
+  /// A reader, and how it is told: with the newest element, where there is one and it costs nothing to hand out, so
+  /// that a reader that waits for just that needs no lock to read it.
   @usableFromInline struct AttachedReader {
     let reader: AnyObject
     @usableFromInline let tell: (Newest?) -> Void

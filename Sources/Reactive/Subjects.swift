@@ -53,9 +53,9 @@ extension CurrentValueSubject: @unchecked Sendable where Output: Sendable {}  //
 
 /// Keeps the last values, and gives them to each new subscriber.
 ///
-/// A value is kept at least until all subscribers with demand have been given it, also when one of them sends from inside
-/// `receive`: all see the same order. What accumulates is bounded by the demand of who is slow, which with unlimited
-/// demand is no bound; that is what such a subscriber asked for.
+/// A value is kept at least until all subscribers with demand have been given it, also when one of them sends from
+/// inside `receive`: all see the same order. What accumulates is bounded by the demand of who is slow, which with
+/// unlimited demand is no bound; that is what such a subscriber asked for.
 ///
 /// After the end a new subscriber gets the values, then the end.
 public final class ReplaySubject<Output, Failure: Error>: Subject {

@@ -47,8 +47,8 @@ extension Publishers {
 }
 
 extension Publisher {
-  /// Subscribes to this publisher, asks it and cancels it on `scheduler`. Values come from wherever this publisher sends
-  /// them.
+  /// Subscribes to this publisher, asks it and cancels it on `scheduler`. Values come from wherever this publisher
+  /// sends them.
   ///
   /// Demand: upstream's, value for value, by way of the scheduler.
   public func subscribe<S: Scheduler>(

@@ -91,12 +91,12 @@ extension Publishers {
   }
 }
 
-/// What timed operators have in common: everything is delivered on the scheduler, one signal at a time and in order, also
-/// where the scheduler itself runs work in parallel.
+/// What timed operators have in common: everything is delivered on the scheduler, one signal at a time and in order,
+/// also where the scheduler itself runs work in parallel.
 ///
 /// The scheduler has at most two pieces of the link's work: a turn as soon as possible while something is ready, which
-/// delivers all that is ready by then, and one wake-up. That one is never moved: a wake-up that comes before its time, say
-/// because a newer value has put off the end of a pause, is followed by another.
+/// delivers all that is ready by then, and one wake-up. That one is never moved: a wake-up that comes before its time,
+/// say because a newer value has put off the end of a pause, is followed by another.
 @usableFromInline
 final class TimedLink<Rule: TimedRule, Context: Scheduler, Failure: Error>: Subscriber, RetractableSubscription,
   @unchecked Sendable

@@ -6,8 +6,8 @@ import Synchronization
 /// of it at the end, which breaks the circle of a subscription that holds its subscriber.
 ///
 /// One word, since there is one per stage and sink: the address of the subscription, how many are calling it at the
-/// moment in the 16 bits above, which addresses in user space leave free, and the phase in the lowest bits. Who calls it
-/// counts itself in and out; after the end the last one out lets go of it.
+/// moment in the 16 bits above, which addresses in user space leave free, and the phase in the lowest bits. Who calls
+/// it counts itself in and out; after the end the last one out lets go of it.
 @usableFromInline struct UpstreamSlot: ~Copyable, Sendable {
   @usableFromInline let word = Atomic<UInt>(Self.awaiting)
 

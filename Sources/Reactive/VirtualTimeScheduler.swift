@@ -4,8 +4,8 @@ import Dispatch
 /// moves.
 ///
 /// Its times and options are those of a Dispatch queue, so that code which is generic over schedulers with
-/// `S.SchedulerTimeType == DispatchQueue.SchedulerTimeType` takes either. Nothing is done inside `schedule`, also what is
-/// due at once. Thread-safe; one thread moves at a time.
+/// `S.SchedulerTimeType == DispatchQueue.SchedulerTimeType` takes either. Nothing is done inside `schedule`, also what
+/// is due at once. Thread-safe; one thread moves at a time.
 public final class VirtualTimeScheduler: Scheduler, Sendable {
   /// A moment, as on a Dispatch queue.
   public typealias SchedulerTimeType = DispatchQueue.SchedulerTimeType
