@@ -12,8 +12,8 @@ import Testing
     let table = try ["OperatorTable.swift", "OperatorTable+Timed.swift"]
       .map { try String(contentsOf: tests.appending(path: $0), encoding: .utf8) }.joined()
     var operators: Set<String> = []
-    for file in try FileManager.default.contentsOfDirectory(at: library, includingPropertiesForKeys: nil)
-    where file.pathExtension == "swift" {
+    let files = FileManager.default.enumerator(at: library, includingPropertiesForKeys: nil)
+    for case let file as URL in try #require(files) where file.pathExtension == "swift" {
       let source = try String(contentsOf: file, encoding: .utf8)
       for block in source.matches(of: /(?m)^extension (?:Connectable)?Publisher\b[^{]*\{\n((?s).*?)^\}/) {
         operators.formUnion(block.1.matches(of: /public func `?(\w+)/).map { String($0.1) })

@@ -370,6 +370,103 @@ do {
   expect(changes, 3)
 }
 
+// MARK: Operators made by their own names
+
+struct Failed: Error {}
+func signals<P: Publisher>(_ publisher: P) -> String {
+  var text = ""
+  _ = publisher.sink(
+    receiveCompletion: { if case .failure = $0 { text += "x" } else { text += "|" } },
+    receiveValue: { text += "\($0)" })
+  return text
+}
+
+do {
+  let u = [1, 1, 2, 3].publisher
+  let up = u.setFailureType(to: Failed.self)
+  expect(signals(Publishers.Map(upstream: u, transform: { $0 * 2 })), "2246|")
+  expect(signals(Publishers.TryMap(upstream: u, transform: { if $0 > 1 { throw Failed() } else { $0 } })), "11x")
+  expect(signals(Publishers.CompactMap(upstream: u, transform: { $0 > 1 ? $0 : nil })), "23|")
+  expect(signals(Publishers.TryCompactMap(upstream: up, transform: { $0 > 1 ? $0 : nil })), "23|")
+  expect(signals(Publishers.Scan(upstream: u, initialResult: 0, nextPartialResult: +)), "1247|")
+  expect(signals(Publishers.TryScan(upstream: u, initialResult: 0, nextPartialResult: { $0 + $1 })), "1247|")
+  expect(signals(Publishers.MapError(upstream: up, transform: { $0 as Error })), "1123|")
+  expect(signals(Publishers.MapError(upstream: up, { $0 as Error })), "1123|")
+  expect(signals(Publishers.SetFailureType<_, Failed>(upstream: u)), "1123|")
+  expect(signals(Publishers.AssertNoFailure(upstream: up, prefix: "", file: #file, line: #line)), "1123|")
+  expect(signals(Publishers.Filter(upstream: u, isIncluded: { $0 > 1 })), "23|")
+  expect(signals(Publishers.TryFilter(upstream: u, isIncluded: { if $0 > 1 { throw Failed() } else { true } })), "11x")
+  expect(signals(Publishers.RemoveDuplicates(upstream: u, predicate: ==)), "123|")
+  expect(signals(Publishers.TryRemoveDuplicates(upstream: u, predicate: { $0 == $1 })), "123|")
+  expect(signals(Publishers.Drop(upstream: u, count: 2)), "23|")
+  expect(signals(Publishers.DropWhile(upstream: u, predicate: { $0 < 3 })), "3|")
+  expect(signals(Publishers.TryDropWhile(upstream: u, predicate: { $0 < 3 })), "3|")
+  expect(signals(Publishers.Output(upstream: u, range: 1..<3)), "12|")
+  expect(signals(Publishers.PrefixWhile(upstream: u, predicate: { $0 < 3 })), "112|")
+  expect(signals(Publishers.TryPrefixWhile(upstream: u, predicate: { $0 < 3 })), "112|")
+  expect(signals(Publishers.First(upstream: u)), "1|")
+  expect(signals(Publishers.FirstWhere(upstream: u, predicate: { $0 > 1 })), "2|")
+  expect(signals(Publishers.TryFirstWhere(upstream: u, predicate: { $0 > 1 })), "2|")
+  expect(signals(Publishers.Reduce(upstream: u, initial: "", nextPartialResult: { "\($1)" + $0 })), "3211|")
+  expect(signals(Publishers.TryReduce(upstream: u, initial: 0, nextPartialResult: { $0 + $1 })), "7|")
+  expect(signals(Publishers.Collect(upstream: u)), "[1, 1, 2, 3]|")
+  expect(signals(Publishers.CollectByCount(upstream: u, count: 3)), "[1, 1, 2][3]|")
+  expect(signals(Publishers.Count(upstream: u)), "4|")
+  expect(signals(Publishers.Comparison(upstream: u, areInIncreasingOrder: >)), "1|")
+  expect(signals(Publishers.TryComparison(upstream: u, areInIncreasingOrder: { $0 < $1 })), "3|")
+  expect(signals(Publishers.Last(upstream: u)), "3|")
+  expect(signals(Publishers.LastWhere(upstream: u, predicate: { $0 < 3 })), "2|")
+  expect(signals(Publishers.TryLastWhere(upstream: u, predicate: { $0 < 3 })), "2|")
+  expect(signals(Publishers.IgnoreOutput(upstream: u)), "|")
+  expect(signals(Publishers.Contains(upstream: u, output: 2)), "true|")
+  expect(signals(Publishers.ContainsWhere(upstream: u, predicate: { $0 > 3 })), "false|")
+  expect(signals(Publishers.TryContainsWhere(upstream: u, predicate: { $0 > 2 })), "true|")
+  expect(signals(Publishers.AllSatisfy(upstream: u, predicate: { $0 > 0 })), "true|")
+  expect(signals(Publishers.TryAllSatisfy(upstream: u, predicate: { $0 > 1 })), "false|")
+  expect(signals(Publishers.Concatenate(prefix: u, suffix: u)), "11231123|")
+  expect(signals(Publishers.Catch(upstream: Fail<Int, Failed>(error: Failed()), handler: { _ in u })), "1123|")
+  expect(signals(Publishers.TryCatch(upstream: Fail<Int, Failed>(error: Failed())) { _ in up }), "1123|")
+  expect(signals(Publishers.Retry(upstream: up, retries: 2)), "1123|")
+  expect(signals(Publishers.ReplaceError(upstream: up, output: 9)), "1123|")
+  expect(signals(Publishers.ReplaceEmpty(upstream: Empty<Int, Never>(), output: 9)), "9|")
+  expect(signals(Publishers.Merge(u, Just(4))), "11234|")
+  expect(signals(Publishers.Merge3(u, Just(4), u)), "112341123|")
+  expect(signals(Publishers.Merge4(u, u, u, u)), "1123112311231123|")
+  expect(signals(Publishers.Merge8(u, Just(4), u, u, u, u, Empty(), u)).count, 26)
+  expect(signals(Publishers.MergeMany(u, u)), "11231123|")
+  expect(signals(Publishers.CombineLatest(Just(1), u)), "(1, 1)(1, 1)(1, 2)(1, 3)|")
+  expect(signals(Publishers.CombineLatest3(Just(1), Just("a"), Just(2.5))), #"(1, "a", 2.5)|"#)
+  expect(signals(Publishers.CombineLatest4(Just(1), Just("a"), Just(2), Just(3))), #"(1, "a", 2, 3)|"#)
+  expect(signals(Publishers.Zip(u, u)), "(1, 1)(1, 1)(2, 2)(3, 3)|")
+  expect(signals(Publishers.Zip3(Just(1), u, u)), "(1, 1, 1)|")
+  expect(signals(Publishers.Zip4(Just(1), u, Just(2), u)), "(1, 1, 2, 1)|")
+  expect(signals(Publishers.FlatMap(upstream: u, maxPublishers: .max(1)) { Just($0) }), "1123|")
+  expect(signals(Publishers.SwitchToLatest(upstream: Just(u))), "1123|")
+  expect(
+    signals(Publishers.PrefixUntilOutput(upstream: u, other: Empty<Int, Never>(completeImmediately: false))), "1123|")
+  expect(signals(Publishers.DropUntilOutput(upstream: u, other: Just(1))), "1123|")
+  expect(signals(Publishers.Share(upstream: u)), "1123|")
+  expect(signals(Publishers.Autoconnect(upstream: Publishers.MakeConnectable(upstream: u))), "1123|")
+  expect(signals(Publishers.Multicast(upstream: u) { PassthroughSubject() }.autoconnect()), "1123|")
+  expect(signals(Publishers.Buffer(upstream: u, size: 2, prefetch: .keepFull, whenFull: .dropNewest)), "1123|")
+  let now = ImmediateScheduler.shared
+  expect(signals(Publishers.ReceiveOn(upstream: u, scheduler: now, options: nil)), "1123|")
+  expect(signals(Publishers.SubscribeOn(upstream: u, scheduler: now, options: nil)), "1123|")
+  expect(signals(Publishers.Delay(upstream: u, interval: 1, tolerance: 0, scheduler: now)), "1123|")
+  expect(signals(Publishers.Debounce(upstream: u, dueTime: 1, scheduler: now, options: nil)), "1123|")
+  expect(signals(Publishers.Throttle(upstream: u, interval: 1, scheduler: now, latest: true)), "1123|")
+  let later = DispatchQueue(label: "timeout")
+  _ = Publishers.Timeout(upstream: u, interval: 1, scheduler: later, options: nil, customError: nil)
+  let strategy = Publishers.TimeGroupingStrategy.byTimeOrCount(now, 1, 2)
+  expect(signals(Publishers.CollectByTime(upstream: u, strategy: strategy, options: nil)).last, "|")
+  expect(signals(Publishers.MeasureInterval(upstream: u, scheduler: now).map { _ in 0 }), "0000|")
+  expect(signals(Publishers.HandleEvents(upstream: u, receiveRequest: nil)), "1123|")
+  expect(signals(Publishers.Encode(upstream: Just([1]), encoder: JSONEncoder()).map(\.count)), "3|")
+  expect(
+    signals(Publishers.Decode<_, [Int], _>(upstream: Just(Data("[1]".utf8)), decoder: JSONDecoder()).map(\.count)), "1|"
+  )
+}
+
 // MARK: Time
 
 do {
