@@ -161,6 +161,22 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(10), .value(20), .finished])
   }
 
+  @Test func flatMapTakesInNoMorePublishersThanItMayWhileTheirValuesWait() {  // row 21
+    let recorder = Recorder<Int, Never>(.max(3))
+    var made = 0
+    (0..<1000).publisher.flatMap(maxPublishers: .max(2)) { value in
+      made += 1
+      return Just(value)
+    }.subscribe(recorder)
+    #expect(recorder.values == [0, 1, 2])
+    #expect(made <= 3 + 2)
+    recorder.request(2)
+    #expect(recorder.values == [0, 1, 2, 3, 4])
+    #expect(made <= 5 + 2)
+    recorder.subscription?.request(.unlimited)
+    #expect(recorder.values == Array(0..<1000) && recorder.isEnded)
+  }
+
   @Test func flatMapCancelsAllPublishers() {  // row 4
     let outer = Probe<Int, Never>()
     let inner = Probe<Int, Never>()

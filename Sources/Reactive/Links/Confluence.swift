@@ -1,10 +1,12 @@
 /// Any number of publishers of one kind of values for one subscriber, in the order in which they come.
 ///
 /// While demand is counted, each is asked for one value at a time, which waits here until it is wanted; the next is
-/// asked for when it was delivered. Before the first demand none is asked for anything.
+/// asked for when it was delivered. A publisher has ended once nothing of it waits any more: that, too, bounds what is
+/// held. Before the first demand none is asked for anything.
 @usableFromInline final class Confluence<Down: Subscriber>: Junction {
   @usableFromInline enum Event {
-    case value(Down.Input, from: Inlet)
+    case value(Down.Input, from: ConfluenceInlet<Down>)
+    case finished(ConfluenceInlet<Down>)
     case end(Subscribers.Completion<Down.Failure>)
   }
   @usableFromInline struct Registry {
@@ -21,8 +23,7 @@
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let registry = Guarded(Registry())
   // Touched by the one at work.
-  @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: Inlet)>()
-  @usableFromInline @exclusivity(unchecked) var isFinished = false
+  @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: ConfluenceInlet<Down>)>()
 
   @inlinable init(_ down: Down) { core = JunctionCore(down) }
 
@@ -39,7 +40,7 @@
     begin()
   }
 
-  /// One has ended that is no inlet. The last one finishes all, after what waits.
+  /// One has ended that is no inlet. The last one finishes all.
   @inlinable func finishOne() {
     let isLast = registry.withLock { registry in
       registry.live -= 1
@@ -81,7 +82,8 @@
   }
 
   /// Counts an inlet out.
-  @inlinable func finish(_ index: Int, askingThen outer: Inlet?) {
+  @inlinable func finish(_ finished: ConfluenceInlet<Down>) {
+    let index = finished.index
     let (inlet, isLast) = registry.withLock { registry -> (Inlet?, Bool) in
       if registry.isOver { return (nil, false) }
       registry.live -= 1
@@ -89,7 +91,7 @@
       return (registry.inlets[index].take(), registry.live == 0)
     }
     _ = inlet  // its end may be a deinitialiser's, which is not to run under the lock
-    if isLast { perform(.end(.finished)) } else { outer?.request(.max(1)) }
+    if isLast { perform(.end(.finished)) } else { finished.outer?.request(.max(1)) }
   }
 
   @inlinable func leave() {
@@ -110,42 +112,47 @@
     }
     for inlet in inlets { inlet?.request(each) }
     while core.demand > .none, !core.isOver, let (value, inlet) = waiting.popFirst() {
+      inlet.held -= 1
       deliver(value, from: inlet, for: down)
     }
-    if isFinished, waiting.isEmpty { end(.finished, for: down) }
   }
 
   @inlinable func handle(_ event: Event, for down: Down) {
     switch event {
     case .value(let value, let inlet): take(value, from: inlet, for: down)
-    case .end(.finished):
-      isFinished = true
-      if waiting.isEmpty { end(.finished, for: down) }
-    case .end(let failure): end(failure, for: down)
+    case .finished(let inlet):
+      inlet.isFinished = true
+      if inlet.held == 0 { finish(inlet) }
+    case .end(let completion): end(completion, for: down)
     }
   }
 
   /// The same as ``Junction/perform(_:)``; makes no event of the value unless it has to wait.
-  @inlinable func accept(_ value: Down.Input, from inlet: Inlet) {
+  @inlinable func accept(_ value: Down.Input, from inlet: ConfluenceInlet<Down>) {
     guard core.serial.enter() else { return leaveBehind(.event(.value(value, from: inlet))) }
     if let down = core.down, !core.isOver { take(value, from: inlet, for: down) }
     let missed = core.serial.leave()
     if missed != 0 { work(missed) }
   }
 
-  @inlinable func take(_ value: Down.Input, from inlet: Inlet, for down: Down) {
+  @inlinable func take(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, for down: Down) {
     if core.demand > .none, waiting.isEmpty {
       deliver(value, from: inlet, for: down)
     } else {
+      inlet.held += 1
       waiting.append((value, inlet))
     }
   }
 
-  @inlinable func deliver(_ value: Down.Input, from inlet: Inlet, for down: Down) {
+  @inlinable func deliver(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, for down: Down) {
     let wasUnlimited = core.demand == .unlimited
     let more = emit(value, for: down)
-    if wasUnlimited { return }
-    if more == .unlimited { ask(more, for: down) } else { inlet.request(.max(1)) }
+    if inlet.isFinished {
+      if inlet.held == 0 { finish(inlet) }
+    } else if !wasUnlimited, more != .unlimited {
+      inlet.request(.max(1))
+    }
+    if more == .unlimited, !wasUnlimited { ask(more, for: down) }
   }
 }
 
@@ -157,6 +164,10 @@
   @usableFromInline let outer: Inlet?
   /// In the registry.
   @usableFromInline @exclusivity(unchecked) var index = 0
+  // Touched by the one at work.
+  @usableFromInline @exclusivity(unchecked) var isFinished = false
+  /// How many of its values wait.
+  @usableFromInline @exclusivity(unchecked) var held = 0
 
   @inlinable init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
     (self.confluence, self.outer) = (confluence, outer)
@@ -170,7 +181,6 @@
 
   @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
-    guard case .finished = completion else { return confluence.perform(.end(completion)) }
-    confluence.finish(index, askingThen: outer)
+    if case .finished = completion { confluence.perform(.finished(self)) } else { confluence.perform(.end(completion)) }
   }
 }

@@ -18,8 +18,7 @@ extension Publishers {
       (self.upstream, self.maxPublishers, self.transform) = (upstream, maxPublishers, transform)
     }
 
-    /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once, and for one more with each
-    /// publisher that has finished.
+    /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let confluence = Confluence(subscriber)
       confluence.open()
@@ -131,7 +130,8 @@ extension Publisher {
   /// Delivers the values of the publishers that the closure makes of the values, in the order in which they come. While
   /// demand is counted, each is asked for one value ahead.
   ///
-  /// - Parameter maxPublishers: How many are subscribed to at a time; upstream is asked for as many values.
+  /// - Parameter maxPublishers: How many are subscribed to at a time; upstream is asked for as many values, and for another
+  ///   when one has finished and nothing of it waits.
   public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Failure {
