@@ -1,3 +1,5 @@
+import Synchronization
+
 /// Any number of publishers of one kind of values for one subscriber, in the order in which they come.
 ///
 /// While demand is counted, each is asked for one value at a time, which waits here until it is wanted; the next is
@@ -6,7 +8,6 @@
 @usableFromInline final class Confluence<Down: Subscriber>: Junction {
   @usableFromInline enum Event {
     case value(Down.Input, from: ConfluenceInlet<Down>)
-    case finished(ConfluenceInlet<Down>)
     case end(Subscribers.Completion<Down.Failure>)
   }
   @usableFromInline struct Registry {
@@ -61,6 +62,22 @@
     publisher.subscribe(inlet)
   }
 
+  /// Delivers a value that is known already, in place of a publisher of just that.
+  ///
+  /// - Returns: False if it may not be delivered now.
+  @inlinable func pass(_ value: Down.Input) -> Bool {
+    guard core.serial.enter() else { return false }
+    var isPassed = false
+    if let down = core.down, !core.isOver, core.demand > .none, waiting.isEmpty {
+      let wasUnlimited = core.demand == .unlimited
+      if emit(value, for: down) == .unlimited, !wasUnlimited { ask(.unlimited, for: down) }
+      isPassed = true
+    }
+    let missed = core.serial.leave()
+    if missed != 0 { work(missed) }
+    return isPassed
+  }
+
   /// Where further publishers come from, to be cancelled with them.
   @inlinable func setOuter(_ outer: Inlet) {
     let isOver = registry.withLock { registry in
@@ -112,34 +129,36 @@
     }
     for inlet in inlets { inlet?.request(each) }
     while core.demand > .none, !core.isOver, let (value, inlet) = waiting.popFirst() {
-      inlet.held -= 1
       deliver(value, from: inlet, for: down)
+      inlet.letGo()
     }
   }
 
   @inlinable func handle(_ event: Event, for down: Down) {
     switch event {
-    case .value(let value, let inlet): take(value, from: inlet, for: down)
-    case .finished(let inlet):
-      inlet.isFinished = true
-      if inlet.held == 0 { finish(inlet) }
+    case .value(let value, let inlet): take(value, from: inlet, wasHeld: true, for: down)
     case .end(let completion): end(completion, for: down)
     }
   }
 
   /// The same as ``Junction/perform(_:)``; makes no event of the value unless it has to wait.
   @inlinable func accept(_ value: Down.Input, from inlet: ConfluenceInlet<Down>) {
-    guard core.serial.enter() else { return leaveBehind(.event(.value(value, from: inlet))) }
-    if let down = core.down, !core.isOver { take(value, from: inlet, for: down) }
+    guard core.serial.enter() else {
+      inlet.hold()
+      return leaveBehind(.event(.value(value, from: inlet)))
+    }
+    if let down = core.down, !core.isOver { take(value, from: inlet, wasHeld: false, for: down) }
     let missed = core.serial.leave()
     if missed != 0 { work(missed) }
   }
 
-  @inlinable func take(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, for down: Down) {
+  @inlinable
+  func take(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, wasHeld: Bool, for down: Down) {
     if core.demand > .none, waiting.isEmpty {
       deliver(value, from: inlet, for: down)
+      if wasHeld { inlet.letGo() }
     } else {
-      inlet.held += 1
+      if !wasHeld { inlet.hold() }
       waiting.append((value, inlet))
     }
   }
@@ -147,12 +166,8 @@
   @inlinable func deliver(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, for down: Down) {
     let wasUnlimited = core.demand == .unlimited
     let more = emit(value, for: down)
-    if inlet.isFinished {
-      if inlet.held == 0 { finish(inlet) }
-    } else if !wasUnlimited, more != .unlimited {
-      inlet.request(.max(1))
-    }
-    if more == .unlimited, !wasUnlimited { ask(more, for: down) }
+    if wasUnlimited { return }
+    if more == .unlimited { ask(more, for: down) } else { inlet.request(.max(1)) }
   }
 }
 
@@ -164,10 +179,8 @@
   @usableFromInline let outer: Inlet?
   /// In the registry.
   @usableFromInline @exclusivity(unchecked) var index = 0
-  // Touched by the one at work.
-  @usableFromInline @exclusivity(unchecked) var isFinished = false
-  /// How many of its values wait.
-  @usableFromInline @exclusivity(unchecked) var held = 0
+  /// How many of its values wait, and one more until upstream has finished.
+  @usableFromInline let held = Atomic(1)
 
   @inlinable init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
     (self.confluence, self.outer) = (confluence, outer)
@@ -181,6 +194,12 @@
 
   @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
-    if case .finished = completion { confluence.perform(.finished(self)) } else { confluence.perform(.end(completion)) }
+    if case .finished = completion { letGo() } else { confluence.perform(.end(completion)) }
+  }
+
+  @inlinable func hold() { held.wrappingAdd(1, ordering: .relaxed) }
+
+  @inlinable func letGo() {
+    if held.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { confluence.finish(self) }
   }
 }

@@ -29,7 +29,13 @@ extension Publishers {
         InletSubscriber(
           outer,
           { [transform, isBounded = maxPublishers != .unlimited] in
-            confluence.add(transform($0), askingThen: isBounded ? outer : nil)
+            let publisher = transform($0)
+            // Known without asking: a subscription to it would cost four times as much as all the rest.
+            if let just = publisher as? Just<Output>, confluence.pass(just.output) {
+              if isBounded { outer.request(.max(1)) }
+            } else {
+              confluence.add(publisher, askingThen: isBounded ? outer : nil)
+            }
           },
           end: {
             if case .finished = $0 { confluence.finishOne() } else { confluence.perform(.end($0)) }
