@@ -11,6 +11,7 @@ final class CountingSource: Publisher, Sendable {
     var subscribers: [AnySubscriber<Int, TestError>] = []
     var subscriptions = 0
     var cancels = 0
+    var sent = 0
   }
   private struct WeakLink { weak var link: Link? }
 
@@ -28,6 +29,8 @@ final class CountingSource: Publisher, Sendable {
 
   var cancels: Int { state.withLock { $0.cancels } }
   var subscriptions: Int { state.withLock { $0.subscriptions } }
+  /// How many values have been delivered, to all of them.
+  var sent: Int { state.withLock { $0.sent } }
   /// Those that somebody still holds.
   var links: [Link] { state.withLock { $0.links.compactMap(\.link) } }
 
@@ -105,6 +108,7 @@ final class CountingSource: Publisher, Sendable {
         hasDelivered = true
         switch step {
         case .value(let value):
+          source.state.withLock { $0.sent += 1 }
           let more = down.receive(value)
           state.withLock {
             $0.demand += more

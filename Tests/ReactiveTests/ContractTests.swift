@@ -26,6 +26,24 @@ import Testing
     #expect(watcher.breaches == [])
   }
 
+  /// Those that need all values for an answer, pass over what nobody wants, or serve publishers without a number.
+  private static let takingEverything: Set = [
+    "reduce", "collect", "count", "max", "max by", "min", "min by", "tryMax", "tryMin", "last", "last where",
+    "tryLast where", "ignoreOutput", "contains where", "tryAllSatisfy", "merge of six", "merge of eight", "flatMap",
+    "flatMap into what can't fail", "share", "multicast", "makeConnectable", "switchToLatest", "Create", "pausableSink",
+    "debounce", "throttle", "collect by time", "buffer by request",
+  ]
+
+  @Test(arguments: OperatorCase.all)
+  func takesInNoMoreThanItNeeds(_ operation: OperatorCase) {  // row 21
+    let source = CountingSource(1000)
+    let watcher = Watcher()
+    let attached = operation.attach(source, watcher)
+    watcher.request(.max(3))
+    attached.settle()
+    #expect((source.sent > 50) == Self.takingEverything.contains(operation.testDescription), "\(source.sent)")
+  }
+
   @Test(arguments: OperatorCase.all)
   func isSilentAfterTheEnd(_ operation: OperatorCase) {  // row 20
     let source = CountingSource(40)

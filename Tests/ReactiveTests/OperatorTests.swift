@@ -1,7 +1,25 @@
 import Reactive
 import Testing
 
+/// The example of the library's page for those who come from Combine.
+private struct Numbered<Upstream: Publisher>: CompositePublisher {
+  let upstream: Upstream
+  var body: some Publisher<(Int, Upstream.Output), Upstream.Failure> {
+    var count = 0
+    return upstream.map { value in
+      defer { count += 1 }
+      return (count, value)
+    }
+  }
+}
+
 @Suite struct OperatorTests {
+  @Test func aPublisherMadeOfOthersKeepsCountForEachSubscriber() {
+    let numbered = Numbered(upstream: ["a", "b"].publisher).map { "\($0)\($1)" }
+    #expect(signals(of: numbered) == [.subscribed, .value("0a"), .value("1b"), .finished])
+    #expect(signals(of: numbered) == [.subscribed, .value("0a"), .value("1b"), .finished])
+  }
+
   /// Everything that `publisher` says to a subscriber with this demand.
   private func signals<P: Publisher>(
     of publisher: P, demand: Subscribers.Demand = .unlimited

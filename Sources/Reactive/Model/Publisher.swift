@@ -8,7 +8,7 @@ public protocol Publisher<Output, Failure> {
   /// How delivery may fail; `Never` if it can't.
   associatedtype Failure: Error
 
-  /// Attaches the subscriber. Called by ``subscribe(_:)-(Subscriber)`` only; implement this, call that.
+  /// Attaches the subscriber. Called by ``subscribe(_:)->()`` only; implement this, call that.
   func receive<S: Subscriber<Output, Failure>>(subscriber: S)
 }
 

@@ -23,7 +23,7 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
   private let upstream = UpstreamSlot()
   private let isPaused = Atomic(false)
 
-  /// A subscriber that is to be given to ``Publisher/subscribe(_:)-(Subscriber)``.
+  /// A subscriber that is to be given to ``Publisher/subscribe(_:)->()``.
   public init(
     receiveValue: @escaping (Input) -> Bool,
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void

@@ -10,7 +10,7 @@ extension Subscribers {
     public let receiveCompletion: (Completion<Failure>) -> Void
     @usableFromInline let upstream = UpstreamSlot()
 
-    /// A sink that is to be given to ``Publisher/subscribe(_:)-(Subscriber)``.
+    /// A sink that is to be given to ``Publisher/subscribe(_:)->()``.
     public init(
       receiveCompletion: @escaping (Completion<Failure>) -> Void, receiveValue: @escaping (Input) -> Void
     ) {

@@ -72,7 +72,6 @@ func checkJunctions() {
   operation("drop until output") { $0.drop(untilOutputFrom: one) }
   operation("flatMap") { source in one.flatMap { _ in source } }
   operation("switchToLatest") { source in one.map { _ in source }.switchToLatest() }
-  // A publisher, and a subscription to it, for each value: the place among those that are merged, and what Just gives.
   operation("flatMap into one value") { $0.replaceError(with: 0).flatMap { Just($0) } }
 }
 
