@@ -165,6 +165,8 @@ final class Watcher: Sendable {
   var values: Int { state.withLock { $0.values } }
   var completions: Int { state.withLock { $0.completions } }
   var breaches: [String] { state.withLock { $0.breaches } }
+  /// What the subscription calls itself.
+  var subscriptionName: String { state.withLock { $0.subscription }.map { "\($0)" } ?? "" }
 
   func request(_ demand: Subscribers.Demand) {
     let subscription = state.withLock { state in

@@ -45,6 +45,14 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
+  func hasANameForThosePrinting(_ operation: OperatorCase) {
+    let watcher = Watcher()
+    let attached = operation.attach(CountingSource(1), watcher)
+    attached.settle()
+    #expect(watcher.subscriptionName.wholeMatch(of: /[A-Z][A-Za-z]+/) != nil, "\(watcher.subscriptionName)")
+  }
+
+  @Test(arguments: OperatorCase.all)
   func isSilentAfterTheEnd(_ operation: OperatorCase) {  // row 20
     let source = CountingSource(40)
     let watcher = Watcher(.unlimited)

@@ -35,6 +35,21 @@ import Testing
       lines.store.text == "receive subscription: (PassthroughSubject)\nrequest unlimited\nreceive cancel\n")
   }
 
+  @Test func printNamesTheOperatorBefore() {
+    func firstLine<P: Publisher>(_ publisher: P) -> String {
+      let lines = Lines()
+      publisher.print(to: lines).sink(receiveCompletion: { _ in }, receiveValue: { _ in }).cancel()
+      return String(lines.store.text.prefix { $0 != "\n" })
+    }
+    let numbers = [1, 2].publisher
+    #expect(firstLine(numbers) == "receive subscription: ([1, 2])")
+    #expect(firstLine(numbers.filter { $0 > 1 }) == "receive subscription: (Filter)")
+    #expect(firstLine(numbers.zip(numbers)) == "receive subscription: (Zip)")
+    #expect(firstLine(numbers.receive(on: ImmediateScheduler.shared)) == "receive subscription: (ReceiveOn)")
+    #expect(firstLine(numbers.count()) == "receive subscription: (Count)")
+    #expect(firstLine(Publishers.timer(interval: .seconds(9))) == "receive subscription: (DispatchTimer)")
+  }
+
   @Test func printedLinesMayCallBack() {  // row 18
     final class Loop: @unchecked Sendable { var send: (String) -> Void = { _ in } }
     struct Echo: TextOutputStream {

@@ -26,7 +26,7 @@ import Synchronization
   // Touched by the one at work.
   @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: ConfluenceInlet<Down>)>()
 
-  @inlinable init(_ down: Down) { core = JunctionCore(down) }
+  @inlinable init(_ down: Down, _ description: String) { core = JunctionCore(down, description) }
 
   /// Attaches the subscriber to these publishers. While that is done there is one more to end than they are.
   @inlinable func join<P: Publisher>(_ publishers: [P]) where P.Output == Down.Input, P.Failure == Down.Failure {

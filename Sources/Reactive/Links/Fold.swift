@@ -6,11 +6,12 @@ extension Publishers {
     public typealias Failure = Mode.Failure
     /// Where the values come from.
     public let upstream: Upstream
+    @usableFromInline let name: String
     @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
 
     /// Attaches the subscriber to upstream through a link of its own.
     @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      upstream.subscribe(FoldLink(begin(), Mode(), down: subscriber))
+      upstream.subscribe(FoldLink(begin(), Mode(), name, down: subscriber))
     }
   }
 }
@@ -23,11 +24,11 @@ extension Publishers.Folded {
   ///   - change: What each value does to the result.
   ///   - answer: What is delivered of the result, if anything.
   @inlinable init<Result>(
-    _ upstream: Upstream, from initial: Result,
+    _ upstream: Upstream, _ name: String, from initial: Result,
     _ change: @escaping (inout Result, Upstream.Output) throws(Mode.Thrown) -> Void,
     answer: @escaping (Result) throws(Mode.Thrown) -> Output?
   ) {
-    self.upstream = upstream
+    (self.upstream, self.name) = (upstream, name)
     begin = {
       var result = initial
       return Stage { value throws(Mode.Thrown) in
@@ -45,10 +46,10 @@ extension Publishers.Folded {
   ///   - answer: What is delivered when no value has decided.
   ///   - isDecisive: Whether this value decides that it is `decision`.
   @inlinable init(
-    _ upstream: Upstream, _ answer: Output, unless decision: Output,
+    _ upstream: Upstream, _ name: String, _ answer: Output, unless decision: Output,
     _ isDecisive: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool
   ) {
-    self.upstream = upstream
+    (self.upstream, self.name) = (upstream, name)
     begin = {
       Stage { value throws(Mode.Thrown) in
         try isDecisive(value) ? .finish(last: decision) : .skip
@@ -68,9 +69,10 @@ where Mode.Failure == Down.Failure {
   @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
   @usableFromInline let mode: Mode
 
-  @usableFromInline init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, down: Down) {
+  @usableFromInline
+  init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String, down: Down) {
     (self.stage, self.mode) = (stage, mode)
-    super.init(down, "Fold")
+    super.init(down, description)
   }
 
   @usableFromInline func receive(subscription: any Subscription) {

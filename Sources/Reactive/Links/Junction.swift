@@ -2,7 +2,7 @@ import Synchronization
 
 /// A subscription that several upstreams feed. What comes from them, and from the subscriber, is handled serially, and
 /// state that only the handler touches needs no lock.
-@usableFromInline protocol Junction: AnyObject, Subscription {
+@usableFromInline protocol Junction: AnyObject, Subscription, CustomStringConvertible {
   /// What comes from an upstream.
   associatedtype Event
   associatedtype Down: Subscriber
@@ -28,7 +28,9 @@ import Synchronization
   @usableFromInline @exclusivity(unchecked) var demand = Subscribers.Demand.none
   @usableFromInline @exclusivity(unchecked) var down: Down?
 
-  @inlinable init(_ down: Down) { self.down = down }
+  @usableFromInline let description: String
+
+  @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }
 
   /// Whether it has ended or was cancelled.
   @inlinable var isOver: Bool { over.load(ordering: .acquiring) }
@@ -38,6 +40,8 @@ import Synchronization
 }
 
 extension Junction {
+  @inlinable var description: String { core.description }
+
   /// Gives the subscriber its subscription. First of all.
   @inlinable func begin() { core.down?.receive(subscription: self) }
 

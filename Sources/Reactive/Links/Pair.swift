@@ -21,8 +21,10 @@
   @usableFromInline let second = Inlet()
   @usableFromInline let secondIsTrigger: Bool
 
-  @inlinable init(_ down: Down, secondIsTrigger: Bool = false, rule: @escaping (Event) -> Verdict<Down.Input>?) {
-    core = JunctionCore(down)
+  @inlinable init(
+    _ down: Down, _ description: String, secondIsTrigger: Bool = false, rule: @escaping (Event) -> Verdict<Down.Input>?
+  ) {
+    core = JunctionCore(down, description)
     (self.rule, self.secondIsTrigger) = (rule, secondIsTrigger)
   }
 

@@ -2,11 +2,14 @@ import Synchronization
 
 /// The subscription that a link gives to its subscriber: leads to upstream, and holds neither link nor subscriber. So a
 /// subscriber that keeps its subscription keeps nothing else alive.
-@usableFromInline class UpstreamHandle: SubscriptionObject, RetractableSubscription {
+@usableFromInline class UpstreamHandle: SubscriptionObject, RetractableSubscription, CustomStringConvertible {
   @usableFromInline final let slot = UpstreamSlot()
   @usableFromInline final let cancelled = Atomic(false)
 
-  @usableFromInline override init() {}
+  @usableFromInline final let description: String
+
+  /// - Parameter description: The operator's name, for those who print.
+  @usableFromInline init(_ description: String) { self.description = description }
 
   /// Whether the subscriber has cancelled. Without that, what is over has ended by itself.
   @inlinable final var isCancelled: Bool { cancelled.load(ordering: .acquiring) }

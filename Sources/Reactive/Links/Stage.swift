@@ -31,39 +31,44 @@ extension Publishers {
     public typealias Failure = Mode.Failure
     /// Where the values come from.
     public let upstream: Upstream
+    @usableFromInline let name: String
     @usableFromInline let mode: Mode
     @usableFromInline let isOver: Bool
     @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
 
     /// - Parameters:
+    ///   - name: For those who print.
     ///   - isOver: There is nothing to wait for: the subscriber is told the end at once, upstream is asked for nothing.
     ///   - begin: Starts a subscription.
     @inlinable init(
-      _ upstream: Upstream, _ mode: Mode, isOver: Bool = false,
+      _ upstream: Upstream, _ name: String, _ mode: Mode, isOver: Bool = false,
       begin: @escaping () -> Stage<Upstream.Output, Output, Mode.Thrown>
     ) {
-      (self.upstream, self.mode, self.isOver, self.begin) = (upstream, mode, isOver, begin)
+      (self.upstream, self.name, self.mode, self.isOver, self.begin) = (upstream, name, mode, isOver, begin)
     }
 
     /// Attaches the subscriber to upstream through a link of its own.
     @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      upstream.subscribe(StageLink(begin(), mode, isOver: isOver, down: subscriber))
+      upstream.subscribe(StageLink(begin(), mode, name, isOver: isOver, down: subscriber))
     }
   }
 }
 
 extension Publishers.Staged where Mode: Fallibility {
   /// One that remembers nothing.
-  @inlinable init(_ upstream: Upstream, _ next: @escaping (Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>) {
-    self.init(upstream, Mode()) { Stage(next) }
+  @inlinable init(
+    _ upstream: Upstream, _ name: String,
+    _ next: @escaping (Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>
+  ) {
+    self.init(upstream, name, Mode()) { Stage(next) }
   }
 
   /// One that remembers something of the values before.
   @inlinable init<State>(
-    _ upstream: Upstream, from initial: State, isOver: Bool = false,
+    _ upstream: Upstream, _ name: String, from initial: State, isOver: Bool = false,
     _ next: @escaping (inout State, Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>
   ) {
-    self.init(upstream, Mode(), isOver: isOver) {
+    self.init(upstream, name, Mode(), isOver: isOver) {
       var state = initial
       return Stage { value throws(Mode.Thrown) in try next(&state, value) }
     }
@@ -78,13 +83,16 @@ extension Publishers.Staged where Mode: Fallibility {
 @usableFromInline final class StageLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber
 where Mode.Failure == Down.Failure {
   @usableFromInline typealias Failure = Mode.UpstreamFailure
-  @usableFromInline let upstream = UpstreamHandle()
+  @usableFromInline let upstream: UpstreamHandle
   @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
   @usableFromInline let mode: Mode
   @usableFromInline let isOver: Bool
   @usableFromInline let down: Down
 
-  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, isOver: Bool, down: Down) {
+  @inlinable init(
+    _ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ name: String, isOver: Bool, down: Down
+  ) {
+    upstream = UpstreamHandle(name)
     (self.stage, self.mode, self.isOver, self.down) = (stage, mode, isOver, down)
   }
 

@@ -5,13 +5,16 @@ import Synchronization
 // does not hold the second, so that a subscriber which keeps its subscription keeps nothing else alive.
 
 /// The subscription: remembers what was asked for, and whom to ask.
-@usableFromInline final class Baton: Subscription {
+@usableFromInline final class Baton: Subscription, CustomStringConvertible {
   @usableFromInline struct State {
     @usableFromInline var holder: UpstreamHandle?
     @usableFromInline var isOver = false
   }
   @usableFromInline let state = Guarded(State())
   @usableFromInline let tally = DemandTally()
+  @usableFromInline let description: String
+
+  @usableFromInline init(_ description: String) { self.description = description }
 
   /// Whoever has it is asked for what is left.
   ///
@@ -51,14 +54,14 @@ import Synchronization
   @inlinable func end() -> UpstreamHandle? {
     state.withLock { state in
       defer { state.isOver = true }
-      return state.isOver ? nil : state.holder.take() ?? UpstreamHandle()
+      return state.isOver ? nil : state.holder.take() ?? UpstreamHandle("")
     }
   }
 }
 
 /// The way of the values of one upstream after another.
 @usableFromInline final class Course<Down: Subscriber> {
-  @usableFromInline let baton = Baton()
+  @usableFromInline let baton: Baton
   @usableFromInline let down: Down
   /// Counted by the upstream of the moment, whose signals are serial.
   @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
@@ -66,8 +69,8 @@ import Synchronization
   @usableFromInline var upcoming: (() -> Void)?
 
   /// Gives the subscriber its subscription.
-  @inlinable init(_ down: Down) {
-    self.down = down
+  @inlinable init(_ down: Down, _ description: String) {
+    (self.down, baton) = (down, Baton(description))
     down.receive(subscription: baton)
   }
 
@@ -94,7 +97,7 @@ import Synchronization
 /// The subscriber of one upstream of several.
 @usableFromInline final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
   @usableFromInline typealias Input = Down.Input
-  @usableFromInline let upstream = UpstreamHandle()
+  @usableFromInline let upstream = UpstreamHandle("")
   @usableFromInline let course: Course<Down>
   @usableFromInline let onEnd: (Subscribers.Completion<Failure>) -> Void
 

@@ -74,14 +74,15 @@ extension Publishers {
     ///   - tolerance: For wake-ups; default: the scheduler's least.
     ///   - failure: What it is to give upstream up; `nil`: the end.
     @inlinable init<Rule: TimedRule<Upstream.Output, Output, Context.SchedulerTimeType>>(
-      _ upstream: Upstream, _ rule: Rule, on scheduler: Context, tolerance: Context.SchedulerTimeType.Stride? = nil,
+      _ upstream: Upstream, _ name: String, _ rule: Rule, on scheduler: Context,
+      tolerance: Context.SchedulerTimeType.Stride? = nil,
       options: Context.SchedulerOptions?, failure: (() -> Failure)? = nil
     ) {
       self.upstream = upstream
       attach = {
         upstream.subscribe(
           TimedLink(
-            rule, on: scheduler, tolerance: tolerance ?? scheduler.minimumTolerance, options: options,
+            rule, name, on: scheduler, tolerance: tolerance ?? scheduler.minimumTolerance, options: options,
             failure: failure, down: $0))
       }
     }
@@ -99,7 +100,7 @@ extension Publishers {
 /// say because a newer value has put off the end of a pause, is followed by another.
 @usableFromInline
 final class TimedLink<Rule: TimedRule, Context: Scheduler, Failure: Error>: Subscriber, RetractableSubscription,
-  @unchecked Sendable
+  CustomStringConvertible, @unchecked Sendable
 where Context.SchedulerTimeType == Rule.Moment {
   // Sendable: state is guarded, and the subscriber is called by whoever is at work in the loop.
   @usableFromInline typealias Input = Rule.Input
@@ -167,15 +168,17 @@ where Context.SchedulerTimeType == Rule.Moment {
   @usableFromInline let origin: Moment
   @usableFromInline let failure: (() -> Failure)?
   @usableFromInline let replacesDelivered: Bool
+  @usableFromInline let description: String
 
   @inlinable init(
-    _ rule: Rule, on scheduler: Context, tolerance: Moment.Stride, options: Context.SchedulerOptions?,
+    _ rule: Rule, _ description: String, on scheduler: Context, tolerance: Moment.Stride,
+    options: Context.SchedulerOptions?,
     failure: (() -> Failure)?, down: Down
   ) {
     state = Guarded(State(rule: rule, down: down))
     (self.scheduler, self.tolerance, self.options, self.failure) = (scheduler, tolerance, options, failure)
     origin = scheduler.now
-    replacesDelivered = rule.replacesDelivered
+    (replacesDelivered, self.description) = (rule.replacesDelivered, description)
   }
 
   // MARK: From upstream

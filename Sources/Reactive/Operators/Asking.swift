@@ -20,19 +20,19 @@ extension Publishers {
 extension Publishers.Folded where Output == Bool, Kind == OperatorKind.Contains {
   /// ``Publishers/Contains``.
   @inlinable public init(upstream: Upstream, output: Upstream.Output) where Upstream.Output: Equatable {
-    self.init(upstream, false, unless: true) { $0 == output }
+    self.init(upstream, "Contains", false, unless: true) { $0 == output }
   }
 
   /// ``Publishers/ContainsWhere`` and ``Publishers/TryContainsWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, false, unless: true, predicate)
+    self.init(upstream, "ContainsWhere", false, unless: true, predicate)
   }
 }
 
 extension Publishers.Folded where Output == Bool, Kind == OperatorKind.All {
   /// ``Publishers/AllSatisfy`` and ``Publishers/TryAllSatisfy``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, true, unless: false) { value throws(Mode.Thrown) in try !predicate(value) }
+    self.init(upstream, "AllSatisfy", true, unless: false) { value throws(Mode.Thrown) in try !predicate(value) }
   }
 }
 

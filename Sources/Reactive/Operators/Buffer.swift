@@ -35,7 +35,7 @@ extension Publishers.Timed where Output == Upstream.Output, Context == Immediate
     case .dropOldest: rule.dropsOldest = true
     case .customError(let error): (failure, rule.givesUp) = (error, true)
     }
-    self.init(upstream, rule, on: .shared, options: nil, failure: failure)
+    self.init(upstream, "Buffer", rule, on: .shared, options: nil, failure: failure)
   }
 }
 

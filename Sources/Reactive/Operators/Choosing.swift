@@ -24,14 +24,14 @@ extension Publishers {
 extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == Never {
   /// ``Publishers/Filter`` and ``Publishers/TryFilter``.
   @inlinable public init(upstream: Upstream, isIncluded: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream) { value throws(Mode.Thrown) in try isIncluded(value) ? .emit(value) : .skip }
+    self.init(upstream, "Filter") { value throws(Mode.Thrown) in try isIncluded(value) ? .emit(value) : .skip }
   }
 
   /// ``Publishers/RemoveDuplicates`` and ``Publishers/TryRemoveDuplicates``.
   ///
   /// - Parameter predicate: Whether the value before and a value are equal.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output, Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, from: nil as Output?) { previous, value throws(Mode.Thrown) in
+    self.init(upstream, "RemoveDuplicates", from: nil as Output?) { previous, value throws(Mode.Thrown) in
       if let previous, try predicate(previous, value) { return .skip }
       previous = value
       return .emit(value)
@@ -43,7 +43,7 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
   /// ``Publishers/Drop``.
   @inlinable public init(upstream: Upstream, count: Int) {
     precondition(count >= 0, "a count must not be negative, it is \(count)")
-    self.init(upstream, from: count) { left, value in
+    self.init(upstream, "Drop", from: count) { left, value in
       if left == 0 { return .emit(value) }
       left -= 1
       return .skip
@@ -52,7 +52,7 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
 
   /// ``Publishers/DropWhile`` and ``Publishers/TryDropWhile``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, from: true) { isDropping, value throws(Mode.Thrown) in
+    self.init(upstream, "DropWhile", from: true) { isDropping, value throws(Mode.Thrown) in
       if isDropping { isDropping = try predicate(value) }
       return isDropping ? .skip : .emit(value)
     }

@@ -26,14 +26,14 @@ extension Publishers {
 extension Publishers.Staged where Upstream.Output: Encodable, Kind: TopLevelEncoder, Output == Kind.Output {
   /// ``Publishers/Encode``.
   @inlinable public init(upstream: Upstream, encoder: Kind) where Mode == Throwing<Upstream.Failure> {
-    self.init(upstream) { .emit(try encoder.encode($0)) }
+    self.init(upstream, "Encode") { .emit(try encoder.encode($0)) }
   }
 }
 
 extension Publishers.Staged where Output: Decodable, Kind: TopLevelDecoder, Upstream.Output == Kind.Input {
   /// ``Publishers/Decode``.
   @inlinable public init(upstream: Upstream, decoder: Kind) where Mode == Throwing<Upstream.Failure> {
-    self.init(upstream) { .emit(try decoder.decode(Output.self, from: $0)) }
+    self.init(upstream, "Decode") { .emit(try decoder.decode(Output.self, from: $0)) }
   }
 }
 

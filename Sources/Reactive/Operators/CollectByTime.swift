@@ -18,9 +18,10 @@ extension Publishers.Timed where Output == [Upstream.Output] {
   ) {
     switch strategy {
     case .byTime(let scheduler, let interval):
-      self.init(upstream, CollectRule(interval: interval, count: nil), on: scheduler, options: options)
+      self.init(upstream, "CollectByTime", CollectRule(interval: interval, count: nil), on: scheduler, options: options)
     case .byTimeOrCount(let scheduler, let interval, let count):
-      self.init(upstream, CollectRule(interval: interval, count: count), on: scheduler, options: options)
+      self.init(
+        upstream, "CollectByTime", CollectRule(interval: interval, count: count), on: scheduler, options: options)
     }
   }
 }

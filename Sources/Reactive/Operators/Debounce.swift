@@ -14,14 +14,14 @@ extension Publishers.Timed where Output == Upstream.Output {
     upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
     options: Context.SchedulerOptions?
   ) {
-    self.init(upstream, DebounceRule(dueTime: dueTime), on: scheduler, options: options)
+    self.init(upstream, "Debounce", DebounceRule(dueTime: dueTime), on: scheduler, options: options)
   }
 
   /// ``Publishers/Throttle``.
   @inlinable public init(
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
   ) {
-    self.init(upstream, ThrottleRule(interval: interval, latest: latest), on: scheduler, options: nil)
+    self.init(upstream, "Throttle", ThrottleRule(interval: interval, latest: latest), on: scheduler, options: nil)
   }
 }
 

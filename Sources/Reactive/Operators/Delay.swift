@@ -10,7 +10,7 @@ extension Publishers {
 extension Publishers.Timed where Output == Upstream.Output {
   /// ``Publishers/ReceiveOn``.
   @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
-    self.init(upstream, RelayRule(), on: scheduler, options: options)
+    self.init(upstream, "ReceiveOn", RelayRule(), on: scheduler, options: options)
   }
 
   /// ``Publishers/Delay``.
@@ -18,7 +18,7 @@ extension Publishers.Timed where Output == Upstream.Output {
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride?,
     scheduler: Context, options: Context.SchedulerOptions? = nil
   ) {
-    self.init(upstream, DelayRule(interval: interval), on: scheduler, tolerance: tolerance, options: options)
+    self.init(upstream, "Delay", DelayRule(interval: interval), on: scheduler, tolerance: tolerance, options: options)
   }
 }
 

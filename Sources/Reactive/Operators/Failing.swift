@@ -15,7 +15,7 @@ extension Publishers.Staged where Output == Upstream.Output, Kind == Never {
   /// ``Publishers/MapError``.
   @inlinable public init<Failure: Error>(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure)
   where Mode == Refailing<Upstream.Failure, Failure> {
-    self.init(upstream, Refailing(transform)) { Stage { .emit($0) } }
+    self.init(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
   }
 
   /// ``Publishers/MapError``.

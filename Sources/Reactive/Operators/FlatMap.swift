@@ -20,7 +20,7 @@ extension Publishers {
 
     /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let confluence = Confluence(subscriber)
+      let confluence = Confluence(subscriber, "FlatMap")
       confluence.open()
       if confluence.core.isOver { return }
       let outer = Inlet(maxPublishers)
@@ -59,7 +59,7 @@ extension Publishers {
     /// Attaches the subscriber. Upstream is asked for everything at once; the newest publisher for what is still
     /// wanted.
     @inlinable public func receive<S: Subscriber<P.Output, P.Failure>>(subscriber: S) {
-      let link = SwitchLink<P, S>(subscriber)
+      let link = SwitchLink<P, S>(subscriber, "SwitchToLatest")
       link.begin()
       if link.core.isOver { return }
       upstream.subscribe(InletSubscriber(link.upstream, link.follow, end: { link.perform(.end($0, of: nil)) }))
@@ -87,7 +87,7 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
   @usableFromInline var current: Inlet?
   @usableFromInline var upstreamIsFinished = false
 
-  @inlinable init(_ down: Down) { core = JunctionCore(down) }
+  @inlinable init(_ down: Down, _ description: String) { core = JunctionCore(down, description) }
 
   /// The newest publisher; the one before is cancelled. For upstream, whose signals are serial.
   @inlinable func follow(_ publisher: P) {

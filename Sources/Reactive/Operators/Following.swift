@@ -19,7 +19,7 @@ extension Publishers {
 
     /// Attaches the subscriber to the first.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let course = Course(subscriber)
+      let course = Course(subscriber, "Concatenate")
       course.follow(prefix) { completion in
         if case .finished = completion { course.finish(with: suffix) } else { course.finish(completion) }
       }
@@ -50,7 +50,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let course = Course(subscriber)
+      let course = Course(subscriber, "Catch")
       course.follow(upstream) { completion in
         guard case .failure(let error) = completion else { return course.finish(.finished) }
         do throws(Mode.Thrown) {
@@ -74,7 +74,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      attempt(Course(subscriber), retries: retries)
+      attempt(Course(subscriber, "Retry"), retries: retries)
     }
 
     @inlinable func attempt<S: Subscriber<Upstream.Output, Failure>>(_ course: Course<S>, retries: Int?) {
@@ -114,7 +114,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let course = Course(subscriber)
+      let course = Course(subscriber, "ReplaceEmpty")
       course.follow(upstream) { completion in
         guard case .finished = completion, course.delivered == 0 else { return course.finish(completion) }
         course.follow(Just(output)) { _ in course.finish(.finished) }

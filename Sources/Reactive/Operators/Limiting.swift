@@ -24,7 +24,7 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
   /// ``Publishers/Output``. An empty range has no value to wait for.
   @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
     precondition(range.lowerBound >= 0, "an index must not be negative, it is \(range.lowerBound)")
-    self.init(upstream, from: 0, isOver: range.isEmpty) { index, value in
+    self.init(upstream, "Output", from: 0, isOver: range.isEmpty) { index, value in
       defer { index += 1 }
       if index < range.lowerBound { return .skip }
       return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
@@ -34,18 +34,21 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
 
 extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.First {
   /// ``Publishers/First``.
-  @inlinable public init(upstream: Upstream) { self.init(upstream) { .finish(last: $0) } }
+  @inlinable public init(upstream: Upstream) { self.init(upstream, "First") { .finish(last: $0) } }
 
   /// ``Publishers/FirstWhere`` and ``Publishers/TryFirstWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream) { value throws(Mode.Thrown) in try predicate(value) ? .finish(last: value) : .skip }
+    self.init(upstream, "FirstWhere") { value throws(Mode.Thrown) in try predicate(value) ? .finish(last: value) : .skip
+    }
   }
 }
 
 extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Prefix {
   /// ``Publishers/PrefixWhile`` and ``Publishers/TryPrefixWhile``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream) { value throws(Mode.Thrown) in try predicate(value) ? .emit(value) : .finish(last: nil) }
+    self.init(upstream, "PrefixWhile") { value throws(Mode.Thrown) in
+      try predicate(value) ? .emit(value) : .finish(last: nil)
+    }
   }
 }
 

@@ -29,7 +29,7 @@ extension Publishers.Staged where Mode: Fallibility, Kind == Never {
   @inlinable public init(
     upstream: Upstream, transform: @escaping (Upstream.Output) throws(Mode.Thrown) -> Output
   ) {
-    self.init(upstream) { value throws(Mode.Thrown) in .emit(try transform(value)) }
+    self.init(upstream, "Map") { value throws(Mode.Thrown) in .emit(try transform(value)) }
   }
 
   /// ``Publishers/Scan`` and ``Publishers/TryScan``.
@@ -37,7 +37,7 @@ extension Publishers.Staged where Mode: Fallibility, Kind == Never {
     upstream: Upstream, initialResult: Output,
     nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
   ) {
-    self.init(upstream, from: initialResult) { result, value throws(Mode.Thrown) in
+    self.init(upstream, "Scan", from: initialResult) { result, value throws(Mode.Thrown) in
       result = try nextPartialResult(result, value)
       return .emit(result)
     }
@@ -49,7 +49,7 @@ extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Compac
   @inlinable public init(
     upstream: Upstream, transform: @escaping (Upstream.Output) throws(Mode.Thrown) -> Output?
   ) {
-    self.init(upstream) { value throws(Mode.Thrown) in try transform(value).map { .emit($0) } ?? .skip }
+    self.init(upstream, "CompactMap") { value throws(Mode.Thrown) in try transform(value).map { .emit($0) } ?? .skip }
   }
 }
 

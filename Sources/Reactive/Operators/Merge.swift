@@ -11,7 +11,9 @@ extension Publishers {
     @inlinable init(_ parts: AnyPublisher<Output, Failure>...) { self.parts = parts }
 
     /// Attaches the subscriber to all.
-    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { Confluence(subscriber).join(parts) }
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
+      Confluence(subscriber, "Merge").join(parts)
+    }
   }
 
   /// Delivers the values of two publishers in the order in which they come.
@@ -53,7 +55,7 @@ extension Publishers {
 
     /// Attaches the subscriber to all.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      Confluence(subscriber).join(publishers)
+      Confluence(subscriber, "Merge").join(publishers)
     }
   }
 }

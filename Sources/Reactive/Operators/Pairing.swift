@@ -20,7 +20,7 @@ extension Publishers {
       var latestA: A.Output?
       var latestB: B.Output?
       var live = 2
-      let link = PairLink<A.Output, B.Output, S>(subscriber) { event in
+      let link = PairLink<A.Output, B.Output, S>(subscriber, "CombineLatest") { event in
         switch event {
         case .first(let value): latestA = value
         case .second(let value): latestB = value
@@ -55,7 +55,7 @@ extension Publishers {
       var valuesOfB = Fifo<B.Output>()
       var isOverA = false
       var isOverB = false
-      let link = PairLink<A.Output, B.Output, S>(subscriber) { event in
+      let link = PairLink<A.Output, B.Output, S>(subscriber, "Zip") { event in
         var pair: Output?
         switch event {
         case .first(let value):
@@ -85,7 +85,8 @@ extension Publishers {
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
+      let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, "PrefixUntilOutput", secondIsTrigger: true) {
+        event in
         switch event {
         case .first(let value): .emit(value)
         case .second, .firstFinished: .finish(last: nil)
@@ -112,7 +113,8 @@ extension Publishers {
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       var isOpen = false
-      let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, secondIsTrigger: true) { event in
+      let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, "DropUntilOutput", secondIsTrigger: true) {
+        event in
         switch event {
         case .first(let value): return isOpen ? .emit(value) : .skip
         case .second:

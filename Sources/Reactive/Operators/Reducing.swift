@@ -35,7 +35,7 @@ extension Publishers.Folded where Kind == Never {
     upstream: Upstream, initial: Output,
     nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
   ) {
-    self.init(upstream, from: initial) { result, value throws(Mode.Thrown) in
+    self.init(upstream, "Reduce", from: initial) { result, value throws(Mode.Thrown) in
       result = try nextPartialResult(result, value)
     } answer: {
       $0
@@ -44,24 +44,24 @@ extension Publishers.Folded where Kind == Never {
 
   /// ``Publishers/Collect``.
   @inlinable public init(upstream: Upstream) where Output == [Upstream.Output] {
-    self.init(upstream, from: [], { $0.append($1) }, answer: { $0 })
+    self.init(upstream, "Collect", from: [], { $0.append($1) }, answer: { $0 })
   }
 
   /// ``Publishers/IgnoreOutput``.
   @inlinable public init(upstream: Upstream) where Output == Never {
-    self.init(upstream, from: (), { _, _ in }, answer: { nil })
+    self.init(upstream, "IgnoreOutput", from: (), { _, _ in }, answer: { nil })
   }
 }
 
 extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
   /// ``Publishers/Last``.
   @inlinable public init(upstream: Upstream) where Mode == Unthrowing<Upstream.Failure> {
-    self.init(upstream, from: nil, { $0 = $1 }, answer: { $0 })
+    self.init(upstream, "Last", from: nil, { $0 = $1 }, answer: { $0 })
   }
 
   /// ``Publishers/AsSingle``.
   @inlinable public init(upstream: Upstream) where Mode == Throwing<Upstream.Failure> {
-    self.init(upstream, from: nil as Output?) { single, value throws(any Error) in
+    self.init(upstream, "AsSingle", from: nil as Output?) { single, value throws(any Error) in
       if single != nil { throw SingleError.severalElements }
       single = value
     } answer: { single throws(any Error) in
@@ -72,7 +72,7 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
 
   /// ``Publishers/LastWhere`` and ``Publishers/TryLastWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, from: nil) { last, value throws(Mode.Thrown) in
+    self.init(upstream, "LastWhere", from: nil) { last, value throws(Mode.Thrown) in
       if try predicate(value) { last = value }
     } answer: {
       $0
@@ -83,7 +83,7 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
   @inlinable public init(
     upstream: Upstream, areInIncreasingOrder: @escaping (Output, Output) throws(Mode.Thrown) -> Bool
   ) {
-    self.init(upstream, from: nil) { greatest, value throws(Mode.Thrown) in
+    self.init(upstream, "Comparison", from: nil) { greatest, value throws(Mode.Thrown) in
       if let best = greatest, try areInIncreasingOrder(value, best) { return }
       greatest = value
     } answer: {
@@ -95,7 +95,7 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
 extension Publishers.Folded where Output == Int, Kind == OperatorKind.Count {
   /// ``Publishers/Count``.
   @inlinable public init(upstream: Upstream) {
-    self.init(upstream, from: 0, { count, _ in count += 1 }, answer: { $0 })
+    self.init(upstream, "Count", from: 0, { count, _ in count += 1 }, answer: { $0 })
   }
 }
 
@@ -104,7 +104,7 @@ where Output == [Upstream.Output], Mode == Unthrowing<Upstream.Failure>, Kind ==
   /// ``Publishers/CollectByCount``. Who gets what is left has asked for it: for the array that was begun.
   @inlinable public init(upstream: Upstream, count: Int) {
     precondition(count > 0, "a count must be positive, it is \(count)")
-    self.init(upstream, Mode()) {
+    self.init(upstream, "CollectByCount", Mode()) {
       var values: Output = []
       return Stage { value in
         values.append(value)

@@ -30,6 +30,7 @@ extension Publishers {
 
   @inlinable init(_ scheduler: Context, _ options: Context.SchedulerOptions?) {
     (self.scheduler, self.options) = (scheduler, options)
+    super.init("SubscribeOn")
   }
 
   @inlinable override func request(_ demand: Subscribers.Demand) { schedule { $0.request(demand) } }

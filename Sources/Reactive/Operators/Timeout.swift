@@ -34,7 +34,8 @@ extension Publishers.Timed where Output == Upstream.Output {
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
     options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
   ) {
-    self.init(upstream, TimeoutRule(interval: interval), on: scheduler, options: options, failure: customError)
+    self.init(
+      upstream, "Timeout", TimeoutRule(interval: interval), on: scheduler, options: options, failure: customError)
   }
 }
 

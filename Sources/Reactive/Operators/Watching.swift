@@ -79,6 +79,7 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
 
   @usableFromInline init(_ receiveRequest: ((Subscribers.Demand) -> Void)?, _ receiveCancel: (() -> Void)?) {
     (self.receiveRequest, self.receiveCancel) = (receiveRequest, receiveCancel)
+    super.init("HandleEvents")
   }
 
   @usableFromInline override func request(_ demand: Subscribers.Demand) {

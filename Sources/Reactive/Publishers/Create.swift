@@ -135,7 +135,7 @@ private final class CreateLink<Down: Subscriber>: Junction {
   let core: JunctionCore<Event, Down>
   let feed = CreateFeed()
 
-  init(_ down: Down) { core = JunctionCore(down) }
+  init(_ down: Down) { core = JunctionCore(down, "Create") }
 
   func leave() { feed.end()?.cancel() }
 

@@ -62,7 +62,8 @@ extension Publishers {
 
 extension Publishers.DispatchTimer: Sendable {}
 
-private final class DispatchTimerSubscription<Down: Subscriber>: Subscription, @unchecked Sendable
+private final class DispatchTimerSubscription<Down: Subscriber>: Subscription, CustomStringConvertible,
+  @unchecked Sendable
 where Down.Input == DispatchTime, Down.Failure == Never {
   // Sendable: state is guarded, and the subscriber is called by the source's handler alone, which is serial.
 
@@ -79,6 +80,7 @@ where Down.Input == DispatchTime, Down.Failure == Never {
   private let configuration: DispatchTimerConfiguration
   /// One for all sources of the subscription, so that their handlers stay serial.
   private let queue: DispatchQueue
+  let description = "DispatchTimer"
 
   init(_ configuration: DispatchTimerConfiguration, _ down: Down) {
     self.configuration = configuration

@@ -150,7 +150,10 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
   @usableFromInline let phase = Atomic(Phase.attached)
   @usableFromInline let connection: AutomaticConnection
 
-  @inlinable init(_ connection: AutomaticConnection) { self.connection = connection }
+  @inlinable init(_ connection: AutomaticConnection) {
+    self.connection = connection
+    super.init("Multicast")
+  }
 
   /// - Returns: False when it is over already.
   @inlinable func markCounted() -> Bool {
