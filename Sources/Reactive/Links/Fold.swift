@@ -1,3 +1,5 @@
+import Synchronization
+
 extension Publishers {
   /// An operator that takes in every value and gives at most one answer. Upstream is asked for everything at once,
   /// without any demand below; the answer waits for demand.
@@ -60,46 +62,98 @@ extension Publishers.Folded {
   }
 }
 
-/// What never differs between folds.
+/// What never differs between folds. Answer and demand may come in either order, from any thread; whoever comes second
+/// delivers.
 @usableFromInline
-final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: AnswerSubscription<Down>, Subscriber
+final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: SubscriptionObject, Subscriber,
+  CustomStringConvertible
 where Mode.Failure == Down.Failure {
   @usableFromInline typealias Failure = Mode.UpstreamFailure
+
+  /// What has happened so far: bits that are only ever set, but for the last.
+  @usableFromInline enum Phase {
+    @inlinable static var wanted: UInt8 { 1 }
+    @inlinable static var answered: UInt8 { 2 }
+    @inlinable static var over: UInt8 { 4 }
+    @inlinable static var cancelled: UInt8 { 8 }
+    /// The subscriber is being given its subscription.
+    @inlinable static var starting: UInt8 { 16 }
+  }
+
   @usableFromInline let upstream = UpstreamSlot()
   @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
   @usableFromInline let mode: Mode
+  @usableFromInline let description: String
+  @usableFromInline let phase = Atomic<UInt8>(Phase.starting)
+  /// Taken by the one who sets `over`.
+  @usableFromInline @exclusivity(unchecked) var down: Down?
+  @usableFromInline @exclusivity(unchecked) var answer: Down.Input?
 
-  @usableFromInline
-  init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String, down: Down) {
-    (self.stage, self.mode) = (stage, mode)
-    super.init(down, description)
+  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String, down: Down) {
+    (self.stage, self.mode, self.description, self.down) = (stage, mode, description, down)
   }
 
-  @usableFromInline func receive(subscription: any Subscription) {
+  /// Gives the subscriber its subscription, then asks for everything.
+  ///
+  /// A request that comes meanwhile is answered from here, where the subscriber's type is known: `request` is called
+  /// where it is not, and would be slow.
+  @inlinable func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
-    start()
+    down?.receive(subscription: self)
+    let before = phase.bitwiseAnd(~Phase.starting, ordering: .acquiringAndReleasing).oldValue
+    if before & (Phase.wanted | Phase.answered | Phase.over) == Phase.wanted | Phase.answered { deliver() }
     upstream.request(.unlimited)
   }
 
   @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard upstream.isLive else { return .none }
     do {
-      if case .finish(let answer) = try stage.next(value), upstream.cancel() { settleOrEnd(answer) }
+      if case .finish(let answer) = try stage.next(value), upstream.cancel() { settle(answer) }
     } catch {
       if upstream.cancel() { end(.failure(mode.thrown(error))) }
     }
     return .none
   }
 
-  @usableFromInline func receive(completion: Subscribers.Completion<Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) {
     guard upstream.finish() else { return }
     if case .failure(let error) = completion { return end(.failure(mode.passed(error))) }
-    do { settleOrEnd(try stage.rest?() ?? nil) } catch { end(.failure(mode.thrown(error))) }
+    do { settle(try stage.rest?() ?? nil) } catch { end(.failure(mode.thrown(error))) }
   }
 
-  @usableFromInline func settleOrEnd(_ answer: Down.Input?) {
-    if let answer { settle(answer) } else { end(.finished) }
+  /// The answer has come, if there is one.
+  @inlinable func settle(_ answer: Down.Input?) {
+    guard let answer else { return end(.finished) }
+    self.answer = answer
+    let before = set(Phase.answered)
+    if before & Phase.over != 0 { self.answer = nil }
+    if before & (Phase.wanted | Phase.starting) == Phase.wanted { deliver() }
   }
 
-  @usableFromInline override func didCancel() { upstream.cancel() }
+  @inlinable
+  func end(_ completion: Subscribers.Completion<Down.Failure>) { takeDown()?.receive(completion: completion) }
+
+  @inlinable func deliver() {
+    guard let down = takeDown(), let answer else { return }
+    self.answer = nil
+    _ = down.receive(answer)
+    if phase.load(ordering: .acquiring) & Phase.cancelled == 0 { down.receive(completion: .finished) }
+  }
+
+  @inlinable func set(_ bits: UInt8) -> UInt8 { phase.bitwiseOr(bits, ordering: .acquiringAndReleasing).oldValue }
+
+  @inlinable func takeDown() -> Down? { set(Phase.over) & Phase.over == 0 ? down.take() : nil }
+
+  @inlinable override func request(_ demand: Subscribers.Demand) {
+    guard demand != .none else { return }
+    if set(Phase.wanted) & (Phase.wanted | Phase.answered | Phase.starting) == Phase.answered { deliver() }
+  }
+
+  @inlinable override func cancel() {
+    let before = set(Phase.over | Phase.cancelled)
+    guard before & Phase.over == 0 else { return }
+    _ = down.take()
+    if before & Phase.answered != 0 { answer = nil }
+    upstream.cancel()
+  }
 }

@@ -1,3 +1,5 @@
+import Synchronization
+
 /// One value for each subscriber, then the end.
 public struct Just<Output>: Publisher {
   /// Can't fail.
@@ -115,3 +117,40 @@ extension Result {
 
 extension Result.Publisher: Equatable where Success: Equatable, Failure: Equatable {}
 extension Result.Publisher: Sendable where Success: Sendable {}
+
+/// A subscription that delivers what is known already, upon the first demand.
+///
+/// Not generic: what it delivers, and to whom, is in a closure that is made where the types are known.
+@usableFromInline final class OnceSubscription: SubscriptionObject, CustomStringConvertible {
+  private let isTaken = Atomic(false)
+  private let cancelled = Atomic(false)
+  /// Taken by the one who sets `isTaken`.
+  private var deliver: ((OnceSubscription) -> Void)?
+  @usableFromInline let description: String
+
+  @usableFromInline init(_ description: String, deliver: @escaping (OnceSubscription) -> Void) {
+    (self.description, self.deliver) = (description, deliver)
+  }
+
+  /// A subscription of this value, then the end.
+  @inlinable static func begin<Down: Subscriber>(_ value: Down.Input, _ down: Down, _ description: String) {
+    down.receive(
+      subscription: OnceSubscription(description) { subscription in
+        _ = down.receive(value)
+        if !subscription.isCancelled { down.receive(completion: .finished) }
+      })
+  }
+
+  @usableFromInline var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
+
+  @usableFromInline override func request(_ demand: Subscribers.Demand) { if demand != .none { take()?(self) } }
+
+  @usableFromInline override func cancel() {
+    cancelled.store(true, ordering: .releasing)
+    _ = take()
+  }
+
+  private func take() -> ((OnceSubscription) -> Void)? {
+    isTaken.exchange(true, ordering: .acquiringAndReleasing) ? nil : deliver.take()
+  }
+}
