@@ -41,6 +41,22 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])
   }
 
+  @Test func failsAndCancelsAtOnceThoughUpstreamEndsWhileAValueIsBeingTaken() {  // rows 13, 18
+    let recorder = Recorder<Int, TestError>(.none) { [probe] _, value in
+      guard value == 1 else { return .none }
+      probe.send(2)
+      probe.send(3)
+      #expect(probe.state.cancels == 1)
+      probe.send(completion: .finished)
+      return .none
+    }
+    probe.buffer(size: 1, prefetch: .byRequest, whenFull: .customError { TestError() }).subscribe(recorder)
+    probe.send(1)
+    recorder.request(1)
+    recorder.request(1)
+    #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])
+  }
+
   @Test func endsAfterTheLastValueIsTakenAndWithoutDemandWhenEmpty() {  // row 13
     probe.buffer(size: 2, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
     probe.send(1)

@@ -214,4 +214,50 @@ import Testing
     inner[1].send(completion: .finished)
     #expect(recorder.signals == [.subscribed, .value(1), .value(3), .finished])
   }
+
+  @Test func goesOnWhenDemandSaturates() {  // row 15
+    func values<P: Publisher<Int, Never>>(_ publisher: P) -> [Int] {
+      let recorder = Recorder<Int, Never>(.max(.max)) { _, _ in .max(.max) }
+      publisher.subscribe(recorder)
+      #expect(recorder.isEnded)
+      return recorder.values
+    }
+    let numbers = (0..<5).publisher
+    #expect(values(numbers.map { $0 }.merge(with: Empty())) == [0, 1, 2, 3, 4])
+    #expect(values(numbers.flatMap { _ in (0..<2).publisher }).count == 10)
+    #expect(
+      values(numbers.flatMap { $0 == 2 ? numbers.eraseToAnyPublisher() : Just($0).eraseToAnyPublisher() }).count == 9)
+    #expect(values(numbers.flatMap { Just($0) }) == [0, 1, 2, 3, 4])
+  }
+
+  private final class Held: Equatable, Sendable {
+    static func == (lhs: Held, rhs: Held) -> Bool { lhs === rhs }
+  }
+  private typealias Source = PassthroughSubject<Held, TestError>
+
+  @Test(arguments: [true, false])
+  func holdsNothingThatWaitedOnceItIsOver(isCancelled: Bool) {  // row 20
+    var subscriptions: [any Subscription] = []
+    func held<P: Publisher>(_ make: (Source, Source) -> P) -> () -> Held? where P.Failure == TestError {
+      let (a, b) = (Source(), Source())
+      let subscriber = AnySubscriber<P.Output, TestError>(receiveSubscription: {
+        subscriptions.append($0)
+        $0.request(.max(1))
+      })
+      make(a, b).subscribe(subscriber)
+      a.send(Held())
+      let value = Held()
+      b.send(value)
+      if isCancelled { subscriptions.last?.cancel() } else { a.send(completion: .failure(TestError())) }
+      return { [weak value] in value }
+    }
+    let merged = held { $0.merge(with: $1) }
+    let flat = held { $0.merge(with: $1).flatMap { Just($0) } }
+    let zipped = held { $0.dropFirst().zip($1) }
+    let latest = held { $0.dropFirst().combineLatest($1) }
+    let collected = held { $0.merge(with: $1).collect() }
+    let last = held { $0.merge(with: $1).last() }
+    for value in [merged, flat, zipped, latest, collected, last] { #expect(value() == nil) }
+    withExtendedLifetime(subscriptions) {}
+  }
 }

@@ -265,6 +265,59 @@ import Testing
 
   // MARK: subscribe(on:)
 
+  @Test func whatIsCollectedInVainIsDeliveredWithTheNextDemandAndWakesNobodyUntilThen() {
+    let recorder = Recorder<[Int], TestError>(.max(1))
+    probe.collect(.byTime(time, .milliseconds(10))).subscribe(recorder)
+    send((0, 1), (10, 2), (10, 3))
+    time.advance(by: .milliseconds(10))
+    #expect(recorder.values == [[1]] && time.pendingCount == 0)
+    recorder.request(1)
+    time.advance()
+    #expect(recorder.values == [[1], [2, 3]] && time.pendingCount == 0)
+  }
+
+  @Test func collectingWithoutDemandOnAClockThatStandsStillComesToAnEnd() {
+    let recorder = Recorder<[Int], TestError>(.max(1))
+    probe.collect(.byTime(ImmediateScheduler.shared, 5)).subscribe(recorder)
+    for value in 1...3 { probe.send(value) }
+    recorder.request(1)
+    #expect(recorder.values == [[1], [2, 3]])
+  }
+
+  @Test func aClockThatIsSetBackChangesNothingForTimeoutDebounceAndThrottle() {
+    let clock = WallClock()
+    let probe = PassthroughSubject<Int, TestError>()
+    let limited = Recorder<Int, TestError>()
+    let settled = Recorder<Int, TestError>()
+    let thinned = Recorder<Int, TestError>()
+    probe.timeout(.milliseconds(30), scheduler: clock).subscribe(limited)
+    probe.debounce(for: .milliseconds(10), scheduler: clock).subscribe(settled)
+    probe.throttle(for: .milliseconds(10), scheduler: clock, latest: true).subscribe(thinned)
+    probe.send(0)
+    clock.time.advance(by: .milliseconds(20))
+    probe.send(1)
+    clock.time.advance(by: .milliseconds(20))
+    clock.setBack(milliseconds: 1000)
+    for value in 2...3 {
+      probe.send(value)
+      clock.time.advance(by: .milliseconds(1))
+    }
+    #expect(limited.values == [0, 1, 2, 3] && settled.values == [0, 1])
+    clock.time.advance(by: .milliseconds(20))
+    #expect(!limited.isEnded && settled.values == [0, 1, 3] && thinned.values == [0, 1, 3])
+  }
+
+  @Test func aClockThatIsSetBackBringsNoDelayedEndBeforeItsValues() {
+    let clock = WallClock()
+    let recorder = Recorder<Int, TestError>()
+    probe.delay(for: .milliseconds(10), scheduler: clock).subscribe(recorder)
+    probe.send(0)
+    clock.setBack(milliseconds: 5)
+    probe.send(completion: .finished)
+    clock.time.run()
+    #expect(recorder.signals == [.subscribed, .value(0), .finished])
+  }
+
   @Test func subscribeOnTalksToUpstreamOnTheScheduler() {
     let recorder = subscribe(probe.subscribe(on: time), .max(2))
     #expect(probe.state.subscriptions == 0)

@@ -70,7 +70,8 @@ import Synchronization
     var isPassed = false
     if let down = core.down, !core.isOver, core.demand > .none, waiting.isEmpty {
       let wasUnlimited = core.demand == .unlimited
-      if emit(value, for: down) == .unlimited, !wasUnlimited { ask(.unlimited, for: down) }
+      _ = emit(value, for: down)
+      if core.demand == .unlimited, !wasUnlimited { ask(.unlimited, for: down) }
       isPassed = true
     }
     let missed = core.serial.leave()
@@ -120,6 +121,8 @@ import Synchronization
     for inlet in inlets { inlet?.cancel() }
   }
 
+  @inlinable func drop() { waiting = Fifo() }
+
   @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) {
     let each = core.demand == .unlimited ? Subscribers.Demand.unlimited : .max(1)
     let inlets = registry.withLock { registry -> [Inlet?] in
@@ -165,9 +168,9 @@ import Synchronization
 
   @inlinable func deliver(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, for down: Down) {
     let wasUnlimited = core.demand == .unlimited
-    let more = emit(value, for: down)
+    _ = emit(value, for: down)
     if wasUnlimited { return }
-    if more == .unlimited { ask(more, for: down) } else { inlet.request(.max(1)) }
+    if core.demand == .unlimited { ask(.unlimited, for: down) } else { inlet.request(.max(1)) }
   }
 }
 

@@ -62,14 +62,9 @@ extension Publishers.Folded {
   }
 }
 
-/// What never differs between folds. Answer and demand may come in either order, from any thread; whoever comes second
-/// delivers.
-@usableFromInline
-final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: SubscriptionObject, Subscriber,
-  CustomStringConvertible
-where Mode.Failure == Down.Failure {
-  @usableFromInline typealias Failure = Mode.UpstreamFailure
-
+/// A subscription that delivers at most one value, which waits for demand, and then the end. Value and demand may come in
+/// either order, from any thread; whoever comes second delivers. It holds nothing of the fold.
+@usableFromInline final class FoldSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
   /// What has happened so far: bits that are only ever set, but for the last.
   @usableFromInline enum Phase {
     @inlinable static var wanted: UInt8 { 1 }
@@ -81,44 +76,22 @@ where Mode.Failure == Down.Failure {
   }
 
   @usableFromInline let upstream = UpstreamSlot()
-  @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
-  @usableFromInline let mode: Mode
-  @usableFromInline let description: String
   @usableFromInline let phase = Atomic<UInt8>(Phase.starting)
   /// Taken by the one who sets `over`.
   @usableFromInline @exclusivity(unchecked) var down: Down?
   @usableFromInline @exclusivity(unchecked) var answer: Down.Input?
+  @usableFromInline let description: String
 
-  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String, down: Down) {
-    (self.stage, self.mode, self.description, self.down) = (stage, mode, description, down)
-  }
+  @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }
 
-  /// Gives the subscriber its subscription, then asks for everything.
+  /// Gives the subscriber its subscription.
   ///
   /// A request that comes meanwhile is answered from here, where the subscriber's type is known: `request` is called
   /// where it is not, and would be slow.
-  @inlinable func receive(subscription: any Subscription) {
-    guard upstream.attach(subscription) else { return }
+  @inlinable func start() {
     down?.receive(subscription: self)
     let before = phase.bitwiseAnd(~Phase.starting, ordering: .acquiringAndReleasing).oldValue
     if before & (Phase.wanted | Phase.answered | Phase.over) == Phase.wanted | Phase.answered { deliver() }
-    upstream.request(.unlimited)
-  }
-
-  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
-    guard upstream.isLive else { return .none }
-    do {
-      if case .finish(let answer) = try stage.next(value), upstream.cancel() { settle(answer) }
-    } catch {
-      if upstream.cancel() { end(.failure(mode.thrown(error))) }
-    }
-    return .none
-  }
-
-  @inlinable func receive(completion: Subscribers.Completion<Failure>) {
-    guard upstream.finish() else { return }
-    if case .failure(let error) = completion { return end(.failure(mode.passed(error))) }
-    do { settle(try stage.rest?() ?? nil) } catch { end(.failure(mode.thrown(error))) }
   }
 
   /// The answer has come, if there is one.
@@ -155,5 +128,46 @@ where Mode.Failure == Down.Failure {
     _ = down.take()
     if before & Phase.answered != 0 { answer = nil }
     upstream.cancel()
+  }
+}
+
+/// What never differs between folds.
+@usableFromInline
+final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber where Mode.Failure == Down.Failure {
+  @usableFromInline typealias Failure = Mode.UpstreamFailure
+  @usableFromInline let subscription: FoldSubscription<Down>
+  @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
+  @usableFromInline let mode: Mode
+
+  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String, down: Down) {
+    (self.stage, self.mode, subscription) = (stage, mode, FoldSubscription(down, description))
+  }
+
+  @inlinable func receive(subscription upstream: any Subscription) {
+    guard subscription.upstream.attach(upstream) else { return }
+    subscription.start()
+    subscription.upstream.request(.unlimited)
+  }
+
+  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
+    guard subscription.upstream.isLive else { return .none }
+    do {
+      if case .finish(let answer) = try stage.next(value), subscription.upstream.cancel() {
+        subscription.settle(answer)
+      }
+    } catch {
+      if subscription.upstream.cancel() { subscription.end(.failure(mode.thrown(error))) }
+    }
+    return .none
+  }
+
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) {
+    guard subscription.upstream.finish() else { return }
+    if case .failure(let error) = completion { return subscription.end(.failure(mode.passed(error))) }
+    do {
+      subscription.settle(try stage.rest?() ?? nil)
+    } catch {
+      subscription.end(.failure(mode.thrown(error)))
+    }
   }
 }

@@ -11,6 +11,8 @@ import Synchronization
   func handle(_ event: Event, for down: Down)
   /// The subscriber asks for more, which is in `core.demand` already.
   func ask(_ demand: Subscribers.Demand, for down: Down)
+  /// Lets go of what it holds for the subscriber. For the one at work, after the end.
+  func drop()
   /// Cancels the upstreams, also those that come later. Called once or more, on any thread.
   func leave()
 }
@@ -41,6 +43,8 @@ import Synchronization
 
 extension Junction {
   @inlinable var description: String { core.description }
+
+  @inlinable func drop() {}
 
   /// Gives the subscriber its subscription. First of all.
   @inlinable func begin() { core.down?.receive(subscription: self) }
@@ -75,7 +79,7 @@ extension Junction {
     guard let down = core.down else { return }
     if core.isOver {
       core.down = nil
-      return
+      return drop()
     }
     switch step {
     case .event(let event): handle(event, for: down)
@@ -99,6 +103,7 @@ extension Junction {
   /// Delivers the end, unless the subscriber has cancelled meanwhile. For the handler.
   @inlinable func end(_ completion: Subscribers.Completion<Down.Failure>, for down: Down) {
     core.down = nil
+    drop()
     guard core.end() else { return }
     leave()
     down.receive(completion: completion)

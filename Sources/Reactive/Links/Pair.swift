@@ -16,7 +16,7 @@
   @usableFromInline let core: JunctionCore<Event, Down>
   /// What is to be done about an event: deliver a value, if it is wanted, or drop it; ask for one more in place of what
   /// came; finish; or, `nil`, nothing: if it was a value, it is still to be of use.
-  @usableFromInline let rule: (Event) -> Verdict<Down.Input>?
+  @usableFromInline @exclusivity(unchecked) var rule: ((Event) -> Verdict<Down.Input>?)?
   @usableFromInline let first = Inlet()
   @usableFromInline let second = Inlet()
   @usableFromInline let secondIsTrigger: Bool
@@ -59,6 +59,8 @@
     publisher.subscribe(InletSubscriber(second, { self.perform(.second($0)) }, end: { self.perform(end($0)) }))
   }
 
+  @inlinable func drop() { rule = nil }
+
   @inlinable func leave() {
     first.cancel()
     second.cancel()
@@ -72,6 +74,7 @@
   @inlinable func handle(_ event: Event, for down: Down) {
     if case .failure(let error) = event { return end(.failure(error), for: down) }
     if case .second = event, secondIsTrigger { second.cancel() }
+    guard let rule else { return }
     switch rule(event) {
     case .emit(let value): deliver(value, for: down)
     case nil: break

@@ -134,8 +134,7 @@ where Context.SchedulerTimeType == Rule.Moment {
     /// The scheduler is to give a turn.
     @usableFromInline var isScheduled = false
     @usableFromInline var wakeUp: WakeUp?
-    /// The time of the last wake-up. A clock may stand still, as the immediate scheduler's does: what was asked for has
-    /// come all the same.
+    /// What the wake-up was for that has a turn coming.
     @usableFromInline var wokenAt: Moment?
 
     @inlinable init(rule: Rule, down: Down) { (self.rule, self.down) = (rule, down) }
@@ -146,7 +145,12 @@ where Context.SchedulerTimeType == Rule.Moment {
 
     @inlinable func isDue(at now: Moment) -> Bool {
       !outbox.ready.isEmpty || outbox.alarm.map { $0 <= now } ?? false || isEndDue(at: now)
-        || (outbox.isGivenUp && ending == nil)
+    }
+
+    /// A clock may stand still, as the immediate scheduler's does, or be set: what a wake-up was for has come all the same.
+    @inlinable mutating func takeTime(_ now: Moment) -> Moment {
+      guard let woken = wokenAt.take(), woken == outbox.alarm || woken == outbox.endsAt else { return now }
+      return max(woken, now)
     }
 
     @inlinable mutating func takeDropped() -> [Rule.Output] {
@@ -251,11 +255,12 @@ where Context.SchedulerTimeType == Rule.Moment {
 
   @inlinable func update(_ body: (inout State, Moment) -> Void) {
     let now = now
-    let (wake, dropped) = state.withLock { state in
+    let (wake, dropped, isGivenUp) = state.withLock { state in
       body(&state, now)
-      return (nextWake(&state, at: state.wokenAt.map { max($0, now) } ?? now), state.takeDropped())
+      return (nextWake(&state, at: now), state.takeDropped(), state.outbox.isGivenUp && state.ending == nil)
     }
     _ = consume dropped
+    if isGivenUp, upstream.cancel() { end(with: failure.map { .failure($0()) } ?? .finished) }
     switch wake {
     case .none: break
     case .soon: scheduler.schedule(options: options) { self.takeTurn() }
@@ -269,7 +274,7 @@ where Context.SchedulerTimeType == Rule.Moment {
   }
 
   @inlinable func nextWake(_ state: inout State, at now: Moment) -> Wake {
-    guard state.rule != nil, !state.isScheduled else { return .none }
+    guard state.rule != nil, !state.isScheduled, state.wokenAt == nil else { return .none }
     if state.isDue(at: now) {
       state.isScheduled = true
       return .soon
@@ -286,17 +291,16 @@ where Context.SchedulerTimeType == Rule.Moment {
   @inlinable func takeTurn() {
     loop.run {
       let now = now
-      let (down, isGivenUp, ending, dropped) = state.withLock {
-        state -> (Down?, Bool, Subscribers.Completion<Failure>?, [Rule.Output]) in
-        let time = state.wokenAt.map { max($0, now) } ?? now
+      let (down, ending, dropped) = state.withLock {
+        state -> (Down?, Subscribers.Completion<Failure>?, [Rule.Output]) in
+        let time = state.takeTime(now)
         state.isScheduled = false
         if let alarm = state.outbox.alarm, alarm <= time {
           state.outbox.alarm = nil
           state.rule?.ring(at: time, &state.outbox)
         }
         swap(&batch, &state.outbox.ready)
-        let isGivenUp = state.outbox.isGivenUp && state.ending == nil
-        return (state.down, isGivenUp, state.isEndDue(at: time) ? state.ending : nil, state.takeDropped())
+        return (state.down, state.isEndDue(at: time) ? state.ending : nil, state.takeDropped())
       }
       _ = consume dropped
       guard let down else { return }
@@ -305,7 +309,6 @@ where Context.SchedulerTimeType == Rule.Moment {
         if end() { down.receive(completion: ending) }
         return
       }
-      if isGivenUp, upstream.cancel() { return end(with: failure.map { .failure($0()) } ?? .finished) }
       update { _, _ in }
     }
   }

@@ -33,6 +33,8 @@ extension Publishers.Timed where Output == [Upstream.Output] {
   @usableFromInline let limit: Int?
   @usableFromInline var values: [Value] = []
   @usableFromInline var isFinished = false
+  /// The time has come without demand.
+  @usableFromInline var isOverdue = false
   /// Values that upstream has been asked for and that have not come.
   @usableFromInline var outstanding = Subscribers.Demand.none
   /// The last whole interval that is known to be over.
@@ -52,13 +54,13 @@ extension Publishers.Timed where Output == [Upstream.Output] {
   @inlinable mutating func receive(_ value: Value, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
     outstanding -= 1
     values.append(value)
-    if outbox.alarm == nil { outbox.alarm = nextTick(after: now) }
+    if outbox.alarm == nil, !isOverdue { outbox.alarm = nextTick(after: now) }
     emitFull(&outbox)
   }
 
   @inlinable mutating func ring(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
-    if outbox.demand > .none, !values.isEmpty { emit(values.count, &outbox) }
-    if !values.isEmpty { outbox.alarm = nextTick(after: now) }
+    isOverdue = !values.isEmpty
+    emitFull(&outbox)
   }
 
   @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
@@ -83,8 +85,10 @@ extension Publishers.Timed where Output == [Upstream.Output] {
   /// Emits what needn't wait for the time: all, after the end.
   @inlinable mutating func emitFull(_ outbox: inout TimedOutbox<[Value], Moment>) {
     let limit = limit ?? .max
-    while outbox.demand > .none, values.count >= (isFinished ? 1 : limit) { emit(min(limit, values.count), &outbox) }
-    if values.isEmpty { outbox.alarm = nil }
+    while outbox.demand > .none, values.count >= (isFinished || isOverdue ? 1 : limit) {
+      emit(min(limit, values.count), &outbox)
+    }
+    if values.isEmpty { (outbox.alarm, isOverdue) = (nil, false) }
     outbox.holdsEnd = isFinished && !values.isEmpty
   }
 

@@ -79,7 +79,8 @@ extension Publishers.Timed where Output == Upstream.Output {
     } else if outbox.demand > .none {
       outbox.demand -= 1
       waiting = value
-      outbox.alarm = last.map { max(now, $0.advanced(by: interval)) } ?? now
+      // Not later than an interval from now: a clock may be set back.
+      outbox.alarm = last.map { min(max(now, $0.advanced(by: interval)), now.advanced(by: interval)) } ?? now
     }
   }
 

@@ -56,10 +56,12 @@ extension Publishers.Timed where Output == Upstream.Output {
       }
       if let value = waiting.popFirst()?.value { outbox.ready.append(value) }
     }
+    outbox.holdsEnd = false
   }
 
   @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<Value, Moment>) {
     outbox.endsAt = now.advanced(by: interval)
+    outbox.holdsEnd = !waiting.isEmpty  // a clock may be set back
   }
 }
 
