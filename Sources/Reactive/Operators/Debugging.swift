@@ -4,74 +4,49 @@ import Glibc
 
 extension Publishers {
   /// Writes a line for everything that passes by; nothing else changes.
-  public struct Print<Upstream: Publisher>: CompositePublisher {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Begins each line, followed by a colon unless empty.
-    public let prefix: String
-    /// Where the lines go; `nil`: standard output.
-    public let stream: (any TextOutputStream)?
+  public typealias Print<Upstream: Publisher> = HandleEvents<Upstream>
+  /// Stops in the debugger where a closure says so; nothing else changes.
+  public typealias Breakpoint<Upstream: Publisher> = HandleEvents<Upstream>
+}
 
-    /// `upstream.print(prefix, to: stream)`
-    public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
-      (self.upstream, self.prefix, self.stream) = (upstream, prefix, stream)
-    }
-
-    /// Writes the lines; each subscriber has its own.
-    public var body: HandleEvents<Upstream> {
-      let printer = LinePrinter(prefix: prefix, stream)
-      var events = HandleEvents(
-        upstream: upstream,
-        receiveSubscription: { printer.print("receive subscription: (\($0))") },
-        receiveOutput: { printer.print("receive value: (\($0))") },
-        receiveCompletion: { completion in
-          switch completion {
-          case .finished: printer.print("receive finished")
-          case .failure(let error): printer.print("receive error: (\(error))")
-          }
-        },
-        receiveCancel: { printer.print("receive cancel") },
-        receiveRequest: { printer.print(Self.line($0)) })
-      events.receiveReturned = { printer.print(Self.line($0) + " (synchronous)") }
-      return events
-    }
-
-    private static func line(_ demand: Subscribers.Demand) -> String {
+extension Publishers.HandleEvents {
+  /// ``Publishers/Print``.
+  ///
+  /// - Parameters:
+  ///   - prefix: Begins each line, followed by a colon unless empty.
+  ///   - stream: Where the lines go; `nil`: standard output.
+  public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
+    let printer = LinePrinter(prefix: prefix, stream)
+    func line(_ demand: Subscribers.Demand) -> String {
       demand.max.map { "request max: (\($0))" } ?? "request unlimited"
     }
+    self.init(
+      upstream: upstream,
+      receiveSubscription: { printer.print("receive subscription: (\($0))") },
+      receiveOutput: { printer.print("receive value: (\($0))") },
+      receiveCompletion: { completion in
+        switch completion {
+        case .finished: printer.print("receive finished")
+        case .failure(let error): printer.print("receive error: (\(error))")
+        }
+      },
+      receiveCancel: { printer.print("receive cancel") },
+      receiveRequest: { printer.print(line($0)) })
+    receiveReturned = { printer.print(line($0) + " (synchronous)") }
   }
 
-  /// Stops in the debugger where a closure says so; nothing else changes.
-  public struct Breakpoint<Upstream: Publisher>: CompositePublisher {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// Whether to stop at this subscription.
-    public let receiveSubscription: ((any Subscription) -> Bool)?
-    /// Whether to stop at this value.
-    public let receiveOutput: ((Upstream.Output) -> Bool)?
-    /// Whether to stop at this end.
-    public let receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)?
-
-    /// `upstream.breakpoint(…)`
-    public init(
-      upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
-      receiveOutput: ((Upstream.Output) -> Bool)? = nil,
-      receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
-    ) {
-      self.upstream = upstream
-      self.receiveSubscription = receiveSubscription
-      (self.receiveOutput, self.receiveCompletion) = (receiveOutput, receiveCompletion)
-    }
-
-    /// Asks the closures.
-    public var body: HandleEvents<Upstream> {
-      HandleEvents(
-        upstream: upstream,
-        receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
-        receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },
-        receiveCompletion: { if receiveCompletion?($0) == true { raise(SIGTRAP) } },
-        receiveRequest: nil)
-    }
+  /// ``Publishers/Breakpoint``. The closures say whether to stop.
+  public init(
+    upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
+    receiveOutput: ((Upstream.Output) -> Bool)? = nil,
+    receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
+  ) {
+    self.init(
+      upstream: upstream,
+      receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
+      receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },
+      receiveCompletion: { if receiveCompletion?($0) == true { raise(SIGTRAP) } },
+      receiveRequest: nil)
   }
 }
 
@@ -102,31 +77,28 @@ private final class LinePrinter {
 }
 
 extension Publisher {
-  /// Writes a line for everything that passes by.
+  /// Writes a line for everything that passes by. Demand: upstream's, value for value.
   ///
-  /// Demand: upstream's, value for value.
   /// - Parameters:
   ///   - prefix: Begins each line, followed by a colon unless empty.
-  ///   - stream: Where the lines go; default: standard output. Copied for each subscription.
+  ///   - stream: Where the lines go; default: standard output.
   public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil) -> Publishers.Print<Self> {
-    Publishers.Print(upstream: self, prefix: prefix, to: stream)
+    .init(upstream: self, prefix: prefix, to: stream)
   }
 
-  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, where a closure returns true.
-  ///
-  /// Demand: upstream's, value for value.
+  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, where a closure returns true. Demand:
+  /// upstream's, value for value.
   public func breakpoint(
     receiveSubscription: ((any Subscription) -> Bool)? = nil, receiveOutput: ((Output) -> Bool)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
   ) -> Publishers.Breakpoint<Self> {
-    Publishers.Breakpoint(
+    .init(
       upstream: self, receiveSubscription: receiveSubscription, receiveOutput: receiveOutput,
       receiveCompletion: receiveCompletion)
   }
 
-  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, upon a failure.
-  ///
-  /// Demand: upstream's, value for value.
+  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, upon a failure. Demand: upstream's,
+  /// value for value.
   public func breakpointOnError() -> Publishers.Breakpoint<Self> {
     breakpoint(receiveCompletion: { if case .failure = $0 { true } else { false } })
   }

@@ -89,18 +89,7 @@ extension Publishers {
   }
 
   /// Delivers a value and finishes when upstream fails.
-  public struct ReplaceError<Upstream: Publisher>: CompositePublisher {
-    /// Where the values come from.
-    public let upstream: Upstream
-    /// What is delivered in place of a failure.
-    public let output: Upstream.Output
-
-    /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Upstream.Output) { (self.upstream, self.output) = (upstream, output) }
-
-    /// Goes on with the value.
-    @inlinable public var body: some Publisher<Upstream.Output, Never> { upstream.catch { _ in Just(output) } }
-  }
+  public typealias ReplaceError<Upstream: Publisher> = Catch<Upstream, Just<Upstream.Output>>
 
   /// Delivers a value when upstream finishes without one.
   public struct ReplaceEmpty<Upstream: Publisher>: Operator {
@@ -120,6 +109,13 @@ extension Publishers {
         course.follow(Just(output)) { _ in course.finish(.finished) }
       }
     }
+  }
+}
+
+extension Publishers.Catching where NewPublisher == Just<Upstream.Output>, Mode == Unthrowing<Never> {
+  /// ``Publishers/ReplaceError``.
+  @inlinable public init(upstream: Upstream, output: Upstream.Output) {
+    self.init(upstream: upstream) { _ in Just(output) }
   }
 }
 

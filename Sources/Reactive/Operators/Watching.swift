@@ -94,9 +94,7 @@ where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
 }
 
 extension Publisher {
-  /// Calls closures for what passes by, each before it is passed on.
-  ///
-  /// Demand: upstream's, value for value.
+  /// Calls closures for what passes by, each before it is passed on. Demand: upstream's, value for value.
   public func handleEvents(
     receiveSubscription: ((any Subscription) -> Void)? = nil, receiveOutput: ((Output) -> Void)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,

@@ -461,6 +461,8 @@ do {
   expect(signals(Publishers.CollectByTime(upstream: u, strategy: strategy, options: nil)).last, "|")
   expect(signals(Publishers.MeasureInterval(upstream: u, scheduler: now).map { _ in 0 }), "0000|")
   expect(signals(Publishers.HandleEvents(upstream: u, receiveRequest: nil)), "1123|")
+  expect(signals(Publishers.Print(upstream: u, prefix: "", to: Log())), "1123|")
+  expect(signals(Publishers.Breakpoint(upstream: u, receiveOutput: { $0 > 3 })), "1123|")
   expect(signals(Publishers.Encode(upstream: Just([1]), encoder: JSONEncoder()).map(\.count)), "3|")
   expect(
     signals(Publishers.Decode<_, [Int], _>(upstream: Just(Data("[1]".utf8)), decoder: JSONDecoder()).map(\.count)), "1|"
