@@ -14,7 +14,8 @@ final class ServerProcess {
     _ program: String, files: [String: String] = [:], environment: (String) -> [String] = { _ in [] },
     arguments: (String) -> [String]
   ) throws {
-    var template = Array("/tmp/streambench-XXXXXX".utf8CString)
+    let temporary = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+    var template = Array("\(temporary)/streambench-XXXXXX".utf8CString)
     guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
     folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     for (name, content) in files {

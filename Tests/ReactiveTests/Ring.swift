@@ -1,4 +1,4 @@
-import Reactive
+@testable import Reactive
 
 /// One who is told and does nothing.
 final class SilentReader: LogReader {
@@ -37,4 +37,24 @@ struct Ring: ReplayStorage {
     }
     return nil
   }
+}
+
+extension SharedLog where Storage == Ring {
+  /// A connected log with room for four, and its one reader, which has read nothing and wants everything.
+  static func connected(
+    to probe: Probe<[Int], Failure>, _ overflow: LogOverflow, _ start: ShareStart = .always
+  ) -> (log: SharedLog, reader: SilentReader) {
+    let log = SharedLog(storage: Ring(4), start: start, demand: .oneAtATime, overflow: overflow)
+    log.setUpstream(probe.eraseToAnyPublisher())
+    let reader = SilentReader()
+    log.attach(reader)
+    log.reader(reader, holdsFrom: 0)
+    log.reader(reader, wantsThrough: .max)
+    log.start()
+    log.subscriberJoined()
+    return (log, reader)
+  }
+
+  /// What it holds.
+  var values: [Int] { read { storage, _ in storage.values } }
 }

@@ -69,9 +69,7 @@ import Synchronization
     guard core.serial.enter() else { return false }
     var isPassed = false
     if let down = core.down, !core.isOver, core.demand > .none, waiting.isEmpty {
-      let wasUnlimited = core.demand == .unlimited
-      _ = emit(value, for: down)
-      if core.demand == .unlimited, !wasUnlimited { ask(.unlimited, for: down) }
+      _ = deliver(value, for: down)
       isPassed = true
     }
     let missed = core.serial.leave()
@@ -132,7 +130,7 @@ import Synchronization
     }
     for inlet in inlets { inlet?.request(each) }
     while core.demand > .none, !core.isOver, let (value, inlet) = waiting.popFirst() {
-      deliver(value, from: inlet, for: down)
+      if deliver(value, for: down) { inlet.request(.max(1)) }
       inlet.letGo()
     }
   }
@@ -158,7 +156,7 @@ import Synchronization
   @inlinable
   func take(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, wasHeld: Bool, for down: Down) {
     if core.demand > .none, waiting.isEmpty {
-      deliver(value, from: inlet, for: down)
+      if deliver(value, for: down) { inlet.request(.max(1)) }
       if wasHeld { inlet.letGo() }
     } else {
       if !wasHeld { inlet.hold() }
@@ -166,11 +164,12 @@ import Synchronization
     }
   }
 
-  @inlinable func deliver(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, for down: Down) {
+  /// - Returns: Whether the publisher that it came from is to be asked for another.
+  @inlinable func deliver(_ value: Down.Input, for down: Down) -> Bool {
     let wasUnlimited = core.demand == .unlimited
     _ = emit(value, for: down)
-    if wasUnlimited { return }
-    if core.demand == .unlimited { ask(.unlimited, for: down) } else { inlet.request(.max(1)) }
+    if !wasUnlimited, core.demand == .unlimited { ask(.unlimited, for: down) }
+    return core.demand != .unlimited
   }
 }
 
