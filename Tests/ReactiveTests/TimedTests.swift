@@ -312,10 +312,12 @@ import Testing
     let recorder = Recorder<Int, TestError>()
     probe.delay(for: .milliseconds(10), scheduler: clock).subscribe(recorder)
     probe.send(0)
-    clock.setBack(milliseconds: 5)
+    clock.time.advance(by: .milliseconds(5))
+    probe.send(1)
+    clock.setBack(milliseconds: 1000)
     probe.send(completion: .finished)
     clock.time.run()
-    #expect(recorder.signals == [.subscribed, .value(0), .finished])
+    #expect(recorder.signals == [.subscribed, .value(0), .value(1), .finished])
   }
 
   @Test func subscribeOnTalksToUpstreamOnTheScheduler() {

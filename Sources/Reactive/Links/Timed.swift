@@ -280,7 +280,7 @@ where Context.SchedulerTimeType == Rule.Moment {
       return .soon
     }
     guard state.wakeUp == nil else { return .none }
-    let end = state.ending == nil ? nil : state.outbox.endsAt
+    let end = state.ending == nil || state.outbox.holdsEnd ? nil : state.outbox.endsAt
     guard let time = [state.outbox.alarm, end].compactMap({ $0 }).min() else { return .none }
     let wakeUp = WakeUp(time, self)
     state.wakeUp = wakeUp
