@@ -2,11 +2,18 @@
 ///
 /// A collection of events like `[[UInt8]]`, but all their bytes stand in one piece of memory: who takes in many at once
 /// allocates once. An element is a copy of one event's bytes; `withUnsafeBytes` shows them without one.
+///
+/// A batch may carry a checkpoint: where its source resumes once all of it is in a log. It never covers more than that:
+/// events that are appended do not change it (a source that resumes there repeats them), an appended batch brings its
+/// own, `filter` keeps it (what is left out was dealt with), and a part of a batch has it only with the last event. A batch
+/// without events may have one: the source has moved on, and there was nothing to deliver.
 public struct EventBatch: Equatable, Sendable {
   /// Of all events, one behind the other.
   private var bytes: [UInt8] = []
   /// Where each event ends in `bytes`.
   private var ends: [Int] = []
+  /// Where the source resumes after the last event; nil: where the checkpoint before this batch says.
+  public var checkpoint: Checkpoint?
 
   /// No events.
   public init() {}
@@ -62,17 +69,38 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     ends.append(bytes.count)
   }
 
-  /// Adds events. A batch is added in one piece.
+  /// Adds events. A batch, or a part of one, is added in one piece.
   public mutating func append<Events: Sequence>(contentsOf events: Events) where Events.Element == [UInt8] {
-    guard let batch = events as? EventBatch else { return events.forEach { append($0) } }
-    let offset = bytes.count
-    bytes += batch.bytes
-    ends += batch.ends.lazy.map { $0 + offset }
+    if let batch = events as? EventBatch {
+      append(batch[...])
+    } else if let part = events as? Slice<EventBatch> {
+      append(part)
+    } else {
+      events.forEach { append($0) }
+    }
+  }
+
+  private mutating func append(_ part: Slice<EventBatch>) {
+    let (batch, range) = (part.base, part.startIndex..<part.endIndex)
+    let former = batch.start(range.lowerBound)
+    let offset = bytes.count - former
+    bytes += batch.bytes[former..<batch.start(range.upperBound)]
+    ends += batch.ends[range].lazy.map { $0 + offset }
+    if range.upperBound == batch.count, let newer = batch.checkpoint { checkpoint = newer }
+  }
+
+  /// The events that `isIncluded`, and the checkpoint.
+  public func filter(_ isIncluded: ([UInt8]) throws -> Bool) rethrows -> EventBatch {
+    var included = EventBatch()
+    for event in self where try isIncluded(event) { included.append(event) }
+    included.checkpoint = checkpoint
+    return included
   }
 
   /// Puts events in place of others.
   public mutating func replaceSubrange<Events: Collection>(_ range: Range<Int>, with events: Events)
   where Events.Element == [UInt8] {
+    if range.upperBound == ends.count, !range.isEmpty { checkpoint = nil }
     let former = start(range.lowerBound)..<start(range.upperBound)
     var end = former.lowerBound
     let new = events.map { event in

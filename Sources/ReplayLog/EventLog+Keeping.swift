@@ -103,7 +103,7 @@ public struct LogRemains {
 
   /// Whether a log of those limits can go on in the same place.
   public func fits(_ limits: EventLog.Limits) -> Bool {
-    layout.slots == LogLayout.slots(for: limits.events) && layout.ringBytes == limits.bytes
+    layout.isCurrent && layout.slots == LogLayout.slots(for: limits.events) && layout.ringBytes == limits.bytes
   }
 
   /// The log, going on in the same place.
@@ -119,6 +119,9 @@ public struct LogRemains {
     if state.isClosed || isSalvaged || state.boot != boot {
       state.boot = boot ?? .unknown
       state.isClosed = false
+      // Before the state, which forgets how far events are complete.
+      var note = layout.checkpointNote
+      _ = note?.restore(upTo: state.salvagedEnd ?? state.end)
       layout.write(state)
       // Before an id is given: the disk would say otherwise that there was none.
       let code = region.sync()

@@ -66,6 +66,8 @@ public final class EventLog {
 
   /// The newest event's id, whether or not it is still held; nil before the first.
   public private(set) var newestID: UInt64?
+  /// Where the source resumes: the newest one of the batches that are in the log, or were. Outlives the process with them.
+  public private(set) var checkpoint: Checkpoint?
 
   let layout: LogLayout
   /// Keeps the region mapped.
@@ -80,6 +82,9 @@ public final class EventLog {
   private var lastTime: UInt64 = 0
   private var heldPosition = UInt64.max
   private var nextOffset = 0
+  private var note: LogNote?
+  /// What the region says of `endPosition`: it is behind while a batch is being appended.
+  private var committedEnd: UInt64
 
   /// Goes on with what a region holds, of which all has been checked.
   ///
@@ -102,6 +107,9 @@ public final class EventLog {
     usedBytes = limits.bytes
     (firstPosition, endPosition) = (state.first, state.end)
     (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
+    committedEnd = state.end
+    note = layout.checkpointNote
+    checkpoint = note?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
     guard state.count > 0 else { return }
     let newest = position(ofLast: 1)
     newestID = newest
@@ -112,6 +120,9 @@ public final class EventLog {
 
   /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` must have
   /// been turned away before. A log of which something is held takes only `appendWhatFits`.
+  ///
+  /// A process that is killed in here leaves all of the batch, with its checkpoint, or nothing of it; or the first of its
+  /// events without the checkpoint, if it is larger than the ring.
   public func append(_ batch: EventBatch) {
     let rest = appendWhatFits(batch)
     precondition(rest == nil, "\(rest?.count ?? 0) events would have been dropped from \(heldPosition) on")
@@ -124,7 +135,7 @@ public final class EventLog {
 
   /// As `append`, up to the first event that has no room beside what is held.
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
-    guard !batch.isEmpty else { return nil }
+    guard !batch.isEmpty || batch.checkpoint != nil else { return nil }
     let now = max(lastTime, clock())
     var count = 0
     batch.withUnsafeBytes(of: 0..<batch.count) { data in
@@ -134,9 +145,12 @@ public final class EventLog {
       count += 1
       return true
     }
+    let isWhole = count == batch.count
+    if isWhole, let checkpoint = batch.checkpoint { write(checkpoint) }
+    commit()
     dropExpired()
-    if count > 0 { didGrow?() }
-    return count == batch.count ? nil : EventBatch(batch[count...])
+    if count > 0 || isWhole { didGrow?() }
+    return isWhole ? nil : EventBatch(batch[count...])
   }
 
   /// Whether as many events are held as there may be.
@@ -153,7 +167,7 @@ public final class EventLog {
         state = LogState(startingAt: other.holeEnd, boot: boot)
       }
     }
-    (firstPosition, endPosition) = (state.first, state.first)
+    (firstPosition, endPosition, committedEnd) = (state.first, state.first, state.first)
     (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
     layout.write(state)
     positions = layout.positions()
@@ -166,10 +180,11 @@ public final class EventLog {
       } else {
         endPosition = following(position)
         drop(to: endPosition)
-        positions.commit(end: endPosition)
       }
       position = other.following(position)
     }
+    if let checkpoint = other.checkpoint { write(checkpoint) }
+    commit()
     appendedBytes = other.appendedBytes
   }
 
@@ -264,8 +279,21 @@ public final class EventLog {
 
   private func drop(to first: UInt64) {
     guard first != firstPosition else { return }
+    if first > committedEnd { commit() }
     firstPosition = first
     positions.commit(first: first)
+  }
+
+  private func commit() {
+    guard committedEnd != endPosition else { return }
+    committedEnd = endPosition
+    positions.commit(end: endPosition)
+  }
+
+  /// Of all events so far, also those that are still to be committed.
+  private func write(_ checkpoint: Checkpoint) {
+    self.checkpoint = checkpoint
+    note?.write(checkpoint.bytes, end: endPosition)
   }
 
   /// Where the next record goes, and what is the oldest event then.
@@ -293,7 +321,6 @@ public final class EventLog {
     nextOffset = place.offset + place.byteCount
     (newestID, lastTime) = (endPosition, time)
     endPosition = following(endPosition)
-    positions.commit(end: endPosition)
     appendedBytes += UInt64(data.count)
   }
 }

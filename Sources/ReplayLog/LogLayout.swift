@@ -3,7 +3,7 @@ import Synchronization
 
 // What a log leaves behind when its process dies, and how the next one knows what of it to believe.
 //
-// A region, version 2 (host byte order but where said otherwise):
+// A region, version 3 (host byte order but where said otherwise):
 //
 //     0     header: u64 magic, u32 version, u32 flags (1: records have checksums), u64 slots, u64 bytes of the ring,
 //           u64 which of two states is in force, u32 checksum of what stands before it and of the name
@@ -11,16 +11,23 @@ import Synchronization
 //           u32 whether the log was closed, u32 checksum of all but the first two
 //     128   state 1
 //     512   the stream's name: u8 count, bytes
+//     1088  copy of state 0's two positions
+//     1152  copy of state 1's
 //     4096  index: a slot for each position modulo the slots, a power of two: its record's offset in the ring (u64)
 //     …     ring: records, each in one piece, aligned to 8
 //           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
+//     …     notes: see `LogNotes`
+//
+// Version 2 had neither copies nor notes; it is read, and taken over into a region of this version.
 //
 // Id, time and data stand together because that is what a payload on the wire carries.
 //
 // A process that is killed leaves a prefix of what it was to write, in the order of its instructions: the kernel has the
 // pages. So the order is the protection. What a record is about to overwrite is behind the first position before its
 // first byte changes; the record, then its slot, are whole before the end position covers them. Where the next record
-// goes follows from the last one. States other than the two positions change as one: the one that is not in force is
+// goes follows from the last one. The events of a batch are covered at once, unless they are more than the ring takes, and
+// the notes that belong to them with them. Each of the two positions has a copy, which is written first: where they differ,
+// as after a kill between the two, or by damage, the one holds that takes in more events that are there. States other than the two positions change as one: the one that is not in force is
 // written, then put in force.
 //
 // A machine that loses power leaves any mixture of old and new pages. Then no order helps, and a file's records carry
@@ -32,9 +39,12 @@ struct LogLayout {
   static let headerBytes = 4096
   static let recordHeaderBytes = 24
   private static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
-  private static let version: UInt32 = 2
+  private static let version: UInt32 = 3
+  private static let oldestVersion: UInt32 = 2
   private static let stateOffset = 64
   private static let stateBytes = 64
+  /// From a state's positions to their copies.
+  private static let copyDistance = 1024
   private static let nameOffset = 512
   /// Ids stay below: nothing that is added to one overflows.
   static let idLimit: UInt64 = 1 << 62
@@ -45,6 +55,8 @@ struct LogLayout {
   let slots: Int
   let ringBytes: Int
   let hasChecksums: Bool
+  /// Of the layout's present version; else a log can be read, and nothing else.
+  let isCurrent: Bool
   private let slotMask: UInt64
   private let index: UnsafeMutablePointer<UInt64>
   private let ring: UnsafeMutableRawPointer
@@ -53,10 +65,15 @@ struct LogLayout {
   static func slots(for events: Int) -> Int { 1 << (Int.bitWidth - (events - 1).leadingZeroBitCount) }
 
   /// - Returns: bytes of a region.
-  static func byteCount(slots: Int, ringBytes: Int) -> Int { headerBytes + slots * 8 + ringBytes }
+  static func byteCount(slots: Int, ringBytes: Int, isCurrent: Bool = true) -> Int {
+    headerBytes + slots * 8 + ringBytes + (isCurrent ? LogNote.areaBytes : 0)
+  }
 
-  private init(_ bytes: UnsafeMutableRawBufferPointer, slots: Int, ringBytes: Int, hasChecksums: Bool) {
+  private init(
+    _ bytes: UnsafeMutableRawBufferPointer, slots: Int, ringBytes: Int, hasChecksums: Bool, isCurrent: Bool
+  ) {
     self.bytes = bytes
+    self.isCurrent = isCurrent
     self.slots = slots
     self.ringBytes = ringBytes
     self.hasChecksums = hasChecksums
@@ -75,7 +92,7 @@ struct LogLayout {
     formatting bytes: UnsafeMutableRawBufferPointer, name: String, slots: Int, ringBytes: Int, hasChecksums: Bool,
     state: LogState
   ) {
-    self.init(bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums)
+    self.init(bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums, isCurrent: true)
     precondition(bytes.count == Self.byteCount(slots: slots, ringBytes: ringBytes), "\(bytes.count) bytes for a log")
     let header = bytes.baseAddress!
     header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
@@ -96,20 +113,21 @@ struct LogLayout {
     let header = bytes.baseAddress!
     guard header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is no log of streamd") }
     let version = header.load(fromByteOffset: 8, as: UInt32.self)
-    guard version == Self.version else {
+    guard version <= Self.version, version >= Self.oldestVersion else {
       throw LogRefusal("its layout is version \(version), and this is written for version \(Self.version)")
     }
+    let isCurrent = version == Self.version
     let slots = header.load(fromByteOffset: 16, as: UInt64.self)
     let ringBytes = header.load(fromByteOffset: 24, as: UInt64.self)
     guard slots.nonzeroBitCount == 1, slots <= bytes.count / 8, ringBytes <= bytes.count,
       ringBytes >= EventLog.Limits.leastBytes, ringBytes % 8 == 0,
-      bytes.count == Self.byteCount(slots: Int(slots), ringBytes: Int(ringBytes))
+      bytes.count == Self.byteCount(slots: Int(slots), ringBytes: Int(ringBytes), isCurrent: isCurrent)
     else {
       throw LogRefusal("its \(bytes.count) bytes are not \(slots) slots and a ring of \(ringBytes) bytes")
     }
     self.init(
       bytes, slots: Int(slots), ringBytes: Int(ringBytes),
-      hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0)
+      hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0, isCurrent: isCurrent)
     guard header.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
       throw LogRefusal("its header is damaged")
     }
@@ -120,6 +138,9 @@ struct LogLayout {
     let count = Int(bytes[Self.nameOffset])
     return String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
   }
+
+  /// Where the source resumes; nil for a version that does not know of it.
+  var checkpointNote: LogNote? { isCurrent ? .checkpoint(inAreaAt: ring + ringBytes) : nil }
 
   private func headerChecksum() -> UInt32 {
     var parts = Array(bytes[..<32])
@@ -138,6 +159,8 @@ struct LogState: Equatable {
   var boot = BootID.unknown
   /// Nothing was appended after all of it had reached the disk.
   var isClosed = false
+  /// How far events are known to be complete, if not up to `end`; not in the header.
+  var salvagedEnd: UInt64?
 
   /// A log that has had no event yet.
   init(startingAt first: UInt64, boot: BootID = .unknown) {
@@ -175,7 +198,10 @@ extension LogLayout {
   /// Where the two positions are, until the next state is written.
   func positions() -> LogPositions {
     let offset = offset(ofState: stateInForce.pointee.load(ordering: .relaxed))
-    return LogPositions(first: atomic(at: offset), end: atomic(at: offset + 8))
+    let copy = offset + Self.copyDistance
+    return LogPositions(
+      first: atomic(at: offset), end: atomic(at: offset + 8),
+      firstCopy: atomic(at: copy), endCopy: atomic(at: copy + 8))
   }
 
   /// Replaces the state. Whoever is killed in here leaves either the old one or the new one.
@@ -184,6 +210,7 @@ extension LogLayout {
     let place = bytes.baseAddress! + offset(ofState: number)
     let words = [state.first, state.end, state.holeStart, state.holeEnd, state.boot.high, state.boot.low]
     place.copyMemory(from: words, byteCount: 48)
+    (place + Self.copyDistance).copyMemory(from: words, byteCount: 16)
     place.storeBytes(of: state.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
     place.storeBytes(of: crc32c(place + 16, 36), toByteOffset: 52, as: UInt32.self)
     stateInForce.pointee.store(number, ordering: .releasing)
@@ -199,6 +226,13 @@ extension LogLayout {
     guard place.load(fromByteOffset: 52, as: UInt32.self) == crc32c(place + 16, 36) else {
       throw LogRefusal("its header is damaged")
     }
+    if isCurrent {
+      let copy = place + Self.copyDistance
+      let first = [state.first, copy.load(as: UInt64.self)].sorted()
+      let end = [state.end, copy.load(fromByteOffset: 8, as: UInt64.self)].sorted()
+      state.end = hasRecords(in: end[0]..<end[1], state) ? end[1] : end[0]
+      state.first = first[1] > state.end || hasRecords(in: first[0]..<first[1], state) ? first[0] : first[1]
+    }
     // The hole is forgotten once all that is held stands behind it.
     if state.first >= state.holeEnd { (state.holeStart, state.holeEnd) = (0, 0) }
     let holeSize = state.holeEnd &- state.holeStart
@@ -212,12 +246,13 @@ extension LogLayout {
   }
 }
 
-/// The two positions in a header.
+/// The two positions in a header, and their copies.
 struct LogPositions {
-  fileprivate let first, end: Atomic<UInt64>.Pointer
+  fileprivate let first, end, firstCopy, endCopy: Atomic<UInt64>.Pointer
 
   /// Before anything that it excludes is overwritten.
   func commit(first position: UInt64) {
+    firstCopy.pointee.store(position, ordering: .relaxed)
     first.pointee.store(position, ordering: .relaxed)
     // A store with release order lets what follows move before it.
     atomicMemoryFence(ordering: .acquiringAndReleasing)
@@ -225,6 +260,7 @@ struct LogPositions {
 
   /// After everything that it includes was written.
   func commit(end position: UInt64) {
+    endCopy.pointee.store(position, ordering: .releasing)
     end.pointee.store(position, ordering: .releasing)
   }
 }
@@ -272,6 +308,22 @@ extension LogLayout {
     let byteCount = Self.recordBytes(for: dataBytes(at: Int(offset)))
     guard byteCount <= ringBytes - Int(offset), id(at: Int(offset)) & slotMask == UInt64(slot) else { return nil }
     return (Int(offset), byteCount)
+  }
+
+  /// Whether each position of a range but those in the hole has its record, as it was written.
+  /// - Complexity: O(records), and at most O(slots).
+  private func hasRecords(in range: Range<UInt64>, _ state: LogState) -> Bool {
+    guard range.upperBound < Self.idLimit else { return false }
+    var (position, left) = (range.lowerBound, slots)
+    while position < range.upperBound {
+      guard left > 0, let (offset, _) = candidate(inSlot: slot(of: position)), id(at: offset) == position,
+        isIntact(at: offset)
+      else { return false }
+      left -= 1
+      position += 1
+      if position == state.holeStart { position = max(position, state.holeEnd) }
+    }
+    return true
   }
 
   func slot(of position: UInt64) -> Int { Int(position & slotMask) }

@@ -54,8 +54,13 @@ extension LogLayout {
 
     let highest = found.last.map { $0.id + 1 } ?? 0
     let next = min(max(time, state.end, highest), Self.idLimit - UInt64(slots) - 1)
-    guard let first = best.first?.id, let last = best.last?.id else { return LogState(startingAt: next) }
+    guard let first = best.first?.id, let last = best.last?.id else {
+      var empty = LogState(startingAt: next)
+      empty.salvagedEnd = state.first
+      return empty
+    }
     var salvaged = LogState(startingAt: first)
+    salvaged.salvagedEnd = last + 1
     salvaged.holeStart = last + 1
     salvaged.holeEnd = holeEnd(from: last + 1, atLeast: next)
     salvaged.end = salvaged.holeEnd

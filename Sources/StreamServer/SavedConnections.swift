@@ -23,7 +23,7 @@ public struct SavedConnections: Sendable {
   let waiting: [Waiting]
 
   private static let magic: UInt32 = 0x5354_524D  // "STRM"
-  private static let version: UInt32 = 1
+  private static let version: UInt32 = 2
 
   init(_ sessions: [SavedSession], waiting: [Waiting]) {
     self.sessions = sessions
@@ -46,6 +46,8 @@ public struct SavedConnections: Sendable {
       state.write(batch.stream)
       state.write(UInt32(batch.events.count))
       for event in batch.events { state.write(event) }
+      state.write(batch.events.checkpoint != nil)
+      if let checkpoint = batch.events.checkpoint { state.write(checkpoint.bytes) }
     }
     state.write(UInt32(count))
     for session in sessions.prefix(count) { session.write(to: &state) }
@@ -66,6 +68,7 @@ public struct SavedConnections: Sendable {
         let stream = try reader.text()
         var events = EventBatch()
         for _ in 0..<(try reader.number(UInt32.self)) { events.append(try reader.data()) }
+        if try reader.flag() { events.checkpoint = Checkpoint(try reader.data()) }
         waiting.append(Waiting(stream: stream, events: events))
       }
       guard Int(try reader.number(UInt32.self)) == descriptors.count else { throw .init() }
@@ -114,9 +117,10 @@ extension StreamServer {
           guard left.isLast() else { return }
           for stream in streams.all { stream.shutDown() }
           let waiting = streams.all.map { stream in
-            SavedConnections.Waiting(stream: stream.name, events: EventBatch(stream.log.takeOverflow().joined()))
+            SavedConnections.Waiting(
+              stream: stream.name, events: stream.log.takeOverflow().reduce(into: EventBatch()) { $0 += $1 })
           }
-          completed(SavedConnections(sessions.withLock { $0 }, waiting: waiting.filter { !$0.events.isEmpty }))
+          completed(SavedConnections(sessions.withLock { $0 }, waiting: waiting.filter { $0.events != EventBatch() }))
         }
       }
     }

@@ -39,4 +39,53 @@ import Testing
     }
     #expect(seen == [[], [2, 3, 4], [5, 6]])
   }
+
+  // MARK: Checkpoints
+
+  private let one = Checkpoint([1])
+  private let two = Checkpoint([2])
+
+  /// All events, and the first checkpoint.
+  private var batch: EventBatch {
+    var batch = EventBatch(events)
+    batch.checkpoint = one
+    return batch
+  }
+
+  @Test func aCheckpointHasALimit() {
+    #expect(Checkpoint([UInt8](repeating: 1, count: 4096))?.bytes.count == 4096)
+    #expect(Checkpoint([UInt8](repeating: 1, count: 4097)) == nil)
+  }
+
+  @Test func aPartHasTheCheckpointWithTheLastEventAlone() {
+    #expect(EventBatch(batch[2...]).checkpoint == one && EventBatch(batch[2...]) == EventBatch(batch.suffix(3)))
+    #expect(EventBatch(batch[..<4]).checkpoint == nil && EventBatch(batch.prefix(5)) == batch)
+    #expect(EventBatch(batch[1..<3]) == EventBatch(events[1..<3]))
+    #expect(EventBatch(batch.dropFirst()).checkpoint == one && EventBatch(batch.dropLast()).checkpoint == nil)
+    var shorter = batch
+    shorter.removeLast()
+    #expect(shorter.checkpoint == nil)
+    shorter = batch
+    shorter.removeFirst()
+    #expect(shorter.checkpoint == one)
+  }
+
+  @Test func whatIsLeftOutWasDealtWith() {
+    #expect(batch.filter { $0.isEmpty }.checkpoint == one)
+    #expect(batch.filter { _ in false }.checkpoint == one && batch.filter { _ in false }.isEmpty)
+  }
+
+  @Test func anAppendedBatchBringsItsCheckpoint() {
+    var newer = EventBatch(events)
+    newer.checkpoint = two
+    #expect((batch + newer).checkpoint == two)
+    #expect((batch + EventBatch(events)).checkpoint == one)
+    #expect((batch + newer.dropLast()).checkpoint == one)
+    var empty = EventBatch()
+    empty.checkpoint = two
+    #expect((batch + empty).checkpoint == two && (batch + empty) != batch)
+    var more = batch
+    more.append([9])
+    #expect(more.checkpoint == one)
+  }
 }

@@ -75,6 +75,43 @@ import Testing
     #expect(again.endPosition >= 5000)
   }
 
+  @Test func aCheckpointNeedsAllTheEventsThatItCovers() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    for number in 1...5 as ClosedRange<UInt8> {
+      var batch = EventBatch((0..<4).map { _ in [UInt8](repeating: number, count: 80) })
+      batch.checkpoint = Checkpoint([number])
+      log.append(batch)
+    }
+    let layout = try LogLayout(reading: place.region.bytes)
+    for (broken, expected) in [(1019, 4), (1012, nil), (1010, nil)] as [(UInt64, UInt8?)] {
+      layout.record(at: layout.offset(of: broken)).storeBytes(of: 99, toByteOffset: 50, as: UInt8.self)
+      let copy = try SpoiltRegion(place.bytes)
+      let again = try copy.log(boot: 2, time: 5000)
+      #expect(again.checkpoint == expected.map { Checkpoint([$0])! })
+      // What did not hold does not come back.
+      again.appendContents(30)
+      #expect(try copy.log(boot: 2).checkpoint == again.checkpoint)
+      #expect(try copy.log(boot: 3, time: 9000).checkpoint == again.checkpoint)
+    }
+  }
+
+  @Test func aLogThatLostAllItsEventsLosesItsCheckpoint() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    var batch: EventBatch = [[1]]
+    batch.checkpoint = Checkpoint([1])
+    log.append(batch)
+    let layout = try LogLayout(reading: place.region.bytes)
+    layout.record(at: layout.offset(of: 1000)).storeBytes(of: 99, toByteOffset: 24, as: UInt8.self)
+    #expect(try place.log(boot: 2, time: 5000).checkpoint == nil)
+    let empty = try SpoiltRegion()
+    batch.removeFirst()
+    batch.checkpoint = Checkpoint([1])
+    try empty.log().append(batch)
+    #expect(try empty.log(boot: 2, time: 5000).checkpoint == Checkpoint([1]))
+  }
+
   /// Every page is as old as it likes: what stood before the last sync and was not overwritten is there, and nothing is
   /// broken; ids never go back.
   @Test(arguments: 1...40) func anyMixtureOfOldAndNewPagesIsALog(seed: UInt64) throws {
@@ -85,11 +122,12 @@ import Testing
       let log = try place.log(boot: round, time: 2000 * round)
       #expect(log.endPosition > highest)
       #expect(log.isIntact)
-      log.appendContents(random.next(below: 150))
+      if let noted = log.notedID, let newest = log.newestID { #expect(noted <= newest) }
+      log.appendContents(random.next(below: 150), noting: true)
       var versions = [place.bytes]
       let synced = log.endPosition
       for _ in 0...random.next(below: 4) {
-        log.appendContents(random.next(below: 30))
+        log.appendContents(random.next(below: 30), noting: true)
         versions.append(place.bytes)
       }
       highest = max(highest, log.newestID ?? 0)

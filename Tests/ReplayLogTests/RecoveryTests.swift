@@ -1,4 +1,5 @@
 import CChecksum
+import Events
 import Glibc
 import Reactive
 import Testing
@@ -44,9 +45,17 @@ func content(of id: UInt64) -> [UInt8] {
 }
 
 extension EventLog {
-  func appendContents(_ count: Int) {
-    for _ in 0..<count { append([content(of: endPosition)]) }
+  /// - Parameter noting: each with a checkpoint that tells its id.
+  func appendContents(_ count: Int, noting: Bool = false) {
+    for _ in 0..<count {
+      var batch: EventBatch = [content(of: endPosition)]
+      if noting { batch.checkpoint = Checkpoint(Array(String(endPosition).utf8)) }
+      append(batch)
+    }
   }
+
+  /// The id of the event that the checkpoint belongs to.
+  var notedID: UInt64? { checkpoint.flatMap { UInt64(String(decoding: $0.bytes, as: UTF8.self)) } }
 
   var heldIDs: [UInt64] {
     var ids: [UInt64] = []
@@ -121,7 +130,7 @@ extension EventLog {
   @Test func anUnknownVersionIsRefusedWithASentence() throws {
     let place = try SpoiltRegion()
     place.region.bytes.storeBytes(of: 7, toByteOffset: 8, as: UInt32.self)
-    #expect(throws: LogRefusal("its layout is version 7, and this is written for version 2")) { try place.remains() }
+    #expect(throws: LogRefusal("its layout is version 7, and this is written for version 3")) { try place.remains() }
   }
 
   @Test func whatIsNoLogIsRefused() throws {
@@ -173,10 +182,10 @@ extension EventLog {
       log.appendContents(1)
       let after = place.bytes
       // The order that the layout's comment promises: the first position, the record, its slot, the end position.
-      let header = 64..<192
+      let header = 64..<4096
       let index = 4096..<4096 + 64 * 8
       var dying = before
-      let first = stride(from: 0, to: 128, by: 64).map { 64 + $0..<72 + $0 }
+      let first = [64, 128, 1088, 1152].map { $0..<$0 + 8 }
       for range in first { dying.replaceSubrange(range, with: after[range]) }
       #expect(try SpoiltRegion(dying).log().isIntact)
       for part in 1...4 {
@@ -208,6 +217,149 @@ extension EventLog {
     }
     #expect(changed.contains { $0 < 64 })
     #expect(try SpoiltRegion(after).log(boot: 2).endPosition == 1010)
+  }
+
+  /// The events of a batch and its checkpoint come at once.
+  @Test func everyPrefixOfTheWritesOfABatchHasItsCheckpointWithAllOfItsEvents() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.append(numbered(1, count: 3))
+    for number in 2..<100 as Range<UInt8> {
+      let former = log.endPosition
+      let before = place.bytes
+      log.append(numbered(number, count: 1 + Int(number) % 7))
+      let after = place.bytes
+      var dying = before
+      var changed = before.indices.filter { before[$0] != after[$0] }
+      // Records, slots and notes may come in any order, as long as the end position comes after them.
+      let end = changed.partition { [72, 136, 1096, 1160].contains($0 & ~7) }
+      let first = [64, 128, 1088, 1152]
+      for index in changed where first.contains(index & ~7) { dying[index] = after[index] }
+      for index in changed[..<end] {
+        dying[index] = after[index]
+        guard index % 16 == 0 else { continue }
+        let left = try SpoiltRegion(dying).log()
+        #expect(left.endPosition == former && left.checkpoint == Checkpoint([number - 1]))
+      }
+      // A half of the end position is none; the copy comes first, and is enough.
+      for index in changed[end...] where index >= 1024 { dying[index] = after[index] }
+      let left = try SpoiltRegion(dying).log()
+      #expect(left.endPosition == log.endPosition && left.checkpoint == Checkpoint([number]))
+    }
+  }
+
+  @Test func aNoteThatWaitsForAnEventIsForgottenBeforeAnotherGetsItsId() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.append(numbered(1, count: 2))
+    let before = place.bytes
+    log.append(numbered(2, count: 3))
+    var dying = place.bytes
+    dying.replaceSubrange(..<4096, with: before[..<4096])
+    let left = try SpoiltRegion(dying)
+    let again = try left.log()
+    #expect(again.checkpoint == Checkpoint([1]))
+    again.append([[1], [2], [3], [4], [5]])
+    #expect(try left.log().checkpoint == Checkpoint([1]))
+  }
+
+  @Test func aCheckpointOfItsOwnHoldsAtOnce() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    for number in 0..<5 as Range<UInt8> {
+      log.append(numbered(number, count: 0))
+      #expect(log.checkpoint == Checkpoint([number]))
+      #expect(try place.log().checkpoint == log.checkpoint)
+    }
+    #expect(log.endPosition == 1000)
+  }
+
+  @Test func aCheckpointStaysUntilAnotherComes() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    #expect(log.checkpoint == nil)
+    var largest = EventBatch([[1]])
+    largest.checkpoint = Checkpoint([UInt8](repeating: 7, count: Checkpoint.maximumByteCount))
+    log.append(largest)
+    log.appendContents(500)
+    let again = try place.log()
+    #expect(again.checkpoint == largest.checkpoint)
+    let other = try #require(EventLog(name: "test", limits: .init(events: 3, bytes: 4096), takingOver: again))
+    #expect(other.checkpoint == largest.checkpoint)
+    #expect(try LogRemains(memory: dup(other.descriptor)).log().checkpoint == largest.checkpoint)
+  }
+
+  @Test func aBatchOfWhichAPartIsHeldBackBringsItsCheckpointWithTheRest() throws {
+    let log = try makeLog(events: 3)
+    log.hold(from: 100)
+    let rest = try #require(log.appendWhatFits(numbered(1, count: 5)))
+    #expect(rest.count == 2 && log.checkpoint == nil)
+    log.hold(from: .max)
+    log.append(rest)
+    #expect(log.checkpoint == Checkpoint([1]))
+  }
+
+  @Test func aBatchLargerThanTheRingIsALog() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.append(numbered(9, count: 1000))
+    #expect(log.heldIDs == Array(1940..<2000) && log.checkpoint == Checkpoint([9]))
+    #expect(try place.log().heldIDs == log.heldIDs)
+  }
+
+  private func numbered(_ number: UInt8, count: Int) -> EventBatch {
+    var batch = EventBatch((0..<count).map { [UInt8](repeating: number, count: 20 + $0 % 7) })
+    batch.checkpoint = Checkpoint([number])
+    return batch
+  }
+
+  // MARK: Damaged positions
+
+  @Test(arguments: [1, 8, 55], [false, true]) func aLoweredEndLosesNothing(by count: UInt64, isClosed: Bool) throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.appendContents(200)
+    let held = log.heldIDs
+    if isClosed { log.noteClosed() }
+    for offset in [72, 136, 1096, 1160] {
+      let spoilt = try SpoiltRegion(place.bytes)
+      guard spoilt.region.bytes.load(fromByteOffset: offset, as: UInt64.self) == 1200 else { continue }
+      spoilt.region.bytes.storeBytes(of: 1200 - count, toByteOffset: offset, as: UInt64.self)
+      let again = try spoilt.log()
+      #expect(again.heldIDs == held && again.endPosition == 1200 && again.isIntact)
+    }
+  }
+
+  @Test(arguments: [UInt64(1), 8, 1 << 40, .max]) func aRaisedEndOrFirstChangesNothing(by count: UInt64) throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.appendContents(200)
+    for offset in [64, 72, 128, 136, 1088, 1096, 1152, 1160] {
+      let spoilt = try SpoiltRegion(place.bytes)
+      let position = spoilt.region.bytes.load(fromByteOffset: offset, as: UInt64.self)
+      guard position >= 1100 else { continue }
+      spoilt.region.bytes.storeBytes(of: position &+ count, toByteOffset: offset, as: UInt64.self)
+      #expect(try spoilt.log().heldIDs == log.heldIDs)
+    }
+  }
+
+  // MARK: The former version
+
+  @Test func aLogOfTheFormerVersionIsTakenOver() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.appendContents(200)
+    let former = try SpoiltRegion(Array(place.bytes.dropLast(LogNote.areaBytes)))
+    former.region.bytes.storeBytes(of: 2, toByteOffset: 8, as: UInt32.self)
+    for offset in [1088, 1152] { former.region.bytes.storeBytes(of: 0, toByteOffset: offset + 8, as: UInt64.self) }
+    let parts = Array(former.bytes[..<32] + former.bytes[512..<768])
+    former.region.bytes.storeBytes(of: crc32c(parts, parts.count), toByteOffset: 40, as: UInt32.self)
+    let left = try former.remains()
+    #expect(!left.fits(SpoiltRegion.limits) && !left.isSalvaged)
+    let new = try #require(EventLog(name: "test", limits: SpoiltRegion.limits, takingOver: left.log()))
+    #expect(new.heldIDs == log.heldIDs && new.isIntact && new.checkpoint == nil)
+    // After a loss of power, too.
+    #expect(try former.remains(boot: 2).log().heldIDs == log.heldIDs)
   }
 
   // MARK: Other limits

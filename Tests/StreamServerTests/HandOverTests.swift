@@ -1,7 +1,9 @@
 import EventLoop
+import Events
 import Glibc
 import RSocket
 import Reactive
+import ReplayLog
 import TestSupport
 import Testing
 
@@ -117,11 +119,17 @@ import Testing
         configuration.overflow = .block(timeout: nil)
       }
       let source = try first.add("s", block)
-      let later = try next.add("s", block)
+      let later = HandFedSource()
+      var configuration = StreamConfiguration(name: "s", start: .always)
+      block(&configuration)
+      let log = try #require(EventLog(name: "s", limits: configuration.limits))
+      try next.server.add(configuration, log: log, source: later)
       let client = try WireClient.ready(first.path)
       client.subscribe("s", credit: 1)
       first.eventually { first.server.statistics.subscribers == 1 }
-      source.send(batch: (0..<10).map { [$0] })
+      var batch = EventBatch((0..<10).map { [$0] })
+      batch.checkpoint = Checkpoint([7])
+      source.send(batch: batch)
       #expect(try client.events(1) == [[0]])
       first.eventually { first.server.statistics.eventsIn == 5 }
       try await handOver()
@@ -129,6 +137,7 @@ import Testing
       // This test's second log is a new one: what was in the first one is gone, what had no room there is not.
       #expect(try client.events(5) == (5..<10).map { [$0] })
       next.eventually { later.demand == .max(1) }
+      #expect(log.checkpoint == batch.checkpoint)
       #expect(client.descriptor.raw >= 0)
     }
   }

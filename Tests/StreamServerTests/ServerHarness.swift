@@ -39,7 +39,7 @@ final class HandFedSource: Publisher, Sendable {
   /// Delivers a batch, whether it was asked for or not.
   func send(_ events: [UInt8]...) { send(batch: events) }
 
-  func send(batch: [[UInt8]]) {
+  func send(batch: some Sequence<[UInt8]>) {
     let more = state.withLock { $0.link }?.subscriber.receive(EventBatch(batch)) ?? .none
     state.withLock {
       if $0.demand > .none { $0.demand -= 1 }; $0.demand += more

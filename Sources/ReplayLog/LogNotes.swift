@@ -1,0 +1,94 @@
+import CChecksum
+import Synchronization
+
+// What belongs to the events of a log and is no event: where its source resumes.
+//
+// Behind the ring, at multiples of 8:
+//
+//     0      two slots of the checkpoint, 4,160 bytes each
+//     8320   room for 64 pairs of slots of 128 bytes, unused
+//     28672  the region's end
+//     slot: u64 number, u64 end position for which it holds, u32 byte count, u32 checksum of all else, bytes
+//
+// A note is written into the slot that is not in force, and then the end position of its events is committed: so it holds
+// with the last of them, or not at all. In force is the slot with the highest number whose end position is not beyond the
+// log's. A number has its slot, by its lowest bit; 0 is an empty one. Slots beyond the log's end are emptied before ids are
+// given: another event would get the one that they wait for.
+
+/// One note of a log.
+struct LogNote {
+  static let areaBytes = 28672
+  /// Of the checkpoint.
+  static let checkpointBytes = 4096
+  private static let headerBytes = 24
+  private static let numberLimit: UInt64 = 1 << 62
+
+  /// Two slots, one behind the other.
+  private let place: UnsafeMutableRawPointer
+  private let slotBytes: Int
+  /// Of the last one that was written.
+  private var number: UInt64 = 0
+
+  /// - Parameter place: of two slots, aligned to 8.
+  init(at place: UnsafeMutableRawPointer, slotBytes: Int) {
+    self.place = place
+    self.slotBytes = slotBytes
+  }
+
+  static func checkpoint(inAreaAt area: UnsafeMutableRawPointer) -> LogNote { LogNote(at: area, slotBytes: 4160) }
+
+  /// The bytes in force. Empties the slots that do not hold.
+  ///
+  /// - Parameter end: how far the log's events are known to be complete.
+  mutating func restore(upTo end: UInt64) -> [UInt8]? {
+    var newest: [UInt8]?
+    number = 0
+    for index in 0...1 {
+      guard let slot = read(index), slot.end <= end else {
+        if slot(index).load(as: UInt64.self) != 0 { atomicNumber(index).pointee.store(0, ordering: .relaxed) }
+        continue
+      }
+      if slot.number > number { (number, newest) = (slot.number, slot.bytes) }
+    }
+    atomicMemoryFence(ordering: .acquiringAndReleasing)
+    return newest
+  }
+
+  /// Replaces the note, in force as soon as the log ends at `end`.
+  mutating func write(_ bytes: [UInt8], end: UInt64) {
+    precondition(bytes.count <= slotBytes - Self.headerBytes, "a note of \(bytes.count) bytes")
+    number += 1
+    let index = Int(number & 1)
+    let slot = slot(index)
+    atomicNumber(index).pointee.store(0, ordering: .relaxed)
+    atomicMemoryFence(ordering: .acquiringAndReleasing)
+    slot.storeBytes(of: end, toByteOffset: 8, as: UInt64.self)
+    slot.storeBytes(of: UInt32(bytes.count), toByteOffset: 16, as: UInt32.self)
+    (slot + Self.headerBytes).copyMemory(from: bytes, byteCount: bytes.count)
+    slot.storeBytes(of: checksum(index, number: number, byteCount: bytes.count), toByteOffset: 20, as: UInt32.self)
+    atomicNumber(index).pointee.store(number, ordering: .releasing)
+  }
+
+  private func read(_ index: Int) -> (number: UInt64, end: UInt64, bytes: [UInt8])? {
+    let slot = slot(index)
+    let number = slot.load(as: UInt64.self)
+    let byteCount = Int(slot.load(fromByteOffset: 16, as: UInt32.self))
+    guard number > 0, number < Self.numberLimit, number & 1 == UInt64(index), byteCount <= slotBytes - Self.headerBytes,
+      slot.load(fromByteOffset: 20, as: UInt32.self) == checksum(index, number: number, byteCount: byteCount)
+    else { return nil }
+    let bytes = UnsafeRawBufferPointer(start: slot + Self.headerBytes, count: byteCount)
+    return (number, slot.load(fromByteOffset: 8, as: UInt64.self), Array(bytes))
+  }
+
+  private func checksum(_ index: Int, number: UInt64, byteCount: Int) -> UInt32 {
+    let slot = slot(index)
+    let header = [number, slot.load(fromByteOffset: 8, as: UInt64.self), UInt64(byteCount)]
+    return crc32c(header, 24) ^ crc32c(slot + Self.headerBytes, byteCount)
+  }
+
+  private func slot(_ index: Int) -> UnsafeMutableRawPointer { place + index * slotBytes }
+
+  private func atomicNumber(_ index: Int) -> Atomic<UInt64>.Pointer {
+    slot(index).assumingMemoryBound(to: Atomic<UInt64>.self)
+  }
+}
