@@ -23,5 +23,8 @@ struct Row: Sendable {
     Row(
       name: "soak", summary: "6 minutes of clients that come, go and stall; only when named", isOnlyOnRequest: true,
       measure: measureSoak),
+    Row(
+      name: "hostile", summary: "10 minutes of clients that obey nothing, beside others; only when named",
+      isOnlyOnRequest: true, measure: measureHostile),
   ]
 }

@@ -1,0 +1,198 @@
+import CLinux
+import EventLoop
+import Glibc
+import RSocket
+
+// Whether clients that obey nothing cost those that do anything: events, time, or the daemon.
+
+private let subscriberCount = 100
+private let eventsPerSecond = 500.0
+private let seed: UInt64 = 0xBAD_5EED
+/// Of an event and of a KEEPALIVE's echo.
+private let longestWait: UInt64 = 100_000_000
+/// A turn of this program's own loop that took longer excuses what was late in it: the machine was elsewhere.
+private let slowTurn: UInt64 = 20_000_000
+/// Above what it was before the first hostile client: what they may hold at a time by the daemon's limits, and what the
+/// allocator keeps of it.
+private let memoryTolerance = 256 << 20
+
+func measureHostile(_ options: Options) throws {
+  let seconds = options.isQuick ? 15.0 : 600.0
+  Report.heading(
+    "\(counted(HostileClients.count, "hostile client")) beside \(subscriberCount) subscribers, \(Int(seconds)) s, seed \(seed)",
+    goal: "every event, waits under 100 ms")
+  let broker = try StreamdBroker(options.program, stream: Bystanders.streams)
+  // The folder lets other users through to the socket.
+  chmod(broker.process.folder, 0o711)
+  let bystanders = try Bystanders(broker)
+  try bystanders.run(for: min(2, seconds / 4))  // warm
+  let memory = try broker.process.residentBytes()
+  let accepted = try bystanders.acceptedConnections()
+  bystanders.waits = Waits()
+  var peak = memory
+  do {
+    let hostile = try HostileClients(broker.path, seed: seed)
+    defer { withExtendedLifetime(hostile) {} }
+    try bystanders.run(for: seconds) { peak = max(peak, try broker.process.residentBytes()) }
+  }
+  let connections = try bystanders.acceptedConnections() - accepted
+  try bystanders.drain()
+  Report.line("hostile connections", Int(connections))
+  Report.line("events delivered", bystanders.total, "each looked at")
+  Report.line("longest wait", Int(bystanders.waits.longestEvent / 1000), "us, of an event")
+  Report.line("longest wait", Int(bystanders.waits.longestEcho / 1000), "us, of a KEEPALIVE")
+  Report.line("waits over 100 ms", bystanders.waits.late, "of both")
+  Report.line("slowest turn", Int(bystanders.slowestTurn / 1000), "us, of this program's own loop")
+  Report.line("memory", peak, "bytes at most; \(counted(memory)) before")
+  guard connections > Int(seconds) else { throw BenchError("only \(connections) hostile connections came through") }
+  guard bystanders.waits.late == 0 else { throw BenchError("\(bystanders.waits.late) waits over 100 ms") }
+  guard peak < memory + memoryTolerance else { throw BenchError("\(peak - memory) bytes held for hostile clients") }
+}
+
+/// How long well-behaved clients wait.
+struct Waits {
+  /// Nanoseconds from a publisher's `send` to a subscriber's `recv`.
+  var longestEvent: UInt64 = 0
+  /// Nanoseconds from a KEEPALIVE to its echo.
+  var longestEcho: UInt64 = 0
+  /// Those over the limit that this program's own loop does not excuse.
+  var late = 0
+}
+
+/// Subscribers that read every event, a publisher that keeps its pace, and a client on each loop that asks for an echo again
+/// and again: all on one loop.
+private final class Bystanders {
+  /// The first belongs to the bystanders; the others are there to be abused. Many, so that the catalogue is large.
+  static let streams = """
+    mode = "0666"
+    [streams.b]
+    publish = true
+    buffer = { events = 262144, bytes = "64MiB" }
+    [streams.small]
+    publish = true
+    write = ["*"]
+    replay = 16
+    buffer = { events = 256, bytes = "1MiB" }
+    [streams.block]
+    publish = true
+    write = ["*"]
+    replay = 16
+    overflow = "block"
+    block_timeout = "2s"
+    buffer = { events = 1024, bytes = "4MiB" }
+
+    """
+    + (0..<300).map {
+      "[streams.timer-\($0)]\ntimer = { every = \"100ms\" }\nbuffer = { events = 64, bytes = \"64KiB\" }\n"
+    }.joined()
+
+  private let crowd: Crowd
+  private let feeder: Feeder
+  private let broker: StreamdBroker
+  private var echoes: [Echo] = []
+  var waits = Waits()
+  private(set) var slowestTurn: UInt64 = 0
+  /// Late events of before this moment are the fault of this program's loop.
+  private var excusedUntil: UInt64 = 0
+
+  private struct Echo {
+    let socket: CInt
+    /// When the question was asked that has no answer yet; nil: there is none.
+    var askedAt: UInt64?
+    var answerBytes = 0
+  }
+
+  init(_ broker: StreamdBroker) throws {
+    self.broker = broker
+    let sockets = try (0..<subscriberCount).map { _ in try broker.subscribe() }
+    crowd = try Crowd(broker.name, sockets, shape: broker.shape, firstNumber: 0, verifiesAll: true)
+    let feeder = try Feeder(broker)
+    self.feeder = feeder
+    try crowd.watch(publisher: feeder.socket)
+    crowd.onPublisher = { try feeder.hear() }
+    // Dealt out four at a time, they are on every loop.
+    for _ in 0..<16 {
+      let socket = try Talk.connect(to: broker.path)
+      try Talk.say(StreamdBroker.greeting(), to: socket)
+      try StreamdBroker.awaitEcho(socket)
+      echoes.append(Echo(socket: socket))
+    }
+    crowd.onTimes = { [unowned self] bytes, stride, now in
+      // The first of one read has waited longest.
+      let sent = bytes.loadUnaligned(as: UInt64.self)
+      note(&waits.longestEvent, since: sent, now)
+    }
+  }
+
+  deinit { for echo in echoes { close(echo.socket) } }
+
+  var total: Int { crowd.total }
+
+  private func note(_ longest: inout UInt64, since sent: UInt64, _ now: UInt64) {
+    guard sent > excusedUntil, now > sent else { return }
+    longest = max(longest, now - sent)
+    if now - sent > longestWait { waits.late += 1 }
+  }
+
+  /// - Parameter eachSecond: called about so often.
+  func run(for seconds: Double, eachSecond: () throws -> Void = {}) throws {
+    let start = monotonicNanoseconds()
+    let first = feeder.sent
+    var last = start
+    var nextSecond = 1.0
+    while true {
+      let now = monotonicNanoseconds()
+      let elapsed = Double(now - start) / 1e9
+      guard elapsed < seconds else { return }
+      slowestTurn = max(slowestTurn, now - last)
+      if now - last > slowTurn { excusedUntil = now }
+      last = now
+      try feeder.feed(upTo: first + Int(elapsed * eventsPerSecond))
+      try askAndHear(now)
+      try crowd.read(patience: 1)
+      if elapsed > nextSecond {
+        nextSecond += 1
+        try eachSecond()
+        last = monotonicNanoseconds()
+      }
+    }
+  }
+
+  private func askAndHear(_ now: UInt64) throws {
+    let question = StreamdBroker.encoded(.keepalive(respond: true, position: 0, data: []))
+    for index in echoes.indices {
+      var buffer: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+      let size = MemoryLayout.size(ofValue: buffer)
+      if let askedAt = echoes[index].askedAt {
+        let count = recv(echoes[index].socket, &buffer, size, CInt(MSG_DONTWAIT))
+        guard count != 0 else { throw BenchError("a client that only asks for echoes was hung up on") }
+        echoes[index].answerBytes += max(0, count)
+        guard echoes[index].answerBytes >= question.count else { continue }
+        note(&waits.longestEcho, since: askedAt, monotonicNanoseconds())
+        echoes[index].askedAt = nil
+      } else {
+        echoes[index].askedAt = now
+        echoes[index].answerBytes = 0
+        try Talk.say(question, to: echoes[index].socket)
+      }
+    }
+  }
+
+  /// Reads what is under way still: everybody has to have every event.
+  func drain() throws {
+    while crowd.least < feeder.sent {
+      guard try crowd.read(patience: 10_000) else {
+        throw BenchError("\(feeder.sent) events sent, but only \(crowd.least) received by one subscriber")
+      }
+    }
+    guard crowd.most == feeder.sent else { throw BenchError("more events received than sent") }
+  }
+
+  func acceptedConnections() throws -> Int {
+    let text = String(decoding: try broker.ask("$stats"), as: UTF8.self)
+    guard let found = text.split(separator: "\"accepted\":", omittingEmptySubsequences: false).last,
+      let number = Int(found.prefix { $0.isNumber })
+    else { throw BenchError("$stats has no count of accepted connections") }
+    return number
+  }
+}

@@ -1,0 +1,220 @@
+import CLinux
+import EventLoop
+import Glibc
+import RSocket
+
+/// Clients that obey nothing, in a process of their own that has no rights: floods of every kind of frame, fragments without
+/// an end, sockets that are closed by half, silence, and deaths at random bytes. What each does follows from the seed.
+///
+/// The process is this program again, told so by its arguments, and runs until it is ended.
+final class HostileClients {
+  static let argument = "--hostile-clients"
+  static let count = 200
+  /// Ports of attack; the last one is no stream.
+  static let streams = ["b", "small", "block", "timer-0", "timer-1", "$stats", "$streams", "none"]
+  /// "nobody" on Debian; the user that the limits per user count them as. Not used where the process is not root's.
+  private static let user: uid_t = 65534
+
+  private let process: ServerProcess
+
+  init(_ path: String, seed: UInt64) throws {
+    process = try ServerProcess("/proc/self/exe") { _ in [Self.argument, path, "\(seed)"] }
+  }
+
+  static func run(_ path: String, seed: UInt64) throws -> Never {
+    // The figures are about the daemon, not about who gets the processor: these clients take what is left of it.
+    setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, 10)
+    if geteuid() == 0 {
+      guard setgroups(0, nil) == 0, setgid(gid_t(user)) == 0, setuid(user) == 0 else {
+        throw SystemError("setuid")
+      }
+    }
+    var clients = (0..<count).map { HostileClient(path, seed: seed &+ UInt64($0) &* 0x1_0000_0001) }
+    var dice = Dice(state: seed)
+    while true {
+      for _ in 0..<16 { clients[dice.roll(clients.count)].act() }
+      for index in clients.indices { clients[index].flush() }
+      usleep(500)
+    }
+  }
+}
+
+/// One of them.
+private struct HostileClient {
+  private enum Reading { case all, nothing }
+
+  private let path: String
+  private var dice: Dice
+  private var socket: CInt = -1
+  private var reading = Reading.all
+  private var unsent: [UInt8] = []
+  /// Of the last request.
+  private var lastID: UInt32 = 0
+  private let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
+
+  /// What stands in line is no more than this: a socket that is full is left alone.
+  private static let unsentLimit = 256 << 10
+  private static let mostFrames = 2048
+
+  init(_ path: String, seed: UInt64) {
+    self.path = path
+    dice = Dice(state: seed)
+  }
+
+  // MARK: What it does
+
+  mutating func act() {
+    guard socket >= 0 else { return connect() }
+    switch dice.roll(100) {
+    case 0..<2: leave()
+    case 2..<4: shutdown(socket, CInt(dice.roll(3)))
+    case 4..<6: leave(after: flood())
+    case 6..<12: reading = dice.roll(2) == 0 ? .nothing : .all
+    case 12..<14: say(noise(1 + dice.roll(100)))
+    case 14..<17: say(spoilt(flood()))
+    case 17..<20: say([UInt8](repeating: 0, count: 1))  // the first byte of a frame, and no more for now
+    case 20..<70: say(flood())
+    default: break
+    }
+  }
+
+  private mutating func connect() {
+    guard let connected = try? UnixSocket.connect(to: path) else { return }
+    socket = connected.release()
+    (lastID, reading, unsent) = (0, .all, [])
+    switch dice.roll(12) {
+    case 0: break  // says nothing, or no SETUP
+    case 1: say(Array(StreamdBroker.encoded(StreamdBroker.setup).prefix(dice.roll(60))))
+    default:
+      let lifetime: Duration = [.milliseconds(300), .seconds(2), .seconds(90), .milliseconds(Int64(Int32.max))][
+        dice.roll(4)]
+      let setup = Setup(
+        maximumLifetime: lifetime, honorsLease: dice.roll(8) == 0,
+        metadataMIMEType: MetadataFormat.allCases[dice.roll(MetadataFormat.allCases.count)].mimeType)
+      say(StreamdBroker.encoded(.setup(setup)))
+      // Half of them look innocent first.
+      if dice.roll(2) == 0 { say(StreamdBroker.encoded(subscription())) }
+    }
+  }
+
+  /// Without a word, in the middle of whatever is under way.
+  private mutating func leave(after bytes: [UInt8] = []) {
+    if !bytes.isEmpty { say(Array(bytes.prefix(1 + dice.roll(bytes.count)))) }
+    close(socket)
+    socket = -1
+  }
+
+  /// Writes what the socket takes, and reads if it does read.
+  mutating func flush() {
+    guard socket >= 0 else { return }
+    if !unsent.isEmpty {
+      let count = send(socket, unsent, unsent.count, CInt(MSG_NOSIGNAL) | CInt(MSG_DONTWAIT))
+      if count < 0, errno != EAGAIN { return leave() }
+      unsent.removeFirst(max(0, count))
+    }
+    guard case .all = reading else { return }
+    for _ in 0..<16 {
+      let count = recv(socket, scratch.baseAddress, scratch.count, CInt(MSG_DONTWAIT))
+      if count == 0 { return leave() }
+      if count < 0 { return }
+    }
+  }
+
+  private mutating func say(_ bytes: [UInt8]) {
+    guard unsent.count < Self.unsentLimit else { return }
+    unsent += bytes
+  }
+
+  // MARK: What it says
+
+  private mutating func newID() -> StreamID {
+    lastID &+= lastID == 0 ? 1 : 2
+    return StreamID(lastID & 0x7fff_ffff)
+  }
+
+  /// One of those that it has used, or never will.
+  private mutating func anyID() -> StreamID {
+    StreamID(dice.roll(20) == 0 ? UInt32(dice.roll(1 << 31)) : UInt32(dice.roll(Int(lastID) + 1)) | 1)
+  }
+
+  private mutating func stream() -> String { HostileClients.streams[dice.roll(HostileClients.streams.count)] }
+
+  private mutating func subscription() -> Frame {
+    let credit = [1, 3, 0x7fff_ffff, UInt32(dice.roll(1000))][dice.roll(4)]
+    let options: [String] = [
+      "", #"{"from":"new"}"#, #"{"from":"latest","on_lag":"fail"}"#, #"{"from":1}"#, #"{"from":"-5m","ids":false}"#,
+      "{\"from\":[[[[[[[[", String(repeating: "[", count: 4000), #"{"on_lag":"latest","from":"2026-01-01T00:00:00Z"}"#,
+    ]
+    return StreamdBroker.request(
+      .stream, newID(), stream(), credit: credit, data: Array(options[dice.roll(options.count)].utf8))
+  }
+
+  /// Many frames of one kind, or of two.
+  private mutating func flood() -> [UInt8] {
+    let kind = dice.roll(11)
+    let frames = 1 + dice.roll(1 << dice.roll(12)) % Self.mostFrames
+    var bytes: [UInt8] = []
+    for _ in 0..<frames where bytes.count < Self.unsentLimit {
+      switch kind {
+      case 0: subscription().encode(into: &bytes)
+      case 1:
+        subscription().encode(into: &bytes)
+        Frame.cancel(StreamID(lastID & 0x7fff_ffff)).encode(into: &bytes)
+      case 2: Frame.requestN(anyID(), UInt32(dice.roll(4)) &* 0x2fff_ffff).encode(into: &bytes)
+      case 3: Frame.cancel(anyID()).encode(into: &bytes)
+      case 4: StreamdBroker.request(.response, newID(), stream(), credit: 1).encode(into: &bytes)
+      case 5:
+        Frame.keepalive(respond: dice.roll(4) > 0, position: 0, data: noise(1 << dice.roll(16))).encode(into: &bytes)
+      case 6: fragments(into: &bytes)
+      case 7:
+        StreamdBroker.request(
+          .fireAndForget, newID(), stream(), credit: 0, data: [UInt8](repeating: 7, count: 1 << dice.roll(18))
+        ).encode(into: &bytes)
+      case 8: publication(into: &bytes)
+      case 9: Frame.metadataPush(noise(dice.roll(300))).encode(into: &bytes)
+      default:
+        Frame.ext(anyID(), type: UInt32(dice.roll(100)), isIgnorable: dice.roll(50) > 0, hasMetadata: false, body: [])
+          .encode(into: &bytes)
+      }
+    }
+    return bytes
+  }
+
+  /// The beginning of a request, and some of its rest.
+  private mutating func fragments(into bytes: inout [UInt8]) {
+    let id = newID()
+    let name = stream()
+    let route = [UInt8(name.utf8.count)] + Array(name.utf8)
+    Frame.request(
+      id, RequestKind.allCases[dice.roll(RequestKind.allCases.count)], initialRequest: 1,
+      Payload(metadata: route, data: noise(dice.roll(100))), follows: true, isComplete: false
+    ).encode(into: &bytes)
+    for _ in 0..<dice.roll(200) {
+      let part = Payload(data: [UInt8](repeating: 1, count: 1 + dice.roll(1 << dice.roll(12))))
+      Frame.payload(id, part, follows: dice.roll(100) > 0, isComplete: false, isNext: true).encode(into: &bytes)
+    }
+  }
+
+  /// A channel with values that nobody has asked for, the first of one byte and the others of any size.
+  private mutating func publication(into bytes: inout [UInt8]) {
+    let id = newID()
+    let name = ["small", "block"][dice.roll(2)]
+    StreamdBroker.request(.channel, id, name, credit: 1, data: [1]).encode(into: &bytes)
+    let size = 1 << dice.roll(18)
+    for _ in 0..<dice.roll(130) where bytes.count < Self.unsentLimit {
+      let value = Payload(data: [UInt8](repeating: 2, count: size))
+      Frame.payload(id, value, follows: false, isComplete: dice.roll(50) == 0, isNext: true).encode(into: &bytes)
+    }
+  }
+
+  private mutating func noise(_ count: Int) -> [UInt8] { (0..<count).map { _ in UInt8(dice.roll(256)) } }
+
+  /// The same with a few other bits.
+  private mutating func spoilt(_ bytes: [UInt8]) -> [UInt8] {
+    var bytes = bytes
+    for _ in 0...dice.roll(4) where !bytes.isEmpty {
+      bytes[dice.roll(min(bytes.count, 64))] ^= UInt8(1 << dice.roll(8))
+    }
+    return bytes
+  }
+}
