@@ -5,7 +5,8 @@ import Glibc
 public struct LoggedEvent: Equatable, Sendable {
   /// Its position: rises by 1 from event to event, for ever.
   public let id: UInt64
-  /// When it was taken in, microseconds since the Unix epoch. Never less than the event before it.
+  /// When it was taken in by the clock of then, microseconds since the Unix epoch. The order is that of the ids: the clock
+  /// may have been set back between two events.
   public let time: UInt64
   /// Its bytes, exactly.
   public let data: [UInt8]
@@ -28,7 +29,8 @@ public final class EventLog {
     public var events: Int
     /// Bytes of the ring; an event takes its data and 24 more, rounded up to 8.
     public var bytes: Int
-    /// Nil: no age is too great.
+    /// Nil: no age is too great. An event that is stamped later than the present by more than this has no age that can be
+    /// told, and counts as too old.
     public var age: Duration?
 
     /// The limits of a stream whose configuration gives none: 65,536 events, 8 MiB, any age.
@@ -69,6 +71,9 @@ public final class EventLog {
   /// Where the source resumes: the newest one of the batches that are in the log, or were. Outlives the process with them.
   public private(set) var checkpoint: Checkpoint?
 
+  /// How many steps back of the clock `position(since:)` reckons with.
+  private static let maximumStepsBack = 64
+
   let layout: LogLayout
   /// Keeps the region mapped.
   let owner: AnyObject
@@ -80,9 +85,11 @@ public final class EventLog {
   private(set) var holeStart: UInt64
   private(set) var holeEnd: UInt64
   private var lastTime: UInt64 = 0
+  /// Before which of the events held the clock was set back; the newest such places.
+  private var stepsBack: [UInt64] = []
   private var heldPosition = UInt64.max
   private var nextOffset = 0
-  private var note: LogNote?
+  private var checkpointNote: LogNote?
   /// What the region says of `endPosition`: it is behind while a batch is being appended.
   private var committedEnd: UInt64
 
@@ -108,12 +115,16 @@ public final class EventLog {
     (firstPosition, endPosition) = (state.first, state.end)
     (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
     committedEnd = state.end
-    note = layout.checkpointNote
-    checkpoint = note?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
+    checkpointNote = layout.checkpointNote
+    checkpoint = checkpointNote?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
     guard state.count > 0 else { return }
     let newest = position(ofLast: 1)
     newestID = newest
-    lastTime = time(of: newest)
+    var next = firstPosition
+    while next < endPosition {
+      note(time(of: next), of: next)
+      next = following(next)
+    }
     nextOffset = layout.offset(of: newest) + LogLayout.recordBytes(for: layout.dataBytes(at: layout.offset(of: newest)))
     if state.count > limits.events { drop(to: position(ofLast: UInt64(limits.events))) }
   }
@@ -136,7 +147,7 @@ public final class EventLog {
   /// As `append`, up to the first event that has no room beside what is held.
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
     guard !batch.isEmpty || batch.checkpoint != nil else { return nil }
-    let now = max(lastTime, clock())
+    let now = clock()
     var count = 0
     batch.withUnsafeBytes(of: 0..<batch.count) { data in
       let place = place(for: data.count)
@@ -221,17 +232,27 @@ public final class EventLog {
     return LoggedEvent(id: position, time: time(of: position), data: Array(record.dropFirst(Self.stampBytes)))
   }
 
-  /// The first event taken in at `time` or later; `endPosition` when there is none.
-  /// - Complexity: O(log n).
+  /// The first event that is stamped `time` or later, but not later than the present: that was a clock ahead of time.
+  /// `endPosition` when there is none.
+  ///
+  /// Where the clock was set back there may be several places: it is the oldest. After more than 64 steps back within what
+  /// is held, the oldest of them are no longer reckoned with, and a place among the events before the others may be another.
+  /// - Complexity: O(steps back · log n).
   public func position(since time: UInt64) -> UInt64 {
-    var low: UInt64 = 0
-    var high = count(from: firstPosition, to: endPosition)
-    let count = high
-    while low < high {
-      let middle = low + (high - low) / 2
-      if self.time(of: position(ofLast: count - middle)) < time { low = middle + 1 } else { high = middle }
+    let now = clock()
+    let count = count(from: firstPosition, to: endPosition)
+    func position(_ index: UInt64) -> UInt64 { self.position(ofLast: count - index) }
+    var start: UInt64 = 0
+    for end in stepsBack.lazy.map({ self.count(from: self.firstPosition, to: $0) }) + [count] where end > start {
+      var (low, high) = (start, end)
+      while low < high {
+        let middle = low + (high - low) / 2
+        if self.time(of: position(middle)) < time { low = middle + 1 } else { high = middle }
+      }
+      if low < end, self.time(of: position(low)) <= now { return position(low) }
+      start = end
     }
-    return position(ofLast: count - low)
+    return endPosition
   }
 
   /// The first of the last `count` events held; `endPosition` for none.
@@ -255,14 +276,16 @@ public final class EventLog {
   /// Where a reader has to stop who takes event after event: the hole's start before the hole, else `endPosition`.
   public func endOfRun(from position: UInt64) -> UInt64 { position < holeStart ? holeStart : endPosition }
 
-  /// Drops what is older than the age limit. Appending does so too; a quiet stream needs it before it is read.
+  /// Drops the oldest events while they are older than the age limit by the present clock, or stamped later than the present
+  /// by more than that. Appending does so too; a quiet stream needs it before it is read.
   public func dropExpired() {
     guard let age = limits.age else { return }
-    let oldest =
-      Int64(clamping: clock()) - age.components.seconds * 1_000_000 - age.components.attoseconds / 1_000_000_000_000
+    let (seconds, attoseconds) = age.components
+    let most = Int128(seconds) * 1_000_000 + Int128(attoseconds) / 1_000_000_000_000
+    let now = Int128(clock())
     let end = min(endPosition, heldPosition)
     var first = firstPosition
-    while first < end, Int64(clamping: time(of: first)) < oldest { first = following(first) }
+    while first < end, abs(Int128(time(of: first)) - now) > most { first = following(first) }
     drop(to: first)
   }
 
@@ -290,10 +313,20 @@ public final class EventLog {
     positions.commit(end: endPosition)
   }
 
+  /// The time of an event that follows the ones before.
+  private func note(_ time: UInt64, of position: UInt64) {
+    if time < lastTime, position > firstPosition {
+      stepsBack.removeAll { $0 <= firstPosition }
+      if stepsBack.count == Self.maximumStepsBack { stepsBack.removeFirst() }
+      stepsBack.append(position)
+    }
+    lastTime = time
+  }
+
   /// Of all events so far, also those that are still to be committed.
   private func write(_ checkpoint: Checkpoint) {
     self.checkpoint = checkpoint
-    note?.write(checkpoint.bytes, end: endPosition)
+    checkpointNote?.write(checkpoint.bytes, end: endPosition)
   }
 
   /// Where the next record goes, and what is the oldest event then.
@@ -319,7 +352,8 @@ public final class EventLog {
     drop(to: place.first)
     layout.write(data, id: endPosition, time: time, at: place.offset)
     nextOffset = place.offset + place.byteCount
-    (newestID, lastTime) = (endPosition, time)
+    newestID = endPosition
+    note(time, of: endPosition)
     endPosition = following(endPosition)
     appendedBytes += UInt64(data.count)
   }

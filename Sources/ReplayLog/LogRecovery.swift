@@ -11,7 +11,7 @@ extension LogLayout {
     var position = state.first
     while position < state.end {
       guard let (offset, byteCount) = candidate(inSlot: slot(of: position)), id(at: offset) == position,
-        run.takes(offset, byteCount, time: time(at: offset)), isIntact(at: offset)
+        run.takes(offset, byteCount), isIntact(at: offset)
       else { throw LogRefusal("event \(position) is damaged") }
       position += 1
       if position == state.holeStart { position = state.holeEnd }
@@ -44,10 +44,10 @@ extension LogLayout {
     for index in records.indices {
       let (id, offset, byteCount) = records[index]
       let follows = index > start && id == records[index - 1].id + 1
-      if !follows || !run.takes(offset, byteCount, time: self.time(at: offset)) {
+      if !follows || !run.takes(offset, byteCount) {
         start = index
         run = RecordRun()
-        _ = run.takes(offset, byteCount, time: self.time(at: offset))
+        _ = run.takes(offset, byteCount)
       }
       if index + 1 - start >= best.count { best = records[start...index] }
     }
@@ -74,16 +74,14 @@ extension LogLayout {
   }
 }
 
-/// Records that stand one behind the other, once round the ring at most, none earlier than the one before it.
+/// Records that stand one behind the other, once round the ring at most.
 private struct RecordRun {
   private var start: Int?
   private var end = 0
-  private var time: UInt64 = 0
   private var hasWrapped = false
 
   /// - Returns: false for a record that cannot be the next one.
-  mutating func takes(_ offset: Int, _ byteCount: Int, time: UInt64) -> Bool {
-    guard time >= self.time else { return false }
+  mutating func takes(_ offset: Int, _ byteCount: Int) -> Bool {
     if let start {
       let wraps = offset < end
       guard !(wraps && hasWrapped), !(wraps || hasWrapped) || offset + byteCount <= start else { return false }
@@ -92,7 +90,6 @@ private struct RecordRun {
       start = offset
     }
     end = offset + byteCount
-    self.time = time
     return true
   }
 }

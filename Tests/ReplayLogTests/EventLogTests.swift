@@ -160,13 +160,91 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.position(since: 2_000_000) == 110)
   }
 
-  @Test func timesNeverGoBackEvenWhenTheClockDoes() throws {
+  @Test func timesFollowTheClockAndIdsTheOrder() throws {
     let clock = MovedClock()
     let log = try makeLog(clock: clock)
     log.append([[1]])
     clock.now -= 500_000
     log.append([[2]])
-    #expect(log.element(at: 101).time == 1_000_000)
+    clock.now += 1
+    log.append([[3]])
+    #expect((100..<103).map { log.element(at: $0).time } == [1_000_000, 500_000, 500_001])
+    #expect(log.newestTime == 500_001)
+  }
+
+  /// Ten events a second apart, ten that a clock a day ahead has stamped, and ten more; it is the 29th second.
+  private func logOfAClockThatWasAhead(_ clock: MovedClock, age: Duration? = nil) throws -> EventLog {
+    let log = try makeLog(age: age, clock: clock)
+    for number in 0..<30 as Range<UInt8> {
+      clock.now = 1_000_000_000 + UInt64(number) * 1_000_000 + (10..<20 ~= number ? 86_400_000_000 : 0)
+      log.append([[number]])
+    }
+    return log
+  }
+
+  @Test func aTimeIsFoundWhereTheClockWasAheadForAWhile() throws {
+    let clock = MovedClock()
+    let log = try logOfAClockThatWasAhead(clock)
+    #expect(log.position(since: clock.now - 4_000_000) == 125)
+    #expect(log.position(since: clock.now - 24_000_000) == 105)
+    #expect(log.position(since: 0) == 100)
+    #expect(log.position(since: clock.now) == 129 && log.position(since: clock.now + 1) == 130)
+    // What cannot be placed goes along with what is after it.
+    #expect(log.position(since: clock.now - 15_000_000) == 120)
+  }
+
+  @Test func aTimeThatWasTwiceIsTheOlderOne() throws {
+    let clock = MovedClock()
+    let log = try makeLog(clock: clock)
+    for number in 0..<20 as Range<UInt64> {
+      clock.now = 1_000_000 + number % 10
+      log.append([[1]])
+    }
+    #expect(log.position(since: 1_000_005) == 105)
+    clock.now = 1_000_007
+    #expect(log.position(since: 1_000_009) == log.endPosition)
+  }
+
+  @Test func aClockThatIsSetBackAgainAndAgainCostsLittle() throws {
+    let clock = MovedClock()
+    let log = try makeLog(events: 1000, bytes: 64 << 10, clock: clock)
+    for _ in 0..<1000 {
+      clock.now -= 100
+      log.append([[1]])
+      clock.now += 50
+      log.append([[2]])
+    }
+    clock.now += 1_000_000
+    #expect(log.position(since: 0) == log.firstPosition)
+    let found = log.position(since: log.newestTime ?? 0)
+    #expect(found >= log.firstPosition && found < log.endPosition)
+    #expect(log.element(at: found).time >= log.newestTime ?? 0)
+  }
+
+  @Test func anAgeIsByThePresentClock() throws {
+    let clock = MovedClock()
+    let log = try logOfAClockThatWasAhead(clock, age: .seconds(25))
+    // To the clock a day ahead those before were too old; now that it is right, those that it stamped are.
+    #expect(log.firstPosition == 120)
+    clock.now += 20_000_000
+    log.dropExpired()
+    #expect(log.firstPosition == 124)
+    // Stamped later than the present by less than the age: it may be as young as that.
+    clock.now -= 45_000_000
+    log.dropExpired()
+    #expect(log.firstPosition == 124)
+    clock.now -= 30_000_000
+    log.dropExpired()
+    #expect(log.firstPosition == 130)
+  }
+
+  @Test func anAgeMayBeAsLongAsThereIs() throws {
+    let clock = MovedClock()
+    let log = try makeLog(age: .seconds(Int64.max), clock: clock)
+    log.append([[1]])
+    clock.now = .max
+    log.append([[2]])
+    #expect(log.firstPosition == 100)
   }
 
   @Test func anIdOfAFreshLogIsHigherThanAnyOfOneBefore() throws {  // WIRE: ids never go back

@@ -116,13 +116,24 @@ extension EventLog {
     #expect(left.log(limits: fewer).heldIDs == Array(1007..<1040))
   }
 
-  @Test func timesNeverGoBackAcrossARecovery() throws {
+  @Test func timesFollowTheClockAcrossARecovery() throws {
     let place = try SpoiltRegion()
-    try place.log().append([[1]])
-    let layout = try LogLayout(reading: place.region.bytes)
-    let log = EventLog(layout, try layout.state(), limits: SpoiltRegion.limits, owner: place.region, clock: { 5 })
-    log.append([[2]])
-    #expect(log.element(at: 1001).time == log.element(at: 1000).time)
+    let clock = MovedClock()
+    func log() throws -> EventLog {
+      let layout = try LogLayout(reading: place.region.bytes)
+      return EventLog(
+        layout, try layout.intactState(), limits: SpoiltRegion.limits, owner: place.region, clock: { clock.now })
+    }
+    clock.now += 86_400_000_000
+    try log().append([[1]])
+    clock.now -= 86_400_000_000
+    try log().append([[2]])
+    clock.now += 10_000_000
+    let again = try log()
+    again.append([[3]])
+    #expect((1001...1002).map { again.element(at: $0).time } == [1_000_000, 11_000_000])
+    #expect(again.position(since: 5_000_000) == 1002 && again.position(since: 0) == 1001)
+    #expect(try place.remains(boot: 2).count == 3)
   }
 
   // MARK: Refusals

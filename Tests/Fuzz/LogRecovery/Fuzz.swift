@@ -2,8 +2,11 @@
 //
 // An input spoils a log that was whole. Its first byte says how it was made and what is done beside, its second how many
 // events it had; the rest is triples, an offset in two bytes and what is written there. With bit 3 the first 32 bytes of
-// that are the header's positions instead, with a checksum that is right.
+// that are the header's positions instead, with a checksum that is right; with bit 4 each event had a checkpoint; with bit
+// 5 the region is of the former version.
 
+import CChecksum
+import Events
 import Glibc
 
 private let regionBytes = LogLayout.byteCount(slots: 64, ringBytes: 4096)
@@ -23,7 +26,11 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     formatting: bytes, name: "fuzz", slots: 64, ringBytes: 4096, hasChecksums: choice & 1 != 0,
     state: LogState(startingAt: 1000, boot: BootID(high: 1, low: 1)))
   let log = EventLog(layout, LogState(startingAt: 1000), limits: limits(of: layout), owner: Keeper(), clock: { 7 })
-  for number in 0..<Int(events) { log.append([[UInt8](repeating: events, count: number &* 37 & 255)]) }
+  for number in 0..<Int(events) {
+    var batch: EventBatch = [[UInt8](repeating: events, count: number &* 37 & 255)]
+    if choice & 16 != 0 { batch.checkpoint = Checkpoint([UInt8](repeating: UInt8(number), count: number &* 61)) }
+    log.append(batch)
+  }
   if choice & 2 != 0 { log.noteClosed() }
   if choice & 8 != 0, input.count >= offset + 32 {
     let words = (0..<4).map { input.loadUnaligned(fromByteOffset: offset + $0 * 8, as: UInt64.self) }
@@ -36,7 +43,13 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     bytes[Int(input.loadUnaligned(fromByteOffset: offset, as: UInt16.self)) % bytes.count] = input[offset + 2]
     offset += 3
   }
-  let cut = choice & 4 != 0 ? bytes.count * Int(events) / 255 : bytes.count
+  var cut = choice & 4 != 0 ? bytes.count * Int(events) / 255 : bytes.count
+  if choice & 32 != 0 {
+    bytes.storeBytes(of: 2, toByteOffset: 8, as: UInt32.self)
+    let parts = Array(bytes[..<32]) + Array(bytes[512..<768])
+    bytes.storeBytes(of: crc32c(parts, parts.count), toByteOffset: 40, as: UInt32.self)
+    cut = max(0, cut - LogNote.areaBytes)
+  }
   recover(UnsafeMutableRawBufferPointer(rebasing: bytes[..<cut]))
   return 0
 }
@@ -54,32 +67,40 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   if let intact = try? layout.intactState() {
     state = intact
   } else if layout.hasChecksums, let header = try? layout.state() {
-    state = layout.salvagedState(header, at: 5000)
+    var salvaged = layout.salvagedState(header, at: 5000)
+    state = salvaged
+    salvaged.salvagedEnd = nil
     layout.write(state)
-    precondition((try? layout.intactState()) == state, "what was salvaged is not intact")
+    precondition((try? layout.intactState()) == salvaged, "what was salvaged is not intact")
   } else {
     return
   }
   let log = EventLog(layout, state, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
   check(log)
+  // One of a former version is read, and nothing else.
+  guard layout.isCurrent else { return }
   let end = log.endPosition
   for number in 0..<80 {
-    log.append([[UInt8](repeating: UInt8(number), count: number &* 53 & 511)])
+    var batch: EventBatch = [[UInt8](repeating: UInt8(number), count: number &* 53 & 511)]
+    if number & 1 == 0 { batch.checkpoint = Checkpoint([UInt8](repeating: UInt8(number), count: number &* 50)) }
+    log.append(batch)
     precondition(log.newestID.map { log.record(at: $0).count } == 16 + (number &* 53 & 511), "the newest is not there")
   }
   check(log)
   precondition(log.endPosition == end + 80, "ids leapt")
+  guard let again = try? layout.intactState() else { preconditionFailure("what was appended is not intact") }
+  let next = EventLog(layout, again, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
+  precondition(next.endPosition == log.endPosition && next.checkpoint == log.checkpoint, "another log")
+  precondition(next.checkpoint == Checkpoint([UInt8](repeating: 78, count: 3900)), "another checkpoint")
 }
 
 private func check(_ log: EventLog) {
   var count: UInt64 = 0
   var sum = 0
   var position = log.firstPosition
-  var time: UInt64 = 0
   while position < log.endPosition {
     let event = log.element(at: position)
-    precondition(event.time >= time, "times go back")
-    (count, time) = (count + 1, event.time)
+    count += 1
     sum += event.data.reduce(0) { $0 + Int($1) }
     let stamp = log.record(at: position).loadUnaligned(as: UInt64.self)
     precondition(UInt64(bigEndian: stamp) == position, "event \(position) has another id")
@@ -88,5 +109,12 @@ private func check(_ log: EventLog) {
   precondition(position == log.endPosition, "the last event is not the last")
   precondition(count == log.count(from: log.firstPosition, to: log.endPosition) && count <= 64, "\(count) events")
   precondition(log.position(ofLast: count) == log.firstPosition && log.position(ofLast: 0) == log.endPosition)
-  precondition(log.position(since: 0) == log.firstPosition && sum >= 0)
+  for time in [0, 7, 9, 10, UInt64.max] {
+    let found = log.position(since: time)
+    precondition((log.firstPosition...log.endPosition).contains(found) && log.skip(found) == found, "nowhere")
+    guard found < log.endPosition else { continue }
+    let stamp = log.element(at: found).time
+    precondition(stamp >= time && stamp <= 9, "an event of \(stamp) was found for \(time)")
+  }
+  precondition(sum >= 0)
 }
