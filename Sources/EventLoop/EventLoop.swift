@@ -2,7 +2,10 @@ import CLinux
 import Glibc
 import Synchronization
 
-/// One thread, one epoll set. Descriptors, timers and posted work, each turn in that order.
+/// One thread, one epoll set. Descriptors, posted work and timers, each turn in that order.
+///
+/// Each of the three has a slice of every turn. What is over it waits for the next turn, in its place, so that no flood of
+/// one kind keeps the others, or the end of the turn, waiting.
 ///
 /// Everything but `execute`, `start`, `stop` and `isCurrent` belongs to the loop's own thread, or to the thread that
 /// prepares it before `start`. Nothing here blocks but `epoll_wait`.
@@ -47,6 +50,13 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   public private(set) var now: UInt64
 
   private let epoll: OwnedDescriptor
+  /// Descriptors found ready, of which the first `deliveredCount` have been delivered.
+  private let readyEvents = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: eventsPerTurn)
+  private var readyCount = 0
+  private var deliveredCount = 0
+  /// Taken out of the mailbox, of which the first `doneCount` has been done.
+  private var postedWork: [@Sendable () -> Void] = []
+  private var doneCount = 0
   private let wakeUp: OwnedDescriptor
   private let mailbox = Mailbox<@Sendable () -> Void>()
   private let stopRequested = Atomic(false)
@@ -61,6 +71,9 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// The slot number that stands for the loop's own wake-up descriptor.
   private static let wakeUpToken = UInt64.max
   private static let eventsPerTurn = 256
+  /// Nanoseconds of one turn for descriptors, for posted work and for timers, each: once they are over, nothing more of
+  /// that kind is begun. A tenth of what a client may have to wait for another one's work in all.
+  static let slice: UInt64 = 5_000_000
 
   /// - Throws: `epoll_create1` or `eventfd`, when the process is out of descriptors.
   public init(name: String) throws(SystemError) {
@@ -78,6 +91,8 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     event.data.u64 = Self.wakeUpToken
     guard epoll_ctl(epoll, EPOLL_CTL_ADD, wakeUp, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
+
+  deinit { readyEvents.deallocate() }
 
   // MARK: From any thread
 
@@ -124,11 +139,10 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   public func run() {
     threadID.store(pthread_self(), ordering: .relaxed)
     pthread_setname_np(pthread_self(), String(name.prefix(15)))
-    withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
-      var patience: UInt64?
-      countedUntil = Self.monotonicNow()
-      while !stopRequested.load(ordering: .acquiring) { patience = turn(events, waitingAtMost: patience) }
-    }
+    var patience: UInt64?
+    countedUntil = Self.monotonicNow()
+    while !stopRequested.load(ordering: .acquiring) { patience = turn(waitingAtMost: patience) }
+    while let work = nextPostedWork() { work() }  // what was posted before the stop
     threadID.store(0, ordering: .relaxed)  // another thread may get the same one
   }
 
@@ -182,14 +196,37 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   // MARK: A turn
 
   /// One turn that does not wait: for tests that drive a loop by hand.
-  func runOneTurn() {
-    withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
-      _ = turn(events, waitingAtMost: 0)
-    }
-  }
+  package func runOneTurn() { _ = turn(waitingAtMost: 0) }
 
   /// - Parameter patience: nanoseconds; nil: until something happens.
-  private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>, waitingAtMost patience: UInt64?) -> UInt64? {
+  private func turn(waitingAtMost patience: UInt64?) -> UInt64? {
+    if deliveredCount == readyCount {
+      waitForDescriptors(atMost: patience)
+    } else {
+      now = Self.monotonicNow()
+      countBusy(until: now)
+    }
+    var deadline = now &+ Self.slice
+    repeat {
+      guard deliveredCount < readyCount else { break }
+      deliveredCount += 1
+      deliver(readyEvents[deliveredCount - 1])
+    } while Self.monotonicNow() < deadline
+    deadline = Self.monotonicNow() &+ Self.slice
+    repeat {
+      guard let work = nextPostedWork() else { break }
+      work()
+    } while Self.monotonicNow() < deadline
+    deadline = Self.monotonicNow() &+ Self.slice
+    repeat {
+      guard let action = timers.popDue(at: now) else { break }
+      action()
+    } while Self.monotonicNow() < deadline
+    let patience = endOfTurn?()
+    return deliveredCount < readyCount || doneCount < postedWork.count ? 0 : patience
+  }
+
+  private func waitForDescriptors(atMost patience: UInt64?) {
     let isWaiting = patience != 0
     var timeout = patience
     if isWaiting {
@@ -199,15 +236,27 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
         timeout = min(timeout ?? .max, deadline > current ? deadline - current : 0)
       }
     }
-    let count = wait(for: events, atMost: timeout)
+    let count = wait(for: readyEvents, atMost: timeout)
     precondition(count >= 0 || errno == EINTR, "epoll_pwait2: errno \(errno)")
+    (readyCount, deliveredCount) = (max(0, Int(count)), 0)
     now = Self.monotonicNow()
     if isWaiting { countedUntil = now } else { countBusy(until: now) }
-    for index in 0..<max(0, Int(count)) {
-      deliver(events[index])
+  }
+
+  /// Takes the oldest piece of posted work that has not been done.
+  private func nextPostedWork() -> (@Sendable () -> Void)? {
+    guard doneCount < postedWork.count else { return nil }
+    defer {
+      doneCount += 1
+      if doneCount == postedWork.count {
+        postedWork = []
+        doneCount = 0
+      } else if doneCount >= 1024, doneCount * 2 > postedWork.count {
+        postedWork.removeFirst(doneCount)
+        doneCount = 0
+      }
     }
-    while let action = timers.popDue(at: now) { action() }
-    return endOfTurn?()
+    return postedWork[doneCount]
   }
 
   private func wait(for events: UnsafeMutableBufferPointer<epoll_event>, atMost nanoseconds: UInt64?) -> CInt {
@@ -227,7 +276,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     if event.data.u64 == Self.wakeUpToken {
       var count: UInt64 = 0
       _ = read(wakeUp.raw, &count, 8)
-      for work in mailbox.takeAll() { work() }
+      if postedWork.isEmpty { postedWork = mailbox.takeAll() } else { postedWork += mailbox.takeAll() }
       return
     }
     let slot = slots[Int(truncatingIfNeeded: event.data.u64 & 0xFFFF_FFFF)]

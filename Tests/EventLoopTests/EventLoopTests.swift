@@ -74,6 +74,86 @@ final class ReadingHandler: EventLoop.Handler {
     }
   }
 
+  /// Keeps the loop's thread busy for as long as nothing is left of a slice of `part` pieces.
+  private static func spin(sliceOver part: UInt64) {
+    let end = EventLoop.monotonicNow() + EventLoop.slice / part
+    while EventLoop.monotonicNow() < end {}
+  }
+
+  @Test func aFloodOfPostedWorkIsDoneInSlicesWithDescriptorsTimersAndTheEndOfTheTurnBetween() throws {
+    let loop = try EventLoop(name: "test")
+    var ends: [CInt] = [0, 0]
+    pipe(&ends)
+    defer { for end in ends { close(end) } }
+    var log: [String] = []
+    let handler = ReadingHandler(ends[0]) { _ in log.append("descriptor") }
+    let registration = try loop.register(ends[0], for: .readable, handler: handler)
+    defer { loop.unregister(registration) }
+    let done = Mutex<[Int]>([])
+    for number in 0..<20 {
+      loop.execute {
+        Self.spin(sliceOver: 4)
+        done.withLock { $0.append(number) }
+      }
+    }
+    _ = loop.schedule(after: .zero) { log.append("timer") }
+    loop.endOfTurn = {
+      log.append("end")
+      return nil
+    }
+    loop.runOneTurn()
+    let first = done.withLock { $0.count }
+    #expect((1...4).contains(first))
+    #expect(log == ["timer", "end"])
+    write(ends[1], "x", 1)
+    loop.runOneTurn()
+    #expect(log == ["timer", "end", "descriptor", "end"])
+    loop.execute { done.withLock { $0.append(20) } }
+    for _ in 0..<20 { loop.runOneTurn() }
+    #expect(done.withLock { $0 } == Array(0...20))
+  }
+
+  @Test func aFloodOfTimersThatAreDueLeavesTheRestToTheNextTurns() throws {
+    let loop = try EventLoop(name: "test")
+    var fired: [Int] = []
+    for number in 0..<20 {
+      _ = loop.schedule(after: .zero) {
+        Self.spin(sliceOver: 4)
+        fired.append(number)
+      }
+    }
+    loop.runOneTurn()
+    #expect((1...4).contains(fired.count))
+    for _ in 0..<20 { loop.runOneTurn() }
+    #expect(fired == Array(0..<20))
+  }
+
+  @Test func descriptorsThatATurnHasNoTimeForComeFirstInTheNext() throws {
+    let loop = try EventLoop(name: "test")
+    var pipes: [[CInt]] = []
+    var told: [CInt] = []
+    for _ in 0..<12 {
+      var ends: [CInt] = [0, 0]
+      pipe(&ends)
+      pipes.append(ends)
+      let number = ends[0]
+      let handler = ReadingHandler(number) { _ in
+        Self.spin(sliceOver: 4)
+        told.append(number)
+      }
+      _ = try loop.register(number, for: .readable, handler: handler)
+    }
+    defer { for end in pipes.joined() { close(end) } }
+    for ends in pipes { write(ends[1], "x", 1) }
+    loop.runOneTurn()
+    #expect((1...4).contains(told.count))
+    for ends in pipes.prefix(1) { write(ends[1], "y", 1) }  // one that has been told waits behind the others
+    for _ in 0..<20 where told.count < 12 { loop.runOneTurn() }
+    #expect(told.prefix(12).sorted() == pipes.map { $0[0] }.sorted())
+    for _ in 0..<20 where told.count < 13 { loop.runOneTurn() }
+    #expect(told.count == 13)
+  }
+
   @Test func workFromManyThreadsAllArrives() async throws {
     try await withRunningLoop { loop in
       let counter = Counter()
