@@ -11,9 +11,20 @@ extension ConnectionMachine {
   public mutating func receive(
     _ bytes: UnsafeRawBufferPointer, gathersValues: Bool = false, into events: inout [Event]
   ) {
+    _ = receive(bytes, gathersValues: gathersValues, frameLimit: .max, into: &events)
+  }
+
+  /// The same, but at most `frameLimit` frames, those that were split and those that are gathered counted as one.
+  ///
+  /// - Returns: how many of `bytes` were read: all, unless the limit was reached. The caller gives the rest again.
+  public mutating func receive(
+    _ bytes: UnsafeRawBufferPointer, gathersValues: Bool, frameLimit: Int, into events: inout [Event]
+  ) -> Int {
     var rest = bytes
+    var frameCount = 0
     do {
-      while phase != .closed, !rest.isEmpty {
+      while phase != .closed, !rest.isEmpty, frameCount < frameLimit {
+        frameCount += 1
         if tail.isEmpty {
           let offset = bytes.count - rest.count
           if gathersValues, let (id, byteCount) = receiveRun(rest) {
@@ -35,6 +46,7 @@ extension ConnectionMachine {
       close(code, error.message)
       events.append(.closed(code, error.message))
     }
+    return phase == .closed ? bytes.count : bytes.count - rest.count
   }
 
   /// Reads the values at the head of `rest` that are one frame each and of one request, as far as its credit goes.

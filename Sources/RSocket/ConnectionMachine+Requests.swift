@@ -56,7 +56,8 @@ extension ConnectionMachine {
   }
 
   mutating func receivePayload(
-    at index: Int, _ payload: Payload, follows: Bool, isComplete: Bool, isNext: Bool, into events: inout [Event]
+    at index: LiveRequests.Index, _ payload: Payload, follows: Bool, isComplete: Bool, isNext: Bool,
+    into events: inout [Event]
   ) throws(ProtocolViolation) {
     let id = live[index].id
     if !live[index].state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) {
@@ -81,7 +82,9 @@ extension ConnectionMachine {
     }
   }
 
-  private mutating func deliver(at index: Int, _ payload: Payload, isComplete: Bool, into events: inout [Event]) {
+  private mutating func deliver(
+    at index: LiveRequests.Index, _ payload: Payload, isComplete: Bool, into events: inout [Event]
+  ) {
     let id = live[index].id
     let isLast = isComplete || live[index].kind == .response
     if isLast { endHalf(.inbound, at: index) }
@@ -89,7 +92,7 @@ extension ConnectionMachine {
   }
 
   private mutating func receiveFragment(
-    at index: Int, _ payload: Payload, follows: Bool, isComplete: Bool, into events: inout [Event]
+    at index: LiveRequests.Index, _ payload: Payload, follows: Bool, isComplete: Bool, into events: inout [Event]
   ) throws(ProtocolViolation) {
     let id = live[index].id
     guard var assembly = assemblies.removeValue(forKey: id) else { return }
@@ -116,7 +119,7 @@ extension ConnectionMachine {
     .malformed("the fragments up to request \(id) are over the limit of \(limits.maximumRequestBytes) bytes")
   }
 
-  mutating func receiveRequestN(at index: Int, _ count: UInt32, into events: inout [Event]) {
+  mutating func receiveRequestN(at index: LiveRequests.Index, _ count: UInt32, into events: inout [Event]) {
     let request = live[index]
     let isWhole = !request.state.contains(.assemblingRequest)
     guard isWhole ? request.state.contains(.outbound) && request.kind != .response : request.kind.hasInitialRequest
@@ -135,7 +138,7 @@ extension ConnectionMachine {
     }
   }
 
-  mutating func receiveCancel(at index: Int, into events: inout [Event]) {
+  mutating func receiveCancel(at index: LiveRequests.Index, into events: inout [Event]) {
     let request = live[index]
     if isServer {
       remove(at: index)

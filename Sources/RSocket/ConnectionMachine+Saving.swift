@@ -12,8 +12,7 @@ extension ConnectionMachine {
     state.write(tail)
     state.write(output)
     state.write(UInt32(live.count))
-    for index in 0..<live.count {
-      let request = live[index]
+    for request in live.all {
       state.write(request.id.rawValue)
       state.write(request.inboundCredit)
       state.write(request.kind.rawValue)

@@ -134,7 +134,7 @@ extension ConnectionMachine {
   // MARK: Inside
 
   /// The request, if our half of it is open.
-  private func index(sending id: StreamID) -> Int? {
+  private func index(sending id: StreamID) -> LiveRequests.Index? {
     guard let index = live.index(of: id), live[index].state.contains(.outbound) else { return nil }
     return index
   }

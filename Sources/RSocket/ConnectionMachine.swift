@@ -134,12 +134,12 @@ public struct ConnectionMachine: Sendable {
   public var liveCount: Int { live.count }
 
   /// Takes the request out of every table.
-  mutating func remove(at index: Int) {
+  mutating func remove(at index: LiveRequests.Index) {
     dropAssembly(at: index)
     live.remove(at: index)
   }
 
-  mutating func dropAssembly(at index: Int) {
+  mutating func dropAssembly(at index: LiveRequests.Index) {
     guard !live[index].state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) else { return }
     live[index].state.subtract([.assemblingRequest, .assemblingValue])
     if let assembly = assemblies.removeValue(forKey: live[index].id) {
@@ -149,7 +149,7 @@ public struct ConnectionMachine: Sendable {
   }
 
   /// Ends one or both halves, and the request with its last one.
-  mutating func endHalf(_ half: LiveRequest.State, at index: Int) {
+  mutating func endHalf(_ half: LiveRequest.State, at index: LiveRequests.Index) {
     live[index].state.subtract(half)
     if live[index].state.isDisjoint(with: [.inbound, .outbound]) { remove(at: index) }
   }

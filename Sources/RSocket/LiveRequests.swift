@@ -23,48 +23,58 @@ struct LiveRequest {
   var state: State
 }
 
-/// The requests under way, by ascending ID. IDs rise, so that a new one nearly always goes to the end.
+/// The requests under way, by ID.
 ///
-/// The first stands by itself: most connections have no other, and need no table.
+/// One stands by itself: most connections have no other, and need no table.
 struct LiveRequests {
-  private var first: LiveRequest?
-  private var others: [LiveRequest] = []
-
-  var count: Int { first == nil ? 0 : 1 + others.count }
-
-  subscript(index: Int) -> LiveRequest {
-    get { index == 0 ? first! : others[index - 1] }
-    _modify { if index == 0 { yield &first! } else { yield &others[index - 1] } }
+  /// Where a request is found; valid until another one is inserted or removed.
+  enum Index {
+    case first
+    case other(Dictionary<StreamID, LiveRequest>.Index)
   }
 
-  /// - Complexity: O(log count).
-  func index(of id: StreamID) -> Int? {
-    let index = insertionIndex(of: id)
-    return index < count && self[index].id == id ? index : nil
+  private var first: LiveRequest?
+  private var others: [StreamID: LiveRequest] = [:]
+
+  var count: Int { (first == nil ? 0 : 1) + others.count }
+
+  /// By ascending ID.
+  var all: [LiveRequest] { ((first.map { [$0] } ?? []) + others.values).sorted { $0.id < $1.id } }
+
+  subscript(index: Index) -> LiveRequest {
+    get {
+      switch index {
+      case .first: first!
+      case .other(let index): others.values[index]
+      }
+    }
+    _modify {
+      switch index {
+      case .first: yield &first!
+      case .other(let index): yield &others.values[index]
+      }
+    }
+  }
+
+  /// - Complexity: O(1), however many there are.
+  func index(of id: StreamID) -> Index? {
+    if first?.id == id { return .first }
+    return others.index(forKey: id).map { .other($0) }
   }
 
   /// The ID must not be there yet.
   mutating func insert(_ request: LiveRequest) {
-    let index = insertionIndex(of: request.id)
-    if index > 0 { return others.insert(request, at: index - 1) }
-    if let first { others.insert(first, at: 0) }
-    first = request
+    if first == nil { first = request } else { others[request.id] = request }
   }
 
   /// Frees the table with its last request.
-  mutating func remove(at index: Int) {
-    if index > 0 { others.remove(at: index - 1) } else { first = others.isEmpty ? nil : others.removeFirst() }
-    if others.isEmpty { others = [] }
-  }
-
-  private func insertionIndex(of id: StreamID) -> Int {
-    var low = 0
-    var high = count
-    while low < high {
-      let middle = (low + high) / 2
-      if self[middle].id < id { low = middle + 1 } else { high = middle }
+  mutating func remove(at index: Index) {
+    switch index {
+    case .first: first = nil
+    case .other(let index):
+      others.remove(at: index)
+      if others.isEmpty { others = [:] }
     }
-    return low
   }
 }
 

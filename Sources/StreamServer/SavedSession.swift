@@ -26,6 +26,8 @@ struct SavedSession: Sendable {
   let machine: ConnectionMachine
   /// Nanoseconds since the client was heard of.
   let silence: UInt64
+  /// What was read and not handled.
+  let input: [UInt8]
   /// The rest of what the socket took only in part.
   let unsent: [UInt8]
   let subscriptions: [Subscription]
@@ -45,6 +47,7 @@ extension SavedSession {
     state.write(number)
     machine.save(to: &state)
     state.write(silence)
+    state.write(input)
     state.write(unsent)
     state.write(UInt32(subscriptions.count))
     for subscription in subscriptions {
@@ -72,6 +75,7 @@ extension SavedSession {
     number = try state.number()
     machine = try ConnectionMachine(saved: &state, limits: limits)
     silence = try state.number()
+    input = try state.data()
     unsent = try state.data()
     var subscriptions: [Subscription] = []
     for _ in 0..<(try state.number(UInt32.self)) {

@@ -30,16 +30,38 @@ final class Session: EventLoop.Handler {
   private var phase = Phase.open
   private(set) var isBlocked = false
   private unowned let worker: Worker
+  let share: UserShare
   private var registration: EventLoop.Registration?
   private var clock: TimerID?
   private var leaseClock: TimerID?
   var machine: ConnectionMachine
   private var subscriptions = SubscriptionList()
+  /// Subscriptions that wait for room in the socket; some may have ended meanwhile.
+  var blocked: [StreamSubscription] = []
+  /// Subscriptions in the queue of their user, and those for which there is no place in it.
+  var readyCount: Int32 = 0
+  var standby: Standby?
   /// Made for the first value that the client publishes.
   private var publications: Publications?
   private var unsent: [UInt8] = []
   private var unsentOffset = 0
   private var heardAt: UInt64
+  /// What was read and not handled yet: its user's turn was over.
+  private var waitingInput: WaitingInput?
+  /// It stands in its user's queue of those with input. Nothing is read meanwhile.
+  private var isWaitingForTurn = false
+
+  /// A class, because nearly every session has none.
+  private final class WaitingInput {
+    let bytes: [UInt8]
+    var offset = 0
+    init(_ bytes: some Collection<UInt8>) { self.bytes = Array(bytes) }
+  }
+
+  /// Subscriptions that wait for a place in their user's queue. A class, because few sessions have so many.
+  final class Standby {
+    var queue = Fifo<StreamSubscription>()
+  }
 
   /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
   private static let unsentLimit = 64 << 10
@@ -53,9 +75,11 @@ final class Session: EventLoop.Handler {
 
   /// - Parameter machine: of a connection that goes on here; nil for a new one.
   init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, machine: ConnectionMachine? = nil, worker: Worker
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?,
+    machine: ConnectionMachine? = nil, worker: Worker
   ) {
-    identity = ClientIdentity(number: number, credentials: PeerCredentials(of: socket.raw))
+    identity = ClientIdentity(number: number, credentials: credentials)
+    share = worker.share(of: ClientUser(credentials, of: socket.raw))
     self.socket = socket
     self.worker = worker
     self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
@@ -91,7 +115,8 @@ final class Session: EventLoop.Handler {
     guard phase == .open else { return nil }
     let saved = SavedSession(
       descriptor: socket.raw, number: identity.number, machine: machine, silence: worker.loop.now - heardAt,
-      unsent: Array(unsent[unsentOffset...]), subscriptions: subscriptions.map(SavedSession.Subscription.init),
+      input: Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), unsent: Array(unsent[unsentOffset...]),
+      subscriptions: subscriptions.map(SavedSession.Subscription.init),
       publications: publications?.saved ?? [])
     if let registration { worker.loop.unregister(registration) }
     registration = nil
@@ -115,6 +140,10 @@ final class Session: EventLoop.Handler {
       publications.goOn(publication.id, to: stream, inlet, credit: publication.credit)
     }
     if machine.isOpen { accepted() }
+    if phase == .open, !saved.input.isEmpty {
+      waitingInput = WaitingInput(saved.input)
+      waitForTurn()
+    }
     _ = flush()
   }
 
@@ -167,27 +196,66 @@ final class Session: EventLoop.Handler {
     }
     guard readiness.contains(.readable) else { return }
     switch phase {
-    case .open: if watched.contains(.readable) || !isBlocked { read() }
+    case .open: if !isWaitingForTurn, watched.contains(.readable) || !isBlocked { worker.take(inputOf: self) }
     case .closing, .closed: break  // a peer that is gone shows when something is written to it
     }
   }
 
-  private func read() {
-    let count = recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
-    guard count > 0 else {
-      if count == 0 || (errno != EAGAIN && errno != EINTR) { close() }
-      return
-    }
-    heardAt = worker.loop.now
-    var events: [ConnectionMachine.Event] = []
-    machine.receive(
-      UnsafeRawBufferPointer(rebasing: worker.input[..<count]), gathersValues: true, into: &events)
-    for event in events where phase == .open { handle(event) }
-    publications?.passOn()
-    _ = flush()
+  /// What has come is handled when it is this user's turn.
+  func waitForTurn() {
+    isWaitingForTurn = true
+    worker.enqueue(inputOf: self)
+    watch()
   }
 
-  private func handle(_ event: ConnectionMachine.Event) {
+  /// Reads once, or goes on with what was read, until the session's slice is over; it waits then for its next turn.
+  /// - Parameter deadline: when the slice is over, in nanoseconds of the monotonic clock.
+  func takeInput(until deadline: UInt64) {
+    isWaitingForTurn = false
+    guard phase == .open else { return }
+    if let waiting = waitingInput {
+      waiting.offset += waiting.bytes.withUnsafeBytes {
+        handle(UnsafeRawBufferPointer(rebasing: $0[waiting.offset...]), until: deadline)
+      }
+      if waiting.offset == waiting.bytes.count { waitingInput = nil }
+    } else {
+      let count = recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
+      guard count > 0 else {
+        if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
+        return watch()
+      }
+      heardAt = worker.loop.now
+      let input = UnsafeRawBufferPointer(rebasing: worker.input[..<count])
+      let handled = handle(input, until: deadline)
+      if handled < count { waitingInput = WaitingInput(input[handled...]) }
+    }
+    publications?.passOn()
+    guard phase == .open, waitingInput != nil else {
+      _ = flush()
+      return
+    }
+    // Answers go with the last of what was read: a peer that reads none of them may have sent values all the same.
+    if machine.outputByteCount > Self.unsentLimit { _ = flush() }
+    if phase == .open { waitForTurn() }
+  }
+
+  /// - Returns: how many of the bytes were handled; the others are for another turn.
+  private func handle(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    var (offset, frameCount) = (0, 0)
+    var events: [ConnectionMachine.Event] = []
+    repeat {
+      let rest = UnsafeRawBufferPointer(rebasing: bytes[offset...])
+      offset += machine.receive(rest, gathersValues: true, frameLimit: Slices.frames, into: &events)
+      frameCount += Slices.frames
+      for event in events where phase == .open { handle(event, of: rest) }
+      events.removeAll(keepingCapacity: true)
+    } while offset < bytes.count && phase == .open && frameCount < Slices.sessionFrames
+      && EventLoop.monotonicNow() < deadline
+    return phase == .open ? offset : bytes.count
+  }
+
+  /// - Parameter bytes: what the event was read from.
+  private func handle(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
     switch event {
     case .setup: accepted()
     case .request(let id, let kind, let demand, let payload, let isComplete):
@@ -195,15 +263,15 @@ final class Session: EventLoop.Handler {
     case .payload(let id, let payload, let isComplete):
       payload.data.withUnsafeBytes { publications?.receive(id, CollectionOfOne($0), isComplete: isComplete) }
     case .payloads(let id, let range):
-      let frames = PayloadFrames(UnsafeRawBufferPointer(rebasing: worker.input[range]))
+      let frames = PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range]))
       publications?.receive(id, frames.lazy.map(\.data), isComplete: false)
     case .complete(let id): publications?.receive(id, EmptyCollection(), isComplete: true)
     case .requestN(let id, let count):
-      if let subscription = subscription(id), !subscription.frames.completes {
+      if let subscription = subscriptions[id], !subscription.frames.completes {
         subscription.lane.grant(Self.demand(count), to: subscription)
       }
     case .cancel(let id), .error(let id, _, _):
-      if let subscription = subscription(id) { remove(subscription) } else { publications?.leave(id) }
+      if let subscription = subscriptions[id] { remove(subscription) } else { publications?.leave(id) }
     case .closed(let code, let message):
       if code == .connectionClose { return finishClosing() }
       drop(message)
@@ -315,12 +383,9 @@ final class Session: EventLoop.Handler {
     worker.report(.clientRefused(identity, stream: stream, reason: reason))
   }
 
-  private func subscription(_ id: StreamID) -> StreamSubscription? {
-    subscriptions.first { $0.id == id }
-  }
-
   private func remove(_ subscription: StreamSubscription) {
     subscriptions.remove(subscription)
+    if subscription.state == .ready { worker.leaveQueue(self) }
     subscription.lane.remove(subscription)
     worker.release(subscription.lane)
   }
@@ -412,7 +477,9 @@ final class Session: EventLoop.Handler {
   }
 
   private func unblock() {
-    for subscription in subscriptions where subscription.state == .blocked { worker.makeReady(subscription) }
+    let unblocked = blocked
+    blocked = []
+    for subscription in unblocked where subscription.state == .blocked { worker.makeReady(subscription) }
   }
 
   private var holdsValues: Bool { (publications?.heldBytes ?? 0) > Self.heldLimit }
@@ -420,7 +487,9 @@ final class Session: EventLoop.Handler {
   private func watch() {
     guard let registration else { return }
     var wanted: EventLoop.Readiness = []
-    if phase == .open, unsent.count - unsentOffset <= Self.unsentLimit, !holdsValues { wanted.insert(.readable) }
+    if phase == .open, !isWaitingForTurn, unsent.count - unsentOffset <= Self.unsentLimit, !holdsValues {
+      wanted.insert(.readable)
+    }
     if isBlocked { wanted.insert(.writable) }
     guard wanted != watched else { return }
     watched = wanted
@@ -446,6 +515,8 @@ final class Session: EventLoop.Handler {
   }
 
   private func leaveAll() {
+    blocked = []
+    standby = nil
     let leaving = subscriptions
     subscriptions = SubscriptionList()
     for subscription in leaving {

@@ -161,7 +161,14 @@ public final class StreamServer: Sendable {
     }
   }
 
+  /// Takes a new connection. On the first loop.
   private func accept(_ socket: consuming OwnedDescriptor) {
+    let credentials = PeerCredentials(of: socket.raw)
+    accept(socket, credentials)
+  }
+
+  /// - Parameter credentials: nil for a peer without any.
+  func accept(_ socket: consuming OwnedDescriptor, _ credentials: PeerCredentials?) {
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
     guard counts.open.add(1, ordering: .relaxed).newValue <= limits.connections else {
       counts.open.subtract(1, ordering: .relaxed)
@@ -171,7 +178,7 @@ public final class StreamServer: Sendable {
     }
     let raw = socket.release()
     let worker = workers[Int((number - 1) / limits.neighbours % UInt64(workers.count))]
-    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number) }
+    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number, credentials) }
   }
 
   /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;

@@ -17,8 +17,10 @@ final class StreamSubscription {
     case idle
     /// Credit, and nothing to send: in its lane's waiting list. Becomes: ready, ended.
     case waiting
-    /// In the worker's queue. Becomes: idle, waiting, blocked, ended.
+    /// In its user's queue. Becomes: idle, waiting, blocked, ended.
     case ready
+    /// As ready, but others of its session are in the queue. Becomes: ready, ended.
+    case standby
     /// The socket is full. Becomes: ready, ended.
     case blocked
     /// Answered or cancelled.
@@ -26,8 +28,6 @@ final class StreamSubscription {
   }
 
   unowned let session: Session
-  /// Of the same session.
-  fileprivate var next: StreamSubscription?
   let lane: Lane
   // In this order, and the last as small as they are, because there may be very many.
   var cursor: Cursor
@@ -61,29 +61,31 @@ final class StreamSubscription {
   }
 }
 
-/// The subscriptions of one session, the latest first: nearly always one, which is why they are linked and not in an array.
+/// The subscriptions of one session, by request: nearly always one, which therefore needs no table.
 struct SubscriptionList: Sequence {
   private var first: StreamSubscription?
+  private var others: [StreamID: StreamSubscription] = [:]
+
+  /// - Complexity: O(1), however many there are.
+  subscript(id: StreamID) -> StreamSubscription? { first?.id == id ? first : others[id] }
 
   mutating func insert(_ subscription: StreamSubscription) {
-    subscription.next = first
-    first = subscription
+    if first == nil { first = subscription } else { others[subscription.id] = subscription }
   }
 
   /// Does nothing for one that is not in here.
   mutating func remove(_ subscription: StreamSubscription) {
     if first === subscription {
-      first = subscription.next
-    } else {
-      first { $0.next === subscription }?.next = subscription.next
+      first = nil
+    } else if others[subscription.id] === subscription {
+      others[subscription.id] = nil
+      if others.isEmpty { others = [:] }
     }
-    subscription.next = nil
   }
 
   func makeIterator() -> some IteratorProtocol<StreamSubscription> {
-    sequence(state: first) { next in
-      defer { next = next?.next }
-      return next
+    sequence(state: (first: first, others: others.values.makeIterator())) { state in
+      state.first.take() ?? state.others.next()
     }
   }
 }

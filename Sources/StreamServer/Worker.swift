@@ -7,8 +7,9 @@ import Synchronization
 
 /// One event loop with its sessions: reads what they ask, and at the end of each turn sends what their credit allows.
 ///
-/// Subscriptions that have something to send stand in one queue. Each gets one write of at most a block and goes to the
-/// end of the queue again, so that a long backlog holds nobody up.
+/// Subscriptions that have something to send stand in a queue of their user, and users take turns (`UserShare`). Each
+/// subscription gets one write of at most a block and goes to the end of the queue again, so that a long backlog holds
+/// nobody up.
 final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `counters`
   /// What this worker did, readable from any thread.
   struct Counters: ~Copyable {
@@ -35,8 +36,10 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var handedOver: [Session] = []
   private var listeners: [Listener] = []
   private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
-  private var queue: [StreamSubscription] = []
-  private var queueHead = 0
+  private var users: [ClientUser: UserShare] = [:]
+  /// Users with input that waits, and those with output that does: whose turn it is comes first.
+  private var inputRound = Fifo<UserShare>()
+  private var outputRound = Fifo<UserShare>()
   private let block = FrameBlock()
   private var stopped: (@Sendable () -> Void)?
 
@@ -59,7 +62,11 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     self.connections = connections
     self.wantsDetails = wantsDetails
     self.report = report
-    loop.endOfTurn = { [unowned self] in sendReady() }
+    loop.endOfTurn = { [unowned self] in
+      takeWaitingInput()
+      let patience = sendReady()
+      return inputRound.isEmpty ? patience : 0
+    }
   }
 
   deinit { input.deallocate() }
@@ -77,19 +84,30 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// Takes a new connection. On the loop.
-  func adopt(_ socket: consuming OwnedDescriptor, number: UInt64) {
-    let session = Session(socket, number: number, worker: self)
-    guard stopped == nil, session.start() else { return countOut() }
-    sessions.insert(session)
+  func adopt(_ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?) {
+    let session = Session(socket, number: number, credentials, worker: self)
+    guard start(session) else { return }
   }
 
   /// Takes a connection over from another process. On the loop.
   func adopt(_ saved: SavedSession) {
     let session = Session(
-      OwnedDescriptor(saved.descriptor), number: saved.number, machine: saved.machine, worker: self)
-    guard stopped == nil, session.start() else { return countOut() }
-    sessions.insert(session)
+      OwnedDescriptor(saved.descriptor), number: saved.number, PeerCredentials(of: saved.descriptor),
+      machine: saved.machine, worker: self)
+    guard start(session) else { return }
     session.goOn(saved)
+  }
+
+  /// - Returns: false when the worker stops, or the kernel watches no more descriptors; the connection is then closed.
+  private func start(_ session: Session) -> Bool {
+    guard stopped == nil, session.start() else {
+      release(session.share)
+      countOut()
+      return false
+    }
+    session.share.sessionCount += 1
+    sessions.insert(session)
+    return true
   }
 
   /// Gives every connection away; its descriptor stays open for as long as the worker lives. On the loop.
@@ -110,6 +128,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   func forget(_ session: Session) {
     sessions.remove(session)
+    session.share.sessionCount -= 1
+    release(session.share)
     countOut()
     if sessions.isEmpty, let stopped { stopped() }
   }
@@ -123,6 +143,56 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     stopListening()
     guard !sessions.isEmpty else { return completed() }
     for session in sessions { session.stop() }
+  }
+
+  // MARK: Users
+
+  /// What the connections of a user have of this loop.
+  func share(of user: ClientUser) -> UserShare {
+    if let share = users[user] { return share }
+    let share = UserShare(user)
+    users[user] = share
+    return share
+  }
+
+  /// Forgets a user without sessions.
+  func release(_ share: UserShare) {
+    if share.sessionCount == 0 { users[share.user] = nil }
+  }
+
+  // MARK: Input
+
+  /// Handles what has come from a client, or lets it wait for its user's turn.
+  func take(inputOf session: Session) {
+    let share = session.share
+    guard share.hasTime(at: loop.now) else { return session.waitForTurn() }
+    let start = EventLoop.monotonicNow()
+    session.takeInput(until: start + Slices.session)
+    share.spend(EventLoop.monotonicNow() - start)
+  }
+
+  /// Handles the session's input when it is its user's turn.
+  func enqueue(inputOf session: Session) {
+    let share = session.share
+    share.input.append(session)
+    guard !share.isInInputRound else { return }
+    share.isInInputRound = true
+    inputRound.append(share)
+  }
+
+  private func takeWaitingInput() {
+    guard !inputRound.isEmpty else { return }
+    var now = EventLoop.monotonicNow()
+    let end = now + Slices.input
+    while now < end, let share = inputRound.popFirst() {
+      let sliceEnd = min(end, now + Slices.user)
+      while now < sliceEnd, let session = share.input.popFirst() {
+        session.takeInput(until: min(sliceEnd, now + Slices.session))
+        now = EventLoop.monotonicNow()
+      }
+      share.isInInputRound = !share.input.isEmpty
+      if share.isInInputRound { inputRound.append(share) }
+    }
   }
 
   // MARK: Lanes
@@ -159,45 +229,79 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   // MARK: Sending
 
-  /// Puts a subscription into the queue of those that are served at the end of the turn.
+  /// Puts a subscription into the queue of those that are served at the end of the turn, or of those of its session that
+  /// have to wait for that.
   func makeReady(_ subscription: StreamSubscription) {
+    let session = subscription.session
+    guard session.readyCount < Slices.subscriptions else {
+      subscription.state = .standby
+      if session.standby == nil { session.standby = Session.Standby() }
+      session.standby?.queue.append(subscription)
+      return
+    }
+    session.readyCount += 1
     subscription.state = .ready
-    queue.append(subscription)
+    let share = session.share
+    share.output.append(subscription)
+    guard !share.isInOutputRound else { return }
+    share.isInOutputRound = true
+    outputRound.append(share)
+  }
+
+  /// A subscription of the session is in the queue no more, or is not to be served: the next one takes its place.
+  func leaveQueue(_ session: Session) {
+    session.readyCount -= 1
+    while let next = session.standby?.queue.popFirst() {
+      if next.state == .standby { return makeReady(next) }  // else it has ended meanwhile
+    }
+    session.standby = nil
   }
 
   /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
   private func sendReady() -> UInt64? {
-    guard loop.now >= pauseEnd || queue.isEmpty else { return pauseEnd - loop.now }
+    guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
-    serveQueue()
+    serveUsers()
     measureLanes()  // which may bring what waited for room in a log
-    return queue.isEmpty ? nil : 0
+    return outputRound.isEmpty ? nil : 0
   }
 
-  private func serveQueue() {
+  private func serveUsers() {
+    guard !outputRound.isEmpty else { return }
     var (budget, writes) = (Self.turnBytes, 0)
-    while queueHead < queue.count, budget > 0 {
-      let subscription = queue[queueHead]
-      queueHead += 1
-      if subscription.state == .ready {
-        budget -= serve(subscription)
-        writes += 1
+    let start = EventLoop.monotonicNow()
+    var now = start
+    while budget > 0, now - start < Slices.output, let share = outputRound.popFirst() {
+      let sliceEnd = min(start + Slices.output, now + Slices.user)
+      while budget > 0, now < sliceEnd, !share.output.isEmpty {
+        serve(share, &budget, &writes)
+        now = EventLoop.monotonicNow()
       }
-      if queueHead > 1024, queueHead * 2 > queue.count {
-        queue.removeFirst(queueHead)
-        queueHead = 0
+      share.isInOutputRound = !share.output.isEmpty
+      if share.isInOutputRound {
+        outputRound.append(share)
+      } else if share.output.capacity > 4096 {
+        share.output = Fifo()
       }
     }
-    pauseAfter(writes, bytes: Self.turnBytes - budget)
-    guard queueHead == queue.count else { return }
-    queue.removeAll(keepingCapacity: queue.count <= 4096)
-    queueHead = 0
+    pauseAfter(writes, bytes: Self.turnBytes - budget, since: start)
   }
 
-  private func pauseAfter(_ writes: Int, bytes: Int) {
+  /// A few of the user's subscriptions.
+  private func serve(_ share: UserShare, _ budget: inout Int, _ writes: inout Int) {
+    for _ in 0..<Slices.writes {
+      guard budget > 0, let subscription = share.output.popFirst() else { return }
+      guard subscription.state == .ready else { continue }
+      leaveQueue(subscription.session)
+      budget -= serve(subscription)
+      writes += 1
+    }
+  }
+
+  private func pauseAfter(_ writes: Int, bytes: Int, since start: UInt64) {
     guard writes >= Self.smallRound.writes, bytes < writes * Self.smallRound.bytes else { return }
     let end = EventLoop.monotonicNow()
-    pauseEnd = end + (end - loop.now)
+    pauseEnd = end + (end - start)
   }
 
   private func measureLanes() {
@@ -212,7 +316,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private func serve(_ subscription: StreamSubscription) -> Int {
     let session = subscription.session
     guard session.flush() else {
-      if subscription.state == .ready { subscription.lane.rest(subscription, .blocked) }
+      if subscription.state == .ready { block(subscription) }
       return 1
     }
     let (finding, ending) = subscription.lane.stream.log.read { storage, completion in
@@ -263,11 +367,17 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     if subscription.frames.completes, events > 0 {
       session.finished(subscription)
     } else if session.isBlocked {
-      subscription.lane.rest(subscription, .blocked)
+      block(subscription)
     } else {
       makeReady(subscription)
     }
     return max(1, sent)
+  }
+
+  /// The subscription waits for room in its socket.
+  private func block(_ subscription: StreamSubscription) {
+    subscription.session.blocked.append(subscription)
+    subscription.lane.rest(subscription, .blocked)
   }
 
   /// The log no longer holds the subscription's place.

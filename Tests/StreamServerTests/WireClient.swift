@@ -3,6 +3,8 @@ import Glibc
 import RSocket
 import Testing
 
+@testable import StreamServer
+
 /// A client that says exactly what a test wants, right or wrong, over a real socket.
 final class WireClient {
   struct Silence: Error {}
@@ -17,6 +19,19 @@ final class WireClient {
     if var size = receiveBuffer {
       setsockopt(descriptor.raw, SOL_SOCKET, SO_RCVBUF, &size, socklen_t(MemoryLayout<CInt>.size))
     }
+  }
+
+  /// One that the server takes for a process of that user.
+  init(_ server: StreamServer, user: UInt32) throws {
+    var ends: [CInt] = [0, 0]
+    guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0 else { throw SystemError("socketpair") }
+    _ = fcntl(ends[1], F_SETFL, O_NONBLOCK)
+    descriptor = OwnedDescriptor(ends[0])
+    let other = ends[1]
+    server.loops[0].execute {
+      server.accept(OwnedDescriptor(other), PeerCredentials(process: 1, user: user, group: user))
+    }
+    send(.setup(Setup()))
   }
 
   /// One that has said SETUP.

@@ -1,21 +1,23 @@
 /// A queue in a ring that grows. What is taken out is let go of at once.
-@usableFromInline struct Fifo<Element> {
+@usableFromInline package struct Fifo<Element> {
   @usableFromInline var slots: [Element?] = []  // as many as a power of two
   @usableFromInline var head = 0
-  @usableFromInline var count = 0
+  @usableFromInline package var count = 0
 
-  @inlinable init() {}
+  @inlinable package init() {}
 
-  @inlinable var isEmpty: Bool { count == 0 }
-  @inlinable var first: Element? { isEmpty ? nil : slots[head] }
+  /// Elements that there is room for.
+  @inlinable package var capacity: Int { slots.count }
+  @inlinable package var isEmpty: Bool { count == 0 }
+  @inlinable package var first: Element? { isEmpty ? nil : slots[head] }
 
-  @inlinable mutating func append(_ element: Element) {
+  @inlinable package mutating func append(_ element: Element) {
     if count == slots.count { grow() }
     slots[(head + count) & (slots.count - 1)] = element
     count += 1
   }
 
-  @inlinable mutating func popFirst() -> Element? {
+  @inlinable package mutating func popFirst() -> Element? {
     guard !isEmpty else { return nil }
     defer {
       head = (head + 1) & (slots.count - 1)

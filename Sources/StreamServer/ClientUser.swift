@@ -1,0 +1,41 @@
+import CLinux
+import Glibc
+
+/// What limits and shares per user count a connection for.
+enum ClientUser: Hashable, Sendable {
+  /// A user of this machine, as the kernel recorded it.
+  case uid(UInt32)
+  /// A host: an IPv4 address, or the first 64 bits of an IPv6 address, which one host may choose the others of.
+  case host(UInt64)
+  /// Everything else counts as one.
+  case unknown
+
+  /// - Parameter descriptor: of a connected socket.
+  init(_ credentials: PeerCredentials?, of descriptor: CInt) {
+    if let credentials {
+      self = .uid(credentials.user)
+      return
+    }
+    var address = sockaddr_storage()
+    var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+    let result = withUnsafeMutablePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getpeername(descriptor, $0, &length) }
+    }
+    self = result == 0 ? ClientUser(address) : .unknown
+  }
+
+  init(_ address: sockaddr_storage) {
+    switch CInt(address.ss_family) {
+    case AF_INET:
+      self = withUnsafeBytes(of: address) { .host(UInt64($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self))) }
+    case AF_INET6:
+      self = withUnsafeBytes(of: address) { bytes in
+        let isMapped = bytes[8..<18].allSatisfy { $0 == 0 } && bytes[18..<20].allSatisfy { $0 == 0xFF }
+        return isMapped
+          ? .host(UInt64(bytes.loadUnaligned(fromByteOffset: 20, as: UInt32.self)))
+          : .host(bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+      }
+    default: self = .unknown
+    }
+  }
+}

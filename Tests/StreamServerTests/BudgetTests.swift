@@ -1,0 +1,166 @@
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+import Testing
+
+@testable import StreamServer
+
+/// What one client, or one user, may cost the others.
+@Suite struct BudgetTests {
+  /// REQUEST_STREAM, encoded.
+  private func request(_ name: String, id: UInt32) -> [UInt8] {
+    var bytes: [UInt8] = []
+    let payload = Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8), data: [])
+    Frame.request(StreamID(id), .stream, initialRequest: 1, payload, follows: false, isComplete: false)
+      .encode(into: &bytes)
+    return bytes
+  }
+
+  /// A server whose only loop is driven by hand.
+  private func stoppedServer(_ report: @escaping @Sendable (ServerReport) -> Void = { _ in }) throws -> StreamServer {
+    try StreamServer(limits: ServerLimits(workers: 1), report: report)
+  }
+
+  @Test func aTurnHandlesASliceOfWhatAClientSendsAndTheRestInOrderLater() throws {
+    let refused = Guarded<[String]>([])
+    let server = try stoppedServer {
+      guard case .clientRefused(_, _, let reason) = $0 else { return }
+      usleep(100)  // a request takes that long
+      refused.withLock { $0.append(reason) }
+    }
+    let loop = server.loops[0]
+    let client = try WireClient(server, user: 1001)
+    for _ in 0..<3 { loop.runOneTurn() }
+    client.send((0..<500).flatMap { request("no \($0)", id: UInt32($0) * 2 + 1) })
+    var most = 0
+    var turns = 0
+    while refused.withLock({ $0.count }) < 500, turns < 1000 {
+      let before = refused.withLock { $0.count }
+      loop.runOneTurn()
+      most = max(most, refused.withLock { $0.count } - before)
+      turns += 1
+    }
+    // One slice as it comes, and those of the user in what waits: 4 ms of 100 us each, and as many as a slice begins.
+    #expect(most <= 40 + 4 * Slices.frames)
+    #expect(refused.withLock { $0 } == (0..<500).map { "no stream named \"no \($0)\"" })
+  }
+
+  @Test func aUserWithManyConnectionsGetsOneShare() throws {
+    let refused = Guarded<[UInt32]>([])
+    let server = try stoppedServer {
+      guard case .clientRefused(let client, _, _) = $0 else { return }
+      usleep(100)
+      refused.withLock { $0.append(client.credentials?.user ?? 0) }
+    }
+    let loop = server.loops[0]
+    let greedy = try (0..<64).map { _ in try WireClient(server, user: 1001) }
+    let modest = try WireClient(server, user: 1002)
+    for _ in 0..<70 { loop.runOneTurn() }
+    for client in greedy { client.send((0..<100).flatMap { request("a", id: UInt32($0) * 2 + 1) }) }
+    for _ in 0..<3 { loop.runOneTurn() }
+    for round in 0..<10 as Range<UInt32> {
+      modest.send(request("b", id: round * 2 + 1))
+      loop.runOneTurn()
+      #expect(refused.withLock { $0.count { $0 == 1002 } } == Int(round) + 1)
+    }
+    #expect(refused.withLock { $0.count } < 64 * 100)
+  }
+
+  @Test func aUserWithManySubscriptionsDelaysNobodyElsesEvents() throws {
+    let server = try stoppedServer()
+    let loop = server.loops[0]
+    let (ours, theirs) = (HandFedSource(), HandFedSource())
+    try server.add(StreamConfiguration(name: "a", start: .always), source: theirs)
+    try server.add(StreamConfiguration(name: "b", start: .always), source: ours)
+    let greedy = try (0..<32).map { _ in try WireClient(server, user: 1001) }
+    let modest = try WireClient(server, user: 1002)
+    for client in greedy { client.send((0..<200).flatMap { request("a", id: UInt32($0) * 2 + 1) }) }
+    modest.subscribe("b", credit: 100)
+    while server.statistics.subscribers < 32 * 200 + 1 { loop.runOneTurn() }
+    theirs.send([1])
+    ours.send([2])
+    loop.runOneTurn()
+    while server.statistics.byStream[1].eventsOut == 0 { loop.runOneTurn() }
+    #expect(server.statistics.byStream[0].eventsOut < 32 * 200)
+    #expect(try modest.event().data == [2])
+    while server.statistics.byStream[0].eventsOut < 32 * 200 { loop.runOneTurn() }
+  }
+
+  @Test func everyOneOfManySubscriptionsOfAConnectionIsServed() throws {
+    let server = try stoppedServer()
+    let loop = server.loops[0]
+    let (ours, theirs) = (HandFedSource(), HandFedSource())
+    try server.add(StreamConfiguration(name: "a", start: .always), source: theirs)
+    try server.add(StreamConfiguration(name: "b", start: .always), source: ours)
+    let greedy = try WireClient(server, user: 1001)
+    let modest = try WireClient(server, user: 1001)
+    greedy.send((0..<200).flatMap { request("a", id: UInt32($0) * 2 + 1) })
+    while server.statistics.subscribers < 200 { loop.runOneTurn() }
+    modest.subscribe("b", credit: 100)
+    while server.statistics.subscribers < 201 { loop.runOneTurn() }
+    theirs.send([1])
+    ours.send([2])
+    while server.statistics.byStream[0].eventsOut < 200 { loop.runOneTurn() }
+    #expect(try modest.event().data == [2])
+    var served: [UInt32] = []
+    for _ in 0..<200 {
+      guard case .payload(let id, _, _, _, _)? = try greedy.receive() else { throw WireClient.Silence() }
+      served.append(id.rawValue)
+    }
+    #expect(Set(served).count == 200)
+    greedy.send(.cancel(StreamID(1)))
+    greedy.send(.requestN(StreamID(3), 1))
+    theirs.send([3])
+    while server.statistics.byStream[0].eventsOut < 201 { loop.runOneTurn() }
+    guard case .payload(StreamID(3), _, _, _, _)? = try greedy.receive() else { throw WireClient.Silence() }
+  }
+
+  @Test func whatIsAskedOfOneOfVeryManySubscriptionsCostsNoMoreThanOfAFew() async throws {
+    let count: UInt32 = 30_000
+    try await withServer(ServerLimits(workers: 1, requestsPerConnection: Int(count) + 1)) { harness in
+      _ = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      let start = EventLoop.monotonicNow()
+      for first in stride(from: 0, to: count, by: 1000) {
+        client.send((first..<first + 1000).flatMap { request("s", id: $0 * 2 + 1) })
+      }
+      harness.eventually { harness.server.statistics.subscribers == Int(count) }
+      let subscribed = EventLoop.monotonicNow()
+      for first in stride(from: 0, to: count, by: 1000) {
+        var bytes: [UInt8] = []
+        for number in first..<first + 1000 { Frame.requestN(StreamID(number * 2 + 1), 1).encode(into: &bytes) }
+        client.send(bytes)
+      }
+      client.send(.keepalive(respond: true, position: 0, data: [1]))
+      #expect(try client.receive() == .keepalive(respond: false, position: 0, data: [1]))
+      // To walk the others for each would take fifty times as long.
+      #expect(EventLoop.monotonicNow() - subscribed < 4 * (subscribed - start))
+      for number in 0..<count { client.send(.cancel(StreamID(number * 2 + 1))) }
+      harness.eventually { harness.server.statistics.subscribers == 0 }
+    }
+  }
+
+  @Test func inputThatWaitsForItsTurnGoesAlongToAnotherProcess() async throws {
+    let server = try stoppedServer { _ in usleep(100) }
+    let loop = server.loops[0]
+    let client = try WireClient(server, user: 1001)
+    for _ in 0..<3 { loop.runOneTurn() }
+    client.send((0..<400).flatMap { request("no \($0)", id: UInt32($0) * 2 + 1) })
+    loop.runOneTurn()
+    let saved = Guarded<SavedConnections?>(nil)
+    server.handOver { connections in saved.withLock { $0 = connections } }
+    for _ in 0..<3 { loop.runOneTurn() }
+    let connections = try #require(saved.withLock { $0 })
+    #expect(connections.sessions[0].input.count > 0)
+    let next = try ServerHarness(ServerLimits(workers: 1), goesOn: true)
+    let descriptors = connections.descriptors.map { dup($0) }
+    let arrived = try SavedConnections(state: connections.state(ofFirst: 1), descriptors, for: ServerLimits())
+    await withCheckedContinuation { continuation in next.server.goOn(with: arrived) { continuation.resume() } }
+    for number in 0..<400 as Range<UInt32> {
+      let expected = Frame.error(StreamID(number * 2 + 1), .rejected, "no stream named \"no \(number)\"")
+      #expect(try client.receive() == expected)
+    }
+    await next.stop()
+  }
+}
