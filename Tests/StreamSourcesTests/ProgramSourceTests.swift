@@ -441,6 +441,7 @@ import Testing
     let inherited = [
       "PATH=/bin", "NOTIFY_SOCKET=/run/n", "LISTEN_FDS=1", "LISTEN_PID=1", "LISTEN_FDNAMES=a=b", "WATCHDOG_USEC=1",
       "JOURNAL_STREAM=8:1", "CREDENTIALS_DIRECTORY=/run/c", "INVOCATION_ID=x", "LISTEN_ADDRESS=y", "K=old", "odd",
+      "SWIFT_BACKTRACE=enable=no",
     ]
     let given = ProgramEnvironment.assignments(inherited: inherited, more: ["K": "new", "A": "=", "FDSTORE": "1"])
     #expect(given == ["PATH=/bin", "INVOCATION_ID=x", "LISTEN_ADDRESS=y", "odd", "A==", "FDSTORE=1", "K=new"])

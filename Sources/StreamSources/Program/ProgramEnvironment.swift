@@ -3,11 +3,12 @@ import Glibc
 /// What a program finds in its environment.
 enum ProgramEnvironment {
   /// What a service manager gives to the daemon alone: its sockets, its watchdog, its log, the folder of its secrets.
-  /// A program that took these for its own would speak for the daemon. Source: systemd.exec(5), sd_listen_fds(3).
+  /// A program that took these for its own would speak for the daemon. Source: systemd.exec(5), sd_listen_fds(3). And
+  /// what the unit or the daemon sets for the daemon's own runtime.
   private static let daemonsOwn: Set<String> = [
-    "CREDENTIALS_DIRECTORY", "FDSTORE", "JOURNAL_STREAM", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID",
-    "LISTEN_PIDFDID", "MAINPID", "MANAGERPID", "MANAGERPIDFDID", "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE",
-    "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID", "WATCHDOG_PID", "WATCHDOG_USEC",
+    "CREDENTIALS_DIRECTORY", "FDSTORE", "JOURNAL_STREAM", "LIBDISPATCH_LOG", "LISTEN_FDNAMES", "LISTEN_FDS",
+    "LISTEN_PID", "LISTEN_PIDFDID", "MAINPID", "MANAGERPID", "MANAGERPIDFDID", "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE", "NOTIFY_SOCKET", "SWIFT_BACKTRACE", "SYSTEMD_EXEC_PID", "WATCHDOG_PID", "WATCHDOG_USEC",
   ]
 
   /// `NAME=value`, one after the other: `inherited` without what is the daemon's own, with `more` in its place.
