@@ -1,53 +1,98 @@
-/// Lets a burst of each kind of entry through per window, counts the rest, and gives the count when the window is over.
-/// Knows no clock: the caller says what time it is.
+/// Lets a burst of each kind of entry about each subject through per window, counts the rest, and returns the count when
+/// the window is over. Has no clock: the caller passes the time.
 struct FloodLimit {
   enum Verdict: Equatable {
     case pass
     /// Not to be written. `firstUntil` is set for the first one of a window: the time from which `takeSuppressed`
-    /// has something to say about it.
+    /// returns its summary.
     case suppress(firstUntil: ContinuousClock.Instant?)
   }
 
-  /// What one kind has used up of its window.
-  private struct Kind {
-    let windowEnd: ContinuousClock.Instant
+  /// What one subject has used up of its window.
+  private struct Window {
+    let end: ContinuousClock.Instant
     var passedCount = 0
     var suppressedCount = 0
     var last: Journal.Entry?
   }
 
-  /// Entries of one kind per window. Few enough that a flood costs 2 lines per second, more than a person reads.
+  /// Entries of one kind about one subject per window. Few enough that a flood costs 2 lines per second, more than a person reads.
   static let burst = 20
   static let window = Duration.seconds(10)
+  /// Subjects of one kind that have a burst of their own in a window; all others share one. It bounds both the memory
+  /// and the lines of one kind, to 130 per second, however many streams fail at once.
+  static let subjectLimit = 64
 
   /// By message id, those without one together: as many as the catalogue has, plus one.
-  private var kinds: [MessageID?: Kind] = [:]
+  private var kinds: [MessageID?: [Journal.Entry.Subject: Window]] = [:]
+  /// The end of the first window with suppressed entries.
+  private var nextSummary: ContinuousClock.Instant?
 
   /// Call `takeSuppressed(at:)` before, with the same time, so that a summary stands before what follows it.
   mutating func admit(_ entry: Journal.Entry, at now: ContinuousClock.Instant) -> Verdict {
-    var kind = kinds[entry.messageID] ?? Kind(windowEnd: now + Self.window)
-    if now >= kind.windowEnd { kind = Kind(windowEnd: now + Self.window) }
-    defer { kinds[entry.messageID] = kind }
-    guard kind.passedCount == Self.burst else {
-      kind.passedCount += 1
+    let subject = Self.subject(of: entry, in: &kinds[entry.messageID, default: [:]], at: now)
+    var window = kinds[entry.messageID]?[subject] ?? Window(end: now + Self.window)
+    if now >= window.end { window = Window(end: now + Self.window) }
+    defer { kinds[entry.messageID, default: [:]][subject] = window }
+    guard window.passedCount == Self.burst else {
+      window.passedCount += 1
       return .pass
     }
-    kind.suppressedCount += 1
-    kind.last = entry
-    return .suppress(firstUntil: kind.suppressedCount == 1 ? kind.windowEnd : nil)
+    window.suppressedCount += 1
+    window.last = entry
+    nextSummary = min(nextSummary ?? window.end, window.end)
+    return .suppress(firstUntil: window.suppressedCount == 1 ? window.end : nil)
   }
 
-  /// One summary for each kind whose window is over (all kinds when `now` is nil) and which had more than its burst.
+  /// One summary for each kind and subject whose window is over (all when `now` is nil) and which had more than its burst.
   mutating func takeSuppressed(at now: ContinuousClock.Instant?) -> [Journal.Entry] {
+    guard let next = nextSummary, now.map({ $0 >= next }) ?? true else { return [] }
     var summaries: [Journal.Entry] = []
-    for (id, kind) in kinds {
-      guard let last = kind.last, now.map({ $0 >= kind.windowEnd }) ?? true else { continue }
-      kinds[id] = nil
-      summaries.append(
-        Journal.Entry(
-          id, last.priority, "\(kind.suppressedCount) more such messages suppressed, the last: \(last.message)",
-          [Journal.Field("STREAMD_SUPPRESSED", "\(kind.suppressedCount)")]))
+    nextSummary = nil
+    for (id, windows) in kinds {
+      for (subject, window) in windows {
+        guard let last = window.last else { continue }
+        guard now.map({ $0 >= window.end }) ?? true else {
+          nextSummary = min(nextSummary ?? window.end, window.end)
+          continue
+        }
+        kinds[id]?[subject] = nil
+        summaries.append(
+          Journal.Entry(
+            id, last.priority, "\(window.suppressedCount) more such messages suppressed, the last: \(last.message)",
+            last.fields + [Journal.Field("STREAMD_SUPPRESSED", "\(window.suppressedCount)")]))
+      }
     }
     return summaries
+  }
+
+  /// The entry's own subject, or the shared one when too many others of the kind have a window.
+  private static func subject(
+    of entry: Journal.Entry, in windows: inout [Journal.Entry.Subject: Window], at now: ContinuousClock.Instant
+  ) -> Journal.Entry.Subject {
+    let own = entry.subject
+    guard windows.count >= subjectLimit, windows[own] == nil else { return own }
+    windows = windows.filter { $0.value.last != nil || now < $0.value.end }
+    return windows.count < subjectLimit ? own : .shared
+  }
+}
+
+extension Journal.Entry {
+  /// Whose flood an entry belongs to: one noisy client or program is to hide no other.
+  enum Subject: Hashable {
+    /// A user, all of whose clients together count as one; the stream may be a name of the client's choice.
+    case user(String)
+    case stream(String)
+    /// Everything else of the kind.
+    case shared
+  }
+
+  var subject: Subject {
+    func value(_ name: String) -> String? { fields.first { $0.name == name }?.value }
+    if let user = value(Journal.Field.uid(0).name) { return .user(user) }
+    guard value(Journal.Field.client(0).name) == nil, let stream = value(Journal.Field.stream("").name) else {
+      return .shared
+    }
+    return .stream(stream)
   }
 }

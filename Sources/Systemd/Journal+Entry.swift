@@ -35,7 +35,7 @@ extension Journal {
 
   /// One thing that happened.
   public struct Entry: Sendable, Equatable {
-    /// What kind of thing; entries of one kind share a flood limit.
+    /// What kind of thing; entries of one kind about one stream or user share a flood limit.
     public var messageID: MessageID?
     /// How urgent.
     public var priority: Priority
@@ -56,12 +56,13 @@ extension Journal.Entry {
   /// has a bound.
   static let textLimit = 4096
 
-  /// The entry as the journal takes it: `NAME=value`, one after the other.
+  /// The entry as the journal takes it: `NAME=value`, one after the other. Fields are escaped like the message:
+  /// `journalctl -x` prints them as they are.
   var assignments: [String] {
     var assignments = ["MESSAGE=" + Self.onOneLine(message), "PRIORITY=\(priority.rawValue)"]
     if let messageID { assignments.append("MESSAGE_ID=\(messageID)") }
     assignments.append("SYSLOG_IDENTIFIER=streamd")
-    return assignments + fields.map { $0.name + "=" + Self.clipped($0.value) }
+    return assignments + fields.map { $0.name + "=" + Self.onOneLine($0.value) }
   }
 
   /// The entry for people at a terminal: the message, then `stream=… client=… uid=…`, and a newline.
@@ -76,7 +77,7 @@ extension Journal.Entry {
   /// A peer chooses some of this text: it must not be able to forge a line or to steer a terminal.
   private static func onOneLine(_ text: String) -> String {
     clipped(text).unicodeScalars.reduce(into: "") { line, scalar in
-      line += scalar.isControl ? scalar.escaped(asASCII: true) : String(scalar)
+      line += scalar.isDeceptive ? scalar.escaped(asASCII: true) : String(scalar)
     }
   }
 

@@ -6,8 +6,8 @@ import Synchronization
 /// The daemon's log: native entries in the journal, or the same lines on standard error where that is not the journal.
 ///
 /// A caller never waits and never fails. Entries go through a bounded queue to a thread of their own; when the journal
-/// takes them too slowly, or not at all, entries are lost, and counted where that can be said. A flood of one kind is
-/// cut down to `FloodLimit.burst` per window, and the rest counted. Safe to use from any thread.
+/// takes them too slowly, or not at all, entries are lost, and counted where that can be said. A flood of one kind about
+/// one stream or user is cut down to `FloodLimit.burst` per window, and the rest counted. Safe to use from any thread.
 ///
 /// A process whose standard error may be a pipe has to ignore SIGPIPE, as one that serves sockets does anyway.
 public final class Journal: Sendable {
@@ -25,7 +25,7 @@ public final class Journal: Sendable {
     }
   }
 
-  /// Entries that may wait for a slow journal: at the flood limit this is more than a minute of every kind at once.
+  /// Entries that may wait for a slow journal: at the flood limit this is half a minute of the worst kind.
   private static let waitingLimit = 4096
 
   private let destination: Destination

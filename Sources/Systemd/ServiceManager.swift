@@ -15,7 +15,7 @@ public final class ServiceManager: Sendable {
     case reloading
     /// The way out has begun.
     case stopping
-    /// One line for `systemctl status`. Control characters in it become spaces.
+    /// One line for `systemctl status`. Control and format characters in it become spaces.
     case status(String)
     /// The keep-alive, see `Watchdog`.
     case watchdog
@@ -107,7 +107,7 @@ extension ServiceManager.Notice {
     case .reloading: "RELOADING=1\nMONOTONIC_USEC=\(Self.monotonicMicroseconds)"
     case .stopping: "STOPPING=1"
     case .status(let text):
-      "STATUS=" + String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isControl ? " " : $0 }))
+      "STATUS=" + String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isDeceptive ? " " : $0 }))
     case .watchdog: "WATCHDOG=1"
     case .extendTimeout(let time): "EXTEND_TIMEOUT_USEC=\(max(0, time.nanoseconds / 1000))"
     }
@@ -123,6 +123,14 @@ extension ServiceManager.Notice {
 }
 
 extension Unicode.Scalar {
-  /// C0, DEL and C1: what could move a terminal's cursor or break a line.
-  var isControl: Bool { value < 0x20 || (0x7f...0x9f).contains(value) }
+  /// Whether it would show as something else than itself: control characters (C0, DEL, C1), which move a terminal's
+  /// cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide what stands beside
+  /// them; and the separators of lines and paragraphs.
+  var isDeceptive: Bool {
+    guard value >= 0x7f else { return value < 0x20 }
+    return switch properties.generalCategory {
+    case .control, .format, .lineSeparator, .paragraphSeparator: true
+    default: false
+    }
+  }
 }

@@ -40,7 +40,7 @@ struct Stop: Error, Equatable {
 
   /// One line on standard error.
   static func say(_ message: String) {
-    let line = Array("streamctl: \(message)\n".utf8)
+    let line = Array("streamctl: \(Columns.printable(message))\n".utf8)
     _ = write(STDERR_FILENO, line, line.count)
   }
 

@@ -75,11 +75,17 @@ enum Columns {
     }.joined()
   }
 
-  /// Control characters, which could move the cursor of a terminal, become spaces: names and messages come from outside.
+  /// Names and messages come from outside: control characters, which could move the cursor of a terminal, format
+  /// characters, which reorder or hide what stands beside them, and line separators become spaces.
   static func printable(_ text: String) -> String {
     var result = ""
     for scalar in text.unicodeScalars {
-      result.unicodeScalars.append(scalar.properties.generalCategory == .control ? " " : scalar)
+      let isDeceptive =
+        switch scalar.properties.generalCategory {
+        case .control, .format, .lineSeparator, .paragraphSeparator: true
+        default: false
+        }
+      result.unicodeScalars.append(isDeceptive ? " " : scalar)
     }
     return result
   }

@@ -27,7 +27,16 @@ struct JournalTests {
     let entry = Journal.Entry(nil, .info, "no stream \"a\nPRIORITY=0\u{1b}[2J\"", [.stream("b\r\nc")])
     #expect(entry.line == #"no stream "a\nPRIORITY=0\u{1B}[2J" stream=b\r\nc"# + "\n")
     #expect(entry.assignments.first == #"MESSAGE=no stream "a\nPRIORITY=0\u{1B}[2J""#)
-    #expect(entry.assignments.last == "STREAMD_STREAM=b\r\nc")
+    #expect(entry.assignments.last == #"STREAMD_STREAM=b\r\nc"#)
+  }
+
+  @Test func charactersThatReorderOrHideTextAreEscaped() {
+    let entry = Journal.Entry(
+      nil, .info, "say \u{202E}txt.exe\u{2066} é \u{200B}\u{2028}\u{61C}\u{E0041}!", [.stream("\u{200F}a")])
+    let text = #"say \u{202E}txt.exe\u{2066} é \u{200B}\u{2028}\u{061C}\u{000E0041}!"#
+    #expect(entry.line == text + #" stream=\u{200F}a"# + "\n")
+    #expect(entry.assignments.first == "MESSAGE=" + text)
+    #expect(entry.assignments.last == #"STREAMD_STREAM=\u{200F}a"#)
   }
 
   @Test func longTextIsClippedBetweenCharacters() {
@@ -101,6 +110,45 @@ struct JournalTests {
     let summary = "980 more such messages suppressed, the last: full suppressed=980\n"
     let once = String(repeating: "full\n", count: 20) + summary
     #expect(pipe.readToEnd() == once + once + once)
+  }
+
+  @Test func aFloodOfOneUserOrStreamHidesNoOther() throws {
+    let pipe = try Pipe()
+    let clock = TestClock()
+    let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
+    // The name of a stream that a client asks for is the client's choice.
+    for index in 0..<500 {
+      journal.write(.clientRefused, .notice, "no", .client(index), .stream("s\(index)"), .uid(1000))
+    }
+    journal.write(.clientRefused, .notice, "no", .client(500), .stream("s"), .uid(1001))
+    for _ in 0..<500 { journal.write(.programSaid, .info, "noise", .stream("loud")) }
+    journal.write(.programSaid, .info, "alarm", .stream("quiet"))
+    #expect(clock.advance(by: FloodLimit.window) == 2)
+    #expect(journal.flush(within: .seconds(60)))
+    let lines = pipe.readToEnd().split(separator: "\n")
+    #expect(lines.count { $0.hasSuffix("uid=1000") } == 20)
+    #expect(lines.contains("no client=500 stream=s uid=1001"))
+    #expect(lines.contains("alarm stream=quiet"))
+    #expect(
+      lines.contains(
+        "480 more such messages suppressed, the last: no client=499 stream=s499 uid=1000 suppressed=480"))
+    #expect(lines.contains("480 more such messages suppressed, the last: noise stream=loud suppressed=480"))
+  }
+
+  @Test func thereIsABoundOfSubjectsBeyondWhichTheyShareOneBurst() throws {
+    let pipe = try Pipe()
+    let clock = TestClock()
+    let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
+    for round in 0..<2 {
+      for index in 0..<1000 { journal.write(.sourceFailing, .warning, "down", .stream("r\(round)s\(index)")) }
+      #expect(clock.advance(by: FloodLimit.window) == 1)
+    }
+    #expect(journal.flush(within: .seconds(60)))
+    let lines = pipe.readToEnd().split(separator: "\n")
+    let passed = FloodLimit.subjectLimit + FloodLimit.burst
+    #expect(lines.count == 2 * (passed + 1))
+    #expect(
+      lines.last?.hasPrefix("\(1000 - passed) more such messages suppressed, the last: down stream=r1s999") == true)
   }
 
   @Test func theEndTellsWhatWasHeldBack() throws {
