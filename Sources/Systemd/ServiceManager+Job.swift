@@ -10,11 +10,12 @@ extension ServiceManager {
     case restart
   }
 
-  /// Asks the manager over D-Bus for the job that is under way. For the moment of a SIGTERM. Waits a second at most.
+  /// Asks the manager over D-Bus for the job that is under way. For the moment of a SIGTERM. Waits a second at most,
+  /// whatever the bus does: connecting and all questions together.
   ///
-  /// - Returns: nil when nobody answers: no manager, no bus, or not allowed to ask.
+  /// - Returns: nil without an answer: no manager, no bus, one that hangs, or not allowed to ask.
   public func ending() -> Ending? {
-    guard isPresent, let bus = Bus() else { return nil }
+    guard isPresent, let bus = Bus(until: .now + .seconds(1)) else { return nil }
     switch bus.jobType() {
     case "restart", "try-restart", "start": return .restart
     case "stop": return .stop
@@ -27,13 +28,15 @@ extension ServiceManager {
 private final class Bus {
   private let bus: OpaquePointer
   private let unitPath: String
+  private let deadline: ContinuousClock.Instant
 
   private static let manager = "org.freedesktop.systemd1"
-  private static let timeoutMicroseconds: UInt64 = 1_000_000
 
+  /// Connects.
+  ///
   /// The unit tells its name itself (STREAMD_UNIT=%n): what else tells it reads the control groups, which the sandbox and
   /// containers may hide.
-  init?() {
+  init?(until deadline: ContinuousClock.Instant) {
     var opened: OpaquePointer?
     var path: UnsafeMutablePointer<CChar>?
     guard let unit = getenv("STREAMD_UNIT"),
@@ -43,15 +46,33 @@ private final class Bus {
     guard sd_bus_open(&opened) >= 0, let opened else { return nil }
     bus = opened
     unitPath = String(cString: path)
-    sd_bus_set_method_call_timeout(bus, Self.timeoutMicroseconds)
+    self.deadline = deadline
+    // A call on a connection that is not authenticated yet would wait for that, for as long as it takes.
+    while sd_bus_is_ready(bus) == 0 {
+      let result = sd_bus_process(bus, nil)
+      guard result >= 0 else { return nil }
+      guard result == 0 else { continue }
+      guard case let left = microsecondsLeft, left > 0, sd_bus_wait(bus, left) >= 0 else { return nil }
+    }
+    guard sd_bus_is_ready(bus) > 0 else { return nil }
   }
 
-  deinit { sd_bus_flush_close_unref(bus) }
+  deinit { sd_bus_close_unref(bus) }
+
+  private var microsecondsLeft: UInt64 { UInt64(max(0, (deadline - .now).nanoseconds / 1000)) }
+
+  /// For the next call.
+  ///
+  /// - Returns: false when there is no time left.
+  private func limitCall() -> Bool {
+    let left = microsecondsLeft  // 0 would be the library's default, 25 s
+    return left > 0 && sd_bus_set_method_call_timeout(bus, left) >= 0
+  }
 
   /// As `systemctl list-jobs` shows it; nil when there is none.
   func jobType() -> String? {
     var reply: OpaquePointer?
-    guard
+    guard limitCall(),
       sd_bus_get_property(bus, Self.manager, unitPath, Self.manager + ".Unit", "Job", nil, &reply, "(uo)") >= 0
     else { return nil }
     defer { sd_bus_message_unref(reply) }
@@ -63,9 +84,9 @@ private final class Bus {
     else { return nil }
     var type: UnsafeMutablePointer<CChar>?
     defer { free(type) }
-    guard sd_bus_get_property_string(bus, Self.manager, path, Self.manager + ".Job", "JobType", nil, &type) >= 0 else {
-      return nil
-    }
+    guard limitCall(),
+      sd_bus_get_property_string(bus, Self.manager, path, Self.manager + ".Job", "JobType", nil, &type) >= 0
+    else { return nil }
     return type.map { String(cString: $0) }
   }
 }

@@ -1,4 +1,6 @@
+import Dispatch
 import Glibc
+import Synchronization
 import TestSupport
 import Testing
 
@@ -105,6 +107,22 @@ struct ServiceManagerTests {
     }
   }
 
+  @Test(arguments: ["", "DATA\r\nOK 0123456789abcdef0123456789abcdef\r\nAGREE_UNIX_FD\r\n"])
+  func aBusThatHangsDelaysTheEndByASecond(answer: String) async {
+    await #expect(processExitsWith: .success) { [answer = answer as String] in
+      let folder = try TemporaryFolder()
+      let bus = try HungBus(path: folder.path("bus"), answer: answer)
+      setenv("NOTIFY_SOCKET", "/nonexistent/notify", 1)
+      setenv("STREAMD_UNIT", "streamd.service", 1)
+      for name in ["DBUS_SYSTEM_BUS_ADDRESS", "DBUS_SESSION_BUS_ADDRESS"] { setenv(name, "unix:path=\(bus.path)", 1) }
+      let start = ContinuousClock.now
+      #expect(ServiceManager().ending() == nil)
+      let elapsed = ContinuousClock.now - start
+      #expect(elapsed >= .seconds(1) && elapsed < .seconds(8), "\(elapsed)")  // the library's own limits begin at 25 s
+      #expect(bus.heard.contains("AUTH EXTERNAL"))
+    }
+  }
+
   @Test func aReloadIsToldInOneMessageWithItsMoment() {  // row 33
     let lines = ServiceManager.Notice.reloading.assignment.split(separator: "\n")
     #expect(lines.count == 2 && lines[0] == "RELOADING=1" && lines[1].hasPrefix("MONOTONIC_USEC="))
@@ -117,6 +135,42 @@ struct ServiceManagerTests {
 
   @Test func aNegativeExtensionIsNone() {
     #expect(ServiceManager.Notice.extendTimeout(.seconds(-1)).assignment == "EXTEND_TIMEOUT_USEC=0")
+  }
+}
+
+/// A message bus that stops answering: after connecting, or after authentication.
+private final class HungBus: Sendable {
+  let path: String
+  private let received = Mutex<[UInt8]>([])
+
+  /// All that the client has sent.
+  var heard: String { received.withLock { String(decoding: $0, as: UTF8.self) } }
+
+  /// - Parameter answer: to the first that it receives.
+  init(path: String, answer: String) throws {
+    self.path = path
+    let descriptor = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+    let result = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
+    }
+    guard result == 0, listen(descriptor, 1) == 0 else { throw Pipe.Failure(errorNumber: errno) }
+    DispatchQueue(label: "bus").async { [self] in
+      let client = accept(descriptor, nil, nil)
+      var answer = answer
+      var buffer = [UInt8](repeating: 0, count: 4096)
+      while true {
+        let count = read(client, &buffer, buffer.count)
+        guard count > 0 else { return }
+        received.withLock { $0 += buffer[..<count] }
+        _ = write(client, answer, answer.utf8.count)
+        answer = ""
+      }
+    }
   }
 }
 
