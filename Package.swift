@@ -41,7 +41,7 @@ let package = Package(
       name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Events", "Reactive", "ReplayLog", "RSocket"],
       swiftSettings: settings),
     .target(name: "StreamClient", dependencies: ["EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
-    .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
+    .target(name: "Systemd", dependencies: ["CLinux", "CSystemd"], swiftSettings: settings),
     .executableTarget(
       name: "streamd",
       dependencies: [

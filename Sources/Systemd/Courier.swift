@@ -1,20 +1,61 @@
+import CLinux
 import Dispatch
+import Glibc
 import Synchronization
 
 /// Carries calls that may block (a full journal, a busy service manager, a terminal on hold) away from the threads that
 /// serve clients. What does not fit is dropped, so that neither a caller nor memory ever waits for the far end.
 ///
-/// The queue is serial: calls keep their order, and Dispatch gives a serial queue a thread of its own when it needs one,
-/// so a stuck courier takes nothing from the pool that others share.
+/// Calls keep their order and run on one thread of the courier's own. Dispatch would make a thread for each burst, and
+/// where the system has none left it keeps the caller waiting until there is one.
 final class Courier: Sendable {
-  private let queue: DispatchQueue
+  /// What the thread shares with the courier, and keeps when that has gone.
+  private final class Queue: Sendable {
+    let calls = Mutex<[@Sendable () -> Void]>([])
+    /// The thread sanitizer cannot see into the lock, which is in the runtime; it sees this pair. Plain moves on x86.
+    let edge = Atomic(0)
+    /// Signalled for each call, and once for the end.
+    let arrived = DispatchSemaphore(value: 0)
+    let isOver = Atomic(false)
+
+    func append(_ call: @escaping @Sendable () -> Void) {
+      calls.withLock { calls in
+        _ = edge.load(ordering: .acquiring)
+        defer { edge.store(0, ordering: .releasing) }
+        calls.append(call)
+      }
+      arrived.signal()
+    }
+
+    func takeAll() -> [@Sendable () -> Void] {
+      calls.withLock { calls in
+        _ = edge.load(ordering: .acquiring)
+        defer { edge.store(0, ordering: .releasing) }
+        var taken: [@Sendable () -> Void] = []
+        swap(&taken, &calls)
+        return taken
+      }
+    }
+  }
+
+  private let label: String
+  private let queue = Queue()
   private let waiting = Atomic<Int>(0)
   private let limit: Int
+  private let hasThread = Atomic(false)
 
-  /// - Parameter limit: calls that may wait; one more is dropped.
+  /// - Parameters:
+  ///   - label: the thread's name, of which the system shows 15 bytes.
+  ///   - limit: calls that may wait; one more is dropped.
   init(label: String, limit: Int) {
-    queue = DispatchQueue(label: label)
+    self.label = label
     self.limit = limit
+    startThread()
+  }
+
+  deinit {
+    queue.isOver.store(true, ordering: .releasing)
+    queue.arrived.signal()
   }
 
   /// - Returns: false when the call was dropped.
@@ -23,7 +64,7 @@ final class Courier: Sendable {
       waiting.subtract(1, ordering: .relaxed)
       return false
     }
-    queue.async { [self] in
+    append { [self] in
       call()
       waiting.subtract(1, ordering: .relaxed)
     }
@@ -35,8 +76,47 @@ final class Courier: Sendable {
   /// - Returns: false when the time ran out.
   func flush(within timeout: Duration) -> Bool {
     let done = DispatchSemaphore(value: 0)
-    queue.async { done.signal() }
+    append { done.signal() }
     return done.wait(timeout: .now() + .nanoseconds(timeout.nanoseconds)) == .success
+  }
+
+  private func append(_ call: @escaping @Sendable () -> Void) {
+    queue.append(call)
+    startThread()
+  }
+
+  /// Does nothing once there is one. Where the system has no thread left, calls wait until the next one tries again.
+  private func startThread() {
+    guard !hasThread.exchange(true, ordering: .relaxed) else { return }
+    // Signals are for the threads that expect them; a new thread has the set of the one that makes it.
+    var all = sigset_t()
+    var former = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_BLOCK, &all, &former)
+    defer { pthread_sigmask(SIG_SETMASK, &former, nil) }
+    var thread = pthread_t()
+    let box = Unmanaged.passRetained(queue)
+    let result = pthread_create(
+      &thread, nil,
+      { argument in
+        guard let argument else { return nil }
+        Courier.run(Unmanaged<Queue>.fromOpaque(argument).takeRetainedValue())
+        return nil
+      }, box.toOpaque())
+    guard result == 0 else {
+      box.release()
+      return hasThread.store(false, ordering: .relaxed)
+    }
+    pthread_setname_np(thread, String(label.prefix(15)))
+    pthread_detach(thread)
+  }
+
+  private static func run(_ queue: Queue) {
+    while true {
+      queue.arrived.wait()
+      for call in queue.takeAll() { call() }
+      if queue.isOver.load(ordering: .acquiring) { return }
+    }
   }
 }
 

@@ -10,6 +10,8 @@ import Systemd
 /// watchdog and the status line.
 final class Daemon {
   private let configuration: Configuration
+  /// As in the configuration, with no more connections than there are descriptors for.
+  private let limits: ServerLimits
   private let path: String
   private let journal: Journal
   private let manager: ServiceManager
@@ -43,10 +45,11 @@ final class Daemon {
     self.path = path
     self.journal = journal
     self.manager = manager
+    limits = try Self.limits(configuration, journal)
     loop = try EventLoop(name: "streamd")
     sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost)
     server = try StreamServer(
-      limits: ServerLimits(configuration.server), goesOn: true, version: Version.current,
+      limits: limits, goesOn: true, version: Version.current,
       wantsDetails: { journal.level >= .debug },
       report: { journal.write(Journal.Entry($0)) })
   }
@@ -55,13 +58,13 @@ final class Daemon {
   /// - Throws: `SystemError`, `StreamServer.Mistake`.
   func run() throws {
     signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [unowned self] in handle($0) }
-    raiseDescriptorLimit()
+    Self.openTimers()
     try sources.start()
     try server.start()
     let passed = manager.takeDescriptors()
     var stored = passed.stored
     let connections = KeptConnections.take(
-      from: &stored, for: ServerLimits(configuration.server), manager, journal)
+      from: &stored, for: limits, manager, journal)
     let streams = RunningStreams(
       server, sources, journal,
       KeptLogs(configuration.server, stored: stored, manager: manager, journal: journal))
@@ -101,13 +104,30 @@ final class Daemon {
     ownSocket = path
   }
 
-  /// As many descriptors as the system lets the process have: each client is one.
-  private func raiseDescriptorLimit() {
-    var limit = rlimit()
-    let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
-    guard getrlimit(resource, &limit) == 0 else { return }
-    limit.rlim_cur = limit.rlim_max
-    setrlimit(resource, &limit)
+  /// The configuration's limits as far as there are descriptors.
+  private static func limits(_ configuration: Configuration, _ journal: Journal) throws(SystemError) -> ServerLimits {
+    var limits = ServerLimits(configuration.server)
+    let budget = DescriptorBudget.take()
+    let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
+    let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
+    if limits.connections > most {
+      journal.write(
+        .limitReached, .warning,
+        "max_connections is \(limits.connections), of which \(most) fit: "
+          + "the descriptor limit (LimitNOFILE=) is \(budget.limit)")
+      limits.connections = most
+    }
+    return limits
+  }
+
+  /// Dispatch opens the descriptors of its timers with the first timer of each clock, and traps when there are none left.
+  private static func openTimers() {
+    let fired = DispatchGroup()
+    fired.enter()
+    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(1)) { fired.leave() }
+    fired.enter()
+    DispatchQueue.global().asyncAfter(wallDeadline: .now() + .milliseconds(1)) { fired.leave() }
+    fired.wait()
   }
 
   // MARK: The service manager

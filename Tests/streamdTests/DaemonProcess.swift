@@ -28,12 +28,16 @@ final class DaemonProcess: Sendable {
   /// Its configuration.
   var file: String { folder.path("streamd.toml") }
 
-  /// - Parameter environment: `NAME=value`, on top of the tests' own.
-  init(_ configuration: String, environment: [String] = []) throws {
+  /// - Parameters:
+  ///   - configuration: begins in the table of `ticks`.
+  ///   - server: keys of `[server]`.
+  ///   - environment: `NAME=value`, on top of the tests' own; behind them maybe a command that runs the program.
+  init(_ configuration: String, server: String = "", environment: [String] = []) throws {
     folder = try TemporaryFolder()
     let text = """
       [server]
       socket = "\(folder.path("s"))"
+      \(server)
       [streams.ticks]
       timer = { every = "20ms" }
       \(configuration)
