@@ -55,7 +55,7 @@ public struct AccessRules: Equatable, Sendable {
     case group(UInt32)
   }
 
-  private let rules: Set<Rule>
+  let rules: Set<Rule>
   private let namesGroups: Bool
 
   /// No rule at all lets nobody in.

@@ -133,6 +133,19 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     makeWaitingReady()
   }
 
+  /// A system stream has been brought up to date.
+  func streamIsCurrent() {
+    let newest = stream.log.read { storage, _ in storage.position(ofLast: 1) }
+    for member in members {
+      guard case .updating(let beginsWithNewest) = member.state else { continue }
+      if beginsWithNewest, newest > member.cursor.position {
+        member.cursor = Cursor(position: newest)
+        raiseReach(for: member)
+      }
+      worker.makeReady(member)
+    }
+  }
+
   private func makeWaitingReady() {
     for subscription in waiting { worker.makeReady(subscription) }
     waiting.removeAll(keepingCapacity: true)

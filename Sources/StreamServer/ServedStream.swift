@@ -10,8 +10,8 @@ final class ServedStream: Sendable {
   let log: SharedLog<EventLog, StreamFailure>
   /// The id that its first event got.
   let firstID: UInt64
-  /// Brings a system stream up to date before it is read; nil for the others.
-  let refresh: (@Sendable () -> Void)?
+  /// What feeds a stream of the server itself; nil for the others.
+  let feed: SystemFeed?
   private let terms: Guarded<Terms>
   /// What feeds the log must not be larger; for whoever looks at event after event.
   private let eventLimit: EventLimit
@@ -48,12 +48,12 @@ final class ServedStream: Sendable {
 
   init(
     _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishInlet? = nil,
-    refresh: (@Sendable () -> Void)? = nil
+    feed: SystemFeed? = nil
   ) {
     name = configuration.name
     terms = Guarded(Terms(configuration: configuration, inlet: inlet))
     eventLimit = EventLimit(configuration.limits.maximumEventBytes)
-    self.refresh = refresh
+    self.feed = feed
     firstID = storage.endPosition
     log = SharedLog(
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
@@ -85,6 +85,12 @@ final class ServedStream: Sendable {
     let fitting = batch.filter { $0.count <= limit }
     report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
     return fitting
+  }
+
+  /// The rules of all that may read it or write to it: who may see that it is there.
+  var visibleTo: Set<AccessRules.Rule> {
+    let configuration = configuration
+    return inlet == nil ? configuration.read.rules : configuration.read.rules.union(configuration.write.rules)
   }
 
   /// What is wrong with a value of so many bytes that a client publishes; nil: nothing.
@@ -187,7 +193,8 @@ final class ServedStream: Sendable {
     }
     let lanes = laneCounters.withLock { Array($0.values) }
     return Statistics.Stream(
-      name: name, state: state.word, subscribers: log.subscriberCount, eventsIn: events, bytesIn: bytes,
+      name: name, state: state(namesClients: false).word, subscribers: log.subscriberCount, eventsIn: events,
+      bytesIn: bytes,
       errors: valueErrors.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
@@ -198,15 +205,16 @@ final class ServedStream: Sendable {
   var isNew: Bool { log.read { storage, _ in storage.endPosition == firstID && storage.firstPosition == firstID } }
 
   /// As `$streams` shows it.
-  var summary: StreamSummary {
+  /// - Parameter namesClients: whether it says which client holds the stream up.
+  func summary(namesClients: Bool) -> StreamSummary {
     let last = log.read { storage, _ in storage.newestID }
-    let state = state
+    let state = state(namesClients: namesClients)
     return StreamSummary(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, subscribers: log.subscriberCount, lastID: last)
   }
 
-  private var state: (word: String, message: String?) {
+  private func state(namesClients: Bool) -> (word: String, message: String?) {
     let ending = log.read { _, completion in completion }
     switch (ending, sourceState.withLock { $0 }) {
     case (.finished?, _): return ("finished", nil)
@@ -214,7 +222,8 @@ final class ServedStream: Sendable {
     case (nil, .failing(let reason)): return ("failing", reason)
     case (nil, .healthy):
       if let holder = holder.withLock({ $0 }) {
-        return ("blocked", "waits for \(holder.client), \(holder.unread) events behind")
+        let client = namesClients ? "\(holder.client)" : "a subscriber"
+        return ("blocked", "waits for \(client), \(holder.unread) events behind")
       }
       return (log.isConnected ? "running" : "idle", remark.withLock { $0 })
     }

@@ -17,6 +17,9 @@ public struct ServerLimits: Equatable, Sendable {
   /// How long a subscriber may keep the source of a stream that drops nothing waiting before that is told: ordinary
   /// backpressure is no news.
   var holdUpTime = Duration.seconds(5)
+  /// How old an answer of the server's own streams may be: so long it is shared by all that ask. As often as the catalogue
+  /// is looked at for those that listen.
+  var systemStreamAge = Duration.milliseconds(250)
   /// So many connections that come one after the other share a loop. They often have to do with each other, and what one
   /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
   var neighbours: UInt64 = 4

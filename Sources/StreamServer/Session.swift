@@ -148,7 +148,7 @@ final class Session: EventLoop.Handler {
   }
 
   private func goOn(_ saved: SavedSession.Subscription) {
-    guard let stream = worker.streams[saved.stream] else {
+    guard let stream = worker.streams[saved.stream].flatMap(view) else {
       return machine.sendError(saved.id, .canceled, "\"\(saved.stream)\" is no longer served")
     }
     var cursor = saved.cursor
@@ -324,7 +324,8 @@ final class Session: EventLoop.Handler {
     guard name.utf8.count <= Self.nameLimit else {
       return refuse(id, nil, "no stream has a name of \(name.utf8.count) bytes")
     }
-    guard let stream = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
+    guard let named = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
+    guard let stream = view(of: named) else { return refuse(id, name, "no room for another view of \"\(name)\"") }
     switch kind {
     case .stream, .response:
       guard admits(stream.configuration.read) else { return refuse(id, name, mayNotRead(name)) }
@@ -334,6 +335,16 @@ final class Session: EventLoop.Handler {
       self.publications = publications
       publications.request(id, kind, to: stream, payload.data, isComplete: isComplete)
     }
+  }
+
+  /// The stream as this client sees it.
+  /// - Returns: nil when there is no room for another view of a system stream.
+  private func view(of stream: ServedStream) -> ServedStream? {
+    guard stream.feed != nil else { return stream }
+    let visibility = worker.systemStreams.visibility(for: identity.credentials) {
+      PeerCredentials.supplementaryGroups(of: socket.raw)
+    }
+    return visibility == .all ? stream : worker.systemStreams.view(of: stream.name, visibility)
   }
 
   func admits(_ rules: AccessRules) -> Bool {
@@ -355,8 +366,8 @@ final class Session: EventLoop.Handler {
       if kind == .response, options.start != .replay || options.onLag != nil {
         throw SubscribeOptions.Mistake("a request for one value takes no option but \"ids\"")
       }
-      stream.refresh?()
       let start = kind == .response ? .latest : options.start
+      let isCurrent = start == .new || bringUpToDate(stream)
       let position = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Mistake) in
           try start.position(in: storage, replay: stream.configuration.replay)
@@ -368,7 +379,11 @@ final class Session: EventLoop.Handler {
         onLag: kind == .response ? .latest : options.onLag ?? stream.configuration.onLag,
         cursor: Cursor(position: position), credit: Self.demand(demand))
       subscriptions.insert(subscription)
-      worker.makeReady(subscription)
+      if isCurrent {
+        worker.makeReady(subscription)
+      } else {
+        subscription.state = .updating(beginsWithNewest: start == .replay || start == .latest)
+      }
       lane.add(subscription)
       worker.mention(
         identity, stream: stream.name,
@@ -376,6 +391,36 @@ final class Session: EventLoop.Handler {
     } catch {
       machine.sendError(id, .invalid, error.sentence)
     }
+  }
+
+  /// - Returns: whether the stream has nothing newer; if it has, its lane is told when it is there.
+  private func bringUpToDate(_ stream: ServedStream) -> Bool {
+    guard let feed = stream.feed else { return true }
+    return feed.isCurrent(in: stream) { [worker] in
+      worker.loop.execute { worker.existingLane(of: stream)?.streamIsCurrent() }
+    }
+  }
+
+  /// Goes on with the view of a system stream that shows what the client may see now, from its newest event on.
+  func changeView(of subscription: StreamSubscription) {
+    let (name, id) = (subscription.lane.stream.name, subscription.id)
+    guard let stream = worker.streams[name].flatMap(view) else {
+      return fail(subscription, .rejected, "no room for another view of \"\(name)\"")
+    }
+    guard stream !== subscription.lane.stream else { return }
+    let position = subscription.cursor.position
+    guard subscription.cursor.sentBytes == 0 else {
+      return fail(subscription, .lagged, "lagged: event \(position) is gone, half of it was sent")
+    }
+    remove(subscription)
+    let lane = worker.lane(of: stream)
+    let moved = StreamSubscription(
+      session: self, lane: lane, id: id, frames: subscription.frames, onLag: subscription.onLag,
+      cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }),
+      credit: subscription.credit)
+    subscriptions.insert(moved)
+    if bringUpToDate(stream) { worker.makeReady(moved) } else { moved.state = .updating(beginsWithNewest: true) }
+    lane.add(moved)
   }
 
   func refuse(_ id: StreamID, _ stream: String?, _ reason: String) {

@@ -1,3 +1,43 @@
+/// What `$stats` shows to clients other than the server's own user and root: sums over the streams that they see.
+struct VisibleStatistics: Encodable {
+  let version: String
+  let uptimeSeconds: UInt64
+  let uptimeMicroseconds: UInt64
+  let streams: Int
+  let subscribers: Int
+  let publishers: Int
+  let eventsIn: UInt64
+  let bytesIn: UInt64
+  let errors: UInt64
+  let eventsOut: UInt64
+  let bytesOut: UInt64
+  let byStream: [Statistics.Stream]
+
+  init(
+    version: String, uptimeSeconds: UInt64, uptimeMicroseconds: UInt64, publishers: Int, byStream: [Statistics.Stream]
+  ) {
+    func sum(_ count: (Statistics.Stream) -> UInt64) -> UInt64 { byStream.reduce(0) { $0 &+ count($1) } }
+    (self.version, self.uptimeSeconds, self.uptimeMicroseconds) = (version, uptimeSeconds, uptimeMicroseconds)
+    streams = byStream.count
+    subscribers = byStream.reduce(0) { $0 + $1.subscribers }
+    self.publishers = publishers
+    (eventsIn, bytesIn, errors) = (sum(\.eventsIn), sum(\.bytesIn), sum(\.errors))
+    (eventsOut, bytesOut) = (sum(\.eventsOut), sum(\.bytesOut))
+    self.byStream = byStream
+  }
+
+  private enum CodingKeys: String, CodingKey {
+    case version, streams, subscribers, publishers, errors
+    case uptimeSeconds = "uptime_seconds"
+    case uptimeMicroseconds = "uptime_microseconds"
+    case byStream = "by_stream"
+    case eventsIn = "events_in"
+    case bytesIn = "bytes_in"
+    case eventsOut = "events_out"
+    case bytesOut = "bytes_out"
+  }
+}
+
 /// What the server has done and has to do: counters since the start, and gauges. `$stats` shows it as JSON.
 public struct Statistics: Encodable, Equatable, Sendable {
   /// Of the program that serves.

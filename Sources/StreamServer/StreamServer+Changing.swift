@@ -58,6 +58,7 @@ extension StreamServer {
         (stream: stream, change: change, storage: stream.begin(change, report: report))
       }
     }
+    reviewViews()
     review(removed: removed, changed: changed.map(\.stream))
     var failures: [String: any Error] = [:]
     var former: [EventLog] = []

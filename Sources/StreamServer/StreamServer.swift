@@ -29,7 +29,7 @@ public final class StreamServer: Sendable {
   let workers: [Worker]
   /// Until connections of another process go on here.
   let sourcesWait: Atomic<Bool>
-  private let systemStreams = Guarded<[SystemStream]>([])
+  private let systemStreams: SystemStreams
   /// What streams have counted that are no longer served.
   let retired = Guarded(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
@@ -50,6 +50,8 @@ public final class StreamServer: Sendable {
     sourcesWait = Atomic(goesOn)
     self.version = version
     let counts = counts
+    let systemStreams = SystemStreams(maximumAge: limits.systemStreamAge)
+    self.systemStreams = systemStreams
     self.report = { event in
       if case .clientRefused = event { counts.refused.add(1, ordering: .relaxed) }
       report(event)
@@ -57,18 +59,19 @@ public final class StreamServer: Sendable {
     let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     workers = try (0..<count).map { [report = self.report, streams] index in
       try Worker(
-        name: "worker \(index)", limits: limits, streams: streams, connections: counts, wantsDetails: wantsDetails,
-        report: report)
+        name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
+        wantsDetails: wantsDetails, report: report)
     }
-    try addSystemStream(
-      "$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250, bytes: 16 << 20
-    ) {
-      SystemStream.json($0.userStreams.map(\.summary))
+    try addSystemStream("$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250) {
+      [weak self] visibility in
+      let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
+      return SystemFeed.json(streams.map { $0.summary(namesClients: visibility == .all) })
     }
-    try addSystemStream("$stats", "What the daemon does, once a second", everyMilliseconds: 1000, bytes: 16 << 20) {
-      let statistics = $0.statistics
-      $0.measureLag()
-      return SystemStream.json(statistics)
+    try addSystemStream("$stats", "What the daemon does, once a second", everyMilliseconds: 1000) {
+      [weak self] visibility in
+      guard let self else { return [] }
+      defer { measureLag() }
+      return visibility == .all ? SystemFeed.json(statistics) : SystemFeed.json(visibleStatistics(visibility))
     }
   }
 
@@ -100,6 +103,7 @@ public final class StreamServer: Sendable {
     stream.setSource(source, report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
+    if systemStreams.name(stream.visibleTo) { changeViews() }
     stream.log.start()
   }
 
@@ -121,16 +125,23 @@ public final class StreamServer: Sendable {
   private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 
   private func addSystemStream(
-    _ name: String, _ description: String, everyMilliseconds interval: Int, bytes: Int,
-    _ current: @escaping @Sendable (StreamServer) -> [UInt8]
+    _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
+    _ render: @escaping @Sendable (Visibility) -> [UInt8]
   ) throws(Mistake) {
-    let made = SystemStream(name: name, description: description, everyMilliseconds: interval, bytes: bytes) {
-      [weak self] in
-      self.map(current) ?? []
-    }
-    guard let made else { throw .noMemory(SystemError("memfd_create", name)) }
-    _ = streams.insert(made.stream)
-    systemStreams.withLock { $0.append(made) }
+    let made = systemStreams.add(name, description, everyMilliseconds: milliseconds, render: render)
+    guard let stream = made else { throw .noMemory(SystemError("memfd_create", name)) }
+    guard streams.insert(stream) else { throw .nameTaken(name) }
+  }
+
+  /// Clients may see more of the streams than before: those that read views of them get others.
+  private func changeViews() {
+    for worker in workers { worker.loop.execute { worker.changeViews() } }
+  }
+
+  /// The rules of streams have changed.
+  func reviewViews() {
+    let named = userStreams.reduce(into: Set()) { $0.formUnion($1.visibleTo) }
+    if systemStreams.nameAll(named) { changeViews() }
   }
 
   // MARK: Running
@@ -230,6 +241,17 @@ public final class StreamServer: Sendable {
       holdUps: sum { $0.counters.holdUps.load(ordering: .relaxed) },
       droppedValues: sum { $0.counters.droppedValues.load(ordering: .relaxed) },
       busyMicroseconds: workers.map { $0.loop.busyNanoseconds / 1000 }, byStream: byStream)
+  }
+
+  /// The same of the streams that a client sees, and nothing of the others.
+  func visibleStatistics(_ visibility: Visibility) -> VisibleStatistics {
+    let now = EventLoop.monotonicNow()
+    let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
+    let streams = userStreams.filter { visibility.shows($0) }
+    let byStream = streams.map { $0.statistics(hasLag: hasLag) }
+    return VisibleStatistics(
+      version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
+      publishers: streams.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) }, byStream: byStream)
   }
 
   /// Asks each loop how far its subscribers are behind, for the next look: only the loop knows their cursors.

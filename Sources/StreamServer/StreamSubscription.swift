@@ -12,7 +12,7 @@ struct Cursor: Equatable {
 /// One request for a stream: a cursor and a demand, nothing more. Its demand is the client's credit.
 final class StreamSubscription {
   /// Where it is, as the loop sees it. Every change goes through `Lane` or `Worker`.
-  enum State {
+  enum State: Equatable {
     /// No credit: costs nothing until some arrives. Becomes: ready, ended.
     case idle
     /// Credit, and nothing to send: in its lane's waiting list. Becomes: ready, ended.
@@ -21,6 +21,9 @@ final class StreamSubscription {
     case ready
     /// As ready, but others of its session are in the queue. Becomes: ready, ended.
     case standby
+    /// Waits for a system stream to be brought up to date, to begin with its newest event or where its cursor is.
+    /// Becomes: ready, ended.
+    case updating(beginsWithNewest: Bool)
     /// The socket is full. Becomes: ready, ended.
     case blocked
     /// Answered or cancelled.

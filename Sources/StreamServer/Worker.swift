@@ -24,6 +24,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let loop: EventLoop
   let limits: ServerLimits
   let streams: StreamTable
+  let systemStreams: SystemStreams
   /// Of all workers; a session is counted in by who accepts it.
   private let connections: ConnectionCounts
   private let wantsDetails: @Sendable () -> Bool
@@ -53,12 +54,14 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var pauseEnd: UInt64 = 0
 
   init(
-    name: String, limits: ServerLimits, streams: StreamTable, connections: ConnectionCounts,
-    wantsDetails: @escaping @Sendable () -> Bool, report: @escaping @Sendable (ServerReport) -> Void
+    name: String, limits: ServerLimits, streams: StreamTable, systemStreams: SystemStreams,
+    connections: ConnectionCounts, wantsDetails: @escaping @Sendable () -> Bool,
+    report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
     self.limits = limits
     self.streams = streams
+    self.systemStreams = systemStreams
     self.connections = connections
     self.wantsDetails = wantsDetails
     self.report = report
@@ -225,6 +228,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Brings the lanes' lag up to date. On the loop.
   func measureLag() {
     for lane in lanes.values { lane.measureLag() }
+  }
+
+  /// Gives clients that read a view of a system stream the one that shows what they may see now. On the loop.
+  func changeViews() {
+    for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
+      for member in lane.members where member.state != .ended { member.session.changeView(of: member) }
+    }
   }
 
   // MARK: Sending

@@ -86,10 +86,15 @@ final class ServerHarness: Sendable {
 
   /// Connections are dealt out to the loops one by one, so that few are enough to see what threads do to each other.
   ///
-  /// - Parameter goesOn: another one is going to `handOver` to it.
-  init(_ limits: ServerLimits = ServerLimits(workers: 2), goesOn: Bool = false) throws {
+  /// - Parameters:
+  ///   - goesOn: another one is going to `handOver` to it.
+  ///   - systemStreamAge: zero brings system streams up to date for each that asks.
+  init(
+    _ limits: ServerLimits = ServerLimits(workers: 2), goesOn: Bool = false, systemStreamAge: Duration = .zero
+  ) throws {
     var limits = limits
     limits.neighbours = 1
+    limits.systemStreamAge = systemStreamAge
     folder = try TemporaryFolder()
     path = folder.path("s")
     server = try StreamServer(

@@ -1,3 +1,4 @@
+import EventLoop
 import FoundationEssentials
 import RSocket
 import Reactive
@@ -131,6 +132,142 @@ import Testing
       for _ in 0..<20 where stats.by_stream.last?.lag != 0 { stats = try next() }
       #expect(stats.by_stream[1].lag == 0)
       #expect(stats.by_stream[1].events_out == 5)
+    }
+  }
+
+  private func names(_ client: WireClient, id: UInt32 = 1) throws -> [String] {
+    client.get("$streams", id: id)
+    return try catalogue(client.event().data).map(\.name)
+  }
+
+  @Test func aClientSeesWhatItMayReadOrWrite() async throws {
+    try await withServer { harness in
+      _ = try harness.add("open")
+      _ = try harness.add("finance") { $0.read = AccessRules([.user(1001)]) }
+      _ = try harness.add("staff") { $0.read = AccessRules([.group(1002)]) }
+      try harness.addPublished("inbox") {
+        $0.read = .owner; $0.write = AccessRules([.user(1001)])
+      }
+      // Nothing can be written to one that takes no values.
+      _ = try harness.add("feed") {
+        $0.read = .owner; $0.write = AccessRules([.user(1001)])
+      }
+      let server = harness.server
+      #expect(try names(WireClient(server, user: 1001)) == ["finance", "inbox", "open"])
+      #expect(try names(WireClient(server, user: 1002)) == ["open", "staff"])
+      #expect(try names(WireClient(server, user: 1003)) == ["open"])
+      #expect(try names(WireClient(server, user: nil)) == ["open"])
+      #expect(try names(WireClient(server, user: 0)) == ["feed", "finance", "inbox", "open", "staff"])
+      #expect(try names(WireClient.ready(harness.path)) == ["feed", "finance", "inbox", "open", "staff"])
+    }
+  }
+
+  @Test func onlyTheOwnerSeesWhichClientHoldsAStreamUp() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = ClientIdentity(number: 7, credentials: .init(process: 4711, user: 1001, group: 1001))
+      harness.server.streams["s"]?.note(ServedStream.Holder(client: client, unread: 3))
+      for (user, message) in [
+        (0, "waits for client 7 (uid 1001, pid 4711), 3 events behind"),
+        (1002, "waits for a subscriber, 3 events behind"),
+      ] {
+        let watcher = try WireClient(harness.server, user: UInt32(user))
+        watcher.get("$streams")
+        let row = try catalogue(watcher.event().data)[0]
+        #expect(row.state == "blocked" && row.message == message)
+      }
+    }
+  }
+
+  @Test func statisticsAreSumsOverWhatAClientSees() async throws {
+    struct Stats: Decodable {
+      struct Stream: Decodable { let name: String }
+      let streams: Int, subscribers: Int, events_in: Int, bytes_in: Int
+      let connections: Int?, accepted: Int?, writes: Int?
+      let by_stream: [Stream]
+    }
+    try await withServer { harness in
+      let open = try harness.add("open")
+      let secret = try harness.add("secret") { $0.read = .owner }
+      open.send([1, 2])
+      secret.send([1], [2], [3])
+      func stats(_ user: UInt32) throws -> Stats {
+        let client = try WireClient(harness.server, user: user)
+        client.get("$stats")
+        return try JSONDecoder().decode(Stats.self, from: Data(client.event().data))
+      }
+      let theirs = try stats(1001)
+      #expect(theirs.streams == 1 && theirs.by_stream.map(\.name) == ["open"])
+      #expect(theirs.events_in == 1 && theirs.bytes_in == 2)
+      #expect(theirs.connections == nil && theirs.accepted == nil && theirs.writes == nil)
+      let all = try stats(0)
+      #expect(all.streams == 2 && all.events_in == 4 && all.connections != nil)
+    }
+  }
+
+  @Test func clientsWithEqualRightsShareAViewAndOthersDoNot() async throws {
+    try await withServer { harness in
+      _ = try harness.add("open")
+      _ = try harness.add("finance") { $0.read = AccessRules([.user(1001)]) }
+      let clients = try ([1001, 1002, 1003] as [UInt32]).map { user in
+        let client = try WireClient(harness.server, user: user)
+        client.subscribe("$streams", credit: 10)
+        return (client, try client.event().id)
+      }
+      #expect(clients[1].1 == clients[2].1 && clients[0].1 != clients[1].1)
+    }
+  }
+
+  @Test func aClientThatMaySeeMoreIsShownItWithoutAskingAgain() async throws {
+    try await withServer { harness in
+      _ = try harness.add("open")
+      _ = try harness.add("finance") { $0.read = .owner }
+      let client = try WireClient(harness.server, user: 1001)
+      client.subscribe("$streams", credit: 10)
+      let before = try client.event()
+      #expect(try catalogue(before.data).map(\.name) == ["open"])
+      let other = try WireClient(harness.server, user: 1002)
+      other.subscribe("$streams", credit: 10)
+      _ = try other.event()
+      let change = StreamConfiguration(name: "finance", start: .always, read: AccessRules([.user(1001)]))
+      #expect(harness.server.change([StreamChange(change)], removing: []).isEmpty)
+      let after = try client.event()
+      #expect(try catalogue(after.data).map(\.name) == ["finance", "open"] && after.id > before.id)
+      // And no more once it may not: the rules are those of the moment.
+      let back = StreamConfiguration(name: "finance", start: .always, read: .owner)
+      #expect(harness.server.change([StreamChange(back)], removing: []).isEmpty)
+      #expect(try catalogue(client.event().data).map(\.name) == ["open"])
+      _ = try harness.add("new") { $0.read = AccessRules([.user(1002)]) }
+      var seen: [String] = []
+      for _ in 0..<10 where !seen.contains("new") { seen = try catalogue(other.event().data).map(\.name) }
+      #expect(seen == ["new", "open"])
+    }
+  }
+
+  @Test func anAnswerIsSharedByAllThatAskWithinAQuarterOfASecond() async throws {
+    let harness = try ServerHarness(systemStreamAge: .milliseconds(250))
+    let start = EventLoop.monotonicNow()
+    var values: Set<[UInt8]> = []
+    let clients = try (0..<4).map { _ in try WireClient.ready(harness.path) }
+    for round in 0..<100 as Range<UInt32> {
+      for client in clients { client.get("$stats", id: round * 2 + 1) }
+      for client in clients { values.insert(try client.event().data) }
+    }
+    let looks = (EventLoop.monotonicNow() - start) / 250_000_000 + 1
+    #expect(values.count <= looks)
+    await harness.stop()
+  }
+
+  @Test func requestsThatAreCancelledBeforeTheirAnswerIsThereDisturbNoOther() async throws {
+    try await withServer { harness in
+      let client = try WireClient.ready(harness.path)
+      for id in 0..<50 as Range<UInt32> {
+        client.get("$stats", id: id * 2 + 1)
+        client.send(.cancel(StreamID(id * 2 + 1)))
+      }
+      client.get("$stats", id: 1001)
+      while case .payload(let id, _, _, true, _)? = try client.receive(), id != StreamID(1001) {}
+      #expect(try client.isSilent())
     }
   }
 

@@ -21,15 +21,16 @@ final class WireClient {
     }
   }
 
-  /// One that the server takes for a process of that user.
-  init(_ server: StreamServer, user: UInt32) throws {
+  /// One that the server takes for a process of that user; nil: for a peer without credentials.
+  init(_ server: StreamServer, user: UInt32?) throws {
     var ends: [CInt] = [0, 0]
     guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0 else { throw SystemError("socketpair") }
     _ = fcntl(ends[1], F_SETFL, O_NONBLOCK)
     descriptor = OwnedDescriptor(ends[0])
     let other = ends[1]
     server.loops[0].execute {
-      server.accept(OwnedDescriptor(other), PeerCredentials(process: 1, user: user, group: user))
+      server.accept(
+        OwnedDescriptor(other), user.map { PeerCredentials(process: 4711, user: $0, group: $0) })
     }
     send(.setup(Setup()))
   }

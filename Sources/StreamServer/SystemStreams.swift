@@ -1,0 +1,152 @@
+import Dispatch
+import EventLoop
+import Reactive
+import ReplayLog
+
+/// What a client sees of the server's own streams.
+enum Visibility: Hashable, Sendable {
+  /// Everything: a client of the server's own user, and root.
+  case all
+  /// Streams that one of these rules lets in, and of other clients no more than their number. The rules are those of the
+  /// streams that the client matches, so that clients with equal rights share one view.
+  case admitted(Set<AccessRules.Rule>)
+
+  func shows(_ stream: ServedStream) -> Bool {
+    switch self {
+    case .all: true
+    case .admitted(let rules): !stream.visibleTo.isDisjoint(with: rules)
+    }
+  }
+}
+
+/// The server's own streams. Clients of its own user and root share one view of each, which is in the table of streams.
+/// Others get a view of what they may read or write; it is made when it is asked for, and shared by all who see the same.
+final class SystemStreams: Sendable {
+  /// One of the streams, whatever of it is seen.
+  fileprivate struct Kind {
+    let name: String
+    let description: String
+    /// Between two looks while a client listens.
+    let milliseconds: Int
+    let render: @Sendable (Visibility) -> [UInt8]
+  }
+
+  fileprivate struct Key: Hashable {
+    let name: String
+    let visibility: Visibility
+  }
+
+  fileprivate struct View {
+    let stream: ServedStream
+    var usedAt: UInt64
+  }
+
+  fileprivate struct State {
+    var kinds: [String: Kind] = [:]
+    /// What the rules of the streams name. Clients differ only in which of these they match.
+    var named: Set<AccessRules.Rule> = [.anyone]
+    var views: [Key: View] = [:]
+  }
+
+  private let state = Guarded(State())
+  private let maximumAge: Duration
+  private let queue = DispatchQueue(label: "system streams")
+
+  /// Bytes of a view's ring, at most; a value that is larger leaves the stream as it is.
+  private static let ringBytes = 16 << 20
+  /// Views at a time, beside the complete ones.
+  private static let viewLimit = 64
+  /// How long a view is kept that no client reads, in nanoseconds.
+  private static let viewLifetime: UInt64 = 60_000_000_000
+
+  /// - Parameter maximumAge: of what a client gets that asks.
+  init(maximumAge: Duration) {
+    self.maximumAge = maximumAge
+  }
+
+  /// Takes in another stream.
+  /// - Parameter render: the value for those who see that, as JSON. Called on a queue for that.
+  /// - Returns: the complete view; nil, with `errno` set, when there is no memory for its log.
+  func add(
+    _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
+    render: @escaping @Sendable (Visibility) -> [UInt8]
+  ) -> ServedStream? {
+    let kind = Kind(name: name, description: description, milliseconds: milliseconds, render: render)
+    state.withLock { $0.kinds[name] = kind }
+    return makeView(of: kind, .all)
+  }
+
+  private func makeView(of kind: Kind, _ visibility: Visibility) -> ServedStream? {
+    let configuration = StreamConfiguration(
+      name: kind.name, description: kind.description, source: "system",
+      limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero))
+    guard let storage = EventLog(name: kind.name, limits: configuration.limits) else { return nil }
+    let feed = SystemFeed(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
+    let stream = ServedStream(configuration, storage: storage, feed: feed)
+    stream.log.setUpstream(feed.ticks(for: stream, everyMilliseconds: kind.milliseconds))
+    return stream
+  }
+
+  // MARK: What clients see
+
+  /// What a client with these credentials sees.
+  func visibility(for peer: PeerCredentials?, groups: () -> [UInt32]) -> Visibility {
+    if AccessRules.owner.admit(peer, groups: { [] }) { return .all }
+    var rules: Set<AccessRules.Rule> = [.anyone]
+    if let peer { rules.formUnion([.user(peer.user), .group(peer.group)] + groups().map { .group($0) }) }
+    return .admitted(rules.intersection(state.withLock { $0.named }))
+  }
+
+  /// The view of a system stream for those who see that.
+  /// - Returns: nil when there is no room for another one.
+  func view(of name: String, _ visibility: Visibility) -> ServedStream? {
+    let key = Key(name: name, visibility: visibility)
+    let now = EventLoop.monotonicNow()
+    let (known, kind) = state.withLock { state -> (ServedStream?, Kind?) in
+      state.views[key]?.usedAt = now
+      return (state.views[key]?.stream, state.kinds[name])
+    }
+    if let known { return known }
+    guard let kind, let made = makeView(of: kind, visibility) else { return nil }
+    let (view, dropped) = state.withLock { state -> (ServedStream?, [View]) in
+      if let known = state.views[key] { return (known.stream, []) }
+      var dropped = state.dropViews { now - $0.usedAt > Self.viewLifetime }
+      if state.views.count >= Self.viewLimit { dropped += state.dropViews { _ in true } }
+      guard state.views.count < Self.viewLimit else { return (nil, dropped) }
+      state.views[key] = View(stream: made, usedAt: now)
+      return (made, dropped)
+    }
+    _ = dropped  // their end is not to come under the lock
+    return view
+  }
+
+  // MARK: When streams change
+
+  /// A stream has these rules.
+  /// - Returns: whether clients may see more of the streams than their views show: they have to get others.
+  func name(_ rules: Set<AccessRules.Rule>) -> Bool { setNamed { $0.union(rules) } }
+
+  /// These are the rules of all streams.
+  /// - Returns: as above.
+  func nameAll(_ rules: Set<AccessRules.Rule>) -> Bool { setNamed { _ in rules.union([.anyone]) } }
+
+  private func setNamed(_ change: (Set<AccessRules.Rule>) -> Set<AccessRules.Rule>) -> Bool {
+    let dropped = state.withLock { state -> [Key: View] in
+      let former = state.named
+      state.named = change(former)
+      guard !state.named.isSubset(of: former) else { return [:] }
+      defer { state.views = [:] }
+      return state.views
+    }
+    return !dropped.isEmpty
+  }
+}
+
+extension SystemStreams.State {
+  /// Takes out views that no client reads.
+  fileprivate mutating func dropViews(_ isOld: (SystemStreams.View) -> Bool) -> [SystemStreams.View] {
+    let unused = views.filter { isOld($0.value) && $0.value.stream.log.subscriberCount == 0 }
+    for key in unused.keys { views[key] = nil }
+    return Array(unused.values)
+  }
+}
