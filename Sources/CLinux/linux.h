@@ -25,7 +25,9 @@ int pipe2(int ends[2], int flags);
 int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *actions, int first);
 int pthread_setname_np(pthread_t thread, const char *name);
 const char *sigabbrev_np(int signal);
+int renameat2(int from, const char *old, int to, const char *new_name, unsigned int flags);
 #define MFD_CLOEXEC 1U
+#define RENAME_NOREPLACE 1U
 #endif
 
 // Swift cannot call a variadic function.

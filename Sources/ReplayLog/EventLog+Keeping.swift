@@ -69,13 +69,15 @@ public struct LogRemains {
 
   /// Of a log in memory: an intact one.
   ///
-  /// - Parameter descriptor: owned by the remains from here on, also when there will be none.
+  /// - Parameters:
+  ///   - descriptor: owned by the remains from here on, also when there will be none.
+  ///   - progress: called again and again while it is checked.
   /// - Throws: `LogRefusal`.
-  public init(memory descriptor: CInt) throws(LogRefusal) {
+  public init(memory descriptor: CInt, progress: () -> Void = {}) throws(LogRefusal) {
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is no memory of a log") }
     let layout = try LogLayout(reading: region.bytes)
     (stream, isSalvaged, self.region, self.layout) = (layout.name, false, region, layout)
-    state = try layout.intactState()
+    state = try layout.intactState(progress: progress)
   }
 
   /// Of a log in a file.
@@ -83,15 +85,18 @@ public struct LogRemains {
   /// - Parameters:
   ///   - boot: the machine's present one; nil if that cannot be told.
   ///   - time: microseconds since the Unix epoch.
-  init(file region: MappedRegion, boot: BootID?, time: UInt64) throws(LogRefusal) {
+  ///   - progress: called again and again while it is checked.
+  init(
+    file region: MappedRegion, boot: BootID?, time: UInt64, progress: () -> Void = {}
+  ) throws(LogRefusal) {
     let layout = try LogLayout(reading: region.bytes)
     guard layout.hasChecksums else { throw LogRefusal("its events have no checksums") }
     (stream, self.region, self.layout) = (layout.name, region, layout)
     let state = try layout.state()
-    if state.isClosed || state.boot == boot, let intact = try? layout.intactState() {
+    if state.isClosed || state.boot == boot, let intact = try? layout.intactState(progress: progress) {
       (self.state, isSalvaged) = (intact, false)
     } else {
-      (self.state, isSalvaged) = (layout.salvagedState(state, at: time), true)
+      (self.state, isSalvaged) = (layout.salvagedState(state, at: time, progress: progress), true)
     }
   }
 
@@ -126,7 +131,7 @@ public struct LogRemains {
       // Before an id is given: the disk would say otherwise that there was none.
       let code = region.sync()
       guard code == 0 else {
-        throw LogRefusal("it cannot be written: \(String(cString: strerror(code)))", isWorthless: false)
+        throw LogRefusal("it cannot be written: \(String(cString: strerror(code)))", .leave)
       }
     }
     return EventLog(layout, state, limits: limits, owner: region, didGrow: didGrow)

@@ -114,7 +114,9 @@ struct LogLayout {
     guard header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is no log of streamd") }
     let version = header.load(fromByteOffset: 8, as: UInt32.self)
     guard version <= Self.version, version >= Self.oldestVersion else {
-      throw LogRefusal("its layout is version \(version), and this is written for version \(Self.version)")
+      throw LogRefusal(
+        "its layout is version \(version), and this is written for version \(Self.version)",
+        .setAside("version-\(version)"))
     }
     let isCurrent = version == Self.version
     let slots = header.load(fromByteOffset: 16, as: UInt64.self)
@@ -173,14 +175,24 @@ struct LogState: Equatable {
 
 /// Why a region cannot be what a log goes on with.
 public struct LogRefusal: Error, Equatable, CustomStringConvertible {
+  /// What becomes of it.
+  public enum Remedy: Equatable, Sendable {
+    /// Nothing in it can be used, by nobody: another may take its place.
+    case replace
+    /// Another program may use it: it is to be set aside, with this behind its name, before another takes its place.
+    case setAside(String)
+    /// It is out of reach, and may be whole.
+    case leave
+  }
+
   /// The rest of a sentence that begins with what was refused.
   public let description: String
-  /// Nothing in it can be used, by nobody; else it is out of reach, and may be whole.
-  public let isWorthless: Bool
+  /// What becomes of what was refused.
+  public let remedy: Remedy
 
-  init(_ description: String, isWorthless: Bool = true) {
+  init(_ description: String, _ remedy: Remedy = .replace) {
     self.description = description
-    self.isWorthless = isWorthless
+    self.remedy = remedy
   }
 }
 

@@ -3,16 +3,19 @@
 extension LogLayout {
   /// The state as it stands, if all that it covers is there: each record in its slot and in its turn, none over another,
   /// and each as it was written where that can be told.
+  /// - Parameter progress: called for each MiB or so.
   /// - Throws: what is wrong.
   /// - Complexity: O(events held), and their bytes where there are checksums.
-  func intactState() throws(LogRefusal) -> LogState {
+  func intactState(progress: () -> Void = {}) throws(LogRefusal) -> LogState {
     let state = try state()
     var run = RecordRun()
+    var steps = Steps()
     var position = state.first
     while position < state.end {
       guard let (offset, byteCount) = candidate(inSlot: slot(of: position)), id(at: offset) == position,
         run.takes(offset, byteCount), isIntact(at: offset)
       else { throw LogRefusal("event \(position) is damaged") }
+      if steps.take(byteCount) { progress() }
       position += 1
       if position == state.holeStart { position = state.holeEnd }
     }
@@ -25,10 +28,13 @@ extension LogLayout {
   /// - Parameters:
   ///   - state: as the header has it; its end may be older or newer than the records.
   ///   - time: microseconds since the Unix epoch: no id was higher.
+  ///   - progress: called for each MiB or so.
   /// - Complexity: O(slots), and the bytes of the records.
-  func salvagedState(_ state: LogState, at time: UInt64) -> LogState {
+  func salvagedState(_ state: LogState, at time: UInt64, progress: () -> Void = {}) -> LogState {
+    var steps = Steps()
     let found = (0..<slots).compactMap { slot -> (id: UInt64, offset: Int, byteCount: Int)? in
       guard let (offset, byteCount) = candidate(inSlot: slot) else { return nil }
+      if steps.take(byteCount) { progress() }
       let id = id(at: offset)
       let isInHole = id >= state.holeStart && id < state.holeEnd
       guard id >= state.first, id < Self.idLimit, !isInHole, isIntact(at: offset) else { return nil }
@@ -71,6 +77,18 @@ extension LogLayout {
   func holeEnd(from start: UInt64, atLeast next: UInt64) -> UInt64 {
     let size = UInt64(slots)
     return start + (max(next, start + 1) - start + size - 1) / size * size
+  }
+}
+
+/// How much has been checked since progress was last told of.
+private struct Steps {
+  private var bytes = 0
+
+  mutating func take(_ byteCount: Int) -> Bool {
+    bytes += byteCount
+    guard bytes >= 1 << 20 else { return false }
+    bytes = 0
+    return true
   }
 }
 

@@ -7,7 +7,10 @@ public final class StateFolder {
   /// Where it is.
   public let path: String
   private let boot: BootID?
+  private let progress: () -> Void
   private let writeFailed: @Sendable (_ stream: String, _ reason: String) -> Void
+  /// As pread(2).
+  var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { pread($0, $1, $2, $3) }
   private var use = Use.none
 
   private enum Use {
@@ -24,12 +27,15 @@ public final class StateFolder {
   ///   - path: a folder, or where one can be made.
   ///   - boot: the machine's present one; nil if that cannot be told: a log that was not closed counts as cut off by a
   ///     loss of power then.
+  ///   - progress: called again and again while files are read and written, which may take minutes for large ones.
   ///   - writeFailed: told, from any thread, that a log has not reached the disk. It goes on from memory meanwhile.
   public init(
-    path: String, boot: BootID?, writeFailed: @escaping @Sendable (_ stream: String, _ reason: String) -> Void
+    path: String, boot: BootID?, progress: @escaping () -> Void = {},
+    writeFailed: @escaping @Sendable (_ stream: String, _ reason: String) -> Void
   ) {
     self.path = path
     self.boot = boot
+    self.progress = progress
     self.writeFailed = writeFailed
   }
 
@@ -52,9 +58,43 @@ public final class StateFolder {
     // What was never written has to have its place on the disk, too.
     let code = posix_fallocate(descriptor, 0, region.bytes.count)
     guard code == 0 else { throw Self.outOfReach("it has no room on the disk: \(reason(code))") }
-    let remains = try LogRemains(file: region, boot: boot, time: EventLog.wallClock())
-    guard remains.stream == stream else { throw LogRefusal("it is the log of \"\(remains.stream)\"") }
+    try checkReading(descriptor, region.bytes.count)
+    let remains = try LogRemains(file: region, boot: boot, time: EventLog.wallClock(), progress: progress)
+    guard remains.stream == stream else {
+      throw LogRefusal("it is the log of \"\(remains.stream)\"", .setAside("misplaced"))
+    }
     return remains
+  }
+
+  /// Reads all of a file once: where the disk fails, a read says so, and memory that is mapped would end the process.
+  private func checkReading(_ descriptor: CInt, _ byteCount: Int) throws(LogRefusal) {
+    let room = UnsafeMutableRawPointer.allocate(byteCount: 1 << 20, alignment: 4096)
+    defer { room.deallocate() }
+    var offset = 0
+    while offset < byteCount {
+      let count = readFile(descriptor, room, min(1 << 20, byteCount - offset), off_t(offset))
+      if count < 0, errno == EINTR { continue }
+      guard count > 0 else {
+        let failure = count < 0 ? reason(errno) : "it is shorter than it was"
+        throw LogRefusal("it cannot be read at byte \(offset): \(failure)", .setAside("unreadable"))
+      }
+      offset += count
+      progress()
+    }
+  }
+
+  /// Renames a stream's file, so that another may take its place.
+  ///
+  /// - Parameter suffix: what is added to its name.
+  /// - Returns: its new name.
+  /// - Throws: when it stays, as there is such a file already, or the folder does not allow it.
+  public func setAside(_ stream: String, _ suffix: String) throws(LogRefusal) -> String {
+    guard try enter() else { throw Self.outOfReach("it cannot be entered") }
+    let name = Self.fileName(for: stream) + "." + suffix
+    guard renameat2(AT_FDCWD, path(of: stream), AT_FDCWD, path + "/" + name, RENAME_NOREPLACE) == 0 else {
+      throw Self.outOfReach("\(Self.fileName(for: stream)) cannot be renamed to \(name): \(reason(errno))")
+    }
+    return name
   }
 
   /// Goes on with what was left, in the same file.
@@ -90,6 +130,7 @@ public final class StateFolder {
       state: LogState(startingAt: EventLog.wallClock(), boot: boot ?? .unknown),
       didGrow: sync(region, of: stream))
     if let other { log.takeOver(other) }
+    progress()
     let failure = region.sync()
     guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }
     guard rename(unfinished, path(of: stream)) == 0 else {
@@ -140,7 +181,7 @@ public final class StateFolder {
   }
 
   private static func outOfReach(_ description: String) -> LogRefusal {
-    LogRefusal(description, isWorthless: false)
+    LogRefusal(description, .leave)
   }
 
   private func path(of stream: String) -> String { path + "/" + Self.fileName(for: stream) }

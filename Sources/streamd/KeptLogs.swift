@@ -24,6 +24,8 @@ final class KeptLogs {
   private let manager: ServiceManager
   private let journal: Journal
   private let folder: StateFolder
+  /// Tells the service manager that logs are being read or written, which may take longer than it waits.
+  private let progress: () -> Void
   /// Whether files of streams that are kept elsewhere are this daemon's to look at.
   private let isOwnFolder: Bool
   private var held: [String: Held] = [:]
@@ -37,6 +39,8 @@ final class KeptLogs {
   private static let namePrefix = "log-"
   /// Of the descriptors that the service manager keeps, those that are not for logs.
   private static let reservedDescriptors = 16
+  /// How long reading, checking or writing a part of a log may take: above all, until a new one is on the disk.
+  private static let workTime = Duration.seconds(120)
 
   /// - Parameter stored: taken over, all of them; what is of no use is taken from the service manager.
   init(
@@ -46,9 +50,11 @@ final class KeptLogs {
     self.journal = journal
     let own = Self.ownFolder(server)
     isOwnFolder = own != nil
+    let progress = Self.progress(to: manager)
+    self.progress = progress
     folder = StateFolder(
       path: own ?? Configuration.Server.standardState,
-      boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current()
+      boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress
     ) { stream, reason in
       journal.write(.stateNotKept, .error, "events have not reached the disk: \(reason)", .stream(stream))
     }
@@ -68,6 +74,17 @@ final class KeptLogs {
     server.state ?? variable("STATE_DIRECTORY").map { String($0.prefix { $0 != ":" }) }
   }
 
+  /// At most once a second.
+  private static func progress(to manager: ServiceManager) -> () -> Void {
+    var next = EventLoop.monotonicNow() + 1_000_000_000
+    return {
+      let now = EventLoop.monotonicNow()
+      guard now >= next else { return }
+      next = now + 1_000_000_000
+      manager.notify(.extendTimeout(workTime))
+    }
+  }
+
   private static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
 
   // MARK: What the service manager held
@@ -80,7 +97,7 @@ final class KeptLogs {
     nextNumber = max(nextNumber, number + 1)
     heldCount += 1
     do {
-      let new = Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor))
+      let new = Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor, progress: progress))
       // Two are there when the daemon was killed while it replaced one with the other.
       if let old = held.updateValue(new, forKey: new.remains.stream) {
         let worse = old.remains.endPosition > new.remains.endPosition ? new : old
@@ -88,6 +105,11 @@ final class KeptLogs {
         release(worse)
       }
     } catch {
+      guard error.remedy == .replace else {
+        return journal.write(
+          .stateLost, .warning,
+          "what the service manager keeps as \(stored.name) is left there, and not used: \(error)")
+      }
       journal.write(.stateLost, .warning, "what the service manager kept of a stream is of no use: \(error)")
       heldCount -= 1
       manager.removeStored(stored.name)
@@ -225,9 +247,14 @@ final class KeptLogs {
     of stream: String, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?, _ refusal: LogRefusal?
   ) throws(LogRefusal) -> EventLog {
     if let refusal {
-      guard refusal.isWorthless else { throw refusal }
+      let fate: String
+      switch refusal.remedy {
+      case .leave: throw refusal
+      case .replace: fate = "is of no use"
+      case .setAside(let suffix): fate = "is set aside as \(try folder.setAside(stream, suffix))"
+      }
       journal.write(
-        .stateLost, .warning, "what was kept on disk is of no use, the stream begins anew: \(refusal)", .stream(stream))
+        .stateLost, .warning, "what was kept on disk \(fate), the stream begins anew: \(refusal)", .stream(stream))
     }
     if let file, newer == nil, file.isSalvaged {
       journal.write(

@@ -141,7 +141,8 @@ extension EventLog {
   @Test func anUnknownVersionIsRefusedWithASentence() throws {
     let place = try SpoiltRegion()
     place.region.bytes.storeBytes(of: 7, toByteOffset: 8, as: UInt32.self)
-    #expect(throws: LogRefusal("its layout is version 7, and this is written for version 3")) { try place.remains() }
+    let sentence = "its layout is version 7, and this is written for version 3"
+    #expect(throws: LogRefusal(sentence, .setAside("version-7"))) { try place.remains() }
   }
 
   @Test func whatIsNoLogIsRefused() throws {

@@ -1,3 +1,4 @@
+import Events
 import Glibc
 import TestSupport
 import Testing
@@ -65,7 +66,7 @@ import Testing
     let log = try one.makeLog(of: "a", limits: limits, takingOver: nil)
     log.append([[1]])
     let other = state(folder)
-    let refusal = LogRefusal("another process uses it", isWorthless: false)
+    let refusal = LogRefusal("another process uses it", .leave)
     #expect(throws: refusal) { try other.remains(of: "a") }
     #expect(throws: refusal) { try other.makeLog(of: "b", limits: limits, takingOver: nil) }
     other.remove("a")
@@ -76,7 +77,9 @@ import Testing
     let folder = try TemporaryFolder()
     _ = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
     #expect(rename(folder.path("a.log"), folder.path("b.log")) == 0)
-    #expect(throws: LogRefusal("it is the log of \"a\"")) { try state(folder).remains(of: "b") }
+    #expect(throws: LogRefusal("it is the log of \"a\"", .setAside("misplaced"))) {
+      try state(folder).remains(of: "b")
+    }
   }
 
   @Test(arguments: ["", "rubbish", String(repeating: "x", count: 100_000)])
@@ -86,11 +89,70 @@ import Testing
       _ = try state(folder).remains(of: "a")
       Issue.record("it was not refused")
     } catch {
-      #expect(error.isWorthless)
+      #expect(error.remedy == .replace)
     }
     let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
     log.append([[7]])
     #expect(access(folder.path("a.log.new"), F_OK) != 0)
+  }
+
+  @Test(arguments: [0, 4096, 40_000, 70_000]) func aSectorThatCannotBeReadIsARefusal(offset: Int) throws {
+    let folder = try TemporaryFolder()
+    for stream in ["a", "b"] {
+      let log = try state(folder).makeLog(of: stream, limits: limits, takingOver: nil)
+      log.append([[1], [2]])
+      log.close()
+    }
+    let failing = state(folder)
+    var bad = stat()
+    #expect(stat(folder.path("a.log"), &bad) == 0)
+    failing.readFile = { descriptor, room, count, start in
+      var file = stat()
+      guard fstat(descriptor, &file) == 0, file.st_ino == bad.st_ino, start + count > offset else {
+        return pread(descriptor, room, count, start)
+      }
+      guard start < offset else {
+        errno = EIO
+        return -1
+      }
+      return pread(descriptor, room, offset - start, start)
+    }
+    let refusal = LogRefusal("it cannot be read at byte \(offset): Input/output error", .setAside("unreadable"))
+    #expect(throws: refusal) { try failing.remains(of: "a") }
+    #expect(try #require(try failing.remains(of: "b")).count == 2)
+  }
+
+  @Test func aFileThatBecomesShorterWhileItIsReadIsARefusal() throws {
+    let folder = try TemporaryFolder()
+    _ = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
+    let failing = state(folder)
+    failing.readFile = { _, _, _, _ in 0 }
+    #expect(throws: LogRefusal.self) { try failing.remains(of: "a") }
+  }
+
+  @Test func largeFilesAreReadWithSignsOfProgress() throws {
+    let folder = try TemporaryFolder()
+    var count = 0
+    let state = StateFolder(path: folder.path, boot: boot, progress: { count += 1 }) { _, _ in }
+    let log = try state.makeLog(of: "a", limits: .init(events: 100, bytes: 16 << 20), takingOver: nil)
+    log.append(EventBatch(repeating: [UInt8](repeating: 1, count: 1 << 20), count: 10))
+    count = 0
+    _ = try state.remains(of: "a")
+    #expect(count >= 16 + 10)
+  }
+
+  @Test func whatIsSetAsideIsNeverReplaced() throws {
+    let folder = try TemporaryFolder(["a.log": "1", "b.log": "other"])
+    let state = state(folder)
+    #expect(try state.setAside("a", "version-9") == "a.log.version-9")
+    #expect(access(folder.path("a.log"), F_OK) != 0)
+    #expect(rename(folder.path("b.log"), folder.path("a.log")) == 0)
+    #expect(throws: LogRefusal("a.log cannot be renamed to a.log.version-9: File exists", .leave)) {
+      try state.setAside("a", "version-9")
+    }
+    var file = stat()
+    #expect(stat(folder.path("a.log.version-9"), &file) == 0 && file.st_size == 1)
+    #expect(stat(folder.path("a.log"), &file) == 0 && file.st_size == 5)
   }
 
   @Test func otherLimitsMakeANewFileInPlaceOfTheOldOne() throws {
@@ -117,7 +179,7 @@ import Testing
       setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
       let folder = try TemporaryFolder()
       let state = StateFolder(path: folder.path, boot: nil) { _, _ in }
-      #expect(throws: LogRefusal("2 MiB cannot be had: File too large", isWorthless: false)) {
+      #expect(throws: LogRefusal("2 MiB cannot be had: File too large", .leave)) {
         try state.makeLog(of: "a", limits: .init(events: 64, bytes: 2 << 20), takingOver: nil)
       }
       #expect(access(folder.path("a.log"), F_OK) != 0 && access(folder.path("a.log.new"), F_OK) != 0)

@@ -166,6 +166,43 @@ import Testing
     #expect(try await daemon.events(20, of: "t") == other)
   }
 
+  @Test func aFileOfAnotherVersionIsSetAsideAndSaidOnce() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(keptStream(keep: "disk"))
+    let before = try await daemon.events(20)
+    #expect(await daemon.stop() == 0)
+    let file = open(daemon.state + "/s.log", O_RDWR)
+    var version: UInt32 = 9
+    #expect(pwrite(file, &version, 4, 8) == 4)
+    var whole = stat()
+    fstat(file, &whole)
+    close(file)
+    for start in 0..<2 {
+      try daemon.start(keptStream(keep: "disk"))
+      #expect(ids(try await daemon.events(1))[0] > ids(before)[19])
+      #expect(await daemon.stop() == 0)
+      let sentence = "is set aside as s.log.version-9, the stream begins anew: its layout is version 9"
+      #expect(daemon.log.contains(sentence) == (start == 0))
+    }
+    var aside = stat()
+    #expect(stat(daemon.state + "/s.log.version-9", &aside) == 0)
+    #expect(aside.st_ino == whole.st_ino && aside.st_size == whole.st_size)
+  }
+
+  @Test func aLogOfAnotherVersionStaysInTheManagersKeeping() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(keptStream(keep: "memory"))
+    try daemon.eventually("the log is kept") { manager.kept.map(\.name) == ["kept-log-0"] }
+    await daemon.kill()
+    var version: UInt32 = 9
+    #expect(pwrite(manager.kept[0].descriptor, &version, 4, 8) == 4)
+    try daemon.start(keptStream(keep: "memory"))
+    try daemon.eventually("both logs are kept") { manager.kept.map(\.name) == ["kept-log-0", "kept-log-1"] }
+    #expect(daemon.log.contains("what the service manager keeps as log-0 is left there, and not used: its layout is"))
+    _ = try await daemon.events(1)
+  }
+
   @Test func whereThereIsNoDiskTheStreamRunsFromMemoryAndSaysSo() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
