@@ -92,6 +92,10 @@ public final class EventLog {
   private var checkpointNote: LogNote?
   /// What the region says of `endPosition`: it is behind while a batch is being appended.
   private var committedEnd: UInt64
+  private var reserve: ((UInt64) -> Void)?
+  private var reservedCount: UInt64 = 0
+  /// From which id on more are to be reserved.
+  private var reserveAgainAt = UInt64.max
 
   /// Goes on with what a region holds, of which all has been checked.
   ///
@@ -127,6 +131,23 @@ public final class EventLog {
     }
     nextOffset = layout.offset(of: newest) + LogLayout.recordBytes(for: layout.dataBytes(at: layout.offset(of: newest)))
     if state.count > limits.events { drop(to: position(ofLast: UInt64(limits.events))) }
+  }
+
+  /// Has `reserve` called, now and whenever half of what was reserved has been given.
+  ///
+  /// - Parameters:
+  ///   - count: how many ids to reserve at a time. By default 67 million: a minute's worth of the clock's, and seconds of the
+  ///     fastest stream's.
+  ///   - reserve: gets an id that none which is given before the next call is at or above. Called under whatever lock guards
+  ///     the log: it must not wait.
+  public func reserveIDs(_ count: UInt64 = 1 << 26, _ reserve: @escaping (_ end: UInt64) -> Void) {
+    (self.reserve, reservedCount) = (reserve, count)
+    reserveMore()
+  }
+
+  private func reserveMore() {
+    reserveAgainAt = endPosition + reservedCount / 2
+    reserve?(endPosition + reservedCount)
   }
 
   /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` must have
@@ -310,6 +331,7 @@ public final class EventLog {
   private func commit() {
     guard committedEnd != endPosition else { return }
     committedEnd = endPosition
+    if endPosition >= reserveAgainAt { reserveMore() }
     positions.commit(end: endPosition)
   }
 

@@ -8,7 +8,10 @@ public final class StateFolder {
   public let path: String
   private let boot: BootID?
   private let progress: () -> Void
+  private let report: @Sendable (String) -> Void
   private let writeFailed: @Sendable (_ stream: String, _ reason: String) -> Void
+  /// From the first use of the folder on.
+  private var marks: IDMarks?
   /// As pread(2).
   var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { pread($0, $1, $2, $3) }
   private var use = Use.none
@@ -28,14 +31,17 @@ public final class StateFolder {
   ///   - boot: the machine's present one; nil if that cannot be told: a log that was not closed counts as cut off by a
   ///     loss of power then.
   ///   - progress: called again and again while files are read and written, which may take minutes for large ones.
+  ///   - report: told, from any thread, a sentence about ids that may go back.
   ///   - writeFailed: told, from any thread, that a log has not reached the disk. It goes on from memory meanwhile.
   public init(
     path: String, boot: BootID?, progress: @escaping () -> Void = {},
+    report: @escaping @Sendable (String) -> Void = { _ in },
     writeFailed: @escaping @Sendable (_ stream: String, _ reason: String) -> Void
   ) {
     self.path = path
     self.boot = boot
     self.progress = progress
+    self.report = report
     self.writeFailed = writeFailed
   }
 
@@ -59,7 +65,7 @@ public final class StateFolder {
     let code = posix_fallocate(descriptor, 0, region.bytes.count)
     guard code == 0 else { throw Self.outOfReach("it has no room on the disk: \(reason(code))") }
     try checkReading(descriptor, region.bytes.count)
-    let remains = try LogRemains(file: region, boot: boot, time: EventLog.wallClock(), progress: progress)
+    let remains = try LogRemains(file: region, boot: boot, time: firstID(of: stream), progress: progress)
     guard remains.stream == stream else {
       throw LogRefusal("it is the log of \"\(remains.stream)\"", .setAside("misplaced"))
     }
@@ -127,7 +133,7 @@ public final class StateFolder {
     guard let region = MappedRegion(adopting: descriptor) else { throw Self.outOfReach("its file cannot be mapped") }
     let log = EventLog(
       formatting: region, name: stream, limits: limits, hasChecksums: true,
-      state: LogState(startingAt: EventLog.wallClock(), boot: boot ?? .unknown),
+      state: LogState(startingAt: firstID(of: stream), boot: boot ?? .unknown),
       didGrow: sync(region, of: stream))
     if let other { log.takeOver(other) }
     progress()
@@ -141,6 +147,22 @@ public final class StateFolder {
     if case .own(let folder) = use { fsync(folder) }
     return log
   }
+
+  /// Where a stream begins whose log is gone: the time in microseconds, or higher where an earlier log may have given that
+  /// id. Without a folder that is this process's it is the time.
+  public func firstID(of stream: String) -> UInt64 { max(EventLog.wallClock(), marks?.mark(of: stream) ?? 0) }
+
+  /// Remembers from now on which ids the stream has given, whatever becomes of its log, if the folder is this process's.
+  public func rememberIDs(of log: EventLog, _ stream: String) {
+    guard let marks else { return }
+    log.reserveIDs { marks.raise(stream, to: $0) }
+  }
+
+  /// The stream gives no ids any more, and would go on with that one.
+  public func settleIDs(of stream: String, at id: UInt64) { marks?.settle(stream, at: id) }
+
+  /// Brings what is remembered of ids to the disk; returns once it is there, or cannot be.
+  public func flushIDs() { marks?.flush() }
 
   /// Takes a stream's file away, if there is one.
   public func remove(_ stream: String) {
@@ -177,6 +199,8 @@ public final class StateFolder {
       usleep(Self.patience.microseconds)
     }
     use = .own(descriptor)
+    // No stream has a file of that name: theirs end in .log.
+    marks = IDMarks(path: path + "/ids", report: report)
     return true
   }
 

@@ -35,6 +35,8 @@ final class KeptLogs {
   /// Under which name the service manager holds a stream's log.
   private var storedNames: [String: String] = [:]
   private var filed: [String: EventLog] = [:]
+  /// All that are in use.
+  private var logs: [String: EventLog] = [:]
 
   private static let namePrefix = "log-"
   /// Of the descriptors that the service manager keeps, those that are not for logs.
@@ -54,7 +56,8 @@ final class KeptLogs {
     self.progress = progress
     folder = StateFolder(
       path: own ?? Configuration.Server.standardState,
-      boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress
+      boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress,
+      report: { journal.write(.stateNotKept, .warning, $0) }
     ) { stream, reason in
       journal.write(.stateNotKept, .error, "events have not reached the disk: \(reason)", .stream(stream))
     }
@@ -136,6 +139,7 @@ final class KeptLogs {
 
   /// Lets go of what belongs to no stream any more, and says what is not held. After the last stream, each time.
   func finish() {
+    folder.flushIDs()
     for held in held.values { release(held) }
     held = [:]
     guard !notHeld.isEmpty else { return }
@@ -151,6 +155,18 @@ final class KeptLogs {
 
   /// - Throws: `SystemError` when there is no memory for it.
   func log(of stream: Configuration.Stream) throws(SystemError) -> Kept {
+    let kept = try findLog(of: stream)
+    use(kept.log, for: stream.name)
+    return kept
+  }
+
+  private func use(_ log: EventLog, for stream: String) {
+    logs[stream] = log
+    folder.rememberIDs(of: log, stream)
+  }
+
+  /// Found or made.
+  private func findLog(of stream: Configuration.Stream) throws(SystemError) -> Kept {
     let limits = EventLog.Limits(stream.buffer)
     let held = held.removeValue(forKey: stream.name)
     var file: LogRemains?
@@ -161,7 +177,7 @@ final class KeptLogs {
     guard stream.keep != .no else {
       release(held)
       if file != nil { folder.remove(stream.name) }
-      return Kept(log: try made(EventLog(name: stream.name, limits: limits), stream.name))
+      return Kept(log: try made(fresh(stream.name, limits), stream.name))
     }
     // Whoever gave the highest id was the last to run.
     let isFileNewer = file.map { $0.endPosition >= held?.remains.endPosition ?? 0 } ?? false
@@ -184,7 +200,7 @@ final class KeptLogs {
     } else {
       let new =
         best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) }
-        ?? EventLog(name: stream.name, limits: limits)
+        ?? fresh(stream.name, limits)
       log = try made(new, stream.name)
       hold(log, of: stream.name)
       release(held)
@@ -199,6 +215,12 @@ final class KeptLogs {
   /// - Parameter old: in which it was; nobody changes it meanwhile.
   /// - Throws: `SystemError` when there is no memory for it; everything is as it was then.
   func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> Kept {
+    let kept = try makeLog(of: stream, insteadOf: old)
+    use(kept.log, for: stream.name)
+    return kept
+  }
+
+  private func makeLog(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> Kept {
     let (name, limits) = (stream.name, EventLog.Limits(stream.buffer))
     var refusal: LogRefusal?
     if stream.keep == .disk {
@@ -232,6 +254,7 @@ final class KeptLogs {
   /// Lets go of the log of a stream that is no longer served. What is in a file stays there.
   func forget(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
+    if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.endPosition) }
     filed.removeValue(forKey: stream)?.close()
   }
 
@@ -266,6 +289,10 @@ final class KeptLogs {
     return try folder.makeLog(of: stream, limits: limits, takingOver: (newer ?? file)?.log())
   }
 
+  private func fresh(_ stream: String, _ limits: EventLog.Limits) -> EventLog? {
+    EventLog(name: stream, limits: limits, firstID: folder.firstID(of: stream))
+  }
+
   private func made(_ log: EventLog?, _ name: String) throws(SystemError) -> EventLog {
     guard let log else { throw SystemError("memfd_create", name) }
     return log
@@ -278,10 +305,12 @@ final class KeptLogs {
   /// - Parameter queue: where the logs were used last.
   /// - Returns: false when the disk takes longer; then all but the last moments is there.
   @discardableResult func close(within timeout: Duration, on queue: DispatchQueue) -> Bool {
-    nonisolated(unsafe) let logs = self  // for one thread at a time: the queue's
+    nonisolated(unsafe) let store = self  // for one thread at a time: the queue's
     let done = DispatchSemaphore(value: 0)
     queue.async {
-      for log in logs.filed.values { log.close() }
+      for (stream, log) in store.logs { store.folder.settleIDs(of: stream, at: log.endPosition) }
+      store.folder.flushIDs()
+      for log in store.filed.values { log.close() }
       done.signal()
     }
     return done.wait(timeout: .now() + .milliseconds(Int(timeout / .milliseconds(1)))) == .success

@@ -96,6 +96,27 @@ import Testing
     #expect(access(daemon.state, F_OK) != 0)
   }
 
+  /// As with a clock that is set back by two hours while the daemon is not there.
+  @Test(arguments: ["memory", "no"], [false, true]) func idsGoOnWhateverTheClockSays(keep: String, isKilled: Bool)
+    async throws
+  {
+    let daemon = try RestartedDaemon(hasManager: false)
+    #expect(mkdir(daemon.state, 0o700) == 0)
+    let ahead = UInt64(time(nil) + 7200) * 1_000_000
+    let file = open(daemon.state + "/ids", O_CREAT | O_WRONLY, 0o600)
+    let line = "\(ahead) s\n"
+    #expect(write(file, line, line.utf8.count) == line.utf8.count)
+    close(file)
+    try daemon.start(keptStream(keep: keep))
+    let before = try await daemon.events(20)
+    #expect(ids(before)[0] == ahead)
+    if isKilled { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
+    try daemon.start(keptStream(keep: keep))
+    let after = try await daemon.events(1)
+    #expect(ids(after)[0] > ids(before)[19])
+    #expect(isKilled || ids(after)[0] < ahead + 100_000)
+  }
+
   @Test func anotherPlaceOrAnotherSizeTakesTheEventsOver() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)

@@ -1,0 +1,133 @@
+import Dispatch
+import Glibc
+import Reactive
+
+/// For each stream an id that none which was given is at or above: what is left of a stream whose log is gone, so that the
+/// next one gives higher ids, whatever the clock says.
+///
+/// A file of lines, `ID NAME`. While a stream runs its mark is ahead of it, so that a kill needs no last word; the end
+/// of a stream makes it exact. Thread-safe.
+final class IDMarks: Sendable {
+  private struct State {
+    var marks: [String: UInt64] = [:]
+    var hasChanged = false
+    var isWriteDue = false
+    var hasFailed = false
+  }
+
+  private let path: String
+  private let report: @Sendable (String) -> Void
+  private let state = Guarded(State())
+  private let queue = DispatchQueue(label: "streamd.ids")
+
+  /// Of the file; what is beyond it is not read.
+  private static let maximumByteCount = 32 << 20
+  /// Of those in the file.
+  private static let maximumCount = 65536
+
+  /// Reads the file, if there is one.
+  ///
+  /// - Parameter report: told, from any thread, a sentence about what the file could not do; of several failures to write
+  ///   in a row the first alone.
+  init(path: String, report: @escaping @Sendable (String) -> Void) {
+    (self.path, self.report) = (path, report)
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    guard descriptor >= 0 else {
+      if errno != ENOENT { report("\(path) cannot be read: \(String(cString: strerror(errno)))") }
+      return
+    }
+    defer { close(descriptor) }
+    var (bytes, room) = ([UInt8](), [UInt8](repeating: 0, count: 1 << 16))
+    while bytes.count < Self.maximumByteCount {
+      let count = read(descriptor, &room, room.count)
+      if count < 0, errno == EINTR { continue }
+      if count < 0 { report("\(path) cannot be read: \(String(cString: strerror(errno)))") }
+      guard count > 0 else { break }
+      bytes += room[..<count]
+    }
+    let (marks, useless) = Self.parse(bytes)
+    state.withLock { $0.marks = marks }
+    if useless > 0 { report("\(path) has \(useless) lines that are no id and name of a stream") }
+  }
+
+  private static func parse(_ bytes: [UInt8]) -> (marks: [String: UInt64], useless: Int) {
+    var (marks, useless) = ([String: UInt64](), 0)
+    for line in bytes.split(separator: UInt8(ascii: "\n")) {
+      let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 1)
+      guard parts.count == 2, (1...255).contains(parts[1].count),
+        let name = String(validating: parts[1], as: UTF8.self),
+        let id = UInt64(String(decoding: parts[0], as: UTF8.self)), id < LogLayout.idLimit / 2,
+        marks.count < maximumCount || marks[name] != nil
+      else {
+        useless += 1
+        continue
+      }
+      marks[name] = max(id, marks[name] ?? 0)
+    }
+    return (marks, useless)
+  }
+
+  /// 0 for a stream that is not known.
+  func mark(of stream: String) -> UInt64 { state.withLock { $0.marks[stream] ?? 0 } }
+
+  /// The stream may give ids below that one from now on. Does not wait for the disk.
+  func raise(_ stream: String, to id: UInt64) {
+    let isFirst = state.withLock { state in
+      guard id > state.marks[stream] ?? 0 else { return false }
+      state.marks[stream] = id
+      state.hasChanged = true
+      defer { state.isWriteDue = true }
+      return !state.isWriteDue
+    }
+    if isFirst { queue.async { self.write() } }
+  }
+
+  /// The next id of a stream that gives none now.
+  func settle(_ stream: String, at id: UInt64) {
+    state.withLock { state in
+      guard state.marks[stream] != id else { return }
+      state.marks[stream] = id
+      state.hasChanged = true
+    }
+  }
+
+  /// Returns once all of it is on the disk, or cannot be.
+  func flush() { queue.sync { write() } }
+
+  /// On the queue.
+  private func write() {
+    let marks = state.withLock { state -> [String: UInt64]? in
+      state.isWriteDue = false
+      defer { state.hasChanged = false }
+      return state.hasChanged ? state.marks : nil
+    }
+    guard let marks else { return }
+    let code = replaceFile(with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
+    let isNews = state.withLock { state in
+      // Tried again with the next change.
+      if code != 0 { state.hasChanged = true }
+      defer { state.hasFailed = code != 0 }
+      return code != 0 && !state.hasFailed
+    }
+    if isNews {
+      report(
+        "\(path) cannot be written: \(String(cString: strerror(code))); ids may go back if the clock does, too")
+    }
+  }
+
+  /// - Returns: 0 or an errno.
+  private func replaceFile(with bytes: [UInt8]) -> CInt {
+    let unfinished = path + ".new"
+    let descriptor = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { return errno }
+    defer { close(descriptor) }
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      guard count >= 0 || errno == EINTR else { return errno }
+      rest = rest.dropFirst(max(0, count))
+    }
+    guard fsync(descriptor) == 0, rename(unfinished, path) == 0 else { return errno }
+    return 0
+  }
+}

@@ -1,0 +1,130 @@
+import Events
+import Glibc
+import Reactive
+import TestSupport
+import Testing
+
+@testable import ReplayLog
+
+/// What is remembered of the ids of a stream when its log is gone.
+@Suite struct IDMarksTests {
+  private let boot = BootID(high: 1, low: 1)
+  private let limits = EventLog.Limits(events: 100, bytes: 64 << 10)
+
+  private func marks(_ folder: TemporaryFolder) -> IDMarks {
+    IDMarks(path: folder.path("ids")) { Issue.record("\($0)") }
+  }
+
+  @Test func marksOutliveTheProcess() throws {
+    let folder = try TemporaryFolder()
+    do {
+      let marks = marks(folder)
+      #expect(marks.mark(of: "a") == 0)
+      marks.raise("a", to: 1000)
+      marks.raise("a/b", to: 70)
+      marks.raise("a", to: 999)
+      marks.flush()
+    }
+    do {
+      let marks = marks(folder)
+      #expect(marks.mark(of: "a") == 1000 && marks.mark(of: "a/b") == 70 && marks.mark(of: "b") == 0)
+      marks.settle("a", at: 500)
+      marks.flush()
+    }
+    #expect(marks(folder).mark(of: "a") == 500)
+    #expect(access(folder.path("ids.new"), F_OK) != 0)
+  }
+
+  @Test func marksAreWrittenWithoutBeingWaitedFor() async throws {
+    let folder = try TemporaryFolder()
+    let one = marks(folder)
+    one.raise("a", to: 1000)
+    one.raise("a", to: 2000)
+    for _ in 0..<2000 where marks(folder).mark(of: "a") != 2000 { try await Task.sleep(for: .milliseconds(10)) }
+    #expect(marks(folder).mark(of: "a") == 2000)
+  }
+
+  @Test func whatIsInTheFileMayBeAnything() throws {
+    let long = String(repeating: "x", count: 256)
+    let lines = [
+      "7 a", "rubbish", "", " ", "9", "-3 b", "99999999999999999999 b", "4611686018427387903 b", "5 c d", "6 a",
+      "1 \(long)", "\0\0\0", "8 z",
+    ]
+    let folder = try TemporaryFolder(["ids": lines.joined(separator: "\n")])
+    let reports = Guarded<[String]>([])
+    let marks = IDMarks(path: folder.path("ids")) { report in reports.withLock { $0.append(report) } }
+    #expect(marks.mark(of: "a") == 7 && marks.mark(of: "b") == 0 && marks.mark(of: "z") == 8)
+    #expect(reports.withLock { $0 } == ["\(folder.path("ids")) has 8 lines that are no id and name of a stream"])
+    marks.raise("b", to: 3)
+    marks.flush()
+    #expect(self.marks(folder).mark(of: "a") == 7 && self.marks(folder).mark(of: "b") == 3)
+  }
+
+  @Test func aFileThatCannotBeWrittenIsToldOnce() throws {
+    let folder = try TemporaryFolder()
+    let reports = Guarded<[String]>([])
+    let path = folder.path("none/ids")
+    let marks = IDMarks(path: path) { report in reports.withLock { $0.append(report) } }
+    for id in 1...5 as ClosedRange<UInt64> {
+      marks.raise("a", to: id)
+      marks.flush()
+    }
+    let sentence = "\(path) cannot be written: No such file or directory; ids may go back if the clock does, too"
+    #expect(reports.withLock { $0 } == [sentence])
+    #expect(mkdir(folder.path("none"), 0o700) == 0)
+    marks.flush()
+    #expect(IDMarks(path: path) { _ in }.mark(of: "a") == 5)
+    unlink(path)
+    rmdir(folder.path("none"))
+  }
+
+  @Test func idsAreReservedBeforeTheyAreGiven() throws {
+    let log = try makeLog(events: 10, bytes: 64 << 10)
+    var reserved: [UInt64] = []
+    log.reserveIDs(100) { reserved.append($0) }
+    #expect(reserved == [200])
+    for _ in 0..<1000 {
+      log.append([[1], [2], [3]])
+      #expect(log.endPosition <= reserved[reserved.count - 1])
+    }
+    #expect(reserved.count == 1 + 3000 / 51)
+  }
+
+  /// Whatever the clock says, and however the last process ended.
+  @Test(arguments: [false, true]) func aLogThatIsGoneIsFollowedByHigherIDs(isKilled: Bool) throws {
+    let folder = try TemporaryFolder()
+    let ahead = EventLog.wallClock() + 7_200_000_000
+    var end: UInt64 = 0
+    do {
+      let state = StateFolder(path: folder.path, boot: boot) { _, _ in }
+      #expect(try state.remains(of: "a") == nil)
+      let log = try #require(EventLog(name: "a", limits: limits, firstID: ahead))
+      state.rememberIDs(of: log, "a")
+      state.flushIDs()
+      log.append([[1], [2]])
+      end = log.endPosition
+      if !isKilled { state.settleIDs(of: "a", at: end) }
+      state.flushIDs()
+    }
+    let state = StateFolder(path: folder.path, boot: boot) { _, _ in }
+    #expect(try state.remains(of: "a") == nil)
+    let first = state.firstID(of: "a")
+    #expect(isKilled ? first >= end : first == end)
+    #expect(try state.makeLog(of: "a", limits: limits, takingOver: nil).endPosition == first)
+    #expect(state.firstID(of: "b") < ahead)
+  }
+
+  @Test func aLogThatLostItsEndGoesOnBehindTheMark() throws {
+    let folder = try TemporaryFolder()
+    let ahead = EventLog.wallClock() + 7_200_000_000
+    do {
+      let state = StateFolder(path: folder.path, boot: boot) { _, _ in }
+      try state.makeLog(of: "a", limits: limits, takingOver: nil).append([[1]])
+      state.settleIDs(of: "a", at: ahead)
+      state.flushIDs()
+    }
+    let state = StateFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _ in }
+    let left = try #require(try state.remains(of: "a"))
+    #expect(left.isSalvaged && left.count == 1 && left.endPosition >= ahead)
+  }
+}
