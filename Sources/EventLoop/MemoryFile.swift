@@ -21,10 +21,10 @@ public enum MemoryFile {
     return descriptor
   }
 
-  /// All that is in it; nil when it cannot be read.
-  public static func bytes(of descriptor: CInt) -> [UInt8]? {
+  /// All that is in it; nil when it cannot be read, or has more than `limit` bytes.
+  public static func bytes(of descriptor: CInt, limit: Int = .max) -> [UInt8]? {
     var status = stat()
-    guard fstat(descriptor, &status) == 0 else { return nil }
+    guard fstat(descriptor, &status) == 0, status.st_size <= limit else { return nil }
     var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
     var offset = 0
     while offset < bytes.count {

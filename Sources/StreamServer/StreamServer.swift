@@ -254,6 +254,12 @@ public final class StreamServer: Sendable {
       publishers: streams.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) }, byStream: byStream)
   }
 
+  /// Streams, the system's own not counted, and live subscriptions to them: `statistics` without the rest.
+  public var load: (streams: Int, subscribers: Int) {
+    let streams = userStreams
+    return (streams.count, streams.reduce(0) { $0 + $1.log.subscriberCount })
+  }
+
   /// Asks each loop how far its subscribers are behind, for the next look: only the loop knows their cursors.
   private func measureLag() {
     let now = EventLoop.monotonicNow()

@@ -49,6 +49,8 @@ extension MessageID {
   public static let connectionsTaken = MessageID(0xcc98_01f0_345a_412d, 0x8748_562c_49d9_f686)
   /// The configuration has mistakes, and was not taken.
   public static let configurationRefused = MessageID(0x8915_078b_a956_4abd, 0x9aa6_49c8_2ccc_d6b5)
+  /// The configuration has mistakes, and the one of the process before is served.
+  public static let formerConfigurationServed = MessageID(0x0e7b_1d7c_c8a7_4bc3, 0xac47_7415_1296_8cb1)
   /// The configuration was read anew, and holds.
   public static let reloaded = MessageID(0x5334_ca0f_a532_a905, 0x7beb_6f35_261c_3e55)
   /// A configuration that was read anew has mistakes, or cannot be had; nothing has changed.

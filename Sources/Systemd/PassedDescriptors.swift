@@ -31,8 +31,8 @@ public struct PassedDescriptors: Sendable, Equatable {
 
   /// In the order in which the socket unit lists them.
   public private(set) var listeners: [Listener] = []
-  /// In the order in which they were stored.
-  public private(set) var stored: [Stored] = []
+  /// Whoever takes some of them takes them out. In no particular order: systemd has the newest first.
+  public var stored: [Stored] = []
   /// To be logged; empty when the socket unit fits.
   public private(set) var refusals: [Refusal] = []
 

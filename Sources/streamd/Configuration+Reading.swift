@@ -1,24 +1,42 @@
 import Glibc
 
-extension Configuration {
+/// A configuration and the text that it was read from.
+struct ConfigurationSource: Sendable {
+  let configuration: Configuration
+  /// At most `textLimit` bytes. Has no secrets, only the names of credentials.
+  let text: [UInt8]
+
+  static let textLimit = 1 << 20
+
   /// Reads the file at `path` and all that it refers to: users, groups and credentials.
   ///
-  /// - Parameters:
-  ///   - path: at most 1 MiB of TOML.
-  ///   - credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
+  /// - Parameter credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
   /// - Throws: every mistake of the file, or the one that keeps it from being read.
   static func load(
     path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) }
-  ) throws(ConfigurationMistakes) -> Configuration {
+  ) throws(ConfigurationMistakes) -> ConfigurationSource {
     let text: [UInt8]
     do {
-      text = try readFile(at: path, limit: 1 << 20)
+      text = try readFile(at: path, limit: textLimit)
     } catch {
       throw ConfigurationMistakes(file: path, [.init(text: "cannot be read: \(error.reason)")])
     }
     return try parse(text, file: path, credentialsDirectory: credentialsDirectory)
   }
 
+  /// As above, of a text that is there already.
+  ///
+  /// - Parameter file: what mistakes call it.
+  static func parse(
+    _ text: [UInt8], file: String,
+    credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) }
+  ) throws(ConfigurationMistakes) -> ConfigurationSource {
+    let configuration = try Configuration.parse(text, file: file, credentialsDirectory: credentialsDirectory)
+    return ConfigurationSource(configuration: configuration, text: text)
+  }
+}
+
+extension Configuration {
   /// Reads `text` as the content of the file that mistakes call `file`.
   ///
   /// - Throws: the first mistake in TOML's grammar, else all mistakes in what it says.

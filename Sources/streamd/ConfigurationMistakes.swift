@@ -5,6 +5,12 @@ struct ConfigurationMistakes: Error, Equatable, CustomStringConvertible {
 
   var description: String { sentences.joined(separator: "\n") }
 
+  /// The first of them, and how many more there are.
+  static func summary(of sentences: [String]) -> String {
+    let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more mistake")))" : ""
+    return (sentences.first ?? "") + more
+  }
+
   /// One of them.
   struct Mistake: Error {
     /// From 1; 0: not known.

@@ -9,7 +9,9 @@ import Systemd
 /// The daemon while it runs: sources on their thread, clients on the server's loops, and this thread for signals, the
 /// watchdog and the status line.
 final class Daemon {
-  private let configuration: Configuration
+  private let source: ConfigurationSource
+  private let passed: PassedDescriptors
+  private let stored: StoredConfiguration
   /// As in the configuration, with no more connections than there are descriptors for.
   private let limits: ServerLimits
   private let path: String
@@ -23,7 +25,12 @@ final class Daemon {
   private var logControl: LogControlWatch?
   private var lastEventsOut: UInt64 = 0
   private var lastStatus = EventLoop.monotonicNow()
+  /// As in the last status.
+  private var lastLoad = (streams: 0, subscribers: 0)
+  /// What the status says of the configuration's file, if something is wrong with it.
+  private var remark: String?
   private var ownSocket: String?
+  private var streams: RunningStreams?
   private var reload: Reload?
   private var isStopping = false
   private var handsOver = false
@@ -34,15 +41,29 @@ final class Daemon {
   private static let programTime = Duration.seconds(2)
   /// How long bringing events to the disk may take after that.
   private static let diskTime = Duration.seconds(3)
-  /// How often the status line is brought up to date where no watchdog sets the pace.
+  /// How often the rate in the status line is brought up to date where no watchdog sets the pace.
   private static let statusPeriod = Duration.seconds(10)
+  /// How late the status line may have other streams or subscribers.
+  private static let loadPeriod = Duration.seconds(1)
 
   /// Prepares everything; nothing is served yet.
-  /// - Parameter path: where the configuration is from, and is read anew.
+  /// - Parameters:
+  ///   - source: the configuration, as `path` has it, or as it was when it last had no mistakes.
+  ///   - path: where the configuration is read anew.
+  ///   - remark: what the status says of the file, if that is not what is served.
+  ///   - passed: the service manager's descriptors; taken over.
+  ///   - stored: where the configuration is kept for the next process.
   /// - Throws: `SystemError`, `StreamServer.Mistake`: the machine does not give what is needed.
-  init(_ configuration: Configuration, from path: String, journal: Journal, manager: ServiceManager) throws {
-    self.configuration = configuration
+  init(
+    _ source: ConfigurationSource, from path: String, remark: String?, passed: PassedDescriptors,
+    stored: StoredConfiguration, journal: Journal, manager: ServiceManager
+  ) throws {
+    self.source = source
+    self.remark = remark
+    self.passed = passed
+    self.stored = stored
     self.path = path
+    let configuration = source.configuration
     self.journal = journal
     self.manager = manager
     limits = try Self.limits(configuration, journal)
@@ -61,20 +82,25 @@ final class Daemon {
     Self.openTimers()
     try sources.start()
     try server.start()
-    let passed = manager.takeDescriptors()
-    var stored = passed.stored
+    let configuration = source.configuration
+    var descriptors = passed.stored
     let connections = KeptConnections.take(
-      from: &stored, for: limits, manager, journal)
+      from: &descriptors, for: limits, manager, journal)
     let streams = RunningStreams(
       server, sources, journal,
-      KeptLogs(configuration.server, stored: stored, manager: manager, journal: journal))
+      KeptLogs(configuration.server, stored: descriptors, manager: manager, journal: journal))
+    self.streams = streams
     try streams.begin(configuration.streams)
     goOn(with: connections)
-    try listen(on: passed)
+    try listen()
     startWatchdog()
+    stored.store(source.text, with: manager, journal)
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
-    reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager) { [unowned self] in status() }
+    reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager, stored) { [unowned self] in
+      remark = $0
+      return status()
+    }
     if manager.isPresent { logControl = LogControlWatch(journal, on: loop) }
     loop.run()
     if let ownSocket { unlink(ownSocket) }
@@ -93,14 +119,15 @@ final class Daemon {
     done.wait()
   }
 
-  private func listen(on passed: PassedDescriptors) throws(SystemError) {
+  private func listen() throws(SystemError) {
     for refusal in passed.refusals {
       journal.write(.descriptorRefused, .warning, "socket \"\(refusal.name)\" is not served: \(refusal.reason)")
     }
     for listener in passed.listeners { server.listen(on: OwnedDescriptor(listener.descriptor)) }
     guard passed.listeners.isEmpty else { return }
-    let path = configuration.server.socket
-    server.listen(on: try UnixSocket.listen(at: path, mode: configuration.server.mode))
+    let server = source.configuration.server
+    let path = server.socket
+    self.server.listen(on: try UnixSocket.listen(at: path, mode: server.mode))
     ownSocket = path
   }
 
@@ -112,7 +139,7 @@ final class Daemon {
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
     if limits.connections > most {
       journal.write(
-        .limitReached, .warning,
+        .limitReached, .notice,
         "max_connections is \(limits.connections), of which \(most) fit: "
           + "the descriptor limit (LimitNOFILE=) is \(budget.limit)")
       limits.connections = most
@@ -142,13 +169,20 @@ final class Daemon {
       }
     }
     tick(every: period ?? Self.statusPeriod)
+    watchLoad()
+  }
+
+  /// The manager tells every change of the status on the bus: so only when there is one.
+  private func watchLoad() {
+    if !isStopping, server.load != lastLoad { manager.notify(.status(status())) }
+    _ = loop.schedule(after: Self.loadPeriod) { [unowned self] in watchLoad() }
   }
 
   private func tick(every period: Duration) {
     if let late = watchdog?.tick(), !late.isEmpty {
       journal.write(.progressLate, .warning, "\(late.count) of the event loops have not come round in \(period)")
     }
-    manager.notify(.status(status()))
+    if !isStopping { manager.notify(.status(status())) }
     _ = loop.schedule(after: period) { [unowned self] in tick(every: period) }
   }
 
@@ -158,10 +192,12 @@ final class Daemon {
     let seconds = max(1e-3, Double(now - lastStatus) / 1e9)
     let rate = Double(statistics.eventsOut &- lastEventsOut) / seconds
     (lastStatus, lastEventsOut) = (now, statistics.eventsOut)
-    return [
+    lastLoad = (statistics.streams, statistics.subscribers)
+    let numbers = [
       counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
       "\(Int(rate.rounded())) events per second",
     ].joined(separator: ", ")
+    return remark.map { "\(numbers); \($0)" } ?? numbers
   }
 
   // MARK: Signals
@@ -184,8 +220,9 @@ final class Daemon {
     let parts = DispatchGroup()
     parts.enter()
     if handsOver {
+      let room = manager.storeLimit - stored.count - (streams?.storedLogCount ?? 0)
       server.handOver { [manager, journal] saved in
-        KeptConnections.store(saved, with: manager, journal)
+        KeptConnections.store(saved, with: manager, room: room, journal)
         parts.leave()
       }
     } else {

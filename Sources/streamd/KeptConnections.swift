@@ -9,11 +9,24 @@ enum KeptConnections {
   private static let parcelName = "connections"
   private static let stateName = "connections-state"
 
-  /// Gives the connections into the manager's keeping. Those for which there is no room are told and closed.
-  static func store(_ saved: SavedConnections, with manager: ServiceManager, _ journal: Journal) {
+  /// Gives the connections into the manager's keeping. Those for which there is no room get CANCELED and are closed.
+  ///
+  /// - Parameter room: descriptors that the manager still takes: one for the state, and one for each parcel.
+  static func store(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     do throws(SystemError) {
       let (parcels, count) = try DescriptorParcel.pack(saved.descriptors)
       defer { for parcel in parcels { close(parcel) } }
+      guard parcels.count < room else {
+        if !saved.descriptors.isEmpty {
+          journal.write(
+            .limitReached, .warning,
+            "\(counted(saved.descriptors.count, "connection")) closed: handing them over takes "
+              + "\(parcels.count + 1) descriptors of the service manager, which has room for \(max(0, room)) "
+              + "(FileDescriptorStoreMax=, FDSTORE=)")
+          saved.cancel(from: 0)
+        }
+        return
+      }
       if count < saved.descriptors.count {
         journal.write(
           .limitReached, .warning,

@@ -2,6 +2,7 @@ import Dispatch
 import EventLoop
 import Glibc
 import ReplayLog
+import Synchronization
 import Systemd
 
 /// The logs of the configured streams: found where an earlier process left them, or made anew, and kept as each stream's
@@ -29,7 +30,9 @@ final class KeptLogs {
   /// Whether files of streams that are kept elsewhere are this daemon's to look at.
   private let isOwnFolder: Bool
   private var held: [String: Held] = [:]
-  private var heldCount = 0
+  /// How many of the service manager's descriptors are logs. From any thread.
+  var storedCount: Int { heldCount.load(ordering: .relaxed) }
+  private let heldCount = Atomic(0)
   private var nextNumber = 0
   private var notHeld: [String] = []
   /// Under which name the service manager holds a stream's log.
@@ -40,7 +43,7 @@ final class KeptLogs {
 
   private static let namePrefix = "log-"
   /// Of the descriptors that the service manager keeps, those that are not for logs.
-  private static let reservedDescriptors = 16
+  static let reservedDescriptors = 16
   /// How long reading, checking or writing a part of a log may take: above all, until a new one is on the disk.
   private static let workTime = Duration.seconds(120)
 
@@ -98,7 +101,7 @@ final class KeptLogs {
       return manager.removeStored(stored.name)
     }
     nextNumber = max(nextNumber, number + 1)
-    heldCount += 1
+    heldCount.add(1, ordering: .relaxed)
     do {
       let new = Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor, progress: progress))
       // Two are there when the daemon was killed while it replaced one with the other.
@@ -114,7 +117,7 @@ final class KeptLogs {
           "what the service manager keeps as \(stored.name) is left there, and not used: \(error)")
       }
       journal.write(.stateLost, .warning, "what the service manager kept of a stream is of no use: \(error)")
-      heldCount -= 1
+      heldCount.subtract(1, ordering: .relaxed)
       manager.removeStored(stored.name)
     }
   }
@@ -123,17 +126,17 @@ final class KeptLogs {
 
   private func hold(_ log: EventLog, of stream: String) {
     guard manager.storeLimit > 0 else { return }
-    guard heldCount + Self.reservedDescriptors < manager.storeLimit else { return notHeld.append(stream) }
+    guard storedCount + Self.reservedDescriptors < manager.storeLimit else { return notHeld.append(stream) }
     let name = "\(Self.namePrefix)\(nextNumber)"
     manager.store(log.descriptor, as: name)
     storedNames[stream] = name
     nextNumber += 1
-    heldCount += 1
+    heldCount.add(1, ordering: .relaxed)
   }
 
   private func release(stored name: String?) {
     guard let name else { return }
-    heldCount -= 1
+    heldCount.subtract(1, ordering: .relaxed)
     manager.removeStored(name)
   }
 

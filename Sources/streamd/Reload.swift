@@ -16,7 +16,8 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
   private let streams: RunningStreams
   private let journal: Journal
   private let manager: ServiceManager
-  private let status: () -> String
+  private let stored: StoredConfiguration
+  private let status: (_ remark: String?) -> String
   /// What holds now.
   private var configuration: Configuration
   private var phase = Phase.idle
@@ -31,10 +32,11 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
   /// - Parameters:
   ///   - path: of the file.
   ///   - configuration: as it was read from there and holds.
-  ///   - status: the line that the service manager is told, as of now.
+  ///   - stored: where the configuration is kept for the next process.
+  ///   - status: the line for the service manager, as of now and until the next reload, with what is wrong with the file.
   init(
     of path: String, _ configuration: Configuration, to streams: RunningStreams, on loop: EventLoop, _ journal: Journal,
-    _ manager: ServiceManager, status: @escaping () -> String
+    _ manager: ServiceManager, _ stored: StoredConfiguration, status: @escaping (_ remark: String?) -> String
   ) {
     self.path = path
     self.configuration = configuration
@@ -42,6 +44,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
     self.loop = loop
     self.journal = journal
     self.manager = manager
+    self.stored = stored
     self.status = status
   }
 
@@ -55,7 +58,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
     phase = .reading
     manager.notify(.reloading)
     streams.queue.async { [self, path] in
-      let reading = Result { () throws(ConfigurationMistakes) in try Configuration.load(path: path) }
+      let reading = Result { () throws(ConfigurationMistakes) in try ConfigurationSource.load(path: path) }
       loop.execute { self.take(reading) }
     }
   }
@@ -70,13 +73,13 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
 
   private func tellEnd() { ended.take()?() }
 
-  private func take(_ reading: Result<Configuration, ConfigurationMistakes>) {
+  private func take(_ reading: Result<ConfigurationSource, ConfigurationMistakes>) {
     guard !isOver else { return }
     switch reading {
     case .failure(let mistakes): refuse(mistakes.sentences)
     case .success(let new):
       phase = .applying
-      let difference = ConfigurationDifference(from: configuration, to: new)
+      let difference = ConfigurationDifference(from: configuration, to: new.configuration)
       streams.queue.async { [self, streams] in
         let outcome = Result { try streams.apply(difference) }
         loop.execute { self.take(outcome, of: difference, new) }
@@ -84,15 +87,18 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
     }
   }
 
-  private func take(_ outcome: Result<Void, any Error>, of difference: ConfigurationDifference, _ new: Configuration) {
+  private func take(
+    _ outcome: Result<Void, any Error>, of difference: ConfigurationDifference, _ new: ConfigurationSource
+  ) {
     switch outcome {
     case .failure(let error): refuse(["\(path): there is no room for it: \(error)"])
     case .success:
       let server = configuration.server
-      configuration = new
+      configuration = new.configuration
       configuration.server = server
       report(difference)
-      finish(status())
+      stored.store(new.text, with: manager, journal)
+      finish(status(nil))
     }
   }
 
@@ -111,8 +117,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
 
   private func refuse(_ sentences: [String]) {
     for sentence in sentences { journal.write(.reloadRefused, .error, "configuration not reloaded: \(sentence)") }
-    let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more mistake")))" : ""
-    finish("Reload refused: \(sentences.first ?? "")\(more)")
+    finish(status("reload refused: \(ConfigurationMistakes.summary(of: sentences))"))
   }
 
   private func finish(_ status: String) {

@@ -35,6 +35,9 @@ final class RunningStreams: @unchecked Sendable {
     (self.server, self.sources, self.journal, self.logs) = (server, sources, journal, logs)
   }
 
+  /// How many descriptors of logs the service manager keeps. From any thread.
+  var storedLogCount: Int { logs.storedCount }
+
   /// The first ones.
   /// - Throws: `SystemError`, `StreamServer.Mistake`.
   func begin(_ streams: [Configuration.Stream]) throws {

@@ -7,8 +7,7 @@ import Systemd
 /// Whoever waits on such a socket makes the service manager start the daemon again as soon as it has ended: without a
 /// word to them as often as StartLimitBurst= allows, in a moment, after which the socket is closed. With it each of them
 /// knows, and there is one start a second at most, for as long as somebody comes.
-func turnClientsAway(_ manager: ServiceManager) {
-  let sockets = manager.takeDescriptors().listeners
+func turnClientsAway(from sockets: [PassedDescriptors.Listener]) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let listeners = sockets.map { socket in
     Listener(

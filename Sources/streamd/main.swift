@@ -9,14 +9,27 @@ func complain(_ line: String) {
   write(STDERR_FILENO, text, text.utf8.count)
 }
 
-/// Says what is wrong with the configuration and ends with EX_CONFIG.
-func load(_ path: String, _ say: ([String]) -> Void) -> Configuration {
+/// Prints what is wrong with the configuration, if anything is, and ends with EX_CONFIG then.
+func check(_ path: String) -> Configuration {
   do throws(ConfigurationMistakes) {
-    return try Configuration.load(path: path)
+    return try ConfigurationSource.load(path: path).configuration
   } catch {
-    say(error.sentences)
+    error.sentences.forEach(complain)
     exit(EX_CONFIG)
   }
+}
+
+/// Ends the process: there is nothing that it could serve.
+func endWithoutConfiguration(
+  _ summary: String, _ passed: PassedDescriptors, _ journal: Journal, _ manager: ServiceManager
+) -> Never {
+  manager.notify(.status(summary))
+  turnClientsAway(from: passed.listeners)
+  journal.flush(within: .seconds(1))
+  manager.flush(within: .seconds(1))
+  // The service manager lets go of what it keeps once the service has failed for good: where there is something, it is to
+  // try again until the file is mended.
+  exit(passed.stored.isEmpty ? EX_CONFIG : EX_TEMPFAIL)
 }
 
 func serve(_ path: String) {
@@ -24,16 +37,28 @@ func serve(_ path: String) {
   signal(SIGCHLD, SIG_DFL)  // ignored, as it may have been left to us, it would keep how a program ended from us
   let journal = Journal()
   let manager = ServiceManager()
-  let configuration = load(path) { sentences in
-    for sentence in sentences { journal.write(.configurationRefused, .error, sentence) }
-    manager.notify(.status(sentences.first ?? ""))
-    turnClientsAway(manager)
-    journal.flush(within: .seconds(1))
-    manager.flush(within: .seconds(1))
+  var passed = manager.takeDescriptors()
+  let stored = StoredConfiguration(takenFrom: &passed.stored)
+  let source: ConfigurationSource
+  var remark: String?
+  do throws(ConfigurationMistakes) {
+    source = try ConfigurationSource.load(path: path)
+  } catch {
+    for sentence in error.sentences { journal.write(.configurationRefused, .error, sentence) }
+    let summary = ConfigurationMistakes.summary(of: error.sentences)
+    guard let last = stored.load(as: path) else { endWithoutConfiguration(summary, passed, journal, manager) }
+    source = last
+    remark = "configuration refused: \(summary)"
+    journal.write(
+      .formerConfigurationServed, .warning,
+      "the configuration is served that the last process had: \(path) has mistakes")
   }
+  let configuration = source.configuration
   journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
   do {
-    try Daemon(configuration, from: path, journal: journal, manager: manager).run()
+    let daemon = try Daemon(
+      source, from: path, remark: remark, passed: passed, stored: stored, journal: journal, manager: manager)
+    try daemon.run()
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")
     journal.flush(within: .seconds(1))
@@ -51,7 +76,7 @@ do throws(Arguments.Mistake) {
   case .help: print(Arguments.usage)
   case .version: print("streamd \(Version.current)")
   case .check(let path):
-    let configuration = load(path) { $0.forEach(complain) }
+    let configuration = check(path)
     if let remark = KeptLogs.remark(on: configuration) { print("\(path): \(remark)") }
     print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
   case .serve(let path): serve(path)

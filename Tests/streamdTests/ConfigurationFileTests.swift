@@ -10,7 +10,8 @@ private let root = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($
 /// What comes with the project: it must be right, and what is made of it by chance must do no harm.
 struct ConfigurationFileTests {
   @Test func theFileOutOfTheBoxHasAClock() throws {
-    let configuration = try Configuration.load(path: "\(root)/config/streamd.toml", credentialsDirectory: nil)
+    let configuration = try ConfigurationSource.load(path: "\(root)/config/streamd.toml", credentialsDirectory: nil)
+      .configuration
     #expect(configuration.server == Configuration.Server())
     var clock = Configuration.Stream(name: "clock", source: .timer(.init(every: .seconds(1))))
     clock.description = "Once a second"
@@ -30,7 +31,7 @@ struct ConfigurationFileTests {
     let examples = try examples()
     #expect(examples.count >= 3)
     for path in examples {
-      let configuration = try Configuration.load(path: path, credentialsDirectory: nil)
+      let configuration = try ConfigurationSource.load(path: path, credentialsDirectory: nil).configuration
       #expect(!configuration.streams.isEmpty)
     }
   }

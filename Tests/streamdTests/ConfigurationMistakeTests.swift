@@ -82,14 +82,14 @@ struct ConfigurationMistakeTests {
     #expect(
       throws: ConfigurationMistakes(
         file: "/nonexistent/x.toml", [.init(text: "cannot be read: No such file or directory")])
-    ) { try Configuration.load(path: "/nonexistent/x.toml") }
+    ) { try ConfigurationSource.load(path: "/nonexistent/x.toml") }
     #expect(throws: ConfigurationMistakes(file: "/", [.init(text: "cannot be read: Is a directory")])) {
-      try Configuration.load(path: "/")
+      try ConfigurationSource.load(path: "/")
     }
     #expect(
       throws: ConfigurationMistakes(
         file: "/dev/zero", [.init(text: "cannot be read: it is larger than 1048576 bytes")])
-    ) { try Configuration.load(path: "/dev/zero") }
+    ) { try ConfigurationSource.load(path: "/dev/zero") }
   }
 
   // MARK: - Keys

@@ -37,8 +37,8 @@ import Testing
     try daemon.start(keptStream(keep: keep))
     var before = try await daemon.events(50)
     for _ in 0..<3 {
-      if let manager = daemon.manager, keep == "memory" {
-        try daemon.eventually("the log is kept") { manager.kept.map(\.name) == ["kept-log-0"] }
+      if daemon.manager != nil, keep == "memory" {
+        try daemon.eventually("the log is kept") { daemon.keptLogs == ["kept-log-0"] }
       }
       try await end()
       try daemon.start(keptStream(keep: keep))
@@ -119,10 +119,9 @@ import Testing
 
   @Test func anotherPlaceOrAnotherSizeTakesTheEventsOver() async throws {
     let daemon = try RestartedDaemon()
-    let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "memory"))
     var before = try await daemon.events(30)
-    try daemon.eventually("the log is kept") { !manager.kept.isEmpty }
+    try daemon.eventually("the log is kept") { !daemon.keptLogs.isEmpty }
     let places = [("memory", "2MiB", 1), ("disk", "2MiB", 0), ("disk", "1MiB", 0), ("memory", "1MiB", 1)]
     for (number, (keep, bytes, kept)) in places.enumerated() {
       await daemon.kill()
@@ -130,7 +129,7 @@ import Testing
       let after = try await daemon.events(before.count + 10)
       #expect(Array(after.prefix(before.count)) == before, "lost in move \(number)")
       #expect(ids(after) == Array(ids(after)[0]..<ids(after)[0] + UInt64(after.count)))
-      try daemon.eventually("\(kept) logs are kept") { manager.kept.count == kept }
+      try daemon.eventually("\(kept) logs are kept") { daemon.keptLogs.count == kept }
       #expect((access(daemon.state + "/s.log", F_OK) == 0) == (keep == "disk"))
       before = after
     }
@@ -140,10 +139,10 @@ import Testing
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start("abc".map { keptStream(String($0), keep: "memory") }.joined())
-    try daemon.eventually("three logs are kept") { manager.kept.count == 3 }
+    try daemon.eventually("three logs are kept") { daemon.keptLogs.count == 3 }
     await daemon.kill()
     try daemon.start(keptStream("b", keep: "memory") + keptStream("c", keep: "no"))
-    try daemon.eventually("one log is kept") { manager.kept.map(\.name) == ["kept-log-1"] }
+    try daemon.eventually("one log is kept") { daemon.keptLogs == ["kept-log-1"] }
     await daemon.kill()
     // Rubbish in a log's place, and something that only another version knows.
     let file = open(daemon.folder.path("rubbish"), O_CREAT | O_RDWR, 0o600)
@@ -151,22 +150,21 @@ import Testing
     manager.keep(file, as: "kept-log-5")
     manager.keep(dup(file), as: "kept-future")
     try daemon.start(keptStream("b", keep: "memory"))
-    try daemon.eventually("one log is kept") { manager.kept.map(\.name) == ["kept-log-1"] }
+    try daemon.eventually("one log is kept") { daemon.keptLogs == ["kept-log-1"] }
     #expect(daemon.log.contains("what the service manager kept of a stream is of no use: it is no log: it has 7 bytes"))
   }
 
   @Test func moreStreamsThanTheManagerKeepsAreToldOnce() async throws {
     let daemon = try RestartedDaemon()
-    let manager = try #require(daemon.manager)
     daemon.limit = 18
     try daemon.start("abcd".map { keptStream(String($0), keep: "memory", every: "1s") }.joined())
-    try daemon.eventually("two logs are kept") { manager.kept.count == 2 }
+    try daemon.eventually("two logs are kept") { daemon.keptLogs.count == 2 }
     #expect(
       daemon.log.contains(
         "the events of 2 streams go with the daemon, as the service manager keeps no more than 18 descriptors "
           + "(FileDescriptorStoreMax=): c, d"))
     #expect(await daemon.stop() == 0)
-    #expect(manager.kept.count == 2)
+    #expect(daemon.keptLogs.count == 2)
   }
 
   @Test func aSpoiltFileCostsItsStreamTheHistoryAndNothingElse() async throws {
@@ -214,19 +212,18 @@ import Testing
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "memory"))
-    try daemon.eventually("the log is kept") { manager.kept.map(\.name) == ["kept-log-0"] }
+    try daemon.eventually("the log is kept") { daemon.keptLogs == ["kept-log-0"] }
     await daemon.kill()
     var version: UInt32 = 9
-    #expect(pwrite(manager.kept[0].descriptor, &version, 4, 8) == 4)
+    #expect(pwrite(try #require(manager.kept.first { $0.name == "kept-log-0" }).descriptor, &version, 4, 8) == 4)
     try daemon.start(keptStream(keep: "memory"))
-    try daemon.eventually("both logs are kept") { manager.kept.map(\.name) == ["kept-log-0", "kept-log-1"] }
+    try daemon.eventually("both logs are kept") { daemon.keptLogs == ["kept-log-0", "kept-log-1"] }
     #expect(daemon.log.contains("what the service manager keeps as log-0 is left there, and not used: its layout is"))
     _ = try await daemon.events(1)
   }
 
   @Test func whereThereIsNoDiskTheStreamRunsFromMemoryAndSaysSo() async throws {
     let daemon = try RestartedDaemon()
-    let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "disk"), state: "/proc/streamd")
     let before = try await daemon.events(20)
     #expect(
@@ -236,12 +233,12 @@ import Testing
     #expect(
       String(decoding: catalogue[0].data, as: UTF8.self).contains(
         #""message":"not on disk: it cannot be made: No such file or directory""#))
-    try daemon.eventually("the log is kept") { manager.kept.count == 1 }
+    try daemon.eventually("the log is kept") { daemon.keptLogs.count == 1 }
     await daemon.kill()
     // The disk is back: what memory held goes there.
     try daemon.start(keptStream(keep: "disk"))
     #expect(try await daemon.events(20) == before)
-    try daemon.eventually("no log is kept") { manager.kept.isEmpty }
+    try daemon.eventually("no log is kept") { daemon.keptLogs.isEmpty }
     #expect(access(daemon.state + "/s.log", F_OK) == 0)
   }
 

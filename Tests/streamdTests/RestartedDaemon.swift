@@ -11,6 +11,8 @@ final class RestartedDaemon {
   var manager: FakeManager?
   /// Descriptors that the manager keeps.
   var limit = 100
+  /// The listening socket as a socket unit passes it; nil: the daemon makes its own.
+  var listener: CInt?
   /// As the unit's %b.
   var boot = "00000000000000000000000000000001"
   private var process: ChildProcess?
@@ -36,22 +38,42 @@ final class RestartedDaemon {
     rmdir(state)
   }
 
+  /// Names of the logs that the manager keeps.
+  var keptLogs: [String] { manager?.kept.map(\.name).filter { $0.hasPrefix("kept-log-") } ?? [] }
+
   /// Starts it, serving once this returns.
   ///
   /// - Parameter environment: `NAME=value`, on top of the tests' own.
   func start(_ streams: String, state: String? = nil, environment: [String] = []) throws {
+    try spawn(streams, state: state, environment: environment)
+    try eventually("it serves") { log.contains(" serves ") }
+  }
+
+  /// Starts it on a file that it cannot serve.
+  ///
+  /// - Returns: the exit status.
+  func startAndEnd(_ streams: String, environment: [String] = []) async throws -> CInt? {
+    try spawn(streams, state: nil, environment: environment)
+    return await process?.end()
+  }
+
+  private func spawn(_ streams: String, state: String?, environment: [String]) throws {
     try write(streams, state: state)
     var script = "export STREAMD_BOOT_ID=\(boot) \(environment.joined(separator: " "))\n"
     if let manager {
-      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(manager.kept.count)"
-      script += " LISTEN_FDNAMES=\(manager.kept.map(\.name).joined(separator: ":"))\n"
+      var names = manager.kept.map(\.name)
       for (index, kept) in manager.kept.enumerated() {
         script += "exec \(3 + index)<>/proc/\(getpid())/fd/\(kept.descriptor)\n"
       }
+      if listener != nil {
+        script += "exec \(3 + names.count)<&0 </dev/null\n"
+        names.append("socket")
+      }
+      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(names.count)"
+      script += " LISTEN_FDNAMES=\(names.joined(separator: ":"))\n"
     }
     script += "exec \(try ChildProcess.built("streamd")) --config \(folder.path("streamd.toml"))"
-    process = try ChildProcess("sh", ["-c", script], errors: .file(folder.path("log")))
-    try eventually("it serves") { log.contains(" serves ") }
+    process = try ChildProcess("sh", ["-c", script], terminal: listener, errors: .file(folder.path("log")))
   }
 
   func write(_ streams: String, state: String? = nil) throws {

@@ -1,0 +1,59 @@
+import EventLoop
+import Glibc
+import Synchronization
+import Systemd
+
+/// The text of the configuration that was served last, in the keeping of the service manager: it lasts exactly as long as
+/// the connections and logs that are kept there. A process that finds the file with mistakes serves this one, so that they
+/// are not lost with the service.
+///
+/// For one thread at a time.
+final class StoredConfiguration: @unchecked Sendable {  // as said above
+  /// As it is kept, if it is.
+  private var text: [UInt8]?
+  /// Under which names, oldest first.
+  private var names: [String] = []
+  private var nextNumber = 0
+
+  private static let namePrefix = "config-"
+
+  /// Takes what an earlier process stored out of `stored`. It stays in the manager's keeping.
+  init(takenFrom stored: inout [PassedDescriptors.Stored]) {
+    let mine = stored.filter { $0.name.hasPrefix(Self.namePrefix) }
+    stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
+    func number(_ stored: PassedDescriptors.Stored) -> Int { Int(stored.name.dropFirst(Self.namePrefix.count)) ?? 0 }
+    for stored in mine.sorted(by: { number($0) < number($1) }) {
+      // Of several the newest: a process was killed while it replaced one with the other.
+      text = MemoryFile.bytes(of: stored.descriptor, limit: ConfigurationSource.textLimit) ?? text
+      names.append(stored.name)
+      nextNumber = max(nextNumber, number(stored) &+ 1)
+      close(stored.descriptor)
+    }
+  }
+
+  /// How many descriptors it has in the manager's keeping.
+  var count: Int { names.count }
+
+  /// - Parameter path: of the file, as which mistakes name it.
+  /// - Returns: nil without one, or where what it refers to has changed: users, groups, credentials, files.
+  func load(as path: String) -> ConfigurationSource? {
+    text.flatMap { try? ConfigurationSource.parse($0, file: path) }
+  }
+
+  /// Keeps this text from now on, in place of the one before.
+  func store(_ text: [UInt8], with manager: ServiceManager, _ journal: Journal) {
+    // Where there is little room it is for connections.
+    guard manager.storeLimit > KeptLogs.reservedDescriptors, text != self.text else { return }
+    do {
+      let descriptor = try MemoryFile.make(text, name: "configuration")
+      defer { close(descriptor) }
+      let name = "\(Self.namePrefix)\(nextNumber)"
+      manager.store(descriptor, as: name)
+      for former in names { manager.removeStored(former) }
+      (self.text, names) = (text, [name])
+      nextNumber &+= 1
+    } catch {
+      journal.write(.stateNotKept, .warning, "the configuration is not kept for a restart: \(error)")
+    }
+  }
+}

@@ -1,0 +1,46 @@
+import EventLoop
+import FoundationEssentials
+import StreamSources
+import Systemd
+import Testing
+
+@testable import StreamServer
+@testable import streamd
+
+/// The message catalogue's fields: `journalctl -x` prints the name of one that an entry does not have.
+@Suite struct CatalogueTests {
+  private static let entries: [Journal.Entry] = {
+    let client = ClientIdentity(number: 1, credentials: nil)
+    let server: [ServerReport] = [
+      .clientRefused(client, stream: nil, reason: ""), .clientDropped(client, reason: ""),
+      .clientLagged(client, stream: "s", lost: 1), .clientHoldsUp(client, stream: "s", unread: 1),
+      .clientCutOff(client, stream: "s", unread: 1), .valuesDropped(client, stream: "s", count: 1),
+      .acceptingPaused(SystemError("accept", code: 24)), .connectionLimitReached(1),
+      .clientActs(client, stream: nil, what: ""), .eventsTooLarge(stream: "s", count: 1, limit: 1),
+    ]
+    let source: [SourceReport] = [
+      .failing("", attempt: 1, retryIn: .zero), .waiting(""), .recovered(afterFailures: 0),
+      .recovered(afterFailures: 1), .said(""),
+    ]
+    return server.map { Journal.Entry($0) } + source.map { Journal.Entry($0, of: "s") } + [
+      Journal.Entry(valueError: "", of: "s"), Journal.Entry(.stateCutOff, .notice, "", [.stream("s")]),
+    ]
+  }()
+
+  @Test func fieldsOfTheCatalogueAreInEveryEntryOfTheirKind() throws {
+    let path =
+      #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/deploy/systemd/streamd.catalog"
+    let catalogue = try String(contentsOfFile: path, encoding: .utf8)
+    for text in catalogue.split(separator: "\n-- ").dropFirst() {
+      let id = String(text.prefix { $0 != "\n" })
+      // Between every other pair of signs.
+      let fields = text.split(separator: "@", omittingEmptySubsequences: false).enumerated().filter {
+        $0.offset % 2 == 1
+      }
+      let names = Set(fields.map { String($0.element) })
+      let entries = Self.entries.filter { $0.messageID?.description == id }
+      #expect(names.isEmpty || !entries.isEmpty, "\(id) has \(names)")
+      for entry in entries { #expect(names.isSubset(of: entry.fields.map(\.name)), "\(id): \(entry)") }
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import StreamClient
+import TestSupport
+import Testing
+
+/// The status line for the service manager.
+@Suite(.timeLimit(.minutes(5))) struct StatusTests {
+  @Test func theStatusFollowsSubscribersWithoutWaitingForTheWatchdog() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(keptStream(keep: "no"), environment: ["WATCHDOG_USEC=1200000000"])
+    func status(_ text: String) -> Bool {
+      while let notice = manager.receive() {
+        if notice.contains("STATUS=1 stream, \(text), ") { return true }
+      }
+      return false
+    }
+    let connection = try StreamConnection(socket: daemon.folder.path("s"))
+    var events = connection.stream("s").values.makeAsyncIterator()
+    _ = try await events.next()
+    #expect(status("1 subscriber"))
+    connection.close()
+    #expect(status("0 subscribers"))
+    #expect(await daemon.stop() == 0)
+  }
+}

@@ -1,0 +1,100 @@
+import EventLoop
+import FoundationEssentials
+import Glibc
+import StreamClient
+import TestSupport
+import Testing
+
+/// Restarts on a file that has become invalid, and on a manager that keeps little.
+@Suite(.timeLimit(.minutes(5))) struct StoredConfigurationTests {
+  private let broken = "[streams.s]\ntimer = { evry = \"1s\" }\n"
+
+  @Test func aRestartOnAnInvalidFileServesTheFormerConfigurationAndLosesNothing() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(keptStream(keep: "memory"))
+    let before = try await daemon.events(10)
+    try daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
+    #expect(await daemon.stop() == 0)
+    manager.receiveAll()
+    try daemon.start(broken)
+    #expect(daemon.log.contains("streams.s.timer: "))
+    #expect(daemon.log.contains("the configuration is served that the last process had: "))
+    #expect(try await daemon.events(10) == before)
+    // Mended, it is applied as ever, and kept in place of the former.
+    try daemon.reload(keptStream(keep: "memory") + keptStream("t", keep: "no"))
+    #expect(daemon.log.contains("configuration reloaded: 1 unchanged, 0 changed, 1 added, 0 removed"))
+    try daemon.eventually("the new one is kept alone") {
+      manager.kept.map(\.name).filter { $0.hasPrefix("kept-config") } == ["kept-config-1"]
+    }
+    #expect(await daemon.stop() == 0)
+    manager.receiveAll()
+    try daemon.start(broken)
+    #expect(try await daemon.events(1, of: "t").count == 1)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aFormerConfigurationThatIsNoLongerValidHasTheManagerTryAgain() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.folder.write(Array("secret".utf8), to: "token")
+    let credentials = ["CREDENTIALS_DIRECTORY=\(daemon.folder.path)"]
+    let text =
+      keptStream(keep: "memory")
+      + "[streams.w]\nhttp = { url = \"http://127.0.0.1:1/\", every = \"1h\", bearer = { credential = \"token\" } }\n"
+    try daemon.start(text, environment: credentials)
+    let before = try await daemon.events(10)
+    try daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
+    await daemon.kill()
+    manager.receiveAll()
+    // The secret is in nothing that is kept.
+    for (name, descriptor) in manager.kept where name == "kept-config-0" {
+      let kept = String(decoding: MemoryFile.bytes(of: descriptor) ?? [], as: UTF8.self)
+      #expect(kept.contains("credential = \"token\"") && !kept.contains("secret"))
+    }
+    unlink(daemon.folder.path("token"))
+    #expect(try await daemon.startAndEnd(text, environment: credentials) == 75)
+    manager.receiveAll()
+    #expect(manager.kept.contains { $0.name == "kept-log-0" })
+    try daemon.folder.write(Array("secret".utf8), to: "token")
+    try daemon.start(text, environment: credentials)
+    #expect(try await daemon.events(10) == before)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aKeptConfigurationThatIsDamagedIsNotServed() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    for bytes in [[0xff, 0x00, 0x5b], [UInt8](repeating: 0x20, count: (1 << 20) + 1)] {
+      manager.keep(try MemoryFile.make(bytes, name: "x"), as: "kept-config-9223372036854775807")
+    }
+    #expect(try await daemon.startAndEnd(broken) == 78)
+    try daemon.start(keptStream(keep: "no"))
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test(arguments: [1, 2]) func connectionsForWhichTheManagerHasNoRoomGetCanceled(limit: Int) async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    daemon.limit = limit
+    let listener = try UnixSocket.listen(at: daemon.folder.path("s"), mode: 0o600)
+    daemon.listener = listener.raw
+    try daemon.start(keptStream(keep: "no"))
+    let connection = try StreamConnection(socket: daemon.folder.path("s"))
+    var events = connection.stream("s").values.makeAsyncIterator()
+    _ = try await events.next()
+    #expect(await daemon.stop() == 0)
+    manager.receiveAll()
+    if limit == 1 {
+      #expect(daemon.log.contains("1 connection closed: handing them over takes 2 descriptors of the service manager"))
+      await #expect(throws: StreamError.canceled("streamd is restarting")) {
+        while try await events.next() != nil {}
+      }
+      #expect(manager.kept.isEmpty)
+    } else {
+      #expect(!daemon.log.contains("closed"))
+      #expect(manager.kept.map(\.name).sorted() == ["kept-connections", "kept-connections-state"])
+    }
+    connection.close()
+  }
+}
