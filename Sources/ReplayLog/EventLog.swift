@@ -42,6 +42,9 @@ public final class EventLog {
 
     static let leastBytes = 4096
 
+    /// Bytes that a full log takes: the ring, and 8 for each event, of which the number is rounded up to a power of two.
+    public var regionBytes: Int { LogLayout.byteCount(slots: LogLayout.slots(for: events), ringBytes: bytes) }
+
     /// Data bytes of the largest event that fits.
     public var maximumEventBytes: Int { bytes - LogLayout.recordHeaderBytes }
   }

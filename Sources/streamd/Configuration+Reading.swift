@@ -11,7 +11,8 @@ struct ConfigurationSource: Sendable {
   /// Reads the file at `path` and all that it refers to: users, groups and credentials.
   ///
   /// - Parameter credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
-  /// - Throws: every mistake of the file, or the one that keeps it from being read.
+  /// - Throws: every mistake of the file, or the one that keeps it from being read; when there is none, that the buffers
+  ///   are larger than `MemoryBudget` allows.
   static func load(
     path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) }
   ) throws(ConfigurationMistakes) -> ConfigurationSource {
@@ -21,7 +22,11 @@ struct ConfigurationSource: Sendable {
     } catch {
       throw ConfigurationMistakes(file: path, [.init(text: "cannot be read: \(error.reason)")])
     }
-    return try parse(text, file: path, credentialsDirectory: credentialsDirectory)
+    let source = try parse(text, file: path, credentialsDirectory: credentialsDirectory)
+    if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
+      throw ConfigurationMistakes(file: path, [.init(key: "streams", text: sentence)])
+    }
+    return source
   }
 
   /// As above, of a text that is there already.
@@ -92,6 +97,7 @@ struct ConfigurationReader {
         "max_requests_per_connection", .count(1...1_048_576), default: standard.maxRequestsPerConnection),
       maxRequestBytes: table.value("max_request", .size(1024...(16 << 20) - 1), default: standard.maxRequestBytes),
       handshakeTimeout: table.value("handshake_timeout", .duration(), default: standard.handshakeTimeout),
+      memory: table.value("memory", .size(1 << 20...1 << 50)),
       state: table.value("state", .folderPath))
   }
 

@@ -22,6 +22,8 @@ struct Configuration: Sendable, Equatable {
     var maxRequestBytes = 1 << 20
     /// How long a client may take from connecting to SETUP.
     var handshakeTimeout = Duration.seconds(10)
+    /// Bytes that the buffers of all streams may take in memory together; `nil`: see `MemoryBudget`.
+    var memory: Int?
     /// Folder of what is kept on disk, absolute; `nil`: the unit's StateDirectory=, else `/var/lib/streamd`.
     var state: String?
 

@@ -91,6 +91,7 @@ final class Daemon {
       KeptLogs(configuration.server, stored: descriptors, manager: manager, journal: journal))
     self.streams = streams
     try streams.begin(configuration.streams)
+    if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
     goOn(with: connections)
     try listen()
     startWatchdog()

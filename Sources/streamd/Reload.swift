@@ -97,6 +97,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
       configuration = new.configuration
       configuration.server = server
       report(difference)
+      if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
       stored.store(new.text, with: manager, journal)
       finish(status(nil))
     }

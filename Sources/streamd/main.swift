@@ -77,7 +77,8 @@ do throws(Arguments.Mistake) {
   case .version: print("streamd \(Version.current)")
   case .check(let path):
     let configuration = check(path)
-    if let remark = KeptLogs.remark(on: configuration) { print("\(path): \(remark)") }
+    let remarks = [KeptLogs.remark(on: configuration), MemoryBudget.remark(on: configuration)]
+    for remark in remarks.compactMap(\.self) { print("\(path): \(remark)") }
     print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
   case .serve(let path): serve(path)
   }

@@ -75,7 +75,7 @@ import Testing
 
   @Test func everyKeyOfTheServersSectionIsLookedAt() {
     let keys = Mirror(reflecting: Configuration.Server()).children.count
-    #expect(ConfigurationDifference.restartKeys.count == keys)
+    #expect(ConfigurationDifference.restartKeys.count == keys - 1)  // `memory` holds for each file by itself
     let other = Configuration.Server(
       socket: "/s", mode: 0, workers: 1, maxConnections: 1, maxRequestsPerConnection: 1, maxRequestBytes: 1024,
       handshakeTimeout: .seconds(1), state: "/")

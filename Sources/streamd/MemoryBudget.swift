@@ -1,0 +1,101 @@
+import Glibc
+import ReplayLog
+
+/// How much memory the process may have, against what the buffers of all streams can take together.
+struct MemoryBudget: Equatable {
+  /// Bytes.
+  let limit: Int
+  /// What sets it, for a sentence.
+  let reason: String
+
+  /// A buffer takes memory as it fills, and most are never full: more than there is can be right, but not so much more.
+  static let overcommitment = 4
+
+  /// The least of the machine's memory and the limits of the control groups that the process is in.
+  static func ofThisProcess() -> MemoryBudget {
+    let pages = sysconf(CInt(_SC_PHYS_PAGES))
+    let machine = pages > 0 ? pages * sysconf(CInt(_SC_PAGESIZE)) : .max
+    let groups =
+      (try? readFile(at: "/proc/self/cgroup", limit: 1 << 16)).map { String(decoding: $0, as: UTF8.self) } ?? ""
+    let group = groupLimit(groups, root: "/sys/fs/cgroup") ?? .max
+    return group < machine
+      ? MemoryBudget(limit: group, reason: "the control group's limit (MemoryMax=)")
+      : MemoryBudget(limit: machine, reason: "the machine's memory")
+  }
+
+  /// The least limit of a control group and those above it.
+  ///
+  /// - Parameters:
+  ///   - groups: as /proc/self/cgroup lists them: `0::/path` in the unified hierarchy, `4:memory:/path` in an older one.
+  ///   - root: where they are mounted.
+  /// - Returns: nil without a limit, or where none can be read.
+  static func groupLimit(_ groups: String, root: String) -> Int? {
+    var limits: [Int] = []
+    for line in groups.split(separator: "\n") {
+      let parts = line.split(separator: ":", maxSplits: 2, omittingEmptySubsequences: false)
+      guard parts.count == 3 else { continue }
+      let place: (folder: String, file: String)
+      if parts[1].isEmpty {
+        place = (root, "memory.max")
+      } else if parts[1].split(separator: ",").contains("memory") {
+        place = ("\(root)/memory", "memory.limit_in_bytes")
+      } else {
+        continue
+      }
+      var path = parts[2].split(separator: "/").filter { $0 != ".." }
+      while true {
+        let file = "\(place.folder)/\((path + [place.file[...]]).joined(separator: "/"))"
+        if let text = try? readFile(at: file, limit: 64),
+          let limit = Int(String(decoding: text, as: UTF8.self).prefix { $0.isNumber })
+        {
+          limits.append(limit)
+        }
+        guard path.popLast() != nil else { break }
+      }
+    }
+    return limits.min()
+  }
+
+  /// Bytes that the buffers in memory take at most together. Those on disk are in the page cache, which the kernel empties.
+  static func demand(of streams: [Configuration.Stream]) -> Int {
+    streams.filter { $0.keep != .disk }.reduce(0) { sum, stream in
+      let (total, overflow) = sum.addingReportingOverflow(EventLog.Limits(stream.buffer).regionBytes)
+      return overflow ? .max : total
+    }
+  }
+
+  /// What is to be said of a configuration.
+  enum Verdict: Equatable {
+    case fits
+    /// More than there is, but it may be meant.
+    case overcommits(String)
+    case refused(String)
+  }
+
+  /// What there is to be said of a configuration that was not refused; nil: nothing.
+  static func remark(on configuration: Configuration) -> String? {
+    guard case .overcommits(let sentence) = ofThisProcess().verdict(on: configuration) else { return nil }
+    return sentence
+  }
+
+  func verdict(on configuration: Configuration) -> Verdict {
+    let demand = Self.demand(of: configuration.streams)
+    let allowed = configuration.server.memory
+    guard demand > allowed ?? limit else { return .fits }
+    let sentence =
+      "the buffers of \(counted(configuration.streams.count, "stream")) can take \(Self.written(demand)) of memory together"
+    if let allowed { return .refused("expected at most server.memory, \(Self.written(allowed)): \(sentence)") }
+    let excess = "\(sentence), more than \(reason), \(Self.written(limit))"
+    return demand / Self.overcommitment > limit
+      ? .refused("\(excess), \(Self.overcommitment) times over; server.memory can allow it")
+      : .overcommits("\(excess); server.memory sets a limit")
+  }
+
+  /// With one digit behind the point, rounded down.
+  private static func written(_ bytes: Int) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)]
+    let (unit, shift) = units.first { bytes >> $0.1 > 0 } ?? ("KiB", 10)
+    let tenths = (bytes >> shift) * 10 + ((bytes & ((1 << shift) - 1)) * 10) >> shift
+    return tenths % 10 == 0 ? "\(tenths / 10) \(unit)" : "\(tenths / 10).\(tenths % 10) \(unit)"
+  }
+}
