@@ -14,8 +14,9 @@ public enum HTTPStreamFormat: String, Sendable, CaseIterable {
 /// One long response, an event per line or per server-sent event; asked for again when it ends.
 ///
 /// Each value is a batch: the events that came with one piece of the response. A unit of demand is a batch; without demand
-/// the response is not asked for, and one that is under way is not read on, which its server feels. An answer of 204 to
-/// server-sent events finishes. Made for one subscription at a time, as a shared log's.
+/// the response is not asked for, and one that is under way is not read on, which its server feels. Never completes: an
+/// answer of 204, by which a server would end a browser's event source for good, is a failure that is tried again.
+/// Made for one subscription at a time, as a shared log's.
 public struct HTTPStream: Publisher, Sendable {
   /// A batch of events, each its bytes.
   public typealias Output = EventBatch
@@ -208,7 +209,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
     if source.format == .serverSentEvents, !head.isEventStream {
       return .refuse(HTTPFailure("not an event stream: its Content-Type is not text/event-stream"))
     }
-    if let news = machine?.answered() { source.report(news) }
+    if let news = machine?.answered(at: now) { source.report(news) }
     heardAt = now
     if let idleTimeout = source.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
     return .take
@@ -237,12 +238,6 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
       splitter.end(into: &last)
       if machine?.isWanted == true { deliver(last) } else { held = last }
       ended(nil)
-    case .success(let head) where head.status == 204 && source.format == .serverSentEvents:
-      letGo()
-      let down = down
-      self.down = nil
-      isCancelled.store(true, ordering: .releasing)
-      down?.receive(completion: .finished)
     case .success(let head): ended(.status(head.status, retryAfter: head.retryAfter))
     case .failure(let failure): ended(failure)
     }

@@ -4,7 +4,8 @@ import Reactive
 /// never a socket, a clock or a thread.
 ///
 /// Without demand nothing is begun. A run that failed is tried again by the rule of `Backoff`, or when the server says.
-/// One that ended well is begun again after the reconnection time.
+/// A response that ended well is followed by the next at once, or after the server's reconnection time, but two never
+/// begin closer together than the least pause of the backoff. A program that ended well is followed after that pause.
 struct StreamMachine {
   /// What the caller must do now.
   enum Action: Equatable {
@@ -16,16 +17,24 @@ struct StreamMachine {
 
   private enum Phase {
     case idle(due: Duration)  // can become: running
-    case running(hasDelivered: Bool)  // can become: idle
+    case running(since: Duration, answeredAt: Duration?, hasDelivered: Bool)  // can become: idle
   }
 
-  /// What `retry` of server-sent events has asked for; else the least pause of the backoff.
+  /// How long a response without an event must last to be a quiet one that a server or a proxy has closed, and not the
+  /// answer of a server that has nothing to say. Also what ends a row of failures.
+  static let healthyTime = Duration.seconds(1)
+
+  /// What `retry` of server-sent events has asked for; else none.
   var reconnectionTime: Duration?
   private let retry: Backoff
   private var random: SplitMix
   private var phase = Phase.idle(due: .zero)
   private var demand = Subscribers.Demand.none
+  /// In a row: what the backoff goes by. A response that has just begun does not end the row, an event or
+  /// `healthyTime` does.
   private var failures = 0
+  /// The last report was of a failure, or of a wait.
+  private var isFailing = false
   private var hasWaited = false
 
   init(retry: Backoff, seed: UInt64) {
@@ -51,7 +60,7 @@ struct StreamMachine {
   /// The request will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
   /// one is due again.
   mutating func withdraw(at now: Duration) {
-    if case .running(hasDelivered: false) = phase { phase = .idle(due: now) }
+    if case .running(_, nil, hasDelivered: false) = phase { phase = .idle(due: now) }
   }
 
   /// The request has not begun, for this reason.
@@ -63,10 +72,17 @@ struct StreamMachine {
 
   /// The response has begun, which may bring its first event only much later.
   /// - Returns: what to tell the operator.
-  mutating func answered() -> SourceReport? {
-    guard hasWaited, failures == 0 else { return nil }
-    hasWaited = false
-    return .recovered(afterFailures: 0)
+  mutating func answered(at now: Duration) -> SourceReport? {
+    if case .running(let since, nil, let hasDelivered) = phase {
+      phase = .running(since: since, answeredAt: now, hasDelivered: hasDelivered)
+    }
+    return recovered()
+  }
+
+  private mutating func recovered() -> SourceReport? {
+    guard isFailing || hasWaited else { return nil }
+    defer { (isFailing, hasWaited) = (false, false) }
+    return .recovered(afterFailures: isFailing ? failures : 0)
   }
 
   /// Whether a batch may be delivered now.
@@ -75,7 +91,7 @@ struct StreamMachine {
   mutating func next(at now: Duration) -> Action {
     guard case .idle(let due) = phase, isWanted else { return .rest }
     guard now >= due else { return .wait(until: due) }
-    phase = .running(hasDelivered: false)
+    phase = .running(since: now, answeredAt: nil, hasDelivered: false)
     return .begin
   }
 
@@ -83,26 +99,36 @@ struct StreamMachine {
   /// - Returns: what to tell the operator.
   mutating func delivered() -> SourceReport? {
     demand -= .max(1)
-    if case .running = phase { phase = .running(hasDelivered: true) }
-    defer { (failures, hasWaited) = (0, false) }
-    return failures == 0 ? nil : .recovered(afterFailures: failures)
+    if case .running(let since, let answeredAt, hasDelivered: false) = phase {
+      phase = .running(since: since, answeredAt: answeredAt, hasDelivered: true)
+    }
+    defer { failures = 0 }
+    return recovered()
   }
 
   /// The response is over.
-  /// - Parameter failure: nil when it ended as its server meant it to; without an event that is a failure all the same.
+  /// - Parameter failure: nil when it ended as its server meant it to. That is a failure, too, if it brought no event and
+  ///   lasted less than `healthyTime`.
   /// - Returns: what to tell the operator.
   mutating func ended(_ failure: HTTPFailure?, at now: Duration) -> SourceReport? {
-    if failure == nil, case .running(hasDelivered: true) = phase { return endedWell(at: now) }
+    if case .running(let since, let answeredAt, let hasDelivered) = phase {
+      let isHealthy = hasDelivered || answeredAt.map { now - $0 >= Self.healthyTime } == true
+      if isHealthy { failures = 0 }
+      if isHealthy, failure == nil {
+        phase = .idle(due: max(now + serversPause, since + leastPause()))
+        return recovered()
+      }
+    }
     let failure = failure ?? HTTPFailure("the response ended without an event")
     return failed(failure.sentence, retryAfter: failure.retryAfter, at: now)
   }
 
-  /// The run is over, and nothing was wrong with it.
+  /// A program's run is over, and nothing was wrong with it.
   /// - Returns: what to tell the operator.
   mutating func endedWell(at now: Duration) -> SourceReport? {
-    phase = .idle(due: now + pause(afterFailures: 1))
+    phase = .idle(due: now + leastPause())
     defer { failures = 0 }
-    return failures == 0 ? nil : .recovered(afterFailures: failures)
+    return recovered()
   }
 
   /// The run is over, or could not even begin.
@@ -110,13 +136,16 @@ struct StreamMachine {
   /// - Returns: what to tell the operator.
   mutating func failed(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
     failures += 1
-    let delay = max(pause(afterFailures: failures), min(retryAfter ?? .zero, UpstreamHost.longestRest))
+    isFailing = true
+    let pause = max(retry.delay(afterFailures: failures, fraction: random.fraction()), serversPause)
+    let delay = max(pause, min(retryAfter ?? .zero, UpstreamHost.longestRest))
     phase = .idle(due: now + delay)
     return .failing(sentence, attempt: failures, retryIn: delay)
   }
 
-  private mutating func pause(afterFailures count: Int) -> Duration {
-    let pause = retry.delay(afterFailures: count, fraction: random.fraction())
-    return max(pause, min(reconnectionTime ?? .zero, UpstreamHost.longestRest))
+  private mutating func leastPause() -> Duration {
+    retry.delay(afterFailures: 1, fraction: random.fraction())
   }
+
+  private var serversPause: Duration { min(reconnectionTime ?? .zero, UpstreamHost.longestRest) }
 }

@@ -114,13 +114,23 @@ import Testing
     }
   }
 
-  @Test func noContentFinishesAnEventSource() async throws {
+  @Test func noContentIsAFailureThatIsTriedAgain() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
-      stream("/status/\(key)?code=204&times=9", on: thread).subscribe(taker)
-      #expect(await taker.next(1).isEmpty)
-      let seen = try await thread.seen(key, at: upstream)
-      #expect(seen == 1)
+      stream("/status/\(key)?code=204&times=1000000", on: thread).subscribe(taker)
+      while sentences.count < 3 { try await Task.sleep(for: .milliseconds(1)) }
+      #expect(sentences.allSatisfy { $0 == "HTTP 204 No Content" })
+      taker.cancel()
+    }
+  }
+
+  @Test func aResponseThatBeginsClearsTheFailureBeforeItsFirstEvent() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream("/recover/\(key)?times=2", on: thread).subscribe(taker)
+      while reports.withLock({ $0.last }) != .recovered(afterFailures: 2) { try await Task.sleep(for: .milliseconds(1)) }
+      #expect(taker.count == 0)
+      taker.cancel()
     }
   }
 

@@ -30,8 +30,8 @@ import Testing
     #expect(machine.next(at: .seconds(1)) == .rest)
     machine.request(.max(1))
     #expect(machine.next(at: .seconds(1)) == .begin)
-    #expect(machine.answered() == .recovered(afterFailures: 0))
-    #expect(machine.answered() == nil)
+    #expect(machine.answered(at: .seconds(1)) == .recovered(afterFailures: 0))
+    #expect(machine.answered(at: .seconds(1)) == nil)
     #expect(machine.delivered() == nil)
   }
 
@@ -74,6 +74,47 @@ import Testing
     #expect(machine.ended(nil, at: .zero) == nil)
     let due = try #require(time(machine.next(at: .zero)))
     #expect(due >= .milliseconds(500) && due <= .seconds(1))
+  }
+
+  @Test func aQuietResponseThatEndsIsFollowedByTheNextAtOnceAndNoFailure() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.zero
+    for _ in 0..<20 {
+      #expect(machine.next(at: now) == .begin)
+      #expect(machine.answered(at: now + .milliseconds(10)) == nil)
+      now += .seconds(3)
+      #expect(machine.ended(nil, at: now) == nil)
+    }
+    machine.reconnectionTime = .milliseconds(200)
+    #expect(machine.next(at: now) == .begin)
+    #expect(machine.answered(at: now) == nil)
+    now += .seconds(3)
+    #expect(machine.ended(nil, at: now) == nil)
+    #expect(machine.next(at: now) == .wait(until: now + .milliseconds(200)))
+  }
+
+  @Test func aResponseThatBeginsHasRecoveredButOnlyOneThatLastsEndsTheRowOfFailures() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.zero
+    for attempt in 1...5 {
+      #expect(machine.next(at: now) == .begin)
+      #expect(machine.answered(at: now) == (attempt == 1 ? nil : .recovered(afterFailures: attempt - 1)))
+      #expect(machine.answered(at: now) == nil)
+      guard case .failing(_, attempt, let pause)? = machine.ended(nil, at: now + .milliseconds(1)) else {
+        Issue.record("not reported as attempt \(attempt)")
+        return
+      }
+      now += .milliseconds(1) + pause
+    }
+    #expect(machine.next(at: now) == .begin)
+    #expect(machine.answered(at: now) == .recovered(afterFailures: 5))
+    now += StreamMachine.healthyTime
+    guard case .failing("down", attempt: 1, _)? = machine.ended(down, at: now) else {
+      Issue.record("the row goes on")
+      return
+    }
   }
 
   @Test func aResponseThatEndsWithoutAnEventIsAFailure() {

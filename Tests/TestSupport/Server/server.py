@@ -105,6 +105,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(200, b"version %d after %d\n" % (version, number), **headers)
 
+    def answer_thirds(self, key, number, query):
+        """Another page every third request, with an ETag that is another each time."""
+        self.answer(200, b"%d" % ((number - 1) // 3), ETag='"%d"' % number)
+
+    def answer_longtag(self, key, number, query):
+        self.answer(200, b"%d" % number, ETag='"%s"' % ("t" * 1023))
+
+    def answer_refuseid(self, key, number, query):
+        """/refuseid/KEY?code=412: an event with an id, but not for a client that sends one."""
+        if "Last-Event-ID" in self.headers:
+            self.answer(int(query["code"]), b"sorry")
+        else:
+            self.answer_stream(key, number, {"body": "id: a\ndata: %n\n\n"})
+
     def answer_size(self, key, number, query):
         body = b"x" * int(query["bytes"])
         if "chunked" in query:
@@ -174,6 +188,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", query.get("type", "text/event-stream"))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         body = query.get("body", "").replace("%n", str(number)).encode()
         try:
             if body:
@@ -186,6 +201,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             pass
         self.close_connection = True
+
+    def answer_recover(self, key, number, query):
+        """/recover/KEY?times=2: so many failures, then an event stream without an event."""
+        if number <= int(query["times"]):
+            self.answer(503, b"sorry")
+        else:
+            self.answer_stream(key, number, {"end": "hang"})
 
     def answer_flood(self, key, number, query):
         """Lines of 1,000 bytes until the client goes; /seen/KEY tells how many were written."""
