@@ -5,8 +5,9 @@ import Synchronization
 
 /// Fetches a URL again and again, while somebody wants what it says.
 ///
-/// Each value is a batch of one event: the body of a 200 answer, byte for byte. A unit of demand is a fetch that gives one;
-/// without demand none is made. An answer of 304, and a failure, give no event and use up no demand. Never completes.
+/// Each value is a batch of one event: the body of a 200 answer, byte for byte, unless it equals the one before. A unit of
+/// demand is a fetch that gives one; without demand none is made. An answer of 304 or 204, a page that is the same, and a
+/// failure give no event and use up no demand. Never completes.
 /// Made for one subscription at a time, as a shared log's: each goes on with the schedule and the backoff of the last.
 public struct HTTPPoll: Publisher, Sendable {
   /// A batch of events, each its bytes.
@@ -178,7 +179,9 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
 
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
     switch result {
-    case .success(let head) where head.status == 200: receive(.event(head.validators))
+    case .success(let head) where head.status == 200:
+      if let machine { receive(machine.answer(head.validators, BodyDigest(body))) }
+    case .success(let head) where head.status == 204: receive(.nothing)
     case .success(let head) where head.status == 304: receive(.unchanged)
     case .success(let head): receive(.failed(.status(head.status, retryAfter: head.retryAfter)))
     case .failure(let failure): receive(.failed(failure))

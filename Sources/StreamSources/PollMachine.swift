@@ -19,10 +19,14 @@ struct PollMachine {
 
   /// What came of a fetch.
   enum Answer: Equatable {
-    /// An event, to be delivered now.
-    case event(Validators?)
+    /// An event, to be delivered now, and the digest of its bytes.
+    case event(Validators?, BodyDigest? = nil)
+    /// The bytes of the last event once more, sent by a server that was not asked for less, or does not heed it.
+    case repeated(Validators?)
     /// What was delivered last is still so.
     case unchanged
+    /// There is no content now (204).
+    case nothing
     case failed(HTTPFailure)
   }
 
@@ -41,6 +45,8 @@ struct PollMachine {
   private var failures = 0
   private var hasWaited = false
   private var validators: Validators?
+  /// Of the last event.
+  private var digest: BodyDigest?
 
   /// How much of the interval a tick is put off by at most, at random each time, and that in whole.
   private static let jitterShare = 0.05
@@ -71,7 +77,7 @@ struct PollMachine {
   /// pause of the backoff. The next one has seen no event yet: nothing is unchanged to it.
   mutating func suspend() {
     demand = .none
-    validators = nil
+    (validators, digest) = (nil, nil)
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
   }
 
@@ -103,16 +109,26 @@ struct PollMachine {
     return .fetch(validators)
   }
 
+  /// What a whole page is: an event, unless its bytes are those of the last one.
+  func answer(_ validators: Validators?, _ digest: BodyDigest) -> Answer {
+    digest == self.digest ? .repeated(validators) : .event(validators, digest)
+  }
+
   /// Takes the answer to the fetch.
   /// - Returns: what to tell the operator.
   mutating func receive(_ answer: Answer, at now: Duration) -> SourceReport? {
     switch answer {
-    case .event(let validators):
-      self.validators = validators
+    case .event(let validators, let digest):
+      (self.validators, self.digest) = (validators, digest)
       demand -= .max(1)
+    case .repeated(let validators): self.validators = validators
     case .unchanged:
       guard validators != nil else { return fail(.status(304, retryAfter: nil), at: now) }
-    case .failed(let failure): return fail(failure, at: now)
+    case .nothing: break
+    case .failed(let failure):
+      // The server refuses the request, and maybe for what it was asked with.
+      if let status = failure.status, (400...499).contains(status) { validators = nil }
+      return fail(failure, at: now)
     }
     tick = tickAfter(now)
     phase = .idle(due: tick + jitter())

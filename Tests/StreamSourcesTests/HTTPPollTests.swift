@@ -194,7 +194,29 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test(arguments: [204, 404, 418, 500]) func whatIsNoAnswerToAGetIsAFailure(code: Int) async throws {
+  @Test func noContentIsNeitherAnEventNorAFailure() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/status/\(key)?code=204&times=5", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["6\n"])
+      taker.cancel()
+      #expect(reports.withLock { $0 }.isEmpty)
+    }
+  }
+
+  @Test func theSameBytesOnceMoreAreNoEventWhateverTheServerSaysOfThem() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/thirds/\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(4) == ["0", "1", "2", "3"])
+      taker.cancel()
+      let requests = try upstream.count(key)
+      #expect(requests >= 10)
+      #expect(reports.withLock { $0 }.isEmpty)
+    }
+  }
+
+  @Test(arguments: [404, 418, 500]) func whatIsNoAnswerToAGetIsAFailure(code: Int) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       poll("/status/\(key)?code=\(code)", on: thread).subscribe(taker)

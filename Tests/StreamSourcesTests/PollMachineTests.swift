@@ -175,6 +175,51 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
   }
 
+  @Test func theBytesOfTheLastEventAreNoOtherEvent() throws {
+    var bench = Bench()
+    let (one, two) = (BodyDigest(Array("one".utf8)), BodyDigest(Array("two".utf8)))
+    bench.machine.request(.max(2))
+    _ = bench.next()
+    #expect(bench.machine.answer(nil, one) == .event(nil, one))
+    _ = bench.receive(.event(nil, one))
+    try bench.wait()
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.machine.answer(tag, one) == .repeated(tag))
+    #expect(bench.receive(.repeated(tag)) == nil)
+    try bench.wait()
+    #expect(bench.next() == .fetch(tag))
+    #expect(bench.machine.answer(nil, two) == .event(nil, two))
+    _ = bench.receive(.event(nil, two))
+    #expect(bench.next() == .rest)
+    // The next subscription has seen nothing.
+    bench.machine.suspend()
+    #expect(bench.machine.answer(nil, two) == .event(nil, two))
+  }
+
+  @Test func digestsDifferWhereBytesDo() {
+    var pages: [[UInt8]] = [[], [0], [0, 0], Array(repeating: 0, count: 8), Array(repeating: 0, count: 9)]
+    for index in 0..<64 {
+      pages.append(Array(repeating: 0, count: 8 + index) + [1] + Array(repeating: 0, count: 64 - index))
+    }
+    #expect(Set(pages.map { BodyDigest($0).value }).count == pages.count)
+    #expect(BodyDigest(Array("a page".utf8)) == BodyDigest(Array("a page".utf8)))
+  }
+
+  @Test func anAnswerThatRefusesTheRequestIsNotAskedWithTheSameAgain() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    _ = bench.next()
+    _ = bench.receive(.event(tag))
+    for (status, next) in [(503, tag), (431, nil)] {
+      try bench.wait()
+      #expect(bench.next() == .fetch(tag))
+      _ = bench.receive(.failed(.status(status, retryAfter: nil)))
+      try bench.wait()
+      #expect(bench.next() == .fetch(next))
+      _ = bench.receive(.event(tag))
+    }
+  }
+
   @Test func whatIsUnchangedUsesNoDemand() throws {
     var bench = Bench()
     bench.machine.request(.max(2))

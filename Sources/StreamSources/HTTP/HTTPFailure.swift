@@ -7,6 +7,8 @@ struct HTTPFailure: Error, Equatable {
   let sentence: String
   /// What the server asked for, from now on; at least 0.
   var retryAfter: Duration?
+  /// What the server answered, if that is what was wrong.
+  var status: Int?
 
   init(_ sentence: String, retryAfter: Duration? = nil) {
     self.sentence = sentence
@@ -32,7 +34,9 @@ struct HTTPFailure: Error, Equatable {
 
   /// An answer that is not what was asked for. The phrase is ours: what the server wrote there is not for our log.
   static func status(_ status: Int, retryAfter: Duration?) -> HTTPFailure {
-    HTTPFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
+    var failure = HTTPFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
+    failure.status = status
+    return failure
   }
 
   /// - Parameters:
