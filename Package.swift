@@ -94,7 +94,9 @@ let package = Package(
     .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
       name: "streamdTests",
-      dependencies: ["EventLoop", "Reactive", "RSocket", "streamd", "StreamClient", "TestSupport"],
+      dependencies: [
+        "EventLoop", "Reactive", "ReplayLog", "RSocket", "StreamSources", "streamd", "StreamClient", "TestSupport",
+      ],
       swiftSettings: settings),
   ],
   swiftLanguageModes: [.v6],

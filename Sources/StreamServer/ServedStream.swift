@@ -211,7 +211,8 @@ final class ServedStream: Sendable {
     let state = state(namesClients: namesClients)
     return StreamSummary(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
-      state: state.word, message: state.message, subscribers: log.subscriberCount, lastID: last)
+      state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
+      subscribers: log.subscriberCount, lastID: last)
   }
 
   private func state(namesClients: Bool) -> (word: String, message: String?) {
@@ -220,6 +221,7 @@ final class ServedStream: Sendable {
     case (.finished?, _): return ("finished", nil)
     case (.failure(let failure)?, _): return ("failed", failure.message)
     case (nil, .failing(let reason)): return ("failing", reason)
+    case (nil, .waiting(let reason)): return ("waiting", reason)
     case (nil, .healthy):
       if let holder = holder.withLock({ $0 }) {
         let client = namesClients ? "\(holder.client)" : "a subscriber"
@@ -250,15 +252,18 @@ struct StreamSummary: Encodable, Equatable {
   let description: String
   let type: String
   let source: String
-  /// `idle`, `running`, `blocked` (by a subscriber), `failing` (and retried), `finished` or `failed` (for good).
+  /// `idle`, `running`, `blocked` (by a subscriber), `waiting` (for its host), `failing` (and retried, or its pipeline
+  /// failed on the last event), `finished` or `failed` (for good).
   let state: String
-  /// Why, for the blocked, failing and failed; what is to be known of the others, if anything.
+  /// Why, for the blocked, waiting, failing and failed; what is to be known of the others, if anything.
   let message: String?
+  /// Events that its pipeline failed on, as in `$stats`.
+  let errors: UInt64
   let subscribers: Int
   let lastID: UInt64?
 
   private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, subscribers
+    case name, description, type, source, state, message, errors, subscribers
     case lastID = "last_id"
   }
 }

@@ -83,6 +83,8 @@ public struct StreamFailure: Error, Equatable {
 public enum SourceState: Equatable, Sendable {
   /// Nothing is known to be wrong.
   case healthy
+  /// It is not asked now though somebody wants it, as its host has no place for it or rests, and this is why.
+  case waiting(String)
   /// It fails, is being retried, and this is why.
   case failing(String)
 }

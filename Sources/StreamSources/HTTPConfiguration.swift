@@ -22,6 +22,8 @@ public struct HTTPConfiguration: Sendable, Equatable {
   public var route: HTTPRoute
   /// For https.
   public var trust: HTTPTrust
+  /// Where redirects may lead.
+  public var redirects: HTTPRedirects
   /// After failures.
   public var retry: Backoff
   /// What the server is told who asks.
@@ -32,6 +34,7 @@ public struct HTTPConfiguration: Sendable, Equatable {
     url: String, timeout: Duration = .seconds(30), maximumBodyBytes: Int = 8 << 20,
     headers: [HTTPHeader] = [], bearer: String? = nil, login: HTTPLogin? = nil, query: [HTTPQueryItem] = [],
     unixSocket: String? = nil, route: HTTPRoute = .environment, trust: HTTPTrust = HTTPTrust(),
+    redirects: HTTPRedirects = .sameOrigin,
     retry: Backoff = Backoff(), userAgent: String = "streamd"
   ) {
     self.url = url
@@ -44,6 +47,7 @@ public struct HTTPConfiguration: Sendable, Equatable {
     self.unixSocket = unixSocket
     self.route = route
     self.trust = trust
+    self.redirects = redirects
     self.retry = retry
     self.userAgent = userAgent
   }
@@ -82,7 +86,7 @@ public struct HTTPConfiguration: Sendable, Equatable {
     if let problem = problems.first { throw HTTPFailure(problem) }
     return HTTPRequest(
       url: try HTTPURL(url, adding: query), headers: headers, bearer: bearer, login: login, validators: validators,
-      unixSocket: unixSocket, route: route, trust: trust, timeout: timeout, userAgent: userAgent)
+      unixSocket: unixSocket, route: route, trust: trust, timeout: timeout, redirects: redirects, userAgent: userAgent)
   }
 
   /// RFC 9110, 5.6.2.

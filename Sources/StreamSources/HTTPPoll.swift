@@ -49,6 +49,8 @@ public struct HTTPPoll: Publisher, Sendable {
 /// Where the machine rests between two subscriptions. Touched on the source thread alone.
 private final class PollMemory: @unchecked Sendable {
   var machine: PollMachine?
+  /// Of the fields that were too long.
+  var hasReportedLimit = false
   let makeMachine: @Sendable () -> PollMachine
 
   init(_ makeMachine: @escaping @Sendable () -> PollMachine) {
@@ -180,6 +182,11 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
     switch result {
     case .success(let head) where head.status == 200:
+      if let field = head.oversizedValidators.first, !memory.hasReportedLimit {
+        memory.hasReportedLimit = true
+        report(
+          .limited("its \(field) of more than \(Validators.limit) bytes is not kept: each fetch brings the whole page"))
+      }
       if let machine { receive(machine.answer(head.validators, BodyDigest(body))) }
     case .success(let head) where head.status == 204: receive(.nothing)
     case .success(let head) where head.status == 304: receive(.unchanged)

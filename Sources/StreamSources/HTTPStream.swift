@@ -54,6 +54,8 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate final class Memory: @unchecked Sendable {
     var machine: StreamMachine?
     var lastEventID: [UInt8] = []
+    /// Of an id that was too long.
+    var hasReportedLimit = false
   }
 }
 
@@ -188,6 +190,13 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   private func deliver(_ events: EventBatch) {
     if let parser = splitter as? ServerSentEvents {
       source.memory.lastEventID = parser.lastEventID
+      if parser.hasDroppedID, !source.memory.hasReportedLimit {
+        source.memory.hasReportedLimit = true
+        source.report(
+          .limited(
+            "an id of more than \(Validators.limit) bytes is not kept: "
+              + "a reconnection begins without Last-Event-ID"))
+      }
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
     }
     guard !events.isEmpty, let down else { return }
@@ -238,9 +247,22 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
       splitter.end(into: &last)
       if machine?.isWanted == true { deliver(last) } else { held = last }
       ended(nil)
-    case .success(let head): ended(.status(head.status, retryAfter: head.retryAfter))
+    case .success(let head): refused(head)
     case .failure(let failure): ended(failure)
     }
+  }
+}
+
+extension Reading {
+  /// The server has answered with something else than the stream.
+  private func refused(_ head: ResponseHead) {
+    var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
+    // Maybe for the id that it was asked with, which would be so for ever.
+    if !source.memory.lastEventID.isEmpty, [400, 412, 431].contains(head.status) {
+      source.memory.lastEventID = []
+      failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
+    }
+    ended(failure)
   }
 }
 

@@ -2,12 +2,15 @@ import Events
 
 /// The event stream format of server-sent events, whole. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
 ///
-/// An event is its data; its type is not kept. The last event id and the reconnection time are the connection's.
+/// An event is its data; its type is not kept. The last event id and the reconnection time are the connection's. An id
+/// of more than `Validators.limit` bytes counts as none.
 struct ServerSentEvents: EventSplitter {
   /// What to send as Last-Event-ID when connecting again; empty: nothing. Taken over when an event ends.
   private(set) var lastEventID: [UInt8]
   /// What the server asked for with `retry`, if it did.
   private(set) var reconnectionTime: Duration?
+  /// An id was over the limit.
+  private(set) var hasDroppedID = false
 
   /// Data bytes of an event, and of any one line.
   private let maximumBytes: Int
@@ -69,7 +72,9 @@ struct ServerSentEvents: EventSplitter {
       data.append(contentsOf: value)
       hasData = true
     } else if field.elementsEqual("id".utf8) {
-      if !value.contains(0) { nextID = Array(value) }
+      guard !value.contains(0) else { return }
+      if value.count > Validators.limit { hasDroppedID = true }
+      nextID = value.count > Validators.limit ? [] : Array(value)
     } else if field.elementsEqual("retry".utf8) {
       guard !value.isEmpty, value.allSatisfy({ (0x30...0x39).contains($0) }) else { return }
       reconnectionTime = .milliseconds(Int64(String(decoding: value, as: UTF8.self)) ?? Int64.max / 1_000_000)

@@ -8,6 +8,8 @@ public enum SourceReport: Sendable, Equatable {
   case waiting(String)
   /// It works again. After no failures at all, if it had only to wait.
   case recovered(afterFailures: Int)
+  /// Something of the upstream's is too large to be kept, in a sentence. Said once.
+  case limited(String)
   /// A line that a program wrote to its standard error, without its end; cut at 2 KiB, not to be trusted.
   case said(String)
 }

@@ -12,10 +12,19 @@ struct StreamTable {
     var lastID: UInt64?
     /// What is wrong with a stream whose state is `failing`.
     var message: String?
+    /// Events that its pipeline failed on.
+    var errors: UInt64?
 
     enum CodingKeys: String, CodingKey {
-      case name, description, source, state, subscribers, message
+      case name, description, source, state, subscribers, message, errors
       case lastID = "last_id"
+    }
+
+    /// What there is to be said of it, in brackets behind the description.
+    fileprivate var remarks: String? {
+      let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
+      let remarks = [message, failed].compactMap { $0 }
+      return remarks.isEmpty ? nil : "(\(remarks.joined(separator: "; ")))"
     }
   }
 
@@ -38,7 +47,7 @@ struct StreamTable {
           [
             row.name, row.state ?? "-", row.source ?? "-", row.subscribers.map { String($0) } ?? "-",
             row.lastID.map { String($0) } ?? "-",
-            [row.description ?? "", row.message.map { "(\($0))" } ?? ""].filter { !$0.isEmpty }.joined(separator: " "),
+            [row.description ?? "", row.remarks ?? ""].filter { !$0.isEmpty }.joined(separator: " "),
           ]
         })
   }

@@ -13,8 +13,8 @@ extension Configuration {
     /// For one whole transfer; of a response without end, for its head.
     var timeout = Duration.seconds(30)
     /// Bytes of one response, or of one event of a response without end, after decompression; more than that is a failed
-    /// fetch.
-    var maxBodyBytes = 8 << 20
+    /// fetch. `nil`: as `Configuration.Stream.maxBodyBytes(_:)` says.
+    var maxBodyBytes: Int?
     /// By name.
     var headers: [Header] = []
     /// Added to the URL's query.
@@ -74,7 +74,7 @@ extension Configuration {
     }
   }
 
-  /// How transfers present themselves, which way they take, and whom they trust. What a stream does not say of it, `[http]`
+  /// How transfers present themselves, which way they take, whom they trust, and where redirects lead. What a stream does not say of it, `[http]`
   /// says for all of them.
   struct Manners: Sendable, Equatable {
     /// 1 to 256 bytes without control characters; `nil`: the daemon's name and version.
@@ -84,6 +84,14 @@ extension Configuration {
     var authorities: String?
     /// `nil`: none is shown.
     var identity: Identity?
+    var redirects = Redirects.sameOrigin
+  }
+
+  /// Where redirects may lead; the raw value is that of `HTTPRedirects`, too.
+  enum Redirects: String, CaseIterable, Sendable {
+    case none
+    case sameOrigin = "same-origin"
+    case https, any
   }
 
   /// Whether a proxy is between.

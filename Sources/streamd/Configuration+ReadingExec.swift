@@ -6,7 +6,7 @@ extension ConfigurationReader {
     let command = command(table)
     var exec = Configuration.Exec(command: command ?? [])
     exec.environment = table.table("environment", environment) ?? []
-    exec.maxLineBytes = table.value("max_line", .size(1...1 << 30), default: exec.maxLineBytes)
+    exec.maxLineBytes = table.value("max_line", .size(1...1 << 30))
     return command == nil ? nil : exec
   }
 

@@ -7,7 +7,7 @@ extension ConfigurationReader {
     let fetching = fetching(table)
     var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
     http.timeout = table.value("timeout", .duration(), default: http.timeout)
-    http.maxBodyBytes = table.value("max_body", .size(1...1 << 30), default: http.maxBodyBytes)
+    http.maxBodyBytes = table.value("max_body", .size(1...1 << 30))
     http.headers = table.table("headers", headers) ?? []
     http.query = table.table("query", query) ?? []
     http.authorization = authorization(table, headers: http.headers)

@@ -22,6 +22,7 @@ extension ConfigurationReader {
     } else if let authorities = file("ca_file", table, label: "CERTIFICATE") {
       manners.authorities = authorities
     }
+    manners.redirects = table.value("redirects", .choice, default: manners.redirects)
     if let identity = identity(table) { manners.identity = identity.value }
     return manners
   }

@@ -13,6 +13,11 @@ extension ConfigurationReader {
     pipeline(table, into: &stream)
     let mistakesBefore = collector.mistakes.count
     stream.buffer = table.table("buffer", buffer) ?? stream.buffer
+    if collector.mistakes.count == mistakesBefore, let (key, bytes) = stream.sizeOverBuffer {
+      table.mistake(
+        "expected \(key) of at most buffer.bytes, which is \(stream.buffer.bytes) bytes, got \(bytes) bytes: "
+          + "larger events are dropped", at: key.hasPrefix("http") ? "http" : "exec")
+    }
     stream.replay = table.value("replay", .count(0...Self.mostEvents), default: stream.replay)
     // Compared only when both are as written: a default in place of a mistake would make a second one of it.
     if collector.mistakes.count == mistakesBefore && stream.replay > stream.buffer.events {

@@ -1,3 +1,5 @@
+import ReplayLog
+
 extension Configuration {
   /// `[streams.NAME]`: one source and how it is shared.
   struct Stream: Sendable, Equatable {
@@ -66,8 +68,8 @@ extension Configuration {
     var command: [String]
     /// By name.
     var environment: [Variable] = []
-    /// Bytes of one line; more than that is a failure of the program.
-    var maxLineBytes = 1 << 20
+    /// Bytes of one line; more than that is a failure of the program. `nil`: 1 MiB.
+    var maxLineBytes: Int?
   }
 
   /// A variable of a program's environment.
@@ -124,5 +126,29 @@ extension Configuration {
     var first = Duration.seconds(1)
     /// Not less than `first`.
     var max = Duration.seconds(300)
+  }
+}
+
+extension Configuration.Stream {
+  /// The limit of a response's size, or of one event's, that holds for its source.
+  ///
+  /// A page that is an event as it is must fit into the buffer: one that did not would be dropped, and never be sent again
+  /// by a server that says it has not changed.
+  func maxBodyBytes(_ http: Configuration.HTTP) -> Int {
+    let limit = http.maxBodyBytes ?? 8 << 20
+    guard case .poll = http.fetching, jq == nil else { return limit }
+    return min(limit, EventLog.Limits(buffer).maximumEventBytes)
+  }
+
+  /// What the source may give of which the buffer takes less: the key, and its size. jq may make small events of it.
+  var sizeOverBuffer: (key: String, bytes: Int)? {
+    let given: (String, Int?)
+    switch source {
+    case .http(let http): given = ("http.max_body", http.maxBodyBytes)
+    case .exec(let exec): given = ("exec.max_line", exec.maxLineBytes)
+    case .timer, .publish: return nil
+    }
+    guard let bytes = given.1, bytes > buffer.bytes, jq == nil else { return nil }
+    return (given.0, bytes)
   }
 }

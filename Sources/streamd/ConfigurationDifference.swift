@@ -9,6 +9,12 @@ struct ConfigurationDifference: Equatable {
     var hasOtherFeed: Bool {
       stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
         || stream.distinct != former.distinct || stream.throttle != former.throttle
+        || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
+    }
+
+    /// The buffer is part of it.
+    private static func bodyLimit(of stream: Configuration.Stream) -> Int? {
+      if case .http(let http) = stream.source { stream.maxBodyBytes(http) } else { nil }
     }
 
     /// Whether its events are held elsewhere, or others of them.

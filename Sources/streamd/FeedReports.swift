@@ -9,15 +9,26 @@ final class FeedReports: Sendable {
   private let stream: String
   private let server: StreamServer
   private let journal: Journal
-  /// Others have taken their place.
-  private let isOver = Guarded(false)
+  private let state = Guarded(State())
+
+  private struct State {
+    /// Others have taken their place.
+    var isOver = false
+    var source = SourceState.healthy
+    /// Of its process, and of the last event that went through.
+    var pipeline = SourceState.healthy
+    var lastEvent = SourceState.healthy
+
+    /// The worst of it, what is first in the event's way before the rest.
+    var whole: SourceState { [source, pipeline, lastEvent].first { $0 != .healthy } ?? .healthy }
+  }
 
   init(of stream: String, for server: StreamServer, _ journal: Journal) {
     (self.stream, self.server, self.journal) = (stream, server, journal)
   }
 
   func take(_ report: SourceReport) {
-    if let state = SourceState(report) { isOver.withLock { if !$0 { server.note(state, of: stream) } } }
+    if let state = SourceState(report) { note(state, \.source) }
     journal.write(Journal.Entry(report, of: stream))
   }
 
@@ -25,11 +36,22 @@ final class FeedReports: Sendable {
     switch report {
     case .valueError(let reason):
       server.noteValueError(of: stream)
+      note(.failing("the last event failed: \(reason)"), \.lastEvent)
       journal.write(Journal.Entry(valueError: reason, of: stream))
-    case .process(let report): take(report)
+    case .passing: note(.healthy, \.lastEvent)
+    case .process(let report):
+      if let state = SourceState(report) { note(state, \.pipeline) }
+      journal.write(Journal.Entry(report, of: stream))
+    }
+  }
+
+  private func note(_ part: SourceState, _ path: WritableKeyPath<State, SourceState> & Sendable) {
+    state.withLock { state in
+      state[keyPath: path] = part
+      if !state.isOver { server.note(state.whole, of: stream) }
     }
   }
 
   /// Nothing that they tell from now on is news of the stream.
-  func end() { isOver.withLock { $0 = true } }
+  func end() { state.withLock { $0.isOver = true } }
 }

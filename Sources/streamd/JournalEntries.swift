@@ -62,6 +62,7 @@ extension Journal.Entry {
       self.init(.sourceWaiting, .info, "source goes on after it had to wait", [.stream(stream)])
     case .recovered(let failures):
       self.init(.sourceRecovered, .info, "source recovered after \(counted(failures, "failure"))", [.stream(stream)])
+    case .limited(let what): self.init(.limitReached, .warning, "source limited: \(what)", [.stream(stream)])
     case .said(let line):
       self.init(.programSaid, .info, "program says: \(line)", [.stream(stream)])
     }

@@ -1,18 +1,25 @@
 import StreamSources
 
 extension HTTPConfiguration {
-  init(_ http: Configuration.HTTP, retry: Backoff) {
+  init(_ http: Configuration.HTTP, of stream: Configuration.Stream) {
     self.init(
-      url: http.url, timeout: http.timeout, maximumBodyBytes: http.maxBodyBytes,
+      url: http.url, timeout: http.timeout, maximumBodyBytes: stream.maxBodyBytes(http),
       headers: http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
       query: http.query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
       unixSocket: http.unixSocket, route: HTTPRoute(http.manners.proxy), trust: HTTPTrust(http.manners),
-      retry: retry, userAgent: http.manners.userAgent ?? "streamd/\(Version.current)")
+      redirects: HTTPRedirects(rawValue: http.manners.redirects.rawValue) ?? .sameOrigin,
+      retry: Backoff(stream.retry), userAgent: http.manners.userAgent ?? "streamd/\(Version.current)")
     switch http.authorization {
     case .bearer(let token): bearer = token.content
     case .basic(let login): self.login = HTTPLogin(login)
     case nil: break
     }
+  }
+}
+
+extension Backoff {
+  init(_ retry: Configuration.Retry) {
+    self.init(first: retry.first, max: retry.max)
   }
 }
 

@@ -64,9 +64,10 @@ extension SourceState {
   /// - Returns: nil when the report says nothing of how the source does.
   init?(_ report: SourceReport) {
     switch report {
-    case .failing(let reason, _, _), .waiting(let reason): self = .failing(reason)
+    case .failing(let reason, _, _): self = .failing(reason)
+    case .waiting(let reason): self = .waiting(reason)
     case .recovered: self = .healthy
-    case .said: return nil
+    case .limited, .said: return nil
     }
   }
 }
@@ -119,7 +120,7 @@ extension Configuration.Source {
         every: timer.every, leeway: timer.leeway, times: timer.times
       ).eraseToAnyPublisher()
     case .http(let http):
-      let request = HTTPConfiguration(http, retry: Backoff(first: stream.retry.first, max: stream.retry.max))
+      let request = HTTPConfiguration(http, of: stream)
       switch http.fetching {
       case .poll(let every):
         return HTTPPoll(request, every: every, phaseKey: stream.name, on: thread, report: report).eraseToAnyPublisher()
@@ -133,7 +134,7 @@ extension Configuration.Source {
       let variables = exec.environment.map { ($0.name, $0.value.content) }
       let program = ProgramConfiguration(
         command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
-        maximumLineBytes: exec.maxLineBytes, retry: Backoff(first: stream.retry.first, max: stream.retry.max))
+        maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
       return ProgramSource(program, in: place, on: thread, report: report).eraseToAnyPublisher()
     }
   }

@@ -14,6 +14,7 @@ import Testing
     let source: String
     let state: String
     let message: String?
+    let errors: Int
     let subscribers: Int
     let last_id: UInt64?
   }
@@ -36,8 +37,7 @@ import Testing
         idle[0]
           == Row(
             name: "a", description: "", type: "text/plain", source: "timer", state: "running", message: nil,
-            subscribers: 0,
-            last_id: nil))
+            errors: 0, subscribers: 0, last_id: nil))
       #expect(idle[1].state == "idle")
       client.subscribe("b", credit: 5, id: 3)
       harness.eventually { source.isSubscribed }
@@ -50,7 +50,12 @@ import Testing
         failing[1]
           == Row(
             name: "b", description: "the second", type: "application/json", source: "publisher", state: "failing",
-            message: "HTTP 503", subscribers: 1, last_id: event.id))
+            message: "HTTP 503", errors: 0, subscribers: 1, last_id: event.id))
+      harness.server.note(.waiting("example.org rests"), of: "b")
+      harness.server.noteValueError(of: "b")
+      client.get("$streams", id: 7)
+      let waiting = try catalogue(try client.event().data)[1]
+      #expect(waiting.state == "waiting" && waiting.message == "example.org rests" && waiting.errors == 1)
     }
   }
 

@@ -194,6 +194,19 @@ final class Shared<Value>: Sendable {
     }
   }
 
+  @Test func aValidatorThatIsTooLongIsNotSentBackAndThatIsSaidOnce() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/longtag/\(key)", on: thread).subscribe(taker)
+      #expect(await taker.next(3) == ["1", "2", "3"])
+      let headers = try await thread.lastHeaders(key, at: upstream)
+      #expect(headers["if-none-match"] == nil)
+      taker.cancel()
+      let limited = "its ETag of more than 1024 bytes is not kept: each fetch brings the whole page"
+      #expect(reports.withLock { $0 } == [.limited(limited)])
+    }
+  }
+
   @Test func noContentIsNeitherAnEventNorAFailure() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)

@@ -70,6 +70,31 @@ import Testing
     }
   }
 
+  @Test func anIDThatIsTooLongIsNotSentBackAndThatIsSaidOnce() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(3))
+      let id = String(repeating: "i", count: 1025)
+      stream(path("id: a\ndata: x\n\nid: \(id)\ndata: %n\n\n"), on: thread).subscribe(taker)
+      #expect(await taker.next(3) == ["x|1", "x|2", "x|3"])
+      let headers = try await thread.lastHeaders(key, at: upstream)
+      #expect(headers["last-event-id"] == nil)
+      let limited = "an id of more than 1024 bytes is not kept: a reconnection begins without Last-Event-ID"
+      #expect(reports.withLock { $0 } == [.limited(limited)])
+      taker.cancel()
+    }
+  }
+
+  @Test func anIDThatTheServerRefusesIsNotSentAgain() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream("/refuseid/\(key)?code=412", on: thread).subscribe(taker)
+      #expect(await taker.next(2) == ["1", "3"])
+      taker.cancel()
+      #expect(
+        sentences.first?.hasSuffix("; the next request is without Last-Event-ID, so events may be missing") == true)
+    }
+  }
+
   @Test func withoutDemandTheResponseIsNotAskedFor() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.none)
@@ -128,7 +153,9 @@ import Testing
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream("/recover/\(key)?times=2", on: thread).subscribe(taker)
-      while reports.withLock({ $0.last }) != .recovered(afterFailures: 2) { try await Task.sleep(for: .milliseconds(1)) }
+      while reports.withLock({ $0.last }) != .recovered(afterFailures: 2) {
+        try await Task.sleep(for: .milliseconds(1))
+      }
       #expect(taker.count == 0)
       taker.cancel()
     }

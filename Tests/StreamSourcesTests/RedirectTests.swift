@@ -36,6 +36,47 @@ import Testing
     }
   }
 
+  @Test(arguments: HTTPRedirects.allCases) func aRedirectLeadsNoFurtherThanAllowed(redirects: HTTPRedirects)
+    async throws
+  {
+    let home = upstream.url("")
+    let targets = [home, upstream.otherURL(""), upstream.trustedURL("")]
+    let allowed: [HTTPRedirects: [Bool]] = [
+      .none: [false, false, false], .sameOrigin: [true, false, false], .https: [true, false, true],
+      .any: [true, true, true],
+    ]
+    try await withSourceThread { thread in
+      for (target, isAllowed) in zip(targets, try #require(allowed[redirects])) {
+        let url = upstream.url(Upstream.redirect("a" + key, to: target + "/count/\(uniqueKey())"))
+        let fetched = try await thread.fetch(url) { [authorities = upstream.file("authority.pem")] request in
+          request.redirects = redirects
+          request.trust.authorities = authorities
+        }
+        if isAllowed {
+          #expect(fetched.text == "1\n", "\(target) \(fetched)")
+        } else {
+          #expect(fetched.failure == "redirected to \(target), which redirects = \"\(redirects.rawValue)\" forbids")
+        }
+      }
+    }
+  }
+
+  @Test func byDefaultNoRedirectLeadsFromHTTPSToHTTPOrToAnotherPortOfThisMachine() async throws {
+    try await withSourceThread { thread in
+      for target in [
+        upstream.url("/count/\(key)"), upstream.otherURL("/count/\(key)"), upstream.secureURL("/count/\(key)"),
+      ] {
+        let url = upstream.trustedURL(Upstream.redirect("a" + key, to: target))
+        let fetched = try await thread.fetch(url) { [authorities = upstream.file("authority.pem")] request in
+          request.trust.authorities = authorities
+        }
+        #expect(fetched.failure?.hasPrefix("redirected to http") == true)
+      }
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 0)
+    }
+  }
+
   @Test func aRedirectToNonsenseIsAFailure() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url(Upstream.redirect(key, to: "http://h:99999/")))
@@ -55,6 +96,7 @@ import Testing
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: upstream.otherURL("/count/\(key)")))
       let fetched = try await thread.fetch(url) { request in
+        request.redirects = .any
         request.bearer = "secret"
         request.headers = [
           HTTPHeader(name: "X-Api-Key", value: "secret"), HTTPHeader(name: "Cookie", value: "secret"),
@@ -93,7 +135,7 @@ import Testing
       let away = Upstream.redirect("b" + key, to: upstream.otherURL("/count/\(key)"))
       let url = upstream.url(Upstream.redirect("a" + key, to: away))
         .replacing("http://", with: "http://us%65r:pass@")
-      let fetched = try await thread.fetch(url)
+      let fetched = try await thread.fetch(url) { $0.redirects = .any }
       #expect(fetched.text == "1\n")
       for hop in ["a", "b"] {
         let headers = try await thread.lastHeaders(hop + key, at: upstream)
@@ -107,7 +149,10 @@ import Testing
   @Test func aLoginStaysWithTheOriginOfTheURL() async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: upstream.otherURL("/count/\(key)")))
-      _ = try await thread.fetch(url) { $0.login = HTTPLogin(user: "us er", password: "pa:ss") }
+      _ = try await thread.fetch(url) {
+        $0.login = HTTPLogin(user: "us er", password: "pa:ss")
+        $0.redirects = .any
+      }
       let home = try await thread.lastHeaders("a" + key, at: upstream)
       #expect(home["authorization"] == "Basic dXMgZXI6cGE6c3M=")
       let away = try await thread.lastHeaders(key, at: upstream)
@@ -123,7 +168,7 @@ import Testing
         query: [HTTPQueryItem(name: "key", value: "se=c&r+e t/é"), HTTPQueryItem(name: "a b", value: "")])
       let query = try configuration.request(nil).url
       #expect(query.string.hasSuffix("&key=se%3dc%26r%2be%20t%2f%c3%a9&a%20b="), "\(query.string)")
-      let fetched = try await thread.fetch(query.string)
+      let fetched = try await thread.fetch(query.string) { $0.redirects = .any }
       #expect(fetched.text == "1\n")
       let home = try await thread.lastHeaders("a" + key, at: upstream)
       #expect(home["path"]?.contains("key=se%3dc%26r%2be%20t%2f%c3%a9") == true)

@@ -79,10 +79,10 @@ import Testing
     try await withSourceThread { thread in
       let trust = trust
       let there = upstream.trustedURL(Upstream.redirect(key, to: upstream.mutualURL("/count/b\(key)")))
-      let fetched = try await thread.fetch(there) { $0.trust = trust }
+      let fetched = try await thread.fetch(there) { ($0.trust, $0.redirects) = (trust, .https) }
       #expect(fetched.failure?.contains("client certificate") == true)
       let back = upstream.mutualURL(Upstream.redirect("c" + key, to: "/count/d\(key)"))
-      let fetchedBack = try await thread.fetch(back) { $0.trust = trust }
+      let fetchedBack = try await thread.fetch(back) { ($0.trust, $0.redirects) = (trust, .https) }
       #expect(fetchedBack.text == "1\n")
       let headers = try await thread.lastHeaders("d" + key, at: upstream)
       #expect(headers["client"] == "client")

@@ -38,6 +38,17 @@ import Testing
     #expect(found.logLevel == nil && found.maxPerHost == nil && found.restartKeys.isEmpty)
   }
 
+  @Test func moreRoomForALargerPageIsAnotherSource() {
+    func change(_ fetching: Configuration.HTTP.Fetching) -> ConfigurationDifference.Change {
+      let source = Configuration.Source.http(.init(url: "http://localhost/", fetching: fetching))
+      let old = stream("s") { ($0.source, $0.buffer.bytes) = (source, 65536) }
+      let new = stream("s") { ($0.source, $0.buffer.bytes) = (source, 1 << 20) }
+      return difference([old], [new]).changed[0]
+    }
+    #expect(change(.poll(every: .seconds(1))).hasOtherFeed)
+    #expect(!change(.stream(.lines, idleTimeout: nil)).hasOtherFeed)
+  }
+
   @Test func aSourceIsAnotherOneWhereWhatFeedsTheStreamIs() {
     func change(_ change: (inout Configuration.Stream) -> Void) -> ConfigurationDifference.Change {
       difference([stream("s")], [stream("s", change)]).changed[0]

@@ -1,3 +1,4 @@
+import StreamSources
 import TestSupport
 import Testing
 
@@ -38,6 +39,7 @@ struct ConfigurationMannersTests {
   @Test func everyKeyIsReadAndHoldsForAllStreams() throws {
     let http = """
       user_agent = "me/1"
+      redirects = "https"
       proxy = { url = "socks5h://p:1080", user = "u", password = { credential = "word" } }
       ca_file = "\(folder.path("ca.pem"))"
       client_certificate = "\(folder.path("client.pem"))"
@@ -48,9 +50,21 @@ struct ConfigurationMannersTests {
     let expected = Configuration.Manners(
       userAgent: "me/1", proxy: .server("socks5h://p:1080", .init(user: "u", password: secret)),
       authorities: folder.path("ca.pem"),
-      identity: .init(certificate: folder.path("client.pem"), key: folder.path("key"), passphrase: secret))
+      identity: .init(certificate: folder.path("client.pem"), key: folder.path("key"), passphrase: secret),
+      redirects: .https)
     #expect(try manners("", http: http) == expected)
     #expect(try manners(http) == expected)
+  }
+
+  @Test func redirectsStayWithTheOriginUnlessToldOtherwise() throws {
+    #expect(try manners("")?.redirects == .sameOrigin)
+    #expect(try manners("", http: "redirects = \"any\"")?.redirects == .any)
+    #expect(try manners("redirects = \"none\"", http: "redirects = \"any\"")?.redirects == Configuration.Redirects.none)
+    #expect(
+      mistake("redirects = \"all\"") == [
+        #"test.toml:4: streams.s.http.redirects: expected "none", "same-origin", "https" or "any", got "all""#
+      ])
+    for value in Configuration.Redirects.allCases { #expect(HTTPRedirects(rawValue: value.rawValue) != nil) }
   }
 
   @Test func aStreamMayDoOtherwise() throws {

@@ -282,6 +282,21 @@ struct ConfigurationMistakeTests {
   }
 
   @Test(arguments: [
+    ("http = { url = \"http://h\", every = \"1s\", max_body = \"1MiB\" }", "http: expected http.max_body"),
+    ("http = { url = \"http://h\", stream = \"sse\", max_body = \"1MiB\" }", "http: expected http.max_body"),
+    ("exec = { command = [\"a\"], max_line = \"1MiB\" }", "exec: expected exec.max_line"),
+  ])
+  func eventsThatTheBufferDoesNotTakeAreNoGoodLimit(source: String, place: String) {
+    let stream = "[streams.s]\n\(source)\nbuffer.bytes = \"64KiB\"\n"
+    #expect(
+      mistakes(stream) == [
+        "test.toml:2: streams.s.\(place) of at most buffer.bytes, which is 65536 bytes, got 1048576 bytes: "
+          + "larger events are dropped"
+      ])
+    #expect(mistakes(stream + "jq = \".[]\"") == [])
+  }
+
+  @Test(arguments: [
     ("exec = {}", #": expected command, a list such as ["sensor", "--json"], which no shell reads, got none"#),
     (
       "exec = { command = \"sensor --json\" }",

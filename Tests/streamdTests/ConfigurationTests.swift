@@ -1,3 +1,4 @@
+import ReplayLog
 import TestSupport
 import Testing
 
@@ -70,9 +71,24 @@ struct ConfigurationTests {
     }
     #expect(http == Configuration.HTTP(url: "http://localhost", fetching: .poll(every: .seconds(300))))
     #expect(http.timeout == .seconds(30))
-    #expect(http.maxBodyBytes == 8_388_608)
+    #expect(http.maxBodyBytes == nil)
     #expect(http.headers.isEmpty && http.query.isEmpty && http.authorization == nil && http.unixSocket == nil)
     #expect(http.manners == Configuration.Manners() && http.manners.proxy == .environment)
+  }
+
+  @Test func aPageThatIsAnEventIsNoLargerThanItsBufferTakes() throws {
+    func limit(_ more: String, _ fetching: String = "every = \"1s\"") throws -> Int? {
+      let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", \(fetching) }\n\(more)").streams.first
+      guard let stream, case .http(let http) = stream.source else { return nil }
+      return stream.maxBodyBytes(http)
+    }
+    let header = (8 << 20) - EventLog.Limits(Configuration.Buffer()).maximumEventBytes
+    #expect(try limit("") == (8 << 20) - header)
+    #expect(try limit("buffer.bytes = \"64KiB\"") == 65536 - header)
+    #expect(try limit("buffer.bytes = \"64MiB\"") == 8 << 20)
+    #expect(try limit("buffer.bytes = \"64KiB\"\njq = \".[]\"") == 8 << 20)
+    #expect(try limit("buffer.bytes = \"64KiB\"", "stream = \"lines\"") == 8 << 20)
+    #expect(try limit("buffer.bytes = \"64KiB\"", "every = \"1s\", max_body = \"64KiB\"") == 65536 - header)
   }
 
   @Test(arguments: ["true", "{}"]) func clientsAreASource(publish: String) throws {
@@ -195,7 +211,7 @@ struct ConfigurationTests {
     ]
     exec.maxLineBytes = 65536
     #expect(configuration.streams.map(\.source) == [.exec(exec), .exec(.init(command: ["sensor"]))])
-    #expect(Configuration.Exec(command: ["sensor"]).maxLineBytes == 1_048_576)
+    #expect(Configuration.Exec(command: ["sensor"]).maxLineBytes == nil)
   }
 
   @Test func streamsComeInTheOrderOfTheFile() throws {

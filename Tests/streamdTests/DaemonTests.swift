@@ -202,6 +202,40 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aPipelineThatFailsShowsInTheCatalogueUntilAnEventPasses() async throws {
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.parsed]
+      publish = true
+      jq = ".price"
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("parsed").values.makeAsyncIterator()
+    func row(where condition: (String) -> Bool) async throws -> String {
+      for try await event in connection.stream("$streams").values {
+        let rows = String(decoding: event.data, as: UTF8.self).split(separator: "{")
+        if let row = rows.map(String.init).first(where: { $0.contains(#""name":"parsed""#) }), condition(row) {
+          return row
+        }
+      }
+      return ""
+    }
+    func publish(_ value: String) async throws {
+      let program = try ChildProcess(
+        ChildProcess.built("streamctl"), ["--socket", daemon.socket, "pub", "parsed", value])
+      #expect(await program.end() == 0)
+    }
+    for value in ["[1]", "[2]"] { try await publish(value) }
+    let failing = try await row { $0.contains(#""errors":2"#) }
+    #expect(failing.contains(#""state":"failing""#) && failing.contains("the last event failed: Cannot index array"))
+    try await publish(#"{"price":3}"#)
+    #expect(try await events.next().map { String(decoding: $0.data, as: UTF8.self) } == "3")
+    let running = try await row { $0.contains(#""state":"running""#) }
+    #expect(running.contains(#""errors":2"#) && !running.contains("message"))
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func clientsPublishThroughTheDaemonAsItsConfigurationSays() async throws {
     let daemon = try DaemonProcess(
       #"""

@@ -4,7 +4,7 @@ import Glibc
 /// Why a transfer gave nothing: a sentence for the operator, without anything secret.
 struct HTTPFailure: Error, Equatable {
   /// Lower case, no full stop, in one line.
-  let sentence: String
+  var sentence: String
   /// What the server asked for, from now on; at least 0.
   var retryAfter: Duration?
   /// What the server answered, if that is what was wrong.

@@ -24,6 +24,25 @@ struct Validators: Equatable, Sendable {
   let url: String
   let entityTag: String?
   let lastModified: String?
+
+  /// Bytes of either, and of the id of a server-sent event: what a server gives us is sent back with each request.
+  static let limit = 1 << 10
+
+  fileprivate static func fitting(_ text: String?) -> String? {
+    text.flatMap { $0.utf8.count <= limit ? $0 : nil }
+  }
+}
+
+/// Where a redirect may lead. One that leads elsewhere is a failure that says where to.
+public enum HTTPRedirects: String, Sendable, CaseIterable {
+  /// Nowhere: an answer that redirects is a failure.
+  case none
+  /// To the scheme, host and port of the source's URL alone.
+  case sameOrigin = "same-origin"
+  /// There, and to any host over https. The host may be one that only this machine can reach.
+  case https
+  /// To any host over http or https, also from https to http.
+  case any
 }
 
 /// A GET. Everything secret in it stays with the origin of its URL, whatever redirects say.
@@ -43,6 +62,7 @@ struct HTTPRequest: Equatable, Sendable {
   /// head.
   var timeout: Duration?
   var isEndless = false
+  var redirects = HTTPRedirects.sameOrigin
   var userAgent: String
 
   /// The header lines for a request that goes to `hop`, as libcurl takes them.
@@ -58,6 +78,21 @@ struct HTTPRequest: Equatable, Sendable {
       if let lastModified = validators.lastModified { lines.append("If-Modified-Since: \(lastModified)") }
     }
     return lines
+  }
+
+  /// Where a redirect to `target` is not allowed to lead, in a sentence; nil: it is.
+  func refusal(ofRedirectTo target: HTTPURL) -> HTTPFailure? {
+    let isAllowed =
+      switch redirects {
+      case .none: false
+      case .sameOrigin: target.origin == url.origin
+      case .https: target.origin == url.origin || target.origin.scheme == "https"
+      case .any: true
+      }
+    // A host's name has at most 253 characters; what is longer is not for a log.
+    let place = "\(target.origin.scheme)://\(target.origin.authority)"
+    let shown = place.utf8.count <= 270 ? place : "elsewhere"
+    return isAllowed ? nil : HTTPFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
   }
 
   /// Who answers at `hop`, for a sentence.
@@ -83,9 +118,17 @@ struct ResponseHead: Equatable, Sendable {
     return type.filter { !$0.isWhitespace }.lowercased() == "text/event-stream"
   }
 
-  /// What to ask with the next time; nil when the server gave nothing to ask with.
+  /// What to ask with the next time; nil when the server gave nothing to ask with. Without what is over
+  /// `Validators.limit`.
   var validators: Validators? {
+    let (entityTag, lastModified) = (Validators.fitting(entityTag), Validators.fitting(lastModified))
     guard entityTag != nil || lastModified != nil else { return nil }
     return Validators(url: url, entityTag: entityTag, lastModified: lastModified)
+  }
+
+  /// The fields that are too long to be sent back.
+  var oversizedValidators: [String] {
+    [("ETag", entityTag), ("Last-Modified", lastModified)].filter { $0.1 != nil && Validators.fitting($0.1) == nil }
+      .map(\.0)
   }
 }

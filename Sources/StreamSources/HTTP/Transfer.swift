@@ -166,6 +166,10 @@ final class Transfer {
     }
     do throws(HTTPFailure) {
       hop = try HTTPURL(location, relativeTo: hop)
+      if var refusal = request.refusal(ofRedirectTo: hop) {
+        refusal.retryAfter = head.retryAfter
+        return fail(refusal)
+      }
     } catch {
       var failure = error == .otherScheme ? HTTPFailure.redirectedToOtherScheme : .redirectedToMalformedURL
       failure.retryAfter = head.retryAfter

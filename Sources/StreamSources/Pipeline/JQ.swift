@@ -7,6 +7,8 @@ public enum PipelineReport: Sendable, Equatable {
   /// A program failed on an event, which was left out, or passed as distinct: why, in a sentence without a full stop, which
   /// may hold 200 bytes of the event.
   case valueError(String)
+  /// The last event before this failed; this one did not.
+  case passing
   /// The process in which the programs run cannot be started, or can be again.
   case process(SourceReport)
 }
@@ -104,6 +106,8 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   /// Its programs are compiled.
   private var isReady = false
   private var failures = 0
+  /// The last event has failed, for all that is known: it may have been another subscription's.
+  private var isFailing = true
   private var retryTimer: TimerID?
 
   /// A process that cannot be started is tried again, for it is the machine that lacks something.
@@ -167,6 +171,9 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
       return
     }
     if let failure = answer.failure { report(.valueError(failure)) }
+    let isLost = answer.failure != nil && answer.outputs.isEmpty
+    if isFailing || answer.failure != nil, !isLost { report(.passing) }
+    isFailing = isLost
     guard let event = machine.unanswered.first else { return }
     let events = answer.outputs.compactMap { memory.admits($0.key) ? $0.event ?? event : nil }
     machine.answered(EventBatch(events))
@@ -179,6 +186,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     guard isReady else { return retryLater(reason) }
     if !machine.unanswered.isEmpty {
       report(.valueError(reason))
+      isFailing = true
       machine.answered([])
     }
     start()
