@@ -15,11 +15,21 @@ final class HTTPClient {
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
   private var isInsideCurl = false
+  /// Transfers that have had their share of a turn, in the order in which they get the next one.
+  private var deferred: [Transfer] = []
+  private var deferral: TimerID?
+  /// The turn in which the first piece of a body came, as the loop's time, and when that was.
+  private var busyTurn: (turn: UInt64, since: UInt64) = (0, 0)
   private var postponed: [() -> Void] = []
 
   /// Idle connections that are kept. libcurl's own rule, four times the transfers under way, would keep next to none
   /// between the polls of many hosts.
   private static let idleConnectionLimit = 256
+
+  /// Bytes of its body that a transfer takes in one turn of the thread, and nanoseconds after which a turn takes no more
+  /// from any. The rest waits for the next turn, so that everything else on the thread comes in between. A byte can be an
+  /// event with its way through splitter and log, which takes some 50 ns: a share is 3 ms at most.
+  static let (shareOfTurn, timeOfTurn): (Int, UInt64) = (64 << 10, 5_000_000)
 
   /// Of more hosts than these, those are forgotten that only rest: redirects can lead to any number of them.
   private static let knownHostLimit = 4096
@@ -73,7 +83,8 @@ final class HTTPClient {
   func shutDown() {
     for host in hosts.values { host.dismissLine() }
     for transfer in transfers.values { transfer.cancel() }
-    if let timer { loop.cancel(timer) }
+    for timer in [timer, deferral] { if let timer { loop.cancel(timer) } }
+    deferred = []
     for watch in watches.values { watch.stop() }
     watches = [:]
   }
@@ -129,6 +140,41 @@ final class HTTPClient {
       let (easy, result) = (message.pointee.easy_handle, message.pointee.data.result)  // gone with the next call
       if message.pointee.msg == CURLMSG_DONE, let easy, let transfer = transfers[easy] { transfer.ended(result) }
     }
+  }
+
+  // MARK: Turns
+
+  /// Names the turn of the loop.
+  var turn: UInt64 { loop.now }
+
+  /// Whether this turn has taken its time. False for the first piece of each turn, whatever else the turn did.
+  var isTurnOver: Bool {
+    let now = EventLoop.monotonicNow()
+    if busyTurn.turn != turn { busyTurn = (turn, now) }
+    return now - busyTurn.since > Self.timeOfTurn
+  }
+
+  /// Resumes a paused transfer in the next turn, after those that wait already.
+  func resumeInNextTurn(_ transfer: Transfer) {
+    deferred.append(transfer)
+    awaitNextTurn()
+  }
+
+  private func awaitNextTurn() {
+    guard deferral == nil, !deferred.isEmpty else { return }
+    deferral = loop.schedule(after: .zero) { [weak self] in self?.resumeDeferred() }
+  }
+
+  private func resumeDeferred() {
+    deferral = nil
+    var line = deferred[...]
+    deferred = []
+    while let transfer = line.first, !isTurnOver {
+      line.removeFirst()
+      transfer.resume()
+    }
+    deferred = Array(line) + deferred
+    awaitNextTurn()
   }
 
   // MARK: What libcurl asks of the loop

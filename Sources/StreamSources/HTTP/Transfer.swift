@@ -68,6 +68,8 @@ final class Transfer {
   private var discarded = 0
   private var headerBytes = 0
   private var refusal: HTTPFailure?
+  /// Bytes of the body that were taken in that turn.
+  private var taken: (bytes: Int, turn: UInt64) = (0, 0)
 
   /// As many as curl's own programs and browsers about agree on (Fetch Standard: 20; libcurl before 8.3: without limit).
   private static let redirectLimit = 10
@@ -318,6 +320,10 @@ final class Transfer {
       discarded += piece.count
       return discarded > Self.discardLimit ? 0 : piece.count
     }
+    guard let client, mayTake(piece.count, of: client) else {
+      client?.resumeInNextTurn(self)
+      return Int(CURL_WRITEFUNC_PAUSE)
+    }
     switch handler.transferReceived(piece) {
     case .next: return piece.count
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
@@ -325,6 +331,14 @@ final class Transfer {
       refusal = failure
       return 0
     }
+  }
+
+  /// One piece per turn always, so that nothing stands still.
+  private func mayTake(_ byteCount: Int, of client: HTTPClient) -> Bool {
+    if taken.turn != client.turn { taken = (0, client.turn) }
+    guard !client.isTurnOver, taken.bytes == 0 || taken.bytes + byteCount <= HTTPClient.shareOfTurn else { return false }
+    taken.bytes += byteCount
+    return true
   }
 
   private func header(_ name: String) -> String? {

@@ -188,12 +188,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", query.get("type", "text/event-stream"))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.wfile.flush()
         body = query.get("body", "").replace("%n", str(number)).encode()
         try:
             if body:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
-                self.wfile.flush()
+            self.wfile.flush()
             if query.get("end") == "hang":
                 self.rfile.read(1)
             else:
@@ -220,6 +219,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     line = counts[key]
                     counts[key] += 1
                 self.wfile.write(b"%0999d\n" % line)
+                self.wfile.flush()
+        except OSError:
+            self.close_connection = True
+
+    def answer_dense(self, key, number, query):
+        """Lines of one byte until the client goes."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        piece = b"1\n" * 65536
+        try:
+            while True:
+                self.wfile.write(piece)
                 self.wfile.flush()
         except OSError:
             self.close_connection = True

@@ -1,0 +1,85 @@
+import Events
+import Glibc
+import Reactive
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import EventLoop
+@testable import StreamSources
+
+/// What upstreams may cost in one turn of the thread that all sources share. The test is the thread: it counts turns.
+@Suite(.timeLimit(.minutes(2))) struct TurnShareTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  /// Bytes of events per turn. Takes without end, and takes its time for it.
+  private final class Meter: Subscriber, Sendable {
+    typealias Input = EventBatch
+    typealias Failure = Never
+    private let subscription = Guarded<(any Subscription)?>(nil)
+    let turns = Guarded<[UInt64: Int]>([:])
+    let loop: EventLoop
+    let pause: UInt32
+
+    /// - Parameter pause: microseconds that each batch takes.
+    init(_ loop: EventLoop, pause: UInt32 = 0) { (self.loop, self.pause) = (loop, pause) }
+
+    func receive(subscription: any Subscription) {
+      self.subscription.withLock { $0 = subscription }
+      subscription.request(.unlimited)
+    }
+
+    func receive(_ batch: EventBatch) -> Subscribers.Demand {
+      turns.withLock { $0[loop.now, default: 0] += batch.byteCount + batch.count }
+      usleep(pause)
+      return .none
+    }
+
+    func receive(completion: Subscribers.Completion<Never>) {}
+    func cancel() { subscription.withLock { $0 }?.cancel() }
+    var byteCount: Int { turns.withLock { $0.values.reduce(0, +) } }
+  }
+
+  private func floods(_ count: Int, pause: UInt32 = 0, on thread: SourceThread) -> [Meter] {
+    (0..<count).map { number in
+      let meter = Meter(thread.loop, pause: pause)
+      let configuration = HTTPConfiguration(url: upstream.url("/dense/\(number)\(key)"))
+      HTTPStream(configuration, format: .lines, on: thread) { _ in }.subscribe(meter)
+      return meter
+    }
+  }
+
+  @Test func noFloodTakesMoreThanItsShareOfATurnAndPollsComeInBetween() throws {
+    let thread = try SourceThread(transfersPerHost: 8)
+    let meters = floods(3, on: thread)
+    let polls = Meter(thread.loop)
+    HTTPPoll(
+      HTTPConfiguration(url: upstream.otherURL("/count/\(key)")), every: .milliseconds(1), on: thread
+    ) { _ in }.subscribe(polls)
+    let share = 4 * HTTPClient.shareOfTurn
+    while meters.contains(where: { $0.byteCount < 4 * share }) || polls.turns.withLock({ $0.count }) < 20 {
+      thread.loop.runOneTurn()
+    }
+    // Whole lines of what was read: one that began in the turn before may be in it.
+    for meter in meters { #expect(meter.turns.withLock { $0.values.max() ?? 0 } <= HTTPClient.shareOfTurn + 2) }
+    thread.stop()
+    thread.loop.runOneTurn()
+  }
+
+  @Test func aTurnThatHasTakenItsTimeLeavesTheRestToTheNextInTurn() throws {
+    let thread = try SourceThread(transfersPerHost: 8)
+    let meters = floods(4, pause: 6000, on: thread)
+    while meters.contains(where: { $0.turns.withLock { $0.count } < 8 }) { thread.loop.runOneTurn() }
+    var batches: [UInt64: Int] = [:]
+    for meter in meters { for turn in meter.turns.withLock({ $0.keys }) { batches[turn, default: 0] += 1 } }
+    // Each batch alone takes longer than a turn has.
+    #expect(batches.values.allSatisfy { $0 == 1 })
+    let counts = meters.map { $0.turns.withLock { $0.count } }
+    #expect((counts.max() ?? 0) <= 3 * (counts.min() ?? 0), "\(counts)")
+    thread.stop()
+    thread.loop.runOneTurn()
+  }
+}
