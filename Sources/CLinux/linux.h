@@ -1,12 +1,18 @@
 // What Swift's Glibc module leaves out of Linux. Its headers were built without _GNU_SOURCE, and a second module that
 // defines it would describe the same types differently; so the few GNU names are declared here.
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -80,4 +86,78 @@ static inline int receive_descriptors(int from, int *descriptors) {
   int count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
   __builtin_memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
   return count;
+}
+
+// As prctl(2) with PR_SET_PDEATHSIG: the signal for this process when the thread that started it ends.
+static inline int end_with_parent(int signal) { return prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0); }
+
+// As prctl(2) with PR_SET_DUMPABLE, 0: no process of the same user can look into this one.
+static inline int refuse_inspection(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
+// From now on the calling thread can compute, read and write descriptor 0, and end the process. Every other system call
+// fails with EPERM: no file, socket, process or thread, no signal to another process, no code that is not there yet. For
+// good, and for what it would start. 0, or -1 with errno where the kernel does not offer it.
+static inline int confine_to_descriptor_0(void) {
+#if defined(__x86_64__)
+  const unsigned int architecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+  const unsigned int architecture = AUDIT_ARCH_AARCH64;
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
+// Arguments are 64 bits wide, little endian; the kernel looks at the lower half of these.
+#define STREAMD_LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define STREAMD_ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define STREAMD_REFUSE BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
+#define STREAMD_CALL(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), STREAMD_ALLOW
+#define STREAMD_CALL_WITH(number, index, value)                                                      \
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4), STREAMD_LOAD(args[index]),                      \
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1), STREAMD_ALLOW, STREAMD_REFUSE
+#define STREAMD_CALL_WITHOUT(number, index, bits)                                                    \
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4), STREAMD_LOAD(args[index]),                      \
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0), STREAMD_ALLOW, STREAMD_REFUSE
+  struct sock_filter filter[] = {
+      STREAMD_LOAD(arch),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, architecture, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      STREAMD_LOAD(nr),
+      STREAMD_CALL_WITH(SYS_read, 0, 0),
+      STREAMD_CALL_WITH(SYS_write, 0, 0),
+      STREAMD_CALL(SYS_brk),
+      STREAMD_CALL_WITHOUT(SYS_mmap, 2, PROT_EXEC),
+      STREAMD_CALL_WITHOUT(SYS_mprotect, 2, PROT_EXEC),
+      STREAMD_CALL(SYS_mremap),
+      STREAMD_CALL(SYS_munmap),
+      STREAMD_CALL(SYS_madvise),
+      STREAMD_CALL(SYS_futex),
+      STREAMD_CALL(SYS_setitimer),
+      STREAMD_CALL(SYS_clock_gettime),
+      STREAMD_CALL(SYS_gettimeofday),
+#if defined(SYS_time)
+      STREAMD_CALL(SYS_time),
+#endif
+      STREAMD_CALL(SYS_getrandom),
+      STREAMD_CALL(SYS_getpid),
+      STREAMD_CALL(SYS_gettid),
+      STREAMD_CALL(SYS_sched_yield),
+      STREAMD_CALL(SYS_rt_sigprocmask),
+      STREAMD_CALL(SYS_rt_sigreturn),
+      STREAMD_CALL(SYS_restart_syscall),
+      STREAMD_CALL_WITH(SYS_tgkill, 0, (unsigned int)getpid()),  // abort(3)
+      STREAMD_CALL(SYS_exit),
+      STREAMD_CALL(SYS_exit_group),
+      STREAMD_REFUSE,
+  };
+#undef STREAMD_LOAD
+#undef STREAMD_ALLOW
+#undef STREAMD_REFUSE
+#undef STREAMD_CALL
+#undef STREAMD_CALL_WITH
+#undef STREAMD_CALL_WITHOUT
+  struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return -1;
+  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+#endif
 }

@@ -1,6 +1,7 @@
 import EventLoop
 import Events
 import Reactive
+import Synchronization
 
 /// What an operator has to know about the programs of a stream.
 public enum PipelineReport: Sendable, Equatable {
@@ -112,6 +113,8 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
 
   /// A process that cannot be started is tried again, for it is the machine that lacks something.
   private static let retry = Backoff(first: .seconds(1), max: .seconds(60))
+  /// It is the kernel that lacks something, so it is said once, not of every stream.
+  private static let hasReportedRights = Atomic(false)
 
   init(
     _ memory: DistinctMemory, _ report: @escaping @Sendable (PipelineReport) -> Void,
@@ -166,6 +169,9 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
         return retryLater(mistake)
       }
       isReady = true
+      if let reason = answer.outputs.first?.event, !Self.hasReportedRights.exchange(true, ordering: .relaxed) {
+        report(.process(.limited("jq runs with the daemon's rights: \(String(decoding: reason, as: UTF8.self))")))
+      }
       if failures > 0 { report(.process(.recovered(afterFailures: failures))) }
       failures = 0
       return

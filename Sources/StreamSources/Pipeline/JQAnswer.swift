@@ -14,8 +14,8 @@ struct JQAnswer: Equatable {
 }
 
 // Between the two processes, which are the same program, each message is its length (u32) and then its bytes. To the
-// child go the two programs, empty for none, and then events; from it come an answer for the programs and one for each
-// event.
+// child go the two programs, empty for none, and then events; from it come an answer for the programs, with an output
+// that says why it could not give up its rights if that is so, and one for each event.
 
 /// Puts messages together from what is read.
 struct JQMessageReader {

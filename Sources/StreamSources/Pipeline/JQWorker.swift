@@ -1,9 +1,12 @@
+import CLinux
+import EventLoop
 import Glibc
 
 /// The process in which a stream's programs run: this program once more, with nothing but a socket to the daemon.
 ///
 /// A program can loop, take all memory or run into an assertion of libjq. In a process of its own it harms nobody else,
-/// can be ended at any time, and sees no environment and no file of the daemon's.
+/// can be ended at any time, and sees no environment and no file of the daemon's. Once its programs are compiled, and
+/// before it sees an event, it gives up every right that it does not need for that: see `confine`.
 public enum JQWorker {
   /// The first argument of such a process; the second is how many milliseconds of processor time one event may
   /// take, the third the stream's name, for who looks at the list of processes.
@@ -18,6 +21,7 @@ public enum JQWorker {
 
   /// Answers events until the daemon closes the socket, which is standard input.
   public static func run() -> Never {
+    end_with_parent(SIGKILL)  // where the daemon is killed in the middle of an event
     limitResources()
     let milliseconds = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 0
     let socket = Connection()
@@ -30,7 +34,9 @@ public enum JQWorker {
       socket.send(JQAnswer(failure: error.sentence))
       exit(0)
     }
-    socket.send(JQAnswer())
+    var ready = JQAnswer()
+    do throws(SystemError) { try confine() } catch { ready.outputs = [.init(event: Array("\(error)".utf8))] }
+    socket.send(ready)
     while let event = socket.next() {
       limitTime(to: milliseconds)  // its signal ends the process, and the daemon sees which
       let answer = answer(Array(event), program, key)
@@ -38,6 +44,20 @@ public enum JQWorker {
       socket.send(answer)
     }
     exit(0)
+  }
+
+  /// Leaves this process nothing but its processor, its memory and standard input. A bug of libjq's that an event reaches
+  /// reaches no more than the other events of the stream.
+  ///
+  /// - Throws: what the kernel does not offer. All the rest holds then.
+  static func confine() throws(SystemError) {
+    // What jq's functions for times want to know of the zone, they want to know now. Unless TZ is set, glibc looks after
+    // the file with each call, and takes UTC when it cannot.
+    setenv("TZ", ":/etc/localtime", 1)
+    tzset()
+    refuse_inspection()
+    for resource in [RLIMIT_NOFILE, RLIMIT_FSIZE, __RLIMIT_NPROC] { limit(resource, 0) }
+    guard confine_to_descriptor_0() == 0 else { throw SystemError("seccomp") }
   }
 
   private static func compile(_ text: ArraySlice<UInt8>) throws(JQProgram.Mistake) -> JQProgram? {
