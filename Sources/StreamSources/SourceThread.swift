@@ -7,23 +7,39 @@ protocol KeptProcess: AnyObject {
   func end(within grace: Duration?)
 }
 
+/// A subscription whose server may have asked it to wait, with Retry-After.
+protocol RestingSource: AnyObject {
+  /// It need not wait any longer.
+  func endRest()
+}
+
 /// The thread on which every upstream's work is done, so that none of it can delay a client.
 public final class SourceThread: @unchecked Sendable {  // but for `loop`, touched on the loop's thread only
   /// Whose turns upstream work takes. Timers and descriptors of other sources may live on it, too.
   public let loop: EventLoop
   private var client: HTTPClient?
   private var programs: [ObjectIdentifier: any KeptProcess] = [:]
+  /// Sources that wait because a server has asked them to.
+  private var resting: [ObjectIdentifier: any RestingSource] = [:]
+  /// How often all such waits were ended.
+  private(set) var endedRests = 0
   private var completed: @Sendable () -> Void = {}
   /// Nothing is to begin any more.
   private(set) var isStopped = false
   private var transfersPerHost: Int
+  /// nil: where programs may outlive a kill of this process.
+  let programGuard: ProgramGuard?
 
-  /// - Parameter transfersPerHost: how many requests all sources together have under way to one host, that is to one host
-  ///   and port, or one Unix socket. Others wait in line. At least 1.
+  /// - Parameters:
+  ///   - transfersPerHost: how many requests all sources together have under way to one host, that is to one host and
+  ///     port, or one Unix socket. Others wait in line. At least 1.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first of all, such as this one: run once more, it ends
+  ///     the programs that are sources when this process was killed. nil: they outlive that.
   /// - Throws: what the loop could not get from the system.
-  public init(transfersPerHost: Int = 4) throws(SystemError) {
+  public init(transfersPerHost: Int = 4, helper executable: String? = nil) throws(SystemError) {
     precondition(transfersPerHost > 0, "a host with \(transfersPerHost) transfers is never reached")
     self.transfersPerHost = transfersPerHost
+    programGuard = executable.map { ProgramGuard(executable: $0) }
     loop = try EventLoop(name: "sources")
     loop.execute {
       // TLS libraries write to sockets without MSG_NOSIGNAL. Threads made on this one, for names, inherit it.
@@ -49,6 +65,18 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
     }
   }
 
+  /// Forgets what servers have asked for with Retry-After: hosts and sources that wait for that are asked at once. For an
+  /// operator that knows better, such as one that has mended the upstream.
+  public func endRests() {
+    loop.execute { [self] in
+      endedRests += 1
+      client?.endRests()
+      let sources = resting.values
+      resting = [:]
+      for source in sources { source.endRest() }
+    }
+  }
+
   /// Ends every transfer and every program, and then the thread. For good: what is asked of it from now on does not
   /// happen.
   ///
@@ -58,6 +86,7 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   public func stop(within grace: Duration = .seconds(2), completed: @escaping @Sendable () -> Void = {}) {
     loop.execute { [self] in
       isStopped = true
+      resting = [:]
       self.completed = completed
       client?.shutDown()
       client = nil
@@ -73,6 +102,11 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   }
 
   // MARK: On the loop
+
+  /// The source waits, or not any more.
+  func note(_ source: any RestingSource, rests: Bool) {
+    resting[ObjectIdentifier(source)] = rests ? source : nil
+  }
 
   /// Keeps a program until `forget`, whoever else has let go of it.
   func keep(_ program: any KeptProcess) {

@@ -68,7 +68,7 @@ final class Daemon {
     self.manager = manager
     limits = try Self.limits(configuration, journal)
     loop = try EventLoop(name: "streamd")
-    sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost)
+    sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost, helper: "/proc/self/exe")
     server = try StreamServer(
       limits: limits, goesOn: true, version: Version.current,
       wantsDetails: { journal.level >= .debug },

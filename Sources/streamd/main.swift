@@ -69,7 +69,7 @@ func serve(_ path: String) {
 // Dispatch sets the priority of each thread that it makes, and where it may not, says so in the system's log each time.
 setenv("LIBDISPATCH_LOG", "NO", 0)
 
-if CommandLine.arguments.dropFirst().first == JQWorker.argument { JQWorker.run() }
+HelperProcess.runIfAsked()
 
 do throws(Arguments.Mistake) {
   switch try Arguments.parse(Array(CommandLine.arguments.dropFirst())) {

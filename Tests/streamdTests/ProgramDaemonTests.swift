@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Glibc
 import StreamClient
 import TestSupport
@@ -57,6 +58,74 @@ import Testing
     #expect(await daemon.stop() == 0)
     for id in ids { #expect(!isRunning(id)) }
     #expect(!daemon.log.contains("failing"))
+  }
+
+  @Test func aKilledDaemonLeavesNoProgramBehindNorWhatThatHasStarted() async throws {
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.willing]
+      exec = { command = ["sh", "-c", "echo $$; exec sleep 1000"] }
+      [streams.unwilling]
+      exec = { command = ["sh", "-c", "trap '' TERM; sleep 1000 & echo $!; echo $$; while :; do sleep 1; done"] }
+      [streams.stopped]
+      exec = { command = ["sh", "-c", "echo $$; kill -STOP $$"] }
+      [streams.gone]
+      exec = { command = ["sh", "-c", "echo $$"] }
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var ids: [pid_t] = []
+    var subscriptions: [Any] = []
+    for (name, count) in [("gone", 1), ("willing", 1), ("unwilling", 2), ("stopped", 1)] {
+      var events = connection.stream(name).values.makeAsyncIterator()
+      for _ in 0..<count { ids.append(try #require(try await events.next().map(text).flatMap { pid_t($0) })) }
+      subscriptions.append(events)
+    }
+    for id in ids.dropFirst() { #expect(isRunning(id)) }
+    daemon.signal(SIGKILL)
+    while ids.contains(where: isRunning) { try await Task.sleep(for: .milliseconds(5)) }
+    connection.close()
+  }
+
+  @Test func aKilledDaemonLeavesNoProcessBehindThatRunsAProgramOfJQ() async throws {
+    let name = "loop-\(getpid())"
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.\#(name)]
+      timer = { every = "10ms" }
+      start = "always"
+      jq = "def f: f; f"
+      """#)
+    func process() -> pid_t? {
+      guard let folder = opendir("/proc") else { return nil }
+      defer { closedir(folder) }
+      while let entry = readdir(folder) {
+        let id = withUnsafePointer(to: &entry.pointee.d_name) {
+          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        let words = (try? String(contentsOfFile: "/proc/\(id)/cmdline", encoding: .utf8)) ?? ""
+        if words.hasSuffix("\0\(name)\0") { return pid_t(id) }
+      }
+      return nil
+    }
+    while process() == nil { try await Task.sleep(for: .milliseconds(5)) }
+    let id = try #require(process())
+    // Busy with an event that would take it 10 s of processor time: how much it has used when it is seen for the last time
+    // says whether it came to that.
+    while (processorTicks(of: id) ?? 0) < 10 { try await Task.sleep(for: .milliseconds(5)) }
+    daemon.signal(SIGKILL)
+    var last = 0
+    while isRunning(id) {
+      last = processorTicks(of: id) ?? last
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    #expect(last < 900)
+  }
+
+  /// Hundredths of a second of the processor.
+  private func processorTicks(of id: pid_t) -> Int? {
+    let stat = (try? String(contentsOfFile: "/proc/\(id)/stat", encoding: .utf8)) ?? ""
+    let fields = stat.split(separator: ")").last?.split(separator: " ") ?? []
+    return fields.count > 12 ? Int(fields[11]).flatMap { user in Int(fields[12]).map { user + $0 } } : nil
   }
 
   @Test func aLosslessStreamMakesItsProgramWaitAndLosesNothing() async throws {

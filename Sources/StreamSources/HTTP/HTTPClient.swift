@@ -79,6 +79,11 @@ final class HTTPClient {
     for host in hosts.values { host.setPlaces(count) }
   }
 
+  /// No host rests any longer.
+  func endRests() {
+    for host in hosts.values { host.endRest() }
+  }
+
   /// Ends every transfer without a word, and lets go of the loop.
   func shutDown() {
     for host in hosts.values { host.dismissLine() }

@@ -52,6 +52,11 @@ struct HostBudget<Member: AnyObject> {
     restsUntil = max(restsUntil, end)
   }
 
+  /// The host is asked again at once, whatever it wanted.
+  mutating func endRest() {
+    restsUntil = .zero
+  }
+
   /// What is due at `now`. To be asked until it starts nobody, after each change and at the time that it named.
   mutating func next(at now: Duration) -> Action {
     guard now >= restsUntil else { return .wait(until: restsUntil) }

@@ -336,7 +336,9 @@ final class Transfer {
   /// One piece per turn always, so that nothing stands still.
   private func mayTake(_ byteCount: Int, of client: HTTPClient) -> Bool {
     if taken.turn != client.turn { taken = (0, client.turn) }
-    guard !client.isTurnOver, taken.bytes == 0 || taken.bytes + byteCount <= HTTPClient.shareOfTurn else { return false }
+    guard !client.isTurnOver, taken.bytes == 0 || taken.bytes + byteCount <= HTTPClient.shareOfTurn else {
+      return false
+    }
     taken.bytes += byteCount
     return true
   }

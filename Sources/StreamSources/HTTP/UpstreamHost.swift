@@ -76,6 +76,12 @@ final class UpstreamHost {
     wakeUp(at: budget.restsUntil)
   }
 
+  /// It rests no longer. Not inside libcurl: transfers may begin at once.
+  func endRest() {
+    budget.endRest()
+    settle()
+  }
+
   /// Why who is in line has to wait, in a sentence.
   var reasonToWait: String {
     now < budget.restsUntil

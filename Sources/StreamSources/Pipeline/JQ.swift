@@ -56,7 +56,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// process runs from the first demand on until the subscription ends.
   /// - Parameters:
   ///   - name: the stream's, for who looks at the list of processes.
-  ///   - executable: a program that calls `JQWorker.run` when its first argument is `JQWorker.argument`.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first of all.
   ///   - thread: where values are delivered.
   ///   - report: told on the source thread; must return promptly.
   public func jq(

@@ -1,4 +1,3 @@
-import CLinux
 import EventLoop
 import Glibc
 
@@ -26,7 +25,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   private var isReaped = false
 
   /// - Parameters:
-  ///   - executable: a program that calls `JQWorker.run` when its first argument says so.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first of all.
   ///   - timePerEvent: of the processor, at least a millisecond.
   ///   - name: what the process works for, for who looks at the list of processes.
   ///   - program: jq's text; nil: none.
@@ -47,7 +46,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     self.thread = thread
     self.owner = owner
     self.timePerEvent = timePerEvent
-    id = try Self.spawn(executable, [JQWorker.argument, "\(timePerEvent.milliseconds)", name], input: theirs.raw)
+    id = try spawnHelper(executable, [JQWorker.argument, "\(timePerEvent.milliseconds)", name], input: theirs.raw)
     guard fcntl(socket.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
     registration = try thread.loop.register(socket.raw, for: .readable, handler: self)
     thread.keep(self)
@@ -118,37 +117,6 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   }
 
   // MARK: - The process
-
-  private static func spawn(
-    _ executable: String, _ arguments: [String], input: CInt
-  ) throws(SystemError) -> pid_t {
-    var actions = posix_spawn_file_actions_t()
-    posix_spawn_file_actions_init(&actions)
-    defer { posix_spawn_file_actions_destroy(&actions) }
-    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO)
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0)
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO)
-    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1)
-    var attributes = posix_spawnattr_t()
-    posix_spawnattr_init(&attributes)
-    defer { posix_spawnattr_destroy(&attributes) }
-    // No signal blocked or ignored, and out of the terminal's reach: the daemon ends it.
-    var none = sigset_t()
-    var all = sigset_t()
-    sigemptyset(&none)
-    sigfillset(&all)
-    posix_spawnattr_setsigmask(&attributes, &none)
-    posix_spawnattr_setsigdefault(&attributes, &all)
-    posix_spawnattr_setpgroup(&attributes, 0)
-    posix_spawnattr_setflags(
-      &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP))
-    let words = (["streamd"] + arguments).map { strdup($0) }
-    defer { words.forEach { free($0) } }
-    var id = pid_t()
-    let result = posix_spawn(&id, executable, &actions, &attributes, words + [nil], [nil])
-    guard result == 0 else { throw SystemError("posix_spawn", executable, code: result) }
-    return id
-  }
 
   /// Waits for the end of a process that is dead or about to be: nothing else closes its end of the socket.
   /// - Returns: why it ended.

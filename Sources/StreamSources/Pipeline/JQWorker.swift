@@ -7,10 +7,10 @@ import Glibc
 /// A program can loop, take all memory or run into an assertion of libjq. In a process of its own it harms nobody else,
 /// can be ended at any time, and sees no environment and no file of the daemon's. Once its programs are compiled, and
 /// before it sees an event, it gives up every right that it does not need for that: see `confine`.
-public enum JQWorker {
+enum JQWorker {
   /// The first argument of such a process; the second is how many milliseconds of processor time one event may
   /// take, the third the stream's name, for who looks at the list of processes.
-  public static let argument = "--jq"
+  static let argument = "--jq"
 
   /// How much processor time one event may take; not time, which passes for a program on a busy machine, too.
   static let timePerEvent = Duration.seconds(10)
@@ -20,7 +20,7 @@ public enum JQWorker {
   static let outOfMemory: CInt = 12
 
   /// Answers events until the daemon closes the socket, which is standard input.
-  public static func run() -> Never {
+  static func run() -> Never {
     end_with_parent(SIGKILL)  // where the daemon is killed in the middle of an event
     limitResources()
     let milliseconds = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 0

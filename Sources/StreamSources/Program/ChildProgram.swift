@@ -72,11 +72,13 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
       if let self { errorLines.feed(bytes).forEach(say) }
     }
     do throws(SystemError) {
+      try thread.programGuard?.watch(id)
       registration = try thread.loop.register(process.raw, for: .readable, handler: self)
       try errors.watch()
     } catch {
       if let registration { thread.loop.unregister(registration) }
       Self.endAtOnce(id)
+      thread.programGuard?.forget(id)
       throw error
     }
     thread.keep(self)
@@ -191,6 +193,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   }
 
   private func groupEnded() {
+    thread.programGuard?.forget(id)
     if let patience { thread.loop.cancel(patience) }
     patience = nil
     errors.readWhatIsThere()
