@@ -1,5 +1,6 @@
 import CLinux
 import EventLoop
+import Events
 import Glibc
 import RSocket
 import Reactive
@@ -115,6 +116,14 @@ public final class StreamServer: Sendable {
   /// The pipeline before a stream failed on an event; counted in `$stats`.
   public func noteValueError(of name: String) {
     streams[name]?.noteValueError()
+  }
+
+  /// Where the source of a stream resumes, by what its log holds; nil: nothing is known of it.
+  /// - Parameter isOfEvent: it means something only beside the events that it came with: nil when none is held any more.
+  public func checkpoint(of name: String, isOfEvent: Bool) -> Checkpoint? {
+    streams[name]?.log.read { storage, _ in
+      isOfEvent && storage.firstPosition == storage.endPosition ? nil : storage.checkpoint
+    }
   }
 
   /// What is to be known of a stream beside how its source is doing; shows in `$streams` when there is nothing worse.

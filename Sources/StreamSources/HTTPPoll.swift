@@ -19,19 +19,24 @@ public struct HTTPPoll: Publisher, Sendable {
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
   private let memory: PollMemory
+  private let resumption: SourceResumption?
 
   /// - Parameters:
   ///   - every: from one fetch to the next; more than nothing.
   ///   - phaseKey: what fixes where in the interval the fetches fall: a stream's name. The URL when nil.
+  ///   - resumption: each subscription asks for what differs from the page that is named there, and each event says how to
+  ///     do that later; nil: each takes the first page that it gets as new.
   ///   - report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
   public init(
-    _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, on thread: SourceThread,
+    _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, resumption: SourceResumption? = nil,
+    on thread: SourceThread,
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
     self.configuration = configuration
     self.thread = thread
     self.report = report
+    self.resumption = resumption
     memory = PollMemory {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
@@ -41,7 +46,8 @@ public struct HTTPPoll: Publisher, Sendable {
 
   /// As of any publisher. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    let poll = Poll(configuration, on: thread, memory: memory, report: report, to: AnySubscriber(subscriber))
+    let poll = Poll(
+      configuration, on: thread, memory: memory, resumption: resumption, report: report, to: AnySubscriber(subscriber))
     subscriber.receive(subscription: poll)
   }
 }
@@ -49,6 +55,8 @@ public struct HTTPPoll: Publisher, Sendable {
 /// Where the machine rests between two subscriptions. Touched on the source thread alone.
 private final class PollMemory: @unchecked Sendable {
   var machine: PollMachine?
+  /// As the thread's, when the machine was put here.
+  var endedRests = 0
   /// Of the fields that were too long.
   var hasReportedLimit = false
   let makeMachine: @Sendable () -> PollMachine
@@ -61,13 +69,15 @@ private final class PollMemory: @unchecked Sendable {
 /// A subscription: the machine with a clock, a client and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked Sendable {
+private final class Poll: RetractableSubscription, RestingSource, Transfer.Handler, @unchecked Sendable {
   private let configuration: HTTPConfiguration
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void
   private let isCancelled = Atomic(false)
   private var down: AnySubscriber<EventBatch, Never>?
   private let memory: PollMemory
+  private let resumption: SourceResumption?
+  private let fingerprint: BodyDigest
   /// From the first demand on.
   private var machine: PollMachine?
   private var transfer: Transfer?
@@ -75,12 +85,14 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
   private var body: [UInt8] = []
 
   init(
-    _ configuration: HTTPConfiguration, on thread: SourceThread, memory: PollMemory,
+    _ configuration: HTTPConfiguration, on thread: SourceThread, memory: PollMemory, resumption: SourceResumption?,
     report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<EventBatch, Never>
   ) {
     self.configuration = configuration
     self.thread = thread
     self.memory = memory
+    self.resumption = resumption
+    fingerprint = configuration.fingerprint(["poll", resumption?.pipeline ?? ""])
     self.report = report
     self.down = down
   }
@@ -88,7 +100,11 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
   func request(_ demand: Subscribers.Demand) {
     thread.loop.execute { [self] in
       guard !isCancelled.load(ordering: .acquiring) else { return }
-      if machine == nil { machine = memory.machine.take() ?? memory.makeMachine() }
+      if machine == nil {
+        machine = memory.machine.take() ?? memory.makeMachine()
+        if memory.endedRests != thread.endedRests { machine?.endRest(at: Self.now) }
+        resume()
+      }
       machine?.request(demand)
       advance()
     }
@@ -114,9 +130,31 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
       down = nil
       body = []
       machine?.suspend()
-      if let machine { memory.machine = machine }
+      if let machine { (memory.machine, memory.endedRests) = (machine, thread.endedRests) }
       machine = nil
+      thread.note(self, rests: false)
     }
+  }
+
+  /// Goes on from the page that was the last event, if that is known.
+  private func resume() {
+    guard let kept = resumption?.checkpoint(),
+      case .poll(let digest, let tag, let date)? = SourcePosition(kept, fingerprint)
+    else { return }
+    var validators: Validators?
+    if tag != nil || date != nil, let home = try? HTTPURL(configuration.url, adding: configuration.query) {
+      validators = Validators(url: home.string, entityTag: tag, lastModified: date)
+    }
+    machine?.resume(validators, digest)
+  }
+
+  /// What the next process, or the next subscription, is to know of an event.
+  private func checkpoint(_ validators: Validators?, _ digest: BodyDigest?) -> Checkpoint? {
+    guard resumption != nil, let digest else { return nil }
+    let home = try? HTTPURL(configuration.url, adding: configuration.query).string
+    let ours = validators?.url == home ? validators : nil
+    return SourcePosition.poll(digest, entityTag: ours?.entityTag, lastModified: ours?.lastModified)
+      .checkpoint(fingerprint)
   }
 
   private func advance() {
@@ -132,6 +170,13 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
       }
     case .fetch(let validators): fetch(validators)
     }
+  }
+
+  func endRest() {
+    machine?.endRest(at: Self.now)
+    if let timer { thread.loop.cancel(timer) }
+    timer = nil
+    advance()
   }
 
   private func fetch(_ validators: Validators?) {
@@ -150,8 +195,12 @@ private final class Poll: RetractableSubscription, Transfer.Handler, @unchecked 
     body = []
     guard !isCancelled.load(ordering: .acquiring) else { return }
     if let news = machine?.receive(answer, at: Self.now) { report(news) }
-    if case .event = answer, !isCancelled.load(ordering: .acquiring), let down {
-      let more = down.receive([bytes])
+    let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
+    thread.note(self, rests: asksForRest)
+    if case .event(let validators, let digest) = answer, !isCancelled.load(ordering: .acquiring), let down {
+      var events: EventBatch = [bytes]
+      events.checkpoint = checkpoint(validators, digest)
+      let more = down.receive(events)
       machine?.request(more)
     }
     advance()

@@ -25,23 +25,31 @@ public struct HTTPStream: Publisher, Sendable {
 
   fileprivate let configuration: HTTPConfiguration
   fileprivate let format: HTTPStreamFormat
+  fileprivate let form: ServerSentEventForm
   fileprivate let idleTimeout: Duration?
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
+  fileprivate let resumption: SourceResumption?
   fileprivate let memory = Memory()
 
   /// - Parameters:
   ///   - configuration: `timeout` is for the head of the response, `maximumBodyBytes` for one event.
+  ///   - form: what a server-sent event becomes.
   ///   - idleTimeout: a response that is read on, and brings nothing for so long, has failed; nil: it may be quiet.
+  ///   - resumption: where each subscription begins, by Last-Event-ID, which each batch says for later. nil: after the last
+  ///     event of the one before.
   ///   - report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
   public init(
-    _ configuration: HTTPConfiguration, format: HTTPStreamFormat, idleTimeout: Duration? = nil,
-    on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
+    _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
+    idleTimeout: Duration? = nil,
+    resumption: SourceResumption? = nil, on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
     self.format = format
+    self.form = form
     self.idleTimeout = idleTimeout
     self.thread = thread
+    self.resumption = format == .serverSentEvents ? resumption : nil
     self.report = report
   }
 
@@ -53,6 +61,8 @@ public struct HTTPStream: Publisher, Sendable {
   /// What outlives a subscription. Touched on the source thread alone.
   fileprivate final class Memory: @unchecked Sendable {
     var machine: StreamMachine?
+    /// As the thread's, when the machine was put here.
+    var endedRests = 0
     var lastEventID: [UInt8] = []
     /// Of an id that was too long.
     var hasReportedLimit = false
@@ -62,7 +72,7 @@ public struct HTTPStream: Publisher, Sendable {
 /// A subscription: the machine with a clock, a client, a splitter and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Reading: RetractableSubscription, Transfer.Handler, @unchecked Sendable {
+private final class Reading: RetractableSubscription, RestingSource, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPStream
   private let isCancelled = Atomic(false)
   private var down: AnySubscriber<EventBatch, Never>?
@@ -76,10 +86,14 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   /// Runs out when the next byte has not come.
   private var patience: TimerID?
   private var heardAt = Duration.zero
+  private let fingerprint: BodyDigest
+  /// What the log says, or will once it has the last batch.
+  private var position: SourcePosition?
 
   init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
     self.down = down
+    fingerprint = source.configuration.fingerprint(["sse"])
   }
 
   private var loop: EventLoop { source.thread.loop }
@@ -91,6 +105,8 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
         machine =
           source.memory.machine.take()
           ?? StreamMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
+        if source.memory.endedRests != source.thread.endedRests { machine?.endRest(at: now) }
+        resume()
       }
       machine?.request(demand)
       advance()
@@ -114,9 +130,30 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
       letGo()
       down = nil
       machine?.suspend(at: now)
-      if let machine { source.memory.machine = machine }
+      if let machine { (source.memory.machine, source.memory.endedRests) = (machine, source.thread.endedRests) }
       machine = nil
+      source.thread.note(self, rests: false)
     }
+  }
+
+  /// Begins after the last event that is in the log. One that was given and is not there is asked for again.
+  private func resume() {
+    guard let resumption = source.resumption else { return }
+    source.memory.lastEventID = []
+    position = resumption.checkpoint().flatMap { SourcePosition($0, fingerprint) }
+    guard case .serverSentEvents(let id, let time)? = position else { return }
+    source.memory.lastEventID = id
+    machine?.reconnectionTime = time
+  }
+
+  /// What a batch is to say of the source, if that is not said already.
+  private var newCheckpoint: Checkpoint? {
+    let id = source.memory.lastEventID
+    guard source.resumption != nil, position != nil || !id.isEmpty else { return nil }
+    let new = SourcePosition.serverSentEvents(lastEventID: id, reconnectionTime: machine?.reconnectionTime)
+    guard new != position else { return nil }
+    position = new
+    return new.checkpoint(fingerprint)
   }
 
   private func advance() {
@@ -143,6 +180,13 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
     }
   }
 
+  func endRest() {
+    machine?.endRest(at: now)
+    if let retryTimer { loop.cancel(retryTimer) }
+    retryTimer = nil
+    advance()
+  }
+
   private func connect() {
     do throws(HTTPFailure) {
       var request = try source.configuration.request(nil)
@@ -151,7 +195,8 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
       case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes)
       case .serverSentEvents:
         splitter = ServerSentEvents(
-          maximumBytes: source.configuration.maximumBodyBytes, lastEventID: source.memory.lastEventID)
+          maximumBytes: source.configuration.maximumBodyBytes, form: source.form, lastEventID: source.memory.lastEventID
+        )
         request.askForEvents(after: source.memory.lastEventID)
       }
       guard let client = source.thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
@@ -184,6 +229,7 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
   private func ended(_ failure: HTTPFailure?) {
     letGo()
     if let news = machine?.ended(failure, at: now) { source.report(news) }
+    source.thread.note(self, rests: failure?.retryAfter != nil)
     advance()
   }
 
@@ -201,6 +247,8 @@ private final class Reading: RetractableSubscription, Transfer.Handler, @uncheck
     }
     guard !events.isEmpty, let down else { return }
     if let news = machine?.delivered() { source.report(news) }
+    var events = events
+    events.checkpoint = newCheckpoint
     let more = down.receive(events)
     machine?.request(more)
   }

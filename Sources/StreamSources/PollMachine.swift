@@ -81,6 +81,16 @@ struct PollMachine {
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
   }
 
+  /// For a subscription that knows what the last event was.
+  mutating func resume(_ validators: Validators?, _ digest: BodyDigest) {
+    (self.validators, self.digest) = (validators, digest)
+  }
+
+  /// What failed is tried again at once, whatever the server has asked for.
+  mutating func endRest(at now: Duration) {
+    if failures > 0, case .idle = phase { phase = .idle(due: now) }
+  }
+
   /// The fetch will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
   /// one is due again.
   mutating func withdraw() {

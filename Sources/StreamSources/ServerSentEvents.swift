@@ -1,8 +1,17 @@
 import Events
 
+/// What an event is that a server sends.
+public enum ServerSentEventForm: String, Sendable, CaseIterable {
+  /// Its data, byte for byte.
+  case data
+  /// A JSON object: `event`, its name (`message` without any), `id`, the last event id if there is one, and `data`: its
+  /// data as it is where that is a JSON text, else as a string.
+  case envelope
+}
+
 /// The event stream format of server-sent events, whole. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
 ///
-/// An event is its data; its type is not kept. The last event id and the reconnection time are the connection's. An id
+/// An event is its data, or a JSON text that says its name and its id besides. The last event id and the reconnection time are the connection's. An id
 /// of more than `Validators.limit` bytes counts as none.
 struct ServerSentEvents: EventSplitter {
   /// What to send as Last-Event-ID when connecting again; empty: nothing. Taken over when an event ends.
@@ -17,14 +26,17 @@ struct ServerSentEvents: EventSplitter {
   private var line: [UInt8] = []
   private var data: [UInt8] = []
   private var hasData = false
+  private var name: [UInt8] = []
+  private let form: ServerSentEventForm
   private var nextID: [UInt8]
   /// The last byte was a CR: an LF behind it belongs to the same end of line.
   private var isAfterCR = false
   private var isFirstLine = true
 
   /// - Parameter lastEventID: of the connection before.
-  init(maximumBytes: Int, lastEventID: [UInt8] = []) {
+  init(maximumBytes: Int, form: ServerSentEventForm = .data, lastEventID: [UInt8] = []) {
     self.maximumBytes = maximumBytes
+    self.form = form
     self.lastEventID = lastEventID
     nextID = lastEventID
   }
@@ -71,6 +83,8 @@ struct ServerSentEvents: EventSplitter {
       if hasData { data.append(0x0A) }
       data.append(contentsOf: value)
       hasData = true
+    } else if field.elementsEqual("event".utf8) {
+      if form == .envelope { name = Array(value) }
     } else if field.elementsEqual("id".utf8) {
       guard !value.contains(0) else { return }
       if value.count > Validators.limit { hasDroppedID = true }
@@ -83,12 +97,21 @@ struct ServerSentEvents: EventSplitter {
 
   private mutating func dispatch(into events: inout EventBatch) {
     lastEventID = nextID
+    defer { name.empty() }
     guard hasData else { return }
     // One line of data that is empty makes an empty event in the text of the standard, too: "data" alone appends a line
     // feed, and only a buffer without any is none.
-    events.append(
-      String(validating: data, as: UTF8.self) == nil ? Array(String(decoding: data, as: UTF8.self).utf8) : data)
+    let text = String(validating: data, as: UTF8.self) == nil ? Array(String(decoding: data, as: UTF8.self).utf8) : data
+    events.append(form == .envelope ? envelope(text) : text)
     data.empty()
     hasData = false
+  }
+
+  /// `{"event":"price","id":"7","data":{"eur":3}}`
+  private func envelope(_ data: [UInt8]) -> [UInt8] {
+    func string(_ bytes: [UInt8]) -> [UInt8] { JSONSyntax.string(String(decoding: bytes, as: UTF8.self)) }
+    var bytes = Array(#"{"event":"#.utf8) + (name.isEmpty ? JSONSyntax.string("message") : string(name))
+    if !lastEventID.isEmpty { bytes += Array(#","id":"#.utf8) + string(lastEventID) }
+    return bytes + Array(#","data":"#.utf8) + (JSONSyntax.holds(for: data) ? data : string(data)) + [UInt8(ascii: "}")]
   }
 }

@@ -57,6 +57,11 @@ struct StreamMachine {
     if case .running = phase { phase = .idle(due: now + retry.first) }
   }
 
+  /// What failed is tried again at once, whatever the server has asked for.
+  mutating func endRest(at now: Duration) {
+    if failures > 0, case .idle = phase { phase = .idle(due: now) }
+  }
+
   /// The request will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
   /// one is due again.
   mutating func withdraw(at now: Duration) {

@@ -15,6 +15,8 @@ extension Configuration {
     /// Bytes of one response, or of one event of a response without end, after decompression; more than that is a failed
     /// fetch. `nil`: as `Configuration.Stream.maxBodyBytes(_:)` says.
     var maxBodyBytes: Int?
+    /// What a server-sent event becomes; only for such a response.
+    var eventForm = EventForm.data
     /// By name.
     var headers: [Header] = []
     /// Added to the URL's query.
@@ -31,6 +33,12 @@ extension Configuration {
       case poll(every: Duration)
       /// Many events, and without end. One that brings nothing for `idleTimeout` has failed; `nil`: it may be quiet.
       case stream(Format, idleTimeout: Duration?)
+    }
+
+    /// What a server-sent event becomes: its data, or a JSON object with its name, its id and its data. The raw value is
+    /// that of `ServerSentEventForm`, too.
+    enum EventForm: String, CaseIterable, Sendable {
+      case data, envelope
     }
 
     /// How a response without end is cut into events.

@@ -1,3 +1,9 @@
+extension Configuration.HTTP.Fetching {
+  fileprivate var isServerSentEvents: Bool {
+    if case .stream(.sse, _) = self { true } else { false }
+  }
+}
+
 extension ConfigurationReader {
   /// Reads `http`.
   ///
@@ -6,6 +12,10 @@ extension ConfigurationReader {
     let url = url(table)
     let fetching = fetching(table)
     var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
+    http.eventForm = table.value("sse", .choice, default: http.eventForm)
+    if table.holds("sse"), fetching.map({ !$0.isServerSentEvents }) == true {
+      table.mistake("expected sse only beside stream = \"sse\"", at: "sse")
+    }
     http.timeout = table.value("timeout", .duration(), default: http.timeout)
     http.maxBodyBytes = table.value("max_body", .size(1...1 << 30))
     http.headers = table.table("headers", headers) ?? []

@@ -71,6 +71,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     for (stream, kept) in added { try add(stream, kept) }
     logs.finish()
+    sources.endRests()
     if let count = difference.maxPerHost { sources.setTransfersPerHost(count) }
   }
 
@@ -114,9 +115,10 @@ final class RunningStreams: @unchecked Sendable {
 
   private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
-    let source = stream.source.publisher(for: stream, inlet: feed.inlet, in: feed.place, on: sources) {
-      reports.take($0)
-    }
+    let source = stream.source.publisher(
+      for: stream, inlet: feed.inlet, in: feed.place, on: sources,
+      checkpoint: { [weak server = server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) }
+    ) { reports.take($0) }
     return stream.pipeline(from: source, on: sources) { reports.take($0) }.setFailureType(to: StreamFailure.self)
   }
 }

@@ -73,6 +73,12 @@ extension SourceState {
 }
 
 extension Configuration.Stream {
+  /// By which one pipeline is told from another.
+  var pipelineText: String {
+    let distinctText = if case .by(let key) = distinct { "by \(key)" } else { "\(distinct)" }
+    return [jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""].map { "\($0.utf8.count) \($0)" }.joined()
+  }
+
   /// What lies between any source and the stream's log: jq, distinct, throttle.
   ///
   /// - Parameter report: told on the source thread.
@@ -109,8 +115,10 @@ extension Configuration.Source {
   /// - Parameters:
   ///   - inlet: for a stream that clients publish to.
   ///   - place: where a program runs.
+  ///   - checkpoint: where the source resumes, by what the stream's log holds.
   func publisher(
     for stream: Configuration.Stream, inlet: PublishInlet, in place: ProgramPlace, on thread: SourceThread,
+    checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
@@ -123,11 +131,15 @@ extension Configuration.Source {
       let request = HTTPConfiguration(http, of: stream)
       switch http.fetching {
       case .poll(let every):
-        return HTTPPoll(request, every: every, phaseKey: stream.name, on: thread, report: report).eraseToAnyPublisher()
+        let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
+        return HTTPPoll(
+          request, every: every, phaseKey: stream.name, resumption: resumption, on: thread, report: report
+        ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(
-          request, format: format == .lines ? .lines : .serverSentEvents, idleTimeout: idleTimeout, on: thread,
-          report: report
+          request, format: format == .lines ? .lines : .serverSentEvents,
+          form: ServerSentEventForm(rawValue: http.eventForm.rawValue) ?? .data, idleTimeout: idleTimeout,
+          resumption: SourceResumption { checkpoint(false) }, on: thread, report: report
         ).eraseToAnyPublisher()
       }
     case .exec(let exec):

@@ -122,6 +122,41 @@ import Testing
     }
   }
 
+  @Test func whatServersHaveAskedForIsForgottenOnRequest() async throws {
+    try await withSourceThread { thread in
+      let reports = Shared<[SourceReport]>([])
+      func poll(_ path: String) -> Taker {
+        let taker = Taker(.unlimited)
+        let configuration = HTTPConfiguration(
+          url: upstream.url(path), retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
+        HTTPPoll(configuration, every: .milliseconds(5), on: thread) { report in reports.withLock { $0.append(report) }
+        }
+        .subscribe(taker)
+        return taker
+      }
+      func stream(_ path: String) -> Taker {
+        let taker = Taker(.unlimited)
+        HTTPStream(HTTPConfiguration(url: upstream.url(path)), format: .lines, on: thread) { report in
+          reports.withLock { $0.append(report) }
+        }.subscribe(taker)
+        return taker
+      }
+      let rested = poll("/status/a\(key)?code=503&times=1&retry=86400")
+      while reports.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
+      let alsoRested = stream("/count/b\(key)")
+      thread.endRests()
+      #expect(await rested.next(1) == ["2\n"])
+      #expect(await alsoRested.next(1) == ["1"])
+      let restedStream = stream("/status/c\(key)?code=503&times=1&retry=86400")
+      while reports.withLock({ $0.count { if case .failing = $0 { true } else { false } } }) < 2 {
+        try await Task.sleep(for: .milliseconds(1))
+      }
+      thread.endRests()
+      #expect(await restedStream.next(1) == ["2"])
+      for taker in [rested, alsoRested, restedStream] { taker.cancel() }
+    }
+  }
+
   @Test func hostsThatRedirectToEachOtherDoNotBlockEachOther() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let there = Upstream.redirect(key, to: upstream.otherURL("/count/a\(key)"), "&delay=0.01")

@@ -258,6 +258,12 @@ struct ConfigurationMistakeTests {
       "url = \"http://h\", stream = \"sse\", idle_timeout = 5",
       #".idle_timeout: expected a duration such as "30s", got 5"#
     ),
+    ("url = \"http://h\", every = \"1s\", sse = \"data\"", #".sse: expected sse only beside stream = "sse""#),
+    ("url = \"http://h\", stream = \"lines\", sse = \"data\"", #".sse: expected sse only beside stream = "sse""#),
+    (
+      "url = \"http://h\", stream = \"sse\", sse = \"names\"",
+      #".sse: expected "data" or "envelope", got "names""#
+    ),
     ("url = 5, every = \"1s\"", #".url: expected a URL such as "https://example.org/", got 5"#),
     ("url = \"http://h\", every = \"1s\", timeout = \"x\"", #".timeout: expected a duration such as "30s", got "x""#),
     (

@@ -1,4 +1,5 @@
 import ReplayLog
+import StreamSources
 import TestSupport
 import Testing
 
@@ -74,6 +75,17 @@ struct ConfigurationTests {
     #expect(http.maxBodyBytes == nil)
     #expect(http.headers.isEmpty && http.query.isEmpty && http.authorization == nil && http.unixSocket == nil)
     #expect(http.manners == Configuration.Manners() && http.manners.proxy == .environment)
+  }
+
+  @Test func serverSentEventsAreTheirDataUnlessTheirNamesAreWanted() throws {
+    func form(_ more: String) throws -> Configuration.HTTP.EventForm? {
+      let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", stream = \"sse\"\(more) }").streams.first
+      guard case .http(let http) = stream?.source else { return nil }
+      return http.eventForm
+    }
+    #expect(try form("") == .data)
+    #expect(try form(", sse = \"envelope\"") == .envelope)
+    for form in Configuration.HTTP.EventForm.allCases { #expect(ServerSentEventForm(rawValue: form.rawValue) != nil) }
   }
 
   @Test func aPageThatIsAnEventIsNoLargerThanItsBufferTakes() throws {

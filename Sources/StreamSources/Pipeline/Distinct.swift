@@ -9,8 +9,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
   public func distinct() -> AnyPublisher<EventBatch, Never> {
     let memory = DistinctMemory()
     return compactMap { batch in
-      let distinct = batch.filter { memory.admits($0) }
-      return distinct.isEmpty ? nil : distinct
+      memory.carry(batch.filter { memory.admits($0) })
     }.eraseToAnyPublisher()
   }
 }
@@ -18,6 +17,20 @@ extension Publisher where Output == EventBatch, Failure == Never {
 /// What the last event was compared by. Outlives a subscription.
 final class DistinctMemory: Sendable {
   private let last = Guarded<[UInt8]?>(nil)
+  /// Of batches of which nothing was left since the last one that went on.
+  private let checkpoint = Guarded<Checkpoint?>(nil)
+
+  /// - Returns: the batch, with the last checkpoint that there was; nil if there is nothing in it.
+  func carry(_ batch: EventBatch) -> EventBatch? {
+    checkpoint.withLock { checkpoint in
+      let newest = batch.checkpoint ?? checkpoint
+      checkpoint = batch.isEmpty ? newest : nil
+      if batch.isEmpty { return nil }
+      var batch = batch
+      batch.checkpoint = newest
+      return batch
+    }
+  }
 
   /// - Parameter key: nil is like no other.
   func admits(_ key: [UInt8]?) -> Bool {

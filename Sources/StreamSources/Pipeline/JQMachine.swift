@@ -16,6 +16,8 @@ struct JQMachine: BatchMachine {
   /// What has been given to the process and is not answered yet, in order.
   private(set) var unanswered = EventBatch()[...]
   private var finished = EventBatch()
+  /// Of the batch that the process works on: what is finished has it once all of that is.
+  private var checkpoint: Checkpoint?
   private var isCompleted = false
 
   mutating func request(_ more: Subscribers.Demand) { demand += more }
@@ -27,7 +29,7 @@ struct JQMachine: BatchMachine {
 
   mutating func receive(_ batch: EventBatch) {
     isAsked = false
-    if !batch.isEmpty { waiting.append(batch) }
+    if !batch.isEmpty || batch.checkpoint != nil { waiting.append(batch) }
   }
 
   mutating func finish() { isCompleted = true }
@@ -37,6 +39,8 @@ struct JQMachine: BatchMachine {
   mutating func answered(_ events: EventBatch) {
     unanswered = unanswered.dropFirst()
     finished += events
+    // Without an event to go with, it waits for the next.
+    if unanswered.isEmpty, let checkpoint { finished.checkpoint = checkpoint }
   }
 
   mutating func next(at now: Duration) -> BatchAction<EventBatch>? {
@@ -54,7 +58,12 @@ struct JQMachine: BatchMachine {
     }
     guard demand > .none else { return nil }
     let batch = waiting.removeFirst()
+    if batch.isEmpty {
+      finished.checkpoint = batch.checkpoint
+      return next(at: now)
+    }
     unanswered = batch[...]
+    checkpoint = batch.checkpoint
     return .begin(batch)
   }
 }

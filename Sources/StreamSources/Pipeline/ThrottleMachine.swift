@@ -10,6 +10,8 @@ struct ThrottleMachine: BatchMachine {
   private var demand = Subscribers.Demand.none
   private var isAsked = false
   private var newest: [UInt8]?
+  /// The last one that came with events up to that one, or without any.
+  private var checkpoint: Checkpoint?
   private var isCompleted = false
   /// When the next event may pass.
   private(set) var due = Duration.zero
@@ -31,6 +33,7 @@ struct ThrottleMachine: BatchMachine {
   mutating func receive(_ batch: EventBatch) {
     isAsked = false
     if let last = batch.last { newest = last }
+    checkpoint = batch.checkpoint ?? checkpoint
   }
 
   mutating func finish() { isCompleted = true }
@@ -42,7 +45,9 @@ struct ThrottleMachine: BatchMachine {
         newest = nil
         demand -= 1
         due = now + interval
-        return .deliver([event])
+        var batch: EventBatch = [event]
+        batch.checkpoint = checkpoint.take()
+        return .deliver(batch)
       }
       if awaited != due {
         awaited = due

@@ -236,6 +236,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
+    def answer_numbers(self, key, number, query):
+        """/numbers/KEY?pause=0.002: events 1, 2, … that begin behind Last-Event-ID, until the client goes."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        event = int(self.headers.get("Last-Event-ID") or "0")
+        try:
+            while True:
+                event += 1
+                self.wfile.write(b"id: %d\ndata: %d\n\n" % (event, event))
+                self.wfile.flush()
+                time.sleep(float(query["pause"]))
+        except OSError:
+            self.close_connection = True
+
+    def answer_page(self, key, number, query):
+        """/page/KEY?tag=1: the same page each time; with tag=1 told by an ETag."""
+        if "tag" in query and self.headers.get("If-None-Match") == '"page"':
+            self.answer(304, ETag='"page"')
+        else:
+            self.answer(200, b"page", **({"ETag": '"page"'} if "tag" in query else {}))
+
     def answer_mirror(self, key, number, query):
         """A redirect to a port that nobody serves, with all that was asked for."""
         self.answer(302, Location="http://127.0.0.1:1" + self.path)

@@ -1,0 +1,61 @@
+import Events
+import Testing
+
+@testable import StreamSources
+
+/// Names and ids of server-sent events, where they are wanted.
+@Suite struct ServerSentEventFormTests {
+  private func events(_ text: String, _ form: ServerSentEventForm) throws -> [String] {
+    var parser = ServerSentEvents(maximumBytes: 1000, form: form)
+    var events = EventBatch()
+    try Array(text.utf8).withUnsafeBytes { try parser.feed($0, into: &events) }
+    return events.map { String(decoding: $0, as: UTF8.self) }
+  }
+
+  @Test func anEnvelopeSaysTheNameTheIDAndTheData() throws {
+    let text =
+      "event: price\nid: 7\ndata: {\"eur\":3}\n\ndata: plain \"text\"\ndata: more\n\nid\nevent: a\"b\ndata: [1,\ndata: 2]\n\n"
+    #expect(
+      try events(text, .envelope) == [
+        #"{"event":"price","id":"7","data":{"eur":3}}"#,
+        #"{"event":"message","id":"7","data":"plain \"text\"\nmore"}"#,
+        "{\"event\":\"a\\\"b\",\"data\":[1,\n2]}",
+      ])
+    #expect(try events(text, .data) == ["{\"eur\":3}", "plain \"text\"\nmore", "[1,\n2]"])
+  }
+
+  @Test func aNameIsOfOneEventAndOneWithoutDataIsNone() throws {
+    #expect(
+      try events("event: a\n\nevent: b\nevent: c\ndata: 1\n\ndata: 2\n\n", .envelope) == [
+        #"{"event":"c","data":1}"#, #"{"event":"message","data":2}"#,
+      ])
+  }
+
+  @Test(arguments: [
+    "0", "-0", "12.5e-3", "1E+9", "true", "false", "null", "\"\"", #""\u00e9\n\"""#, "[]", "{}", " [ 1 , [ ] , { } ] ",
+    #"{"a":{"b":[1,{"c":null}]},"a":2}"#, "\n1\t",
+  ])
+  func aJSONTextIsTakenAsItIs(text: String) {
+    #expect(JSONSyntax.holds(for: Array(text.utf8)))
+  }
+
+  @Test(arguments: [
+    "", " ", "01", "1.", ".5", "-", "+1", "1e", "NaN", "tru", "truer", "1 2", "\"", "\"a", "\"\u{1}\"", #""\x""#,
+    #""\u12g4""#,
+    "[", "]", "[1", "[1,", "[1,]", "[,1]", "{", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{1:2}", "[1}",
+    "{\"a\":1]", "[]]",
+    "{\"event\":1}x", #""\u12é""#,
+  ])
+  func whatIsNoJSONTextIsAString(text: String) throws {
+    #expect(!JSONSyntax.holds(for: Array(text.utf8)))
+  }
+
+  @Test func nestingHasALimit() {
+    func nested(_ depth: Int) -> [UInt8] {
+      Array((String(repeating: "[", count: depth) + String(repeating: "]", count: depth)).utf8)
+    }
+    #expect(JSONSyntax.holds(for: nested(JSONSyntax.depthLimit)))
+    #expect(!JSONSyntax.holds(for: nested(JSONSyntax.depthLimit + 2)))
+    #expect(!JSONSyntax.holds(for: Array(repeating: UInt8(ascii: "["), count: 10_000_000)))
+  }
+}

@@ -1,0 +1,179 @@
+import Events
+import Reactive
+import TestSupport
+import Testing
+
+@testable import StreamSources
+
+/// Where a source resumes after its process has ended, by what the log has kept.
+@Suite(.timeLimit(.minutes(2))) struct SourcePositionTests {
+  let upstream: Upstream
+  let key = uniqueKey()
+  private let fingerprint = BodyDigest(value: 0x0123_4567_89AB_CDEF)
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  private var positions: [SourcePosition] {
+    [
+      .poll(BodyDigest(value: 7), entityTag: "\"a\"", lastModified: "Mon, 01 Jan 2024 00:00:00 GMT"),
+      .poll(BodyDigest(value: .max), entityTag: nil, lastModified: nil),
+      .serverSentEvents(lastEventID: Array("é 7".utf8), reconnectionTime: .seconds(3)),
+      .serverSentEvents(lastEventID: [], reconnectionTime: nil),
+    ]
+  }
+
+  @Test func aPositionIsReadAsItWasWritten() throws {
+    for position in positions {
+      let checkpoint = try #require(position.checkpoint(fingerprint))
+      #expect(SourcePosition(checkpoint, fingerprint) == position)
+    }
+    let long = String(repeating: "x", count: Validators.limit)
+    let longest = SourcePosition.poll(BodyDigest(value: 1), entityTag: long, lastModified: long)
+    #expect(longest.checkpoint(fingerprint).flatMap { SourcePosition($0, fingerprint) } == longest)
+  }
+
+  @Test func anotherSourcesAndWhatIsDamagedIsNoPosition() throws {
+    for position in positions {
+      let checkpoint = try #require(position.checkpoint(fingerprint))
+      #expect(SourcePosition(checkpoint, BodyDigest(value: 1)) == nil)
+      for count in 0..<checkpoint.bytes.count {
+        #expect(SourcePosition(try #require(Checkpoint(Array(checkpoint.bytes[..<count]))), fingerprint) == nil)
+      }
+      #expect(SourcePosition(try #require(Checkpoint(checkpoint.bytes + [0])), fingerprint) == nil)
+      // No bit of it stops the process, whatever comes of it.
+      for bit in 0..<checkpoint.bytes.count * 8 {
+        var bytes = checkpoint.bytes
+        bytes[bit / 8] ^= 1 << (bit % 8)
+        if case .poll(_, let tag, _)? = SourcePosition(try #require(Checkpoint(bytes)), fingerprint) {
+          #expect(tag?.utf8.contains { $0 == 0x0A || $0 == 0x0D } != true)
+        }
+      }
+    }
+  }
+
+  @Test func aPositionDependsOnWhatIsAskedForAndNotOnSecrets() {
+    func fingerprint(_ more: [String] = ["poll"], _ change: (inout HTTPConfiguration) -> Void = { _ in }) -> BodyDigest
+    {
+      var configuration = HTTPConfiguration(url: "http://h/", query: [HTTPQueryItem(name: "key", value: "a")])
+      change(&configuration)
+      return configuration.fingerprint(more)
+    }
+    #expect(fingerprint() == fingerprint { $0.query = [HTTPQueryItem(name: "key", value: "b")] })
+    #expect(fingerprint() == fingerprint { $0.bearer = "token" })
+    #expect(fingerprint() != fingerprint { $0.url = "http://h/2" })
+    #expect(fingerprint() != fingerprint { $0.unixSocket = "/run/s" })
+    #expect(fingerprint() != fingerprint { $0.query = [] })
+    #expect(fingerprint() != fingerprint(["sse"]))
+  }
+
+  /// A log in place of the stream's: keeps what the batches bring.
+  private final class Kept: Sendable {
+    let checkpoint = Guarded<Checkpoint?>(nil)
+    var resumption: SourceResumption {
+      SourceResumption { self.checkpoint.withLock { $0 } }
+    }
+    func keep(_ batch: EventBatch) {
+      if let new = batch.checkpoint { checkpoint.withLock { $0 = new } }
+    }
+  }
+
+  @Test func serverSentEventsGoOnBehindTheLastOneThatWasKept() async throws {
+    let kept = Kept()
+    for round in 0..<3 {
+      try await withSourceThread { thread in
+        let taker = Taker(.max(1))
+        let stream = HTTPStream(
+          HTTPConfiguration(url: upstream.url("/stream/\(key)?body=\(Upstream.escaped("id: n%n\ndata: %n\n\n"))")),
+          format: .serverSentEvents, resumption: kept.resumption, on: thread
+        ) { _ in }
+        stream.map { batch in
+          kept.keep(batch)
+          return batch
+        }.subscribe(taker)
+        #expect(await taker.next(1) == ["\(round + 1)"])
+        let headers = try await thread.lastHeaders(key, at: upstream)
+        #expect(headers["last-event-id"] == (round == 0 ? nil : "n\(round)"))
+        taker.cancel()
+      }
+    }
+  }
+
+  @Test(arguments: ["", "?tag=1"]) func aPageThatWasKeptIsNoEventForTheNextProcess(query: String) async throws {
+    let kept = Kept()
+    for round in 0..<2 {
+      try await withSourceThread { thread in
+        let taker = Taker(.unlimited)
+        let configuration = HTTPConfiguration(url: upstream.url("/page/\(key)\(query)"))
+        HTTPPoll(configuration, every: .milliseconds(1), resumption: kept.resumption, on: thread) { _ in }
+          .map { batch in
+            kept.keep(batch)
+            return batch
+          }.subscribe(taker)
+        if round == 0 { #expect(await taker.next(1) == ["page"]) }
+        let before = try #require(try await thread.seen(key, at: upstream))
+        while try #require(try await thread.seen(key, at: upstream)) < before + 3 {}
+        #expect(taker.count == (round == 0 ? 1 : 0))
+        if !query.isEmpty {
+          let headers = try await thread.lastHeaders(key, at: upstream)
+          #expect(headers["if-none-match"] == "\"page\"")
+        }
+        taker.cancel()
+      }
+    }
+  }
+
+  // MARK: Through the pipeline
+
+  private func batch(_ events: [String], _ position: UInt8?) -> EventBatch {
+    var batch = EventBatch(events.map { Array($0.utf8) })
+    batch.checkpoint = position.flatMap { Checkpoint([$0]) }
+    return batch
+  }
+
+  @Test func whatJQLeavesNothingOfHandsItsPositionToTheNextEvent() {
+    var machine = JQMachine()
+    machine.request(.unlimited)
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(batch(["a", "b"], 1))
+    #expect(machine.next(at: .zero) == .begin(batch(["a", "b"], 1)))
+    machine.answered([])
+    machine.answered([])
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(batch(["c", "d"], 2))
+    _ = machine.next(at: .zero)
+    // A piece of a batch is not all of it.
+    machine.answered(EventBatch([[UInt8](repeating: 0, count: JQMachine.pieceBytes)]))
+    guard case .deliver(let piece)? = machine.next(at: .zero) else {
+      Issue.record("no piece")
+      return
+    }
+    #expect(piece.checkpoint?.bytes == [1])
+    machine.answered(batch(["D"], nil))
+    #expect(machine.next(at: .zero) == .deliver(batch(["D"], 2)))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(batch([], 3))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(batch(["e"], nil))
+    _ = machine.next(at: .zero)
+    machine.answered(batch(["E"], nil))
+    #expect(machine.next(at: .zero) == .deliver(batch(["E"], 3)))
+  }
+
+  @Test func whatDistinctLeavesNothingOfHandsItsPositionToTheNextEvent() {
+    let memory = DistinctMemory()
+    #expect(memory.carry(batch(["a"], 1)) == batch(["a"], 1))
+    #expect(memory.carry(batch([], 2)) == nil)
+    #expect(memory.carry(batch(["b"], nil)) == batch(["b"], 2))
+    #expect(memory.carry(batch(["c"], nil)) == batch(["c"], nil))
+  }
+
+  @Test func throttleSaysThePositionOfWhatItDelivers() {
+    var machine = ThrottleMachine(interval: .seconds(1))
+    machine.request(.unlimited)
+    machine.receive(batch(["a", "b"], 1))
+    #expect(machine.next(at: .seconds(5)) == .deliver(batch(["b"], 1)))
+    machine.receive(batch(["c"], 2))
+    machine.receive(batch(["d"], nil))
+    #expect(machine.next(at: .seconds(6)) == .deliver(batch(["d"], 2)))
+  }
+}
