@@ -14,17 +14,27 @@ final class CountingSource: Publisher, Sendable {
     var sent = 0
   }
   private struct WeakLink { weak var link: Link? }
+  private struct Substitute: @unchecked Sendable { let publisher: AnyPublisher<Int, TestError> }
 
   private let count: Int
   private let end: Subscribers.Completion<TestError>?
   /// Answers within `request`; otherwise when pumped.
   private let isPrompt: Bool
+  /// Subscribed to in place of this.
+  private let substitute: Substitute?
   private let state = Guarded(State())
 
   init(_ count: Int, end: Subscribers.Completion<TestError>? = .finished, isPrompt: Bool = true) {
     self.count = count
     self.end = end
     self.isPrompt = isPrompt
+    substitute = nil
+  }
+
+  /// Another publisher, behind the same operators. This holds it; it does not hold this.
+  init<P: Publisher<Int, TestError>>(standingFor publisher: P) {
+    (count, end, isPrompt) = (0, nil, true)
+    substitute = Substitute(publisher: publisher.eraseToAnyPublisher())
   }
 
   var cancels: Int { state.withLock { $0.cancels } }
@@ -36,6 +46,7 @@ final class CountingSource: Publisher, Sendable {
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Int, S.Failure == TestError {
     let erased = AnySubscriber(subscriber)
+    if let substitute { return substitute.publisher.subscribe(erased) }
     let link = Link(self, erased)
     state.withLock {
       $0.links.append(WeakLink(link: link))
@@ -135,6 +146,18 @@ final class CountingSource: Publisher, Sendable {
         return (down, .value(state.sent - 1))
       }
     }
+  }
+}
+
+/// Sends values and an end, never a subscription, as the publishers of many tutorials do.
+struct WithoutSubscription: Publisher {
+  typealias Output = Int
+  typealias Failure = TestError
+  let count: Int
+
+  func receive<S: Subscriber<Int, TestError>>(subscriber: S) {
+    for number in 0..<count { _ = subscriber.receive(number) }
+    subscriber.receive(completion: .finished)
   }
 }
 

@@ -28,7 +28,7 @@ import Testing
 
   /// Those that need all values for an answer, pass over what nobody wants, or serve publishers without a number.
   private static let takingEverything: Set = [
-    "reduce", "collect", "count", "max", "max by", "min", "min by", "tryMax", "tryMin", "last", "last where",
+    "reduce", "collect", "count", "max", "max by", "min", "min by", "tryMax", "last", "last where",
     "tryLast where", "ignoreOutput", "contains where", "tryAllSatisfy", "merge of six", "merge of eight", "flatMap",
     "flatMap into what can't fail", "share", "multicast", "makeConnectable", "switchToLatest", "Create", "pausableSink",
     "debounce", "throttle", "collect by time", "buffer by request",

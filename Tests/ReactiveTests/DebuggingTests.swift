@@ -41,8 +41,8 @@ import Testing
       publisher.print(to: lines).sink(receiveCompletion: { _ in }, receiveValue: { _ in }).cancel()
       return String(lines.store.text.prefix { $0 != "\n" })
     }
-    let numbers = [1, 2].publisher
-    #expect(firstLine(numbers) == "receive subscription: ([1, 2])")
+    #expect(firstLine([1, 2].publisher) == "receive subscription: ([1, 2])")
+    let numbers = [1, 2].publisher.eraseToAnyPublisher()
     #expect(firstLine(numbers.filter { $0 > 1 }) == "receive subscription: (Filter)")
     #expect(firstLine(numbers.zip(numbers)) == "receive subscription: (Zip)")
     #expect(firstLine(numbers.receive(on: ImmediateScheduler.shared)) == "receive subscription: (ReceiveOn)")

@@ -32,11 +32,6 @@ import Testing
     #expect(signals(of: numbers.ignoreOutput()) == [.subscribed, .finished])
   }
 
-  @Test func ofEqualValuesTheLastIsTheGreatest() {
-    let pairs = [[1, 1], [2, 2], [2, 3]].publisher
-    #expect(answer(of: pairs.max { $0[0] < $1[0] }) == [2, 3])
-  }
-
   @Test func foldsOfNothingAnswerOrJustFinish() {
     let none = [Int]().publisher
     #expect(answer(of: none.reduce(7, +)) == 7)
@@ -76,22 +71,6 @@ import Testing
     let recorder = Recorder<[Int], Never>(.max(1))
     (1...5).publisher.collect(2).subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .value([1, 2])])
-  }
-
-  @Test func singleIsTheOnlyOne() {  // row 31
-    #expect(answer(of: [7].publisher.asSingle()) == 7)
-    var ends: [SingleError?] = []
-    let probe = Probe<Int, Never>()
-    for publisher in [[Int]().publisher.asSingle().eraseToAnyPublisher(), probe.asSingle().eraseToAnyPublisher()] {
-      let sink = Subscribers.Sink<Int, any Error>(
-        receiveCompletion: { if case .failure(let error) = $0 { ends.append(error as? SingleError) } },
-        receiveValue: { _ in Issue.record("no value") })
-      publisher.subscribe(sink)
-    }
-    probe.send(1)
-    probe.send(2)
-    #expect(ends == [.noElements, .severalElements])
-    #expect(probe.state.cancels == 1)
   }
 
   @Test func appendedAndPrependedComeInOrder() {

@@ -14,6 +14,8 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
   }
   let testDescription: String
   let attach: (CountingSource, Watcher) -> Attached
+  /// Attaches a sink, which gives the values, and then the end, as text.
+  let sink: (CountingSource, @escaping (String) -> Void) -> (sink: AnyCancellable, settle: () -> Void)
 
   /// - Parameter make: Puts the operator behind the source.
   init<P: Publisher>(_ name: String, _ make: @escaping (CountingSource) -> P) {
@@ -28,6 +30,10 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
       let eye = Watcher.Eye<P.Output, P.Failure>(watcher)
       publisher.subscribe(eye)
       return Attached(subscriber: eye, settle: settle)
+    }
+    sink = { source, note in
+      let (publisher, settle) = make(source)
+      return (publisher.sink(receiveCompletion: { note("\($0)") }, receiveValue: { note("\($0)") }), settle)
     }
   }
 

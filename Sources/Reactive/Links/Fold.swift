@@ -9,11 +9,23 @@ extension Publishers {
     /// Where the values come from.
     public let upstream: Upstream
     @usableFromInline let name: String
+    @usableFromInline let demand: Subscribers.Demand
     @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
+
+    /// - Parameters:
+    ///   - name: For those who print.
+    ///   - demand: What upstream is asked for.
+    ///   - begin: Starts a subscription.
+    @inlinable init(
+      _ upstream: Upstream, _ name: String, asking demand: Subscribers.Demand = .unlimited,
+      begin: @escaping () -> Stage<Upstream.Output, Output, Mode.Thrown>
+    ) {
+      (self.upstream, self.name, self.demand, self.begin) = (upstream, name, demand, begin)
+    }
 
     /// Attaches the subscriber to upstream through a link of its own.
     @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      upstream.subscribe(FoldLink(begin(), Mode(), name, down: subscriber))
+      upstream.subscribe(FoldLink(begin(), Mode(), name, asking: demand, down: subscriber))
     }
   }
 }
@@ -30,8 +42,7 @@ extension Publishers.Folded {
     _ change: @escaping (inout Result, Upstream.Output) throws(Mode.Thrown) -> Void,
     answer: @escaping (Result) throws(Mode.Thrown) -> Output?
   ) {
-    (self.upstream, self.name) = (upstream, name)
-    begin = {
+    self.init(upstream, name) {
       var result = initial
       return Stage { value throws(Mode.Thrown) in
         try change(&result, value)
@@ -51,8 +62,7 @@ extension Publishers.Folded {
     _ upstream: Upstream, _ name: String, _ answer: Output, unless decision: Output,
     _ isDecisive: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool
   ) {
-    (self.upstream, self.name) = (upstream, name)
-    begin = {
+    self.init(upstream, name) {
       Stage { value throws(Mode.Thrown) in
         try isDecisive(value) ? .finish(last: decision) : .skip
       } rest: { () throws(Mode.Thrown) in
@@ -62,7 +72,7 @@ extension Publishers.Folded {
   }
 }
 
-/// A subscription that delivers at most one value, which waits for demand, and then the end. Value and demand may come in
+/// A subscription that delivers at most one value, and then the end, once there is demand. Value and demand may come in
 /// either order, from any thread; whoever comes second delivers. It holds nothing of the fold.
 @usableFromInline final class FoldSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
   /// What has happened so far: bits that are only ever set, but for the last.
@@ -94,9 +104,9 @@ extension Publishers.Folded {
     if before & (Phase.wanted | Phase.answered | Phase.over) == Phase.wanted | Phase.answered { deliver() }
   }
 
-  /// The answer has come, if there is one.
+  /// The answer has come. When there is none, the end waits for demand in its place, unless there never is one.
   @inlinable func settle(_ answer: Down.Input?) {
-    guard let answer else { return end(.finished) }
+    if Down.Input.self == Never.self { return end(.finished) }
     self.answer = answer
     let before = set(Phase.answered)
     if before & Phase.over != 0 { self.answer = nil }
@@ -107,9 +117,8 @@ extension Publishers.Folded {
   func end(_ completion: Subscribers.Completion<Down.Failure>) { takeDown()?.receive(completion: completion) }
 
   @inlinable func deliver() {
-    guard let down = takeDown(), let answer else { return }
-    self.answer = nil
-    _ = down.receive(answer)
+    guard let down = takeDown() else { return }
+    if let answer = answer.take() { _ = down.receive(answer) }
     if phase.load(ordering: .acquiring) & Phase.cancelled == 0 { down.receive(completion: .finished) }
   }
 
@@ -138,19 +147,33 @@ final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber whe
   @usableFromInline let subscription: FoldSubscription<Down>
   @usableFromInline let stage: Stage<Input, Down.Input, Mode.Thrown>
   @usableFromInline let mode: Mode
+  @usableFromInline let demand: Subscribers.Demand
 
-  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String, down: Down) {
-    (self.stage, self.mode, subscription) = (stage, mode, FoldSubscription(down, description))
+  @inlinable init(
+    _ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String,
+    asking demand: Subscribers.Demand,
+    down: Down
+  ) {
+    (self.stage, self.mode, self.demand) = (stage, mode, demand)
+    subscription = FoldSubscription(down, description)
   }
+
+  @inlinable var combineIdentifier: CombineIdentifier { subscription.combineIdentifier }
 
   @inlinable func receive(subscription upstream: any Subscription) {
     guard subscription.upstream.attach(upstream) else { return }
     subscription.start()
-    subscription.upstream.request(.unlimited)
+    subscription.upstream.request(demand)
+  }
+
+  /// For a publisher that has an answer, or an end, without having sent a subscription.
+  @inlinable func startIfNeeded() {
+    if subscription.upstream.isAwaiting { receive(subscription: Subscriptions.empty) }
   }
 
   @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard subscription.upstream.isLive else { return .none }
+    startIfNeeded()
     do {
       if case .finish(let answer) = try stage.next(value), subscription.upstream.cancel() {
         subscription.settle(answer)
@@ -162,6 +185,7 @@ final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber whe
   }
 
   @inlinable func receive(completion: Subscribers.Completion<Failure>) {
+    startIfNeeded()
     guard subscription.upstream.finish() else { return }
     if case .failure(let error) = completion { return subscription.end(.failure(mode.passed(error))) }
     do {

@@ -2,7 +2,7 @@ import Synchronization
 
 /// A subscription that several upstreams feed. What comes from them, and from the subscriber, is handled serially, and
 /// state that only the handler touches needs no lock.
-@usableFromInline protocol Junction: AnyObject, Subscription, CustomStringConvertible {
+@usableFromInline protocol Junction: AnyObject, DroppingSubscription, CustomStringConvertible {
   /// What comes from an upstream.
   associatedtype Event
   associatedtype Down: Subscriber
@@ -118,16 +118,16 @@ extension Junction {
 
   @inlinable init(_ demand: Subscribers.Demand = .none) { early = DemandTally(demand) }
 
-  /// True between the subscription and the end.
+  /// True until the end, also before the subscription.
   @inlinable final var isLive: Bool { slot.isLive }
 
   /// Takes the subscription and asks it for what was asked for so far; cancels it when there is one or all is over.
   @inlinable final func receive(subscription: any Subscription) { if slot.attach(subscription) { askEarly() } }
 
   @inlinable final func request(_ demand: Subscribers.Demand) {
-    if slot.isLive { return slot.request(demand) }
+    if slot.hasSubscription { return slot.request(demand) }
     early.add(demand)
-    if slot.isLive { askEarly() }  // it has come meanwhile, and may not have seen this
+    if slot.hasSubscription { askEarly() }  // it has come meanwhile, and may not have seen this
   }
 
   @usableFromInline final func askEarly() {
@@ -137,7 +137,7 @@ extension Junction {
 
   /// Upstream has ended.
   ///
-  /// - Returns: True for the one call that ends a live subscription.
+  /// - Returns: True for the one call that ends it.
   @inlinable final func finish() -> Bool { slot.finish() }
 
   @inlinable final func cancel() { slot.cancel() }

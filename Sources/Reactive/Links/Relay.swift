@@ -25,6 +25,8 @@ import Synchronization
 
   @usableFromInline override func retract() { slot.retract() }
 
+  override var dropsSubscriber: Bool { slot.dropsSubscriber }  // the link holds the subscriber, and upstream the link
+
   @usableFromInline override func cancel() {
     cancelled.store(true, ordering: .releasing)
     slot.cancel()
@@ -42,6 +44,8 @@ import Synchronization
   @usableFromInline let down: Down
 
   @inlinable init(_ handle: UpstreamHandle, _ down: Down) { (self.handle, self.down) = (handle, down) }
+
+  @inlinable var combineIdentifier: CombineIdentifier { handle.combineIdentifier }
 
   @inlinable func receive(subscription: any Subscription) {
     if handle.slot.attach(subscription) { down.receive(subscription: handle) }

@@ -96,6 +96,8 @@ where Mode.Failure == Down.Failure {
     (self.stage, self.mode, self.isOver, self.down) = (stage, mode, isOver, down)
   }
 
+  @inlinable var combineIdentifier: CombineIdentifier { upstream.combineIdentifier }
+
   @inlinable func receive(subscription: any Subscription) {
     if isOver {
       guard upstream.refuse(subscription) else { return }
@@ -113,10 +115,11 @@ where Mode.Failure == Down.Failure {
       case .emit(let output): return down.receive(output)
       case .skip: return .max(1)
       case .finish(let last):
-        if upstream.slot.cancel() {
+        let isEnd = upstream.slot.finish { subscription in
           if let last { _ = down.receive(last) }
-          end(.finished)
+          subscription?.cancel()
         }
+        if isEnd { end(.finished) }
       }
     } catch {
       if upstream.slot.cancel() { end(.failure(mode.thrown(error))) }

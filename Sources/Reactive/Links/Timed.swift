@@ -100,7 +100,7 @@ extension Publishers {
 /// say because a newer value has put off the end of a pause, is followed by another.
 @usableFromInline
 final class TimedLink<Rule: TimedRule, Context: Scheduler, Failure: Error>: Subscriber, RetractableSubscription,
-  CustomStringConvertible, @unchecked Sendable
+  DroppingSubscription, CustomStringConvertible, @unchecked Sendable
 where Context.SchedulerTimeType == Rule.Moment {
   // Sendable: state is guarded, and the subscriber is called by whoever is at work in the loop.
   @usableFromInline typealias Input = Rule.Input
@@ -197,12 +197,19 @@ where Context.SchedulerTimeType == Rule.Moment {
   }
 
   @inlinable func receive(_ value: Input) -> Subscribers.Demand {
+    startIfNeeded()
     if upstream.isLive { update { $0.rule?.receive(value, at: $1, &$0.outbox) } }
     return .none
   }
 
   @inlinable func receive(completion: Subscribers.Completion<Failure>) {
+    startIfNeeded()
     if upstream.finish() { end(with: completion) }
+  }
+
+  /// For a publisher that has a value, or an end, without having sent a subscription.
+  @inlinable func startIfNeeded() {
+    if upstream.isAwaiting { receive(subscription: Subscriptions.empty) }
   }
 
   @inlinable func end(with completion: Subscribers.Completion<Failure>) {

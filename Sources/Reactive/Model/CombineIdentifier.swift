@@ -5,11 +5,11 @@ public struct CombineIdentifier: Hashable, Sendable, CustomStringConvertible {
   private let value: UInt
   private static let count = Atomic<UInt>(0)
 
-  /// An identifier that no other call gives.
-  public init() { value = Self.count.wrappingAdd(1, ordering: .relaxed).newValue }
+  /// An identifier that no other call gives. Odd: no object has it.
+  public init() { value = Self.count.wrappingAdd(1, ordering: .relaxed).newValue << 1 | 1 }
 
   /// The identity of an object, unique while the object lives.
-  public init(_ object: AnyObject) { value = UInt(bitPattern: ObjectIdentifier(object).hashValue) }
+  public init(_ object: AnyObject) { value = UInt(bitPattern: ObjectIdentifier(object)) }
 
   /// `0x` and the identifier in hexadecimal.
   public var description: String { "0x" + String(value, radix: 16) }

@@ -42,7 +42,7 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
 extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Drop {
   /// ``Publishers/Drop``.
   @inlinable public init(upstream: Upstream, count: Int) {
-    precondition(count >= 0, "a count must not be negative, it is \(count)")
+    precondition(count >= 0, "count must not be negative, it is \(count)")
     self.init(upstream, "Drop", from: count) { left, value in
       if left == 0 { return .emit(value) }
       left -= 1

@@ -105,7 +105,9 @@ extension Publishers.Timed where Output == [Upstream.Output] {
 
   /// The first whole interval that is later than `now`. Doubles its steps: years may have passed.
   @inlinable mutating func nextTick(after now: Moment) -> Moment {
-    guard interval > 0, var next = tick?.advanced(by: interval) else { return now }
+    guard interval > 0, let tick else { return now }
+    var next = tick.advanced(by: interval)
+    guard next > tick else { return now }  // the clock stands still
     while next <= now {
       var step = interval
       while next.advanced(by: step + step) <= now { step += step }

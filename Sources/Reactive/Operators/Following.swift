@@ -20,7 +20,7 @@ extension Publishers {
     /// Attaches the subscriber to the first.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let course = Course(subscriber, "Concatenate")
-      course.follow(prefix) { completion in
+      course.follow(prefix) { [suffix] completion in  // nothing is to hold what has been subscribed to
         if case .finished = completion { course.finish(with: suffix) } else { course.finish(completion) }
       }
     }
@@ -51,7 +51,7 @@ extension Publishers {
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       let course = Course(subscriber, "Catch")
-      course.follow(upstream) { completion in
+      course.follow(upstream) { [handler] completion in
         guard case .failure(let error) = completion else { return course.finish(.finished) }
         do throws(Mode.Thrown) {
           course.follow(try handler(error)) { course.finish($0.mapFailure(Mode().passed)) }
@@ -104,7 +104,7 @@ extension Publishers {
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       let course = Course(subscriber, "ReplaceEmpty")
-      course.follow(upstream) { completion in
+      course.follow(upstream) { [output] completion in
         guard case .finished = completion, course.delivered == 0 else { return course.finish(completion) }
         course.follow(Just(output)) { _ in course.finish(.finished) }
       }

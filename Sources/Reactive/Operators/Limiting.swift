@@ -8,10 +8,10 @@ extension Publishers {
   public typealias First<Upstream: Publisher> = FirstWhere<Upstream>
   /// Delivers the first value that the closure accepts.
   public typealias FirstWhere<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.First>
+    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.First>
   /// Delivers the first value that the closure accepts; fails with what it throws.
   public typealias TryFirstWhere<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.First>
+    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.First>
   /// Delivers values until the closure does not accept one.
   public typealias PrefixWhile<Upstream: Publisher> =
     Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Prefix>
@@ -23,8 +23,9 @@ extension Publishers {
 extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == Never {
   /// ``Publishers/Output``. An empty range has no value to wait for.
   @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
-    precondition(range.lowerBound >= 0, "an index must not be negative, it is \(range.lowerBound)")
+    precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
     self.init(upstream, "Output", from: 0, isOver: range.isEmpty) { index, value in
+      if range.isEmpty { return .finish(last: nil) }
       defer { index += 1 }
       if index < range.lowerBound { return .skip }
       return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
@@ -32,13 +33,17 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
   }
 }
 
-extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.First {
+// Upstream is asked at once: a value that comes before there is demand waits for it.
+extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.First {
   /// ``Publishers/First``.
-  @inlinable public init(upstream: Upstream) { self.init(upstream, "First") { .finish(last: $0) } }
+  @inlinable public init(upstream: Upstream) {
+    self.init(upstream, "First") { Stage { value throws(Mode.Thrown) in .finish(last: value) } }
+  }
 
   /// ``Publishers/FirstWhere`` and ``Publishers/TryFirstWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "FirstWhere") { value throws(Mode.Thrown) in try predicate(value) ? .finish(last: value) : .skip
+    self.init(upstream, "FirstWhere") {
+      Stage { value throws(Mode.Thrown) in try predicate(value) ? .finish(last: value) : .skip }
     }
   }
 }
@@ -60,10 +65,16 @@ extension Publisher {
   }
 
   /// Delivers the value with this index, the first being 0, and finishes; those left out cost no demand.
-  public func output(at index: Int) -> Publishers.Output<Self> { output(in: index...index) }
+  public func output(at index: Int) -> Publishers.Output<Self> {
+    precondition(index >= 0, "index must not be negative, it is \(index)")
+    return output(in: index...index)
+  }
 
   /// Delivers the first `maxLength` values and finishes with the last of them; with 0, at once. Demand: upstream's.
-  public func prefix(_ maxLength: Int) -> Publishers.Output<Self> { output(in: 0..<maxLength) }
+  public func prefix(_ maxLength: Int) -> Publishers.Output<Self> {
+    precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
+    return output(in: 0..<maxLength)
+  }
 
   /// Delivers values until the closure does not accept one, and finishes. Demand: upstream's, value for value.
   public func prefix(while predicate: @escaping (Output) -> Bool) -> Publishers.PrefixWhile<Self> {
@@ -76,16 +87,17 @@ extension Publisher {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the first value and finishes. Demand: upstream's, value for value.
+  /// Delivers the first value and finishes. Demand: everything at once; the value waits for demand.
   public func first() -> Publishers.First<Self> { .init(upstream: self) }
 
-  /// Delivers the first value that the closure accepts and finishes; those left out cost no demand.
+  /// Delivers the first value that the closure accepts and finishes. Demand: everything at once; the value waits for
+  /// demand.
   public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the first value that the closure accepts and finishes; those left out cost no demand, the first error
-  /// thrown ends it.
+  /// Delivers the first value that the closure accepts and finishes; the first error thrown ends it. Demand: everything
+  /// at once; the value waits for demand.
   public func tryFirst(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryFirstWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }

@@ -18,11 +18,11 @@ extension Publishers {
   public typealias LastWhere<Upstream: Publisher> = Reduce<Upstream, Upstream.Output>
   /// Delivers the last value that the closure accepts; fails with what it throws.
   public typealias TryLastWhere<Upstream: Publisher> = TryReduce<Upstream, Upstream.Output>
-  /// Delivers the greatest value, of equal ones the last.
+  /// Delivers the greatest value, of equal ones the first.
   public typealias Comparison<Upstream: Publisher> = Reduce<Upstream, Upstream.Output>
-  /// Delivers the greatest value, of equal ones the last; fails with what the closure throws.
+  /// Delivers the greatest value, of equal ones the first; fails with what the closure throws.
   public typealias TryComparison<Upstream: Publisher> = TryReduce<Upstream, Upstream.Output>
-  /// Delivers the one value; fails when there is none, or a second one.
+  /// Delivers the first value; fails when there is none.
   public typealias AsSingle<Upstream: Publisher> = TryReduce<Upstream, Upstream.Output>
   /// Delivers the values in arrays, the last with what is left.
   public typealias CollectByCount<Upstream: Publisher> =
@@ -61,12 +61,12 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
 
   /// ``Publishers/AsSingle``.
   @inlinable public init(upstream: Upstream) where Mode == Throwing<Upstream.Failure> {
-    self.init(upstream, "AsSingle", from: nil as Output?) { single, value throws(any Error) in
-      if single != nil { throw SingleError.severalElements }
-      single = value
-    } answer: { single throws(any Error) in
-      if single == nil { throw SingleError.noElements }
-      return single
+    self.init(upstream, "AsSingle", asking: .max(1)) {
+      Stage {
+        .finish(last: $0)
+      } rest: { () throws(any Error) in
+        throw SingleError.noElements
+      }
     }
   }
 
@@ -84,7 +84,7 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
     upstream: Upstream, areInIncreasingOrder: @escaping (Output, Output) throws(Mode.Thrown) -> Bool
   ) {
     self.init(upstream, "Comparison", from: nil) { greatest, value throws(Mode.Thrown) in
-      if let best = greatest, try areInIncreasingOrder(value, best) { return }
+      if let best = greatest, try !areInIncreasingOrder(best, value) { return }
       greatest = value
     } answer: {
       $0
@@ -118,12 +118,10 @@ where Output == [Upstream.Output], Mode == Unthrowing<Upstream.Failure>, Kind ==
   }
 }
 
-/// Why a publisher was not one of a single value.
+/// Why there is no first value.
 public enum SingleError: Error, Equatable, Sendable {
-  /// It finished without a value.
+  /// The publisher finished without a value.
   case noElements
-  /// It delivered a second value.
-  case severalElements
 }
 
 extension Publisher {
@@ -151,12 +149,12 @@ extension Publisher {
   /// Delivers the number of values, once they have ended. Demand: everything at once.
   public func count() -> Publishers.Count<Self> { .init(upstream: self) }
 
-  /// Delivers the greatest value, of equal ones the last, once they have ended. Demand: everything at once.
+  /// Delivers the greatest value, of equal ones the first, once they have ended. Demand: everything at once.
   public func max(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self> {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
-  /// Delivers the least value, of equal ones the last, once they have ended. Demand: everything at once.
+  /// Delivers the least value, of equal ones the first, once they have ended. Demand: everything at once.
   public func min(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self> {
     max { areInIncreasingOrder($1, $0) }
   }
@@ -191,8 +189,8 @@ extension Publisher {
   /// Delivers the end only. Demand: everything at once.
   public func ignoreOutput() -> Publishers.IgnoreOutput<Self> { .init(upstream: self) }
 
-  /// Delivers the one value, once upstream has finished. Fails with a ``SingleError`` when there is none, and at once,
-  /// cancelling upstream, when there is a second one. Demand: everything at once.
+  /// Delivers the first value, finishes and cancels upstream. Fails with ``SingleError/noElements`` when there is none.
+  /// Demand: one value at once.
   public func asSingle() -> Publishers.AsSingle<Self> { .init(upstream: self) }
 }
 

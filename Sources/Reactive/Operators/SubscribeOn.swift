@@ -41,6 +41,8 @@ extension Publishers {
     if !cancelled.exchange(true, ordering: .acquiringAndReleasing) { schedule { $0.cancel() } }
   }
 
+  override var dropsSubscriber: Bool { false }  // once the scheduler has done its work
+
   @inlinable func schedule(_ action: @escaping (borrowing UpstreamSlot) -> Void) {
     guard slot.isLive else { return }
     scheduler.schedule(options: options) { action(self.slot) }

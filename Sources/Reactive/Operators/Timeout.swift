@@ -17,7 +17,8 @@ extension Publishers {
     /// Reads the clock at each value; the first interval begins with the subscription.
     @inlinable public var body: some Publisher<Context.SchedulerTimeType.Stride, Upstream.Failure> {
       var last = scheduler.now
-      return upstream.handleEvents(receiveSubscription: { _ in last = scheduler.now }).map { _ in
+      return upstream.handleEvents(receiveSubscription: { [scheduler] _ in last = scheduler.now }).map {
+        [scheduler] _ in
         let now = scheduler.now
         defer { last = now }
         return last.distance(to: now)

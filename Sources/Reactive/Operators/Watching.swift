@@ -34,41 +34,55 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream, with the closures in between.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      upstream.subscribe(EventLink(self, subscriber))
+      upstream.subscribe(
+        EventLink(
+          EventHandle(receiveRequest, receiveCancel), receiveSubscription, receiveOutput, receiveCompletion,
+          receiveReturned ?? receiveRequest, subscriber))
     }
   }
 }
 
-@usableFromInline final class EventLink<Upstream: Publisher, Down: Subscriber>: Subscriber
-where Down.Input == Upstream.Output, Down.Failure == Upstream.Failure {
+/// Calls closures, and passes on what comes. It does not hold the publisher.
+@usableFromInline final class EventLink<Down: Subscriber>: Subscriber {
+  @usableFromInline typealias Input = Down.Input
+  @usableFromInline typealias Failure = Down.Failure
   @usableFromInline let handle: EventHandle
-  @usableFromInline let events: Publishers.HandleEvents<Upstream>
+  @usableFromInline let receiveSubscription: ((any Subscription) -> Void)?
+  @usableFromInline let receiveOutput: ((Input) -> Void)?
+  @usableFromInline let receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
+  /// For what the subscriber returns from `receive`.
+  @usableFromInline let receiveReturned: ((Subscribers.Demand) -> Void)?
   @usableFromInline let down: Down
 
-  @inlinable init(_ events: Publishers.HandleEvents<Upstream>, _ down: Down) {
-    handle = EventHandle(events.receiveRequest, events.receiveCancel)
-    (self.events, self.down) = (events, down)
+  @inlinable init(
+    _ handle: EventHandle, _ receiveSubscription: ((any Subscription) -> Void)?, _ receiveOutput: ((Input) -> Void)?,
+    _ receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?,
+    _ receiveReturned: ((Subscribers.Demand) -> Void)?, _ down: Down
+  ) {
+    (self.handle, self.down) = (handle, down)
+    (self.receiveSubscription, self.receiveOutput) = (receiveSubscription, receiveOutput)
+    (self.receiveCompletion, self.receiveReturned) = (receiveCompletion, receiveReturned)
   }
+
+  @inlinable var combineIdentifier: CombineIdentifier { handle.combineIdentifier }
 
   @inlinable func receive(subscription: any Subscription) {
     guard handle.slot.attach(subscription) else { return }
-    events.receiveSubscription?(subscription)
+    receiveSubscription?(subscription)
     down.receive(subscription: handle)
   }
 
-  @inlinable func receive(_ value: Upstream.Output) -> Subscribers.Demand {
+  @inlinable func receive(_ value: Input) -> Subscribers.Demand {
     guard handle.slot.isLive else { return .none }
-    events.receiveOutput?(value)
+    receiveOutput?(value)
     let more = down.receive(value)
-    if more == .none { return more }
-    // Not by `??`, which would wrap the closure anew for each value.
-    if let receiveReturned = events.receiveReturned { receiveReturned(more) } else { events.receiveRequest?(more) }
+    if more != .none { receiveReturned?(more) }
     return more
   }
 
-  @inlinable func receive(completion: Subscribers.Completion<Upstream.Failure>) {
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) {
     guard handle.slot.finish() else { return }
-    events.receiveCompletion?(completion)
+    receiveCompletion?(completion)
     down.receive(completion: completion)
   }
 }

@@ -62,7 +62,7 @@ extension Publishers {
 
 extension Publishers.DispatchTimer: Sendable {}
 
-private final class DispatchTimerSubscription<Down: Subscriber>: Subscription, CustomStringConvertible,
+private final class DispatchTimerSubscription<Down: Subscriber>: DroppingSubscription, CustomStringConvertible,
   @unchecked Sendable
 where Down.Input == DispatchTime, Down.Failure == Never {
   // Sendable: state is guarded, and the subscriber is called by the source's handler alone, which is serial.

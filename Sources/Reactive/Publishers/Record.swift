@@ -83,6 +83,9 @@ extension Record.Recording: Codable where Output: Codable, Failure: Codable {
   }
 
   /// Encodes values and end.
+  public func encode(into encoder: any Encoder) throws { try encode(to: encoder) }
+
+  /// Encodes values and end.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(output, forKey: .output)

@@ -32,7 +32,7 @@ extension Sequence {
 @usableFromInline
 final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: SubscriptionObject, CustomStringConvertible
 where Down.Input == Elements.Element {
-  @usableFromInline let loop = DrainLoop(held: true)
+  @usableFromInline let loop: DrainLoop
   @usableFromInline let tally = DemandTally()
   @usableFromInline let cancelled = Atomic(false)
   // Touched by the one who is at work in the loop.
@@ -45,6 +45,9 @@ where Down.Input == Elements.Element {
   @usableFromInline let sequence: Elements
   @usableFromInline let completion: Subscribers.Completion<Down.Failure>
 
+  /// `deliver()` as it is compiled where the types are known. An override is called where they are not, and is slow.
+  @usableFromInline let run: (SequenceSubscription) -> Void
+
   @inlinable var description: String { name ?? "\(sequence)" }
 
   @inlinable init(
@@ -54,17 +57,21 @@ where Down.Input == Elements.Element {
     var iterator = sequence.makeIterator()
     upcoming = iterator.next()
     (self.iterator, self.down) = (iterator, down)
+    loop = DrainLoop(held: upcoming == nil)
+    run = { $0.deliver() }
   }
 
-  /// Gives the subscriber its subscription, then delivers.
+  /// Gives the subscriber its subscription. What it requests meanwhile is delivered meanwhile; the end of an empty
+  /// sequence comes afterwards.
   @inlinable func begin() {
+    let isEmpty = upcoming == nil
     down?.receive(subscription: self)
-    loop.release(deliver)
+    if isEmpty { loop.release(deliver) }
   }
 
   @inlinable override func request(_ demand: Subscribers.Demand) {
     tally.add(demand)
-    if loop.enter() { loop.release(deliver) }
+    loop.run { run(self) }
   }
 
   @inlinable override func cancel() {

@@ -46,10 +46,10 @@ where Magnitude: SignedNumeric {
 }
 
 extension NumericTimeInterval {
-  /// So many units, if they can be said.
+  /// So many seconds, if they can be said.
   public init?<T: BinaryInteger>(exactly source: T) {
-    guard let magnitude = Magnitude(exactly: source) else { return nil }
-    self.init(magnitude: magnitude)
+    guard let seconds = Int(exactly: source) else { return nil }
+    self = .seconds(seconds)
   }
 
   /// The shorter.
@@ -105,16 +105,14 @@ public struct ImmediateScheduler: Scheduler, Sendable {
 
   private init() {}
 
-  /// A moment on a clock that stands still.
+  /// The one moment on a clock that stands still.
   public struct SchedulerTimeType: Strideable, Sendable {
-    private let offset: Int
+    fileprivate init() {}
 
-    fileprivate init(_ offset: Int) { self.offset = offset }
-
-    /// The moment `n` later.
-    public func advanced(by n: Stride) -> Self { Self(offset + n.magnitude) }
-    /// From this moment to `other`.
-    public func distance(to other: Self) -> Stride { Stride(other.offset - offset) }
+    /// The same moment.
+    public func advanced(by n: Stride) -> Self { self }
+    /// None.
+    public func distance(to other: Self) -> Stride { 0 }
 
     /// A time span of no meaning, but of a size.
     public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable {
@@ -125,6 +123,11 @@ public struct ImmediateScheduler: Scheduler, Sendable {
       public init(magnitude: Int) { self.magnitude = magnitude }
       /// A span of this size.
       public init(_ value: Int) { magnitude = value }
+      /// A span of this size, if it can be said.
+      public init?<T: BinaryInteger>(exactly source: T) {
+        guard let magnitude = Int(exactly: source) else { return nil }
+        self.magnitude = magnitude
+      }
       /// A span of this size.
       public init(integerLiteral value: Int) { magnitude = value }
       /// A span of this size, rounded towards zero.
@@ -144,7 +147,7 @@ public struct ImmediateScheduler: Scheduler, Sendable {
   }
 
   /// The one moment.
-  public var now: SchedulerTimeType { SchedulerTimeType(0) }
+  public var now: SchedulerTimeType { SchedulerTimeType() }
   /// None.
   public var minimumTolerance: SchedulerTimeType.Stride { 0 }
 

@@ -5,7 +5,7 @@ import Synchronization
 /// Values, then the end, are read from the log when there is demand for them. What was dropped meanwhile is skipped
 /// and counted.
 @usableFromInline
-final class LogCursor<Storage: ReplayStorage, Failure: Error, Down: Subscriber>: Subscription, LogReader,
+final class LogCursor<Storage: ReplayStorage, Failure: Error, Down: Subscriber>: DroppingSubscription, LogReader,
   CustomStringConvertible, @unchecked Sendable
 where Down.Input == Storage.Element, Down.Failure == Failure {
   // Sendable: what is not atomic is touched by the one who drains, which is also why exclusivity needs no checking.

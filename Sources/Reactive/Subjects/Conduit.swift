@@ -1,5 +1,14 @@
 import Synchronization
 
+/// How a subject reaches a subscriber. Not copyable, so that a call retains nothing.
+@usableFromInline struct ConduitOutlet<Output, Failure: Error>: ~Copyable {
+  @usableFromInline let pass: (Conduit<Output, Failure>.Signal) -> Subscribers.Demand
+
+  @inlinable init(_ pass: @escaping (Conduit<Output, Failure>.Signal) -> Subscribers.Demand) { self.pass = pass }
+
+  @inlinable borrowing func take(_ signal: Conduit<Output, Failure>.Signal) -> Subscribers.Demand { pass(signal) }
+}
+
 /// A subscription to a subject: what its subscriber still wants, and how to reach it.
 ///
 /// It has no lock: whoever is at work in the hub, or starts it, is the only one to reach the subscriber.
@@ -12,14 +21,16 @@ import Synchronization
   }
 
   @usableFromInline let hub: SubjectHub<Output, Failure>
-  /// Made where the subscriber's type is known. `nil` once over.
-  @exclusivity(unchecked) @usableFromInline var receive: ((Signal) -> Subscribers.Demand)?
+  /// Made where the subscriber's type is known; leads nowhere once over. For whoever reaches the subscriber.
+  @exclusivity(unchecked) @usableFromInline var outlet: ConduitOutlet<Output, Failure>
   /// How many values are still wanted; `unlimited`, or `over`.
   @usableFromInline let wanted = Atomic<UInt64>(0)
   /// Its first value is being delivered by another thread than the one at work.
   @usableFromInline let isStarting = Atomic(false)
-  /// It has missed the newest value for want of demand.
+  /// It has missed the newest value for want of demand, and not been given one since.
   @usableFromInline let behind = Atomic(false)
+  /// Whether it has joined, or is about to.
+  @usableFromInline let hasBegun = Atomic(false)
   /// Whether it was given a value before it joined. Guarded by the lock of the queue, then for the one at work.
   @exclusivity(unchecked) @usableFromInline var wasStarted = false
   /// For the one at work.
@@ -29,7 +40,8 @@ import Synchronization
   @usableFromInline static var unlimited: UInt64 { .max - 1 }
 
   @inlinable init(_ hub: SubjectHub<Output, Failure>, receive: @escaping (Signal) -> Subscribers.Demand) {
-    (self.hub, self.receive) = (hub, receive)
+    self.hub = hub
+    outlet = ConduitOutlet(receive)
   }
 
   @usableFromInline var description: String { hub.description }
@@ -66,7 +78,9 @@ import Synchronization
 
   @inlinable func accept(_ signal: Signal) {
     if case .value(let value) = signal {
-      if take() { pass(value) } else { behind.store(true, ordering: .releasing) }
+      let isWanted = take()
+      behind.store(!isWanted, ordering: .releasing)
+      if isWanted { pass(value) }
     } else {
       finish(signal)
     }
@@ -74,22 +88,25 @@ import Synchronization
 
   /// Delivers a value whose unit of demand is taken.
   @inlinable func pass(_ value: Output) {
-    guard let receive else { return }
-    let more = receive(.value(value))
+    let more = outlet.take(.value(value))
     if more != .none { add(more) }
   }
 
   @inlinable func finish(_ signal: Signal) {
     let isOpen = wanted.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over
-    let receive = receive.take()
-    if isOpen { _ = receive?(signal) }
+    if isOpen { _ = outlet.take(signal) }
+    outlet = ConduitOutlet { _ in .none }
   }
 
+  /// - Returns: True for the one call that is to make it join.
+  @usableFromInline func begin() -> Bool { !hasBegun.exchange(true, ordering: .acquiringAndReleasing) }
+
+  /// The first request is answered before it returns, also from inside `receive(subscription:)`.
   @usableFromInline override func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
     let hadNone = add(demand)
     if hub.keepsNewest {
-      if hadNone { hub.tell(self, false) }
+      if hadNone { hub.tell(begin() ? .join(self) : .wake(self)) }
     } else {
       hub.upstreams.request()
     }
@@ -97,7 +114,7 @@ import Synchronization
 
   @usableFromInline override func cancel() {
     if wanted.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over {
-      hub.tell(self, true)
+      hub.tell(.leave(self))
     }
   }
 }

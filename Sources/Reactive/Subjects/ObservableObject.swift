@@ -28,11 +28,11 @@ public final class ObservableObjectPublisher: Publisher, Sendable {
   /// A publisher for an `objectWillChange` of one's own.
   public init() {}
 
-  /// Tells those who have demand.
+  /// Tells all subscribers.
   public func send() { subject.send() }
 
-  /// Attaches the subscriber. A change that it has no demand for passes it by.
-  public func receive<S: Subscriber<Void, Never>>(subscriber: S) { subject.subscribe(subscriber) }
+  /// Attaches the subscriber, which is told of each change, whatever it asks for.
+  public func receive<S: Subscriber<Void, Never>>(subscriber: S) { subject.hub.attach(subscriber, demand: .unlimited) }
 }
 
 /// The publishers of objects that have none of their own, made when first asked for.

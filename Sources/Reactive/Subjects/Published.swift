@@ -3,7 +3,8 @@
 ///     class Weather { @Published var temperature = 20.0 }
 ///     let sink = weather.$temperature.sink { print($0) }
 ///
-/// Demand: whoever has none gets, once it has, the value of that time and none of those between.
+/// Demand: whoever has none gets, once it has, the value of that time, unless it got that already, and none of those
+/// between.
 @propertyWrapper
 public struct Published<Value> {
   fileprivate var store: PublishedStore<Value>
@@ -20,10 +21,10 @@ public struct Published<Value> {
     set { fatalError("@Published is only available on properties of classes") }
   }
 
-  /// The publisher of the property.
+  /// The publisher of the property. Setting it changes nothing: the value belongs to the property.
   public var projectedValue: Publisher {
     get { Publisher(store: store) }
-    set { store = newValue.store }
+    set {}
   }
 
   /// The property's value. Setting it tells first the object's `objectWillChange`, then the property's own publisher.
@@ -46,7 +47,7 @@ public struct Published<Value> {
       store.owner = object
       return Publisher(store: store)
     }
-    set { object[keyPath: storageKeyPath].store = newValue.store }
+    set {}
   }
 
   /// Delivers a property's value, and each new one just before the property has it. Doesn't end with the object.

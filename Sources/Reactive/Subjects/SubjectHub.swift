@@ -29,7 +29,7 @@ import Synchronization
   @usableFromInline let serial = Serial<Event>()
   /// Tells the one at work about a conduit. Made where the types are known: a conduit's own methods are called where
   /// they are not, and would be slow.
-  @usableFromInline var tell: (Conduit<Output, Failure>, _ isLeaving: Bool) -> Void = { _, _ in }
+  @usableFromInline var tell: (Event) -> Void = { _ in }
   @usableFromInline let upstreams: Upstreams
   @usableFromInline let description: String
   @exclusivity(unchecked) @usableFromInline var noted: Noted
@@ -49,8 +49,8 @@ import Synchronization
     noted = Noted(value: newest)
     keepsNewest = newest != nil
     upstreams = Upstreams(areWanted: newest != nil)
-    tell = { [unowned self] conduit, isLeaving in
-      serial.perform(isLeaving ? .leave(conduit) : .wake(conduit)) { handle($0) }
+    tell = { [unowned self] event in  // a conduit holds the hub
+      if case .join(let conduit) = event { join(conduit) } else { serial.perform(event) { handle($0) } }
     }
   }
 
@@ -71,11 +71,13 @@ import Synchronization
   @usableFromInline func leaveBehind(_ event: Event) { serial.leaveBehind(event) { handle($0) } }
 
   /// Sends, and can be read from now on.
-  @inlinable func sendAndNote(_ value: Output) {
+  ///
+  /// - Parameter isSet: Can be read also after the end, when nothing is sent any more.
+  @inlinable func sendAndNote(_ value: Output, isSet: Bool = false) {
     var old: Output? = value  // released outside the lock: a deinitialiser is foreign code
     let isAtWork = serial.enter()
     let isNext = serial.queue.withLock { queue in
-      if !noted.isOver { swap(&noted.value, &old) }
+      if isSet || !noted.isOver { swap(&noted.value, &old) }
       let isNext = isAtWork && queue.waiting.isEmpty
       if !isNext { queue.waiting.append(.value(value)) }
       return isNext
@@ -100,7 +102,8 @@ import Synchronization
     upstreams.cancel()
   }
 
-  @inlinable func attach<S: Subscriber>(_ subscriber: S) where S.Input == Output, S.Failure == Failure {
+  /// - Parameter demand: What the subscriber gets without asking for it.
+  @inlinable func attach<S: Subscriber<Output, Failure>>(_ subscriber: S, demand: Subscribers.Demand = .none) {
     let conduit = Conduit(self) { signal in
       switch signal {
       case .value(let value): return subscriber.receive(value)
@@ -109,8 +112,9 @@ import Synchronization
       }
       return .none
     }
+    if demand != .none { conduit.add(demand) }
     subscriber.receive(subscription: conduit)
-    join(conduit)
+    if conduit.begin() { join(conduit) }
   }
 
   @inlinable func join(_ conduit: Conduit<Output, Failure>) {

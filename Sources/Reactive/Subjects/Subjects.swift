@@ -23,7 +23,7 @@ extension PassthroughSubject: @unchecked Sendable where Output: Sendable {}  // 
 
 /// Has a value at all times, and gives it to each new subscriber.
 ///
-/// Who has no demand gets, once it has, the value of that time and none of those between.
+/// Who has no demand gets, once it has, the value of that time, unless it got that already, and none of those between.
 public final class CurrentValueSubject<Output, Failure: Error>: Subject {
   @usableFromInline let hub: SubjectHub<Output, Failure>
 
@@ -32,10 +32,10 @@ public final class CurrentValueSubject<Output, Failure: Error>: Subject {
 
   deinit { hub.upstreams.cancel() }
 
-  /// The value; setting it sends it. Stays readable, and as it was, after the end.
+  /// The value; setting it sends it. After the end it can still be read and set, and nothing is sent.
   public var value: Output {
     get { hub.value }
-    set { send(newValue) }
+    set { hub.sendAndNote(newValue, isSet: true) }
   }
 
   /// Makes this the value and delivers it.

@@ -36,7 +36,7 @@ public struct AsyncThrowingPublisher<P: Publisher>: AsyncSequence {
   public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher.mapError { $0 as any Error })) }
 }
 
-/// One consumer's subscription; not to be shared between tasks.
+/// One consumer's subscription. Of several tasks that await it, the one that came first gets the next value.
 public struct PublisherIterator<Element, Failure: Error>: AsyncIteratorProtocol {
   fileprivate let intake: Intake<Element, Failure>
 
@@ -78,7 +78,7 @@ private final class Intake<Value, Failure: Error>: Sendable {
   }
 }
 
-/// What has come and is not taken, or who waits for it.
+/// What has come and is not taken, or the tasks that wait for it.
 private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
   typealias Input = Value
   /// The publisher hands the value over, as it does to any subscriber.
@@ -89,7 +89,7 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
     /// Those that were asked for by a task whose wait was cut short, or that were not asked for.
     var values = Fifo<Value>()
     var completion: Subscribers.Completion<Failure>?
-    var waiter: Waiter?
+    var waiters = Fifo<Waiter>()
     var isSubscribed = false
   }
   private let state = Guarded(State())
@@ -97,10 +97,9 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
 
   func take(_ waiter: Waiter) {
     let (answer, mayAsk) = state.withLock { state -> (Answer?, Bool) in
-      precondition(state.waiter == nil, "one iterator, awaited by two tasks at once")
       if let value = state.values.popFirst() { return (Answer(value: .success(value)), false) }
       if let completion = state.completion { return (Self.answer(completion, &state), false) }
-      state.waiter = waiter
+      state.waiters.append(waiter)
       return (nil, state.isSubscribed)
     }
     if let answer { waiter.resume(returning: answer) }
@@ -116,18 +115,18 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
 
   func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
-    let isAwaited = state.withLock { state in
+    let awaited = state.withLock { state in
       state.isSubscribed = true
-      return state.waiter != nil
+      return state.waiters.count
     }
-    if isAwaited { subscription.request(.max(1)) }
+    if awaited > 0 { subscription.request(.max(awaited)) }
   }
 
   func receive(_ value: Value) -> Subscribers.Demand {
     let waiter = state.withLock { state -> Waiter? in
       guard state.completion == nil else { return nil }
-      if state.waiter == nil { state.values.append(value) }
-      return state.waiter.take()
+      if state.waiters.isEmpty { state.values.append(value) }
+      return state.waiters.popFirst()
     }
     waiter?.resume(returning: Answer(value: .success(value)))
     return .none
@@ -148,11 +147,14 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
   }
 
   private func end(_ completion: Subscribers.Completion<Failure>) {
-    let (waiter, answer) = state.withLock { state -> (Waiter?, Answer?) in
+    let answered = state.withLock { state in
       if state.completion == nil { state.completion = completion }
-      guard let waiter = state.waiter.take() else { return (nil, nil) }
-      return (waiter, Self.answer(completion, &state))
+      var answered: [(Waiter, Answer)] = []
+      while let completion = state.completion, let waiter = state.waiters.popFirst() {
+        answered.append((waiter, Self.answer(completion, &state)))
+      }
+      return answered
     }
-    if let answer { waiter?.resume(returning: answer) }
+    for (waiter, answer) in answered { waiter.resume(returning: answer) }
   }
 }

@@ -12,14 +12,12 @@ public protocol Pausable {
 ///
 /// Pausing withholds new demand; a value that was asked for already is still taken.
 public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausable, Cancellable, @unchecked Sendable {
-  // Sendable: the closures are called by the publisher alone, whose signals are serial.
+  // Sendable: the closures are called by the publisher alone, whose signals are serial, and released by the last caller
+  // that the slot counts.
 
   /// Who this is.
   public let combineIdentifier = CombineIdentifier()
-  /// Called with each value; says whether to go on with the next one.
-  public let receiveValue: (Input) -> Bool
-  /// Called once, unless cancelled before.
-  public let receiveCompletion: (Subscribers.Completion<Failure>) -> Void
+  @exclusivity(unchecked) private var closures: SinkClosures<Input, Failure, Bool>
   private let upstream = UpstreamSlot()
   private let isPaused = Atomic(false)
 
@@ -28,8 +26,14 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
     receiveValue: @escaping (Input) -> Bool,
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void
   ) {
-    (self.receiveValue, self.receiveCompletion) = (receiveValue, receiveCompletion)
+    closures = SinkClosures(receiveValue, receiveCompletion)
   }
+
+  /// Called with each value; says whether to go on with the next one. Says no after the end.
+  public var receiveValue: (Input) -> Bool { inside { closures.value } ?? { _ in false } }
+
+  /// Called once, unless cancelled before; does nothing after the end.
+  public var receiveCompletion: (Subscribers.Completion<Failure>) -> Void { inside { closures.completion } ?? { _ in } }
 
   /// Whether it has had enough and was not told to resume yet.
   public var paused: Bool { isPaused.load(ordering: .acquiring) }
@@ -46,19 +50,28 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
 
   /// Calls the closure; asks for one more if that says so.
   public func receive(_ input: Input) -> Subscribers.Demand {
-    guard upstream.isLive else { return .none }
-    if receiveValue(input) { return .max(1) }
-    isPaused.store(true, ordering: .releasing)
-    return .none
+    let goesOn = inside {
+      let goesOn = closures.value(input)
+      if !goesOn { isPaused.store(true, ordering: .releasing) }
+      return goesOn
+    }
+    return goesOn == true ? .max(1) : .none
   }
 
-  /// Calls the closure and lets go of the subscription.
+  /// Calls the closure and lets go of it and the subscription.
   public func receive(completion: Subscribers.Completion<Failure>) {
-    if upstream.finish() { receiveCompletion(completion) }
+    inside { if upstream.finish() { closures.completion(completion) } }
   }
 
   /// Ends the subscription; no closure is called any more.
-  public func cancel() { upstream.cancel() }
+  public func cancel() { inside { upstream.cancel() } }
+
+  /// Does this, unless all is over. The last one out releases the closures.
+  @discardableResult private func inside<R>(_ body: () -> R) -> R? {
+    guard upstream.enter() else { return nil }
+    defer { if upstream.leave() { closures = SinkClosures({ _ in false }, { _ in }) } }
+    return body()
+  }
 }
 
 extension Publisher {

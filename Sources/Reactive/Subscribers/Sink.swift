@@ -1,21 +1,52 @@
+import Synchronization
+
+/// What a sink calls. Not copyable, so that a call retains nothing.
+@usableFromInline struct SinkClosures<Input, Failure: Error, Answer>: ~Copyable {
+  @usableFromInline let value: (Input) -> Answer
+  @usableFromInline let completion: (Subscribers.Completion<Failure>) -> Void
+
+  @inlinable init(
+    _ value: @escaping (Input) -> Answer, _ completion: @escaping (Subscribers.Completion<Failure>) -> Void
+  ) {
+    (self.value, self.completion) = (value, completion)
+  }
+
+  /// As a method, since of a closure read from a property of a class the compiler makes a copy to call it.
+  @inlinable borrowing func take(_ input: Input) -> Answer { value(input) }
+}
+
 extension Subscribers {
-  /// Asks for everything and hands it to closures.
+  /// Asks for everything and hands it to closures, which it lets go of at the end.
   public final class Sink<Input, Failure: Error>: Subscriber, Cancellable, @unchecked Sendable, CustomStringConvertible
   {
-    // Sendable: the closures are called by the publisher alone, whose signals are serial.
+    // Sendable: the closures are called by the publisher alone, whose signals are serial, and released by the last
+    // caller that the slot counts. Calls on behalf of a subscription that drops its subscriber are not counted: that
+    // would cost more than the call.
 
-    /// Called with each value.
-    public let receiveValue: (Input) -> Void
-    /// Called once, unless cancelled before.
-    public let receiveCompletion: (Completion<Failure>) -> Void
-    @usableFromInline let upstream = UpstreamSlot()
+    @usableFromInline @exclusivity(unchecked) var closures: SinkClosures<Input, Failure, Void>
+    @usableFromInline let upstream: UpstreamSlot
 
     /// A sink that is to be given to ``Publisher/subscribe(_:)->()``.
-    public init(
+    public convenience init(
       receiveCompletion: @escaping (Completion<Failure>) -> Void, receiveValue: @escaping (Input) -> Void
     ) {
-      (self.receiveValue, self.receiveCompletion) = (receiveValue, receiveCompletion)
+      self.init(receiveCompletion, receiveValue, isHeldByCancellable: false)
     }
+
+    /// - Parameter isHeldByCancellable: It is let go of when it was cancelled, by all but upstream.
+    fileprivate init(
+      _ receiveCompletion: @escaping (Completion<Failure>) -> Void, _ receiveValue: @escaping (Input) -> Void,
+      isHeldByCancellable: Bool
+    ) {
+      closures = SinkClosures(receiveValue, receiveCompletion)
+      upstream = UpstreamSlot(asksWhetherItDrops: isHeldByCancellable)
+    }
+
+    /// Called with each value; does nothing after the end.
+    public var receiveValue: (Input) -> Void { inside { closures.value } ?? { _ in } }
+
+    /// Called once, unless cancelled before; does nothing after the end.
+    public var receiveCompletion: (Completion<Failure>) -> Void { inside { closures.completion } ?? { _ in } }
 
     /// Takes the subscription and asks for everything.
     public func receive(subscription: any Subscription) {
@@ -24,20 +55,48 @@ extension Subscribers {
 
     /// Calls the closure; wants no more than the everything it asked for.
     @inlinable public func receive(_ input: Input) -> Demand {
-      if upstream.isLive { receiveValue(input) }
+      let word = upstream.word.load(ordering: .acquiring)
+      if word & (UpstreamSlot.over | UpstreamSlot.drops) == UpstreamSlot.drops {
+        closures.take(input)
+      } else {
+        receiveCounted(input)
+      }
       return .none
+    }
+
+    @inline(never) @usableFromInline func receiveCounted(_ input: Input) {
+      guard upstream.enter() else { return }
+      closures.value(input)
+      if upstream.leave() { release() }
     }
 
     /// Calls the closure and lets go of the subscription.
     public func receive(completion: Completion<Failure>) {
-      if upstream.finish() { receiveCompletion(completion) }
+      inside {
+        guard upstream.finish() else { return }
+        closures.completion(completion)
+        upstream.word.bitwiseAnd(~UpstreamSlot.drops, ordering: .relaxed)  // no value is under way
+      }
     }
 
     /// Ends the subscription; no closure is called any more.
-    public func cancel() { upstream.cancel() }
+    public func cancel() { inside { upstream.cancel() } }
 
     /// `Sink`.
     public var description: String { "Sink" }
+
+    /// Does this, unless all is over. The last one out releases the closures, unless a value may be under way that is
+    /// not counted.
+    @discardableResult private func inside<R>(_ body: () -> R) -> R? {
+      guard upstream.enter() else { return nil }
+      defer {
+        let isCounted = upstream.word.load(ordering: .relaxed) & UpstreamSlot.drops == 0
+        if upstream.leave(), isCounted { release() }
+      }
+      return body()
+    }
+
+    @inline(never) @usableFromInline func release() { closures = SinkClosures({ _ in }, { _ in }) }
   }
 
   /// Asks for everything and writes each value to a property of an object.
@@ -89,20 +148,20 @@ extension Subscribers {
 }
 
 extension Publisher {
-  /// Attaches closures, with unlimited demand.
+  /// Attaches closures, with unlimited demand. They are let go of at the end.
   ///
   /// - Returns: Ends the subscription when cancelled or released.
   public func sink(
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void, receiveValue: @escaping (Output) -> Void
   ) -> AnyCancellable {
-    let sink = Subscribers.Sink(receiveCompletion: receiveCompletion, receiveValue: receiveValue)
+    let sink = Subscribers.Sink(receiveCompletion, receiveValue, isHeldByCancellable: true)
     subscribe(sink)
     return AnyCancellable(sink)
   }
 }
 
 extension Publisher where Failure == Never {
-  /// Attaches a closure, with unlimited demand.
+  /// Attaches a closure, with unlimited demand. It is let go of at the end.
   ///
   /// - Returns: Ends the subscription when cancelled or released.
   public func sink(receiveValue: @escaping (Output) -> Void) -> AnyCancellable {

@@ -201,7 +201,7 @@ do {
   _ = (subscription1, subscription2, subscription3)
 }
 
-// MARK: Exactly one value
+// MARK: One value
 
 do {
   var values: [Int] = []
@@ -214,10 +214,12 @@ do {
 }
 
 do {
-  var text = ""
+  var values: [Int] = []
+  var isOver = false
   _ = [1, 2].publisher.asSingle().sink(
-    receiveCompletion: { if case .failure(let error) = $0 { text = "\(error)" } }, receiveValue: { _ in })
-  expect(text.isEmpty, false)
+    receiveCompletion: { if case .finished = $0 { isOver = true } }, receiveValue: { values.append($0) })
+  expect(values, [1])
+  expect(isOver, true)
 }
 
 // MARK: A publisher made of a closure
