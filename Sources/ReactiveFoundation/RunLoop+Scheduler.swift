@@ -3,7 +3,22 @@ import Reactive
 
 extension RunLoop: Scheduler {
   /// A moment on the wall clock.
-  public typealias SchedulerTimeType = FoundationTime
+  public struct SchedulerTimeType: WallClockTime {
+    /// The moment.
+    public var date: Date
+
+    /// The same moment.
+    public init(_ date: Date) { self.date = date }
+
+    /// A time span.
+    public struct Stride: WallClockInterval {
+      /// Seconds.
+      public var magnitude: TimeInterval
+
+      /// So many seconds.
+      public init(magnitude: TimeInterval) { self.magnitude = magnitude }
+    }
+  }
   /// There is nothing to choose.
   public struct SchedulerOptions: Sendable {
     /// No choice.

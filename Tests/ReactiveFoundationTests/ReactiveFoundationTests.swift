@@ -57,6 +57,16 @@ import Testing
     #expect(try await values(of: delivered) == Array(1...1000))
   }
 
+  @Test func schedulersHaveTimesOfTheirOwn() throws {
+    #expect(RunLoop.SchedulerTimeType.self != OperationQueue.SchedulerTimeType.self)
+    #expect(RunLoop.SchedulerTimeType.Stride(exactly: 2) == .seconds(2.0))
+    let strides = [
+      try JSONEncoder().encode(RunLoop.SchedulerTimeType.Stride(1.5)),
+      try JSONEncoder().encode(OperationQueue.SchedulerTimeType.Stride(1.5)),
+    ]
+    for stride in strides { #expect(String(decoding: stride, as: UTF8.self) == #"{"magnitude":1.5}"#) }
+  }
+
   @Test func repeatedWorkEndsWithItsCancellable() async throws {
     let queue = OperationQueue()
     let loop = Loop()
