@@ -19,7 +19,7 @@ extension Lane {
 
   /// Looks from now on, for as long as a member rests.
   func watchHoldUp() {
-    guard holdUp == nil else { return }
+    guard holdUp == nil, !worker.hasHandedOver else { return }
     holdUp = HoldUp()
     look()
   }
@@ -50,7 +50,7 @@ extension Lane {
     }
     guard holdUp != nil else { return }  // whoever was cut off was the last
     let period = min(Self.period, worker.limits.holdUpTime / 4, (timeout ?? Self.period) / 4)
-    holdUp?.timer = worker.loop.schedule(after: period) { [unowned self] in look() }
+    holdUp?.timer = worker.loop.schedule(after: period) { [self] in look() }
   }
 
   /// The source waits for the slowest member.
@@ -72,7 +72,8 @@ extension Lane {
       worker.counters.holdUps.add(1, ordering: .relaxed)
     }
     guard let timeout, waited >= timeout else { return }
-    for holder in holders {
+    // The end of one may be the end of its connection, and of others with it.
+    for holder in holders where holder.state != .ended {
       worker.report(.clientCutOff(holder.session.identity, stream: stream.name, unread: unread))
       holder.session.fail(holder, .lagged, "held \"\(stream.name)\" up for \(timeout), \(unread) events behind")
     }

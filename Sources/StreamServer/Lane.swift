@@ -10,7 +10,8 @@ import Synchronization
 final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `logDidChange` and its two atomics
   let stream: ServedStream
   let counters: LaneCounters
-  unowned let worker: Worker
+  /// Which knows the lane for as long as it has members, and no longer.
+  let worker: Worker
   private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
   /// How far the members' credit reaches, as the log was told: while that is beyond its end, the source is asked for more.

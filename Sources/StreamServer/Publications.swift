@@ -80,7 +80,8 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
 ///
 /// What a read of the socket brings is gathered, and handed to each inlet in one go.
 final class Publications: @unchecked Sendable {  // its session's loop alone looks inside
-  private unowned let session: Session
+  /// Which lets go of this at its end.
+  private let session: Session
   private let worker: Worker
   private var publications: [StreamID: Publication] = [:]
   /// Those of which the read under way has brought something.

@@ -8,6 +8,9 @@ import Reactive
 ///
 /// What it has to say beyond event frames (answers, errors, the rest of a frame that the socket took only a part of)
 /// stands in `unsent`, and nothing else is written before that is gone. Events are never queued: they stay in the log.
+///
+/// References are strong in both directions and cut in one place each: `close` leaves the worker and ends subscriptions,
+/// publications and timers, so that no callback meets a connection that was freed.
 final class Session: EventLoop.Handler {
   /// What became of a write.
   enum WriteResult {
@@ -29,7 +32,7 @@ final class Session: EventLoop.Handler {
   private var watched: EventLoop.Readiness = .readable
   private var phase = Phase.open
   private(set) var isBlocked = false
-  private unowned let worker: Worker
+  private let worker: Worker
   let share: UserShare
   private var registration: EventLoop.Registration?
   private var clock: TimerID?
@@ -95,10 +98,9 @@ final class Session: EventLoop.Handler {
   }
 
   private func awaitSetup() {
-    clock = worker.loop.schedule(after: worker.limits.handshakeTimeout) { [unowned self] in
-      clock = nil
-      drop("no SETUP within the handshake timeout")
-      close()
+    setClock(after: worker.limits.handshakeTimeout) {
+      $0.drop("no SETUP within the handshake timeout")
+      $0.close()
     }
   }
 
@@ -121,8 +123,15 @@ final class Session: EventLoop.Handler {
     if let registration { worker.loop.unregister(registration) }
     registration = nil
     cancelClocks()
+    publications?.leaveAll()
+    publications = nil
     phase = .closed  // its subscriptions stay where they are: what they hold must not be dropped on the way out
     return saved
+  }
+
+  /// Ends the subscriptions that `handOver` has left where they were.
+  func endHandedOver() {
+    leaveAll()
   }
 
   /// Goes on where another process stopped. Right after `start`.
@@ -175,7 +184,7 @@ final class Session: EventLoop.Handler {
   /// Ends a subscription to a stream that the client may no longer read.
   func review(_ subscription: StreamSubscription) {
     let stream = subscription.lane.stream
-    guard !admits(stream.configuration.read) else { return }
+    guard isLive(subscription), !admits(stream.configuration.read) else { return }
     refuse(subscription.id, stream.name, mayNotRead(stream.name))
     remove(subscription)
     _ = flush()
@@ -281,8 +290,6 @@ final class Session: EventLoop.Handler {
   }
 
   private func accepted() {
-    if let clock { worker.loop.cancel(clock) }
-    clock = nil
     worker.mention(identity, "is connected")
     watchLifetime()
     if machine.usesLeases { renewLease() }
@@ -290,6 +297,7 @@ final class Session: EventLoop.Handler {
 
   /// Closes a client that was silent for its maximum lifetime; zero means that it promised nothing.
   private func watchLifetime() {
+    clearClock()
     let lifetime = machine.maximumLifetime
     guard lifetime > .zero else { return }
     if holdsValues { heardAt = worker.loop.now }  // it may have spoken: nobody listens
@@ -298,16 +306,14 @@ final class Session: EventLoop.Handler {
       drop("silent for its maximum lifetime of \(lifetime)")
       return close()
     }
-    clock = worker.loop.schedule(after: lifetime - silence) { [unowned self] in
-      clock = nil
-      watchLifetime()
-    }
+    setClock(after: lifetime - silence) { $0.watchLifetime() }
   }
 
   private func renewLease() {
+    guard phase == .open else { return }
     machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
-    leaseClock = worker.loop.schedule(after: worker.limits.leaseTime * 4 / 5) { [unowned self] in renewLease() }
-    _ = flush()  // last: it closes when the peer is gone, and no clock may be set after that
+    leaseClock = worker.loop.schedule(after: worker.limits.leaseTime * 4 / 5) { [self] in renewLease() }
+    _ = flush()
   }
 
   // MARK: Requests
@@ -442,8 +448,13 @@ final class Session: EventLoop.Handler {
 
   // MARK: What the worker tells
 
+  /// False once the subscription, or the connection with it, has ended; a loop over subscriptions may come by it after
+  /// that, as the end of one can close the connection.
+  private func isLive(_ subscription: StreamSubscription) -> Bool { phase == .open && subscription.state != .ended }
+
   /// The stream itself has ended and the subscriber has everything.
   func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
+    guard isLive(subscription) else { return }
     switch completion {
     case .finished:
       machine.sendComplete(subscription.id)
@@ -453,7 +464,9 @@ final class Session: EventLoop.Handler {
     }
   }
 
+  /// Ends one request with an error. Does nothing for one that has ended.
   func fail(_ subscription: StreamSubscription, _ code: ErrorCode, _ message: String) {
+    guard isLive(subscription) else { return }
     machine.sendError(subscription.id, code, message)
     remove(subscription)
     _ = flush()
@@ -461,6 +474,7 @@ final class Session: EventLoop.Handler {
 
   /// The frame that completes the request has been written past the machine.
   func finished(_ subscription: StreamSubscription) {
+    guard isLive(subscription) else { return }
     machine.end(subscription.id)
     remove(subscription)
   }
@@ -552,10 +566,7 @@ final class Session: EventLoop.Handler {
     phase = .closing
     leaveAll()
     cancelClocks()
-    clock = worker.loop.schedule(after: Self.closingTime) { [unowned self] in
-      clock = nil
-      close()
-    }
+    setClock(after: Self.closingTime) { $0.close() }
     if flush(), unsent.isEmpty { close() }
   }
 
@@ -569,12 +580,29 @@ final class Session: EventLoop.Handler {
       worker.release(subscription.lane)
     }
     publications?.leaveAll()
+    publications = nil
+  }
+
+  // Timers hold the connection: `cancelClocks` is called on every way out, and none is set after that.
+
+  /// Sets the clock for what the connection waits for in its present phase, in place of the one that runs.
+  private func setClock(after delay: Duration, _ action: @escaping (Session) -> Void) {
+    clearClock()
+    guard phase != .closed else { return }
+    clock = worker.loop.schedule(after: delay) { [self] in
+      clock = nil
+      action(self)
+    }
+  }
+
+  private func clearClock() {
+    if let clock { worker.loop.cancel(clock) }
+    clock = nil
   }
 
   private func cancelClocks() {
-    if let clock { worker.loop.cancel(clock) }
+    clearClock()
     if let leaseClock { worker.loop.cancel(leaseClock) }
-    clock = nil
     leaseClock = nil
   }
 
@@ -586,8 +614,7 @@ final class Session: EventLoop.Handler {
     if let registration { worker.loop.unregister(registration) }
     registration = nil
     leaveAll()
-    // Kept alive until the turn's end by whoever called; the socket closes with the last reference.
-    worker.forget(self)
+    worker.forget(self)  // the socket closes with the last reference
   }
 }
 

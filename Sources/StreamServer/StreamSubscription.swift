@@ -30,7 +30,8 @@ final class StreamSubscription {
     case ended
   }
 
-  unowned let session: Session
+  /// Which lists it for as long as it is live, and no longer.
+  let session: Session
   let lane: Lane
   // In this order, and the last as small as they are, because there may be very many.
   var cursor: Cursor

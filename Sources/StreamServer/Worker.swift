@@ -35,6 +35,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var sessions: Set<Session> = []
   private var handedOver: [Session] = []
+  /// Nothing is sent any more, and no subscription is ended.
+  private(set) var hasHandedOver = false
   private var listeners: [Listener] = []
   private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var users: [ClientUser: UserShare] = [:]
@@ -42,6 +44,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var inputRound = Fifo<UserShare>()
   private var outputRound = Fifo<UserShare>()
   private let block = FrameBlock()
+  private var isStopping = false
+  /// To be called once the last session has gone.
   private var stopped: (@Sendable () -> Void)?
 
   /// Bytes that one turn sends before it looks for input again.
@@ -65,11 +69,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     self.connections = connections
     self.wantsDetails = wantsDetails
     self.report = report
-    loop.endOfTurn = { [unowned self] in
-      takeWaitingInput()
-      let patience = sendReady()
-      return inputRound.isEmpty ? patience : 0
-    }
+    loop.endOfTurn = { [weak self] in self?.endTurn() }
   }
 
   deinit { input.deallocate() }
@@ -103,7 +103,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// - Returns: false when the worker stops, or the kernel watches no more descriptors; the connection is then closed.
   private func start(_ session: Session) -> Bool {
-    guard stopped == nil, session.start() else {
+    guard !isStopping, session.start() else {
       release(session.share)
       countOut()
       return false
@@ -116,7 +116,9 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Gives every connection away; its descriptor stays open for as long as the worker lives. On the loop.
   func handOver() -> [SavedSession] {
     handedOver = Array(sessions)
+    hasHandedOver = true
     sessions = []
+    for lane in lanes.values { lane.stopWatchingHoldUp() }
     return handedOver.compactMap { $0.handOver() }
   }
 
@@ -134,7 +136,14 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     session.share.sessionCount -= 1
     release(session.share)
     countOut()
-    if sessions.isEmpty, let stopped { stopped() }
+    if sessions.isEmpty { finishStopping() }
+  }
+
+  private func finishStopping() {
+    guard let completed = stopped.take() else { return }
+    // What holds sessions, which hold the worker.
+    (users, inputRound, outputRound, lanesToMeasure) = ([:], Fifo(), Fifo(), [:])
+    completed()
   }
 
   private func countOut() { connections.open.subtract(1, ordering: .relaxed) }
@@ -142,10 +151,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
   /// the last one is gone. On the loop.
   func stop(completed: @escaping @Sendable () -> Void) {
+    isStopping = true
     stopped = completed
     stopListening()
-    guard !sessions.isEmpty else { return completed() }
+    for session in handedOver { session.endHandedOver() }
+    handedOver = []
     for session in sessions { session.stop() }
+    if sessions.isEmpty { finishStopping() }
   }
 
   // MARK: Users
@@ -161,6 +173,12 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Forgets a user without sessions.
   func release(_ share: UserShare) {
     if share.sessionCount == 0 { users[share.user] = nil }
+  }
+
+  private func endTurn() -> UInt64? {
+    takeWaitingInput()
+    let patience = sendReady()
+    return inputRound.isEmpty ? patience : 0
   }
 
   // MARK: Input
@@ -269,6 +287,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
   private func sendReady() -> UInt64? {
+    guard !hasHandedOver else { return nil }
     guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
     serveUsers()

@@ -128,6 +128,12 @@ final class ServerHarness: Sendable {
 
   /// Gives every connection to another server, by the way that they take to another process.
   func handOver(to next: ServerHarness) async throws {
+    await next.restore(try await handOver())
+  }
+
+  /// Gives every connection away.
+  /// - Returns: them, as they arrive in another process.
+  func handOver() async throws -> SavedConnections {
     let saved = await withCheckedContinuation { continuation in
       server.handOver { continuation.resume(returning: $0) }
     }
@@ -136,9 +142,13 @@ final class ServerHarness: Sendable {
     let descriptors = ends.flatMap(DescriptorParcel.unpack)
     for end in ends { close(end) }
     let limits = ServerLimits(workers: 2)
-    let arrived = try SavedConnections(state: saved.state(ofFirst: count), descriptors, for: limits)
+    return try SavedConnections(state: saved.state(ofFirst: count), descriptors, for: limits)
+  }
+
+  /// Goes on with what another one gave away, or with nothing.
+  func restore(_ saved: SavedConnections?) async {
     await withCheckedContinuation { continuation in
-      next.server.goOn(with: arrived) { continuation.resume() }
+      server.goOn(with: saved) { continuation.resume() }
     }
   }
 

@@ -1,0 +1,103 @@
+import EventLoop
+import Glibc
+import RSocket
+import Reactive
+import Testing
+
+@testable import StreamServer
+
+/// Connections that close while a loop still has their subscriptions or timers in hand.
+@Suite struct ClosingTests {
+  private static let unlimited: UInt32 = 0x7FFF_FFFF
+
+  private func numbers(_ range: Range<Int>) -> [[UInt8]] { range.map { Array("event \($0)".utf8) } }
+
+  /// The first subscription's error meets a socket that takes nothing more, which closes the connection; the second
+  /// one ended with it.
+  @Test func aConnectionThatClosesWhileOneOfItsSubscriptionsIsCutOffEndsTheOthersOnce() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let source = try harness.add("s") {
+        $0.limits = .init(events: 16)
+        $0.overflow = .block(timeout: .milliseconds(40))
+      }
+      let holder = try WireClient.ready(harness.path)
+      holder.subscribe("s", credit: 1, id: 1)
+      holder.subscribe("s", credit: 1, id: 3)
+      let reader = try WireClient.ready(harness.path)
+      reader.subscribe("s", credit: Self.unlimited)
+      harness.eventually { harness.server.statistics.subscribers == 3 }
+      source.send(batch: numbers(0..<100))
+      _ = try holder.events(2)
+      shutdown(holder.descriptor.raw, CInt(SHUT_RD))
+      #expect(try reader.events(100) == numbers(0..<100))
+      harness.eventually { harness.server.statistics.connections == 1 && harness.server.statistics.subscribers == 1 }
+      #expect(try reader.isSilent())
+    }
+  }
+
+  /// A connection whose client was silent for too long is closed as it is restored; its lease is not renewed after that.
+  @Test func aConnectionThatIsClosedAsItIsRestoredRenewsNoLease() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.leaseTime = .milliseconds(50)
+    let next = try ServerHarness(limits, goesOn: true)
+    try await withServer(limits) { first in
+      let client = try WireClient.ready(first.path, Setup(maximumLifetime: .seconds(3600), honorsLease: true))
+      guard case .lease = try client.receive() else {
+        Issue.record("no lease")
+        return
+      }
+      let saved = try await first.handOver()
+      let silent = saved.sessions.map { session in
+        SavedSession(
+          descriptor: session.descriptor, number: session.number, machine: session.machine,
+          silence: 7_200_000_000_000, unsent: [], subscriptions: [], publications: [])
+      }
+      await next.restore(SavedConnections(silent, waiting: []))
+      next.eventually { next.server.statistics.connections == 0 }
+      guard case .clientDropped(_, let reason)? = next.reports.first else {
+        Issue.record("not reported: \(next.reports)")
+        return
+      }
+      #expect(reason.hasPrefix("silent for its maximum lifetime"))
+      // The lease would have been renewed by now.
+      let later = EventLoop.monotonicNow() + 200_000_000
+      next.eventually { EventLoop.monotonicNow() > later }
+      let newcomer = try WireClient.ready(next.path)
+      #expect(try newcomer.isSilent())
+    }
+    await next.stop()
+  }
+
+  /// What the loop of a server does at the end of a turn needs the server no more once it has stopped.
+  @Test func aServerMayGoAsSoonAsItHasStopped() async throws {
+    for _ in 0..<50 {
+      let server = try StreamServer(limits: ServerLimits(workers: 1))
+      try server.start()
+      await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
+    }
+  }
+
+  @Test func aStoppedServerIsFreed() async throws {
+    weak var worker: Worker?
+    weak var session: Session?
+    do {
+      let harness = try ServerHarness(ServerLimits(workers: 1))
+      _ = try harness.add("s")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      worker = harness.server.workers[0]
+      let first = Guarded<Session?>(nil)
+      harness.server.workers[0].loop.execute { [worker = harness.server.workers[0]] in
+        first.withLock { $0 = worker.allSessions.first }
+      }
+      harness.eventually { first.withLock { $0 != nil } }
+      session = first.withLock { $0.take() }
+      await harness.stop()
+    }
+    let deadline = EventLoop.monotonicNow() + 10_000_000_000
+    while worker != nil || session != nil, EventLoop.monotonicNow() < deadline { usleep(1000) }
+    #expect(worker == nil)
+    #expect(session == nil)
+  }
+}
