@@ -66,8 +66,8 @@ static inline ssize_t send_descriptors(int to, const int *descriptors, int count
   return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// How many descriptors the next message brought, closed on exec, at most 253; -1 with errno when there is none.
-static inline int receive_descriptors(int from, int *descriptors) {
+// How many descriptors the next message brought, closed on exec, at most 253; -1 when there is no message.
+static inline int receive_descriptors(int from, int *descriptors, int flags) {
   union {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(253 * sizeof(int))];
@@ -79,10 +79,10 @@ static inline int receive_descriptors(int from, int *descriptors) {
   message.msg_iovlen = 1;
   message.msg_control = &control;
   message.msg_controllen = sizeof control;
-  ssize_t size = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (size < 0) return -1;
+  ssize_t size = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | flags);
+  if (size <= 0) return -1;
   struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-  if (size == 0 || !header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return 0;
+  if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return 0;
   int count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
   __builtin_memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
   return count;

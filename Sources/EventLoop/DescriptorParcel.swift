@@ -46,14 +46,21 @@ public enum DescriptorParcel {
     return (ends, packed)
   }
 
-  /// Takes out what is in a parcel, in order. Each descriptor is the caller's to close, and closed on exec.
-  public static func unpack(_ end: CInt) -> [CInt] {
-    var descriptors: [CInt] = []
+  /// Copies what is in a parcel, in order; it stays in there, for any process that has the parcel.
+  ///
+  /// - Parameter each: gets each descriptor with its place among those that were packed; closed on exec, and the callee's
+  ///   to close. Places are left out where the process has no room for more descriptors: it needs 253 at a time.
+  /// - Returns: the place that the next parcel begins with, if this one is not the last.
+  @discardableResult
+  public static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) -> Int {
+    var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared with all who have the parcel.
+    guard setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else { return 0 }
     var message = [CInt](repeating: -1, count: perMessage)
-    while true {
-      let count = receive_descriptors(end, &message)
-      guard count > 0 else { return descriptors }
-      descriptors += message.prefix(Int(count))
+    var first = 0
+    while case let count = receive_descriptors(end, &message, CInt(MSG_PEEK)), count >= 0 {
+      for (index, descriptor) in message.prefix(Int(count)).enumerated() { each(first + index, descriptor) }
+      first += perMessage
     }
+    return first
   }
 }

@@ -3,9 +3,13 @@ import Glibc
 
 /// Bytes behind a descriptor, without a file system: what one process leaves to the next.
 public enum MemoryFile {
+  /// Of one file, 1 GiB.
+  public static let byteLimit = 1 << 30
+
   /// - Returns: a descriptor, the caller's to close.
-  /// - Throws: when there is no memory or no descriptor left.
+  /// - Throws: when there is no memory or no descriptor left, or for more than 1 GiB.
   public static func make(_ bytes: [UInt8], name: String) throws(SystemError) -> CInt {
+    guard bytes.count <= byteLimit else { throw SystemError("memfd_create", name, code: EFBIG) }
     let descriptor = memfd_create(name, MFD_CLOEXEC)
     guard descriptor >= 0 else { throw SystemError("memfd_create", name) }
     var offset = 0
@@ -22,9 +26,9 @@ public enum MemoryFile {
   }
 
   /// All that is in it; nil when it cannot be read, or has more than `limit` bytes.
-  public static func bytes(of descriptor: CInt, limit: Int = .max) -> [UInt8]? {
+  public static func bytes(of descriptor: CInt, limit: Int = byteLimit) -> [UInt8]? {
     var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_size <= limit else { return nil }
+    guard fstat(descriptor, &status) == 0, status.st_size >= 0, status.st_size <= limit else { return nil }
     var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
     var offset = 0
     while offset < bytes.count {

@@ -31,13 +31,18 @@ extension ConnectionMachine {
     lifetimeMilliseconds = try saved.number()
     leaseCount = try saved.number()
     tail = try saved.data()
+    // What is kept of a frame is not all of it.
+    if tail.count >= FrameLayout.lengthByteCount {
+      let length = Int(tail[0]) << 16 | Int(tail[1]) << 8 | Int(tail[2])
+      guard tail.count < FrameLayout.lengthByteCount + length else { throw StateReader.Broken() }
+    }
     output = try saved.data()
     for _ in 0..<(try saved.number(UInt32.self)) {
       let id = StreamID(try saved.number())
       let request = LiveRequest(
-        id: id, inboundCredit: try saved.number(), kind: try saved.choice(RequestKind.init),
+        id: id, inboundCredit: min(try saved.number(), Credit.unlimited), kind: try saved.choice(RequestKind.init),
         state: LiveRequest.State(rawValue: try saved.number()))
-      guard live.index(of: id) == nil else { throw StateReader.Broken() }
+      guard id.rawValue % 2 == 1, live.index(of: id) == nil else { throw StateReader.Broken() }
       live.insert(request)
       guard !request.state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) else { continue }
       let assembly = try Assembly(saved: &saved)
@@ -61,7 +66,7 @@ extension Assembly {
     let code = try saved.number(UInt8.self)
     kind = RequestKind(rawValue: code)
     guard kind != nil || code == .max else { throw StateReader.Broken() }
-    initialRequest = try saved.number()
+    initialRequest = min(try saved.number(), Credit.unlimited)
     isComplete = try saved.flag()
     let hasMetadata = try saved.flag()
     let metadata = try saved.data()

@@ -49,6 +49,9 @@ public final class EventLog {
     public var maximumEventBytes: Int { bytes - LogLayout.recordHeaderBytes }
   }
 
+  /// Ids are below.
+  public static let idLimit = LogLayout.idLimit
+
   /// Bytes of id and time before the data of `record(at:)`.
   @inlinable public static var stampBytes: Int { 16 }
 
@@ -190,6 +193,17 @@ public final class EventLog {
 
   /// Whether as many events are held as there may be.
   public var isFull: Bool { count(from: heldPosition, to: endPosition) >= UInt64(limits.events) }
+
+  /// Gives the next event the id `position`, where that is further on and nothing is held.
+  /// - Returns: whether it does.
+  public func begin(at position: UInt64) -> Bool {
+    guard firstPosition == endPosition, position > endPosition, position < Self.idLimit else { return false }
+    layout.write(LogState(startingAt: position, boot: boot))
+    positions = layout.positions()
+    (firstPosition, endPosition) = (position, position)
+    (holeStart, holeEnd) = (0, 0)
+    return true
+  }
 
   /// Takes over what fits of another log, the newest, with its ids and times, in place of what this one holds.
   func takeOver(_ other: EventLog) {

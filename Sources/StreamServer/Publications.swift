@@ -50,7 +50,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   func complete() { isComplete = true }
 
   /// It has begun in another process, and may still send so many.
-  func goOn(credit: Int) {
+  func restore(credit: Int) {
     self.credit = credit
     receivedCount = PublishWindow.firstValues
   }
@@ -104,7 +104,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     if stream.inlet == nil {
       reason = "\"\(stream.name)\" takes no values from clients"
     } else if !session.admits(stream.configuration.write) {
-      reason = mayNotWrite(stream)
+      reason = session.mayNotWrite(stream.name)
     } else if kind == .fireAndForget {
       reason = stream.mistake(inValueOf: data.count)
     }
@@ -120,8 +120,6 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
       session.refuse(id, stream.name, reason ?? "")
     }
   }
-
-  private func mayNotWrite(_ stream: ServedStream) -> String { "\(session.who) may not write \"\(stream.name)\"" }
 
   /// Its data is the first value.
   private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool)
@@ -220,7 +218,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
       } else if stream.inlet !== publication.inlet {
         session.machine.sendError(id, .canceled, "\"\(stream.name)\" takes no values from clients any more")
       } else if !session.admits(stream.configuration.write) {
-        session.refuse(id, stream.name, mayNotWrite(stream))
+        session.refuse(id, stream.name, session.mayNotWrite(stream.name))
       } else {
         continue
       }
@@ -248,10 +246,10 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     }
   }
 
-  /// Goes on with one that may still send `credit` values.
-  func goOn(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, credit: Int) {
+  /// Takes over one that may still send `credit` values.
+  func restore(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, credit: Int) {
     guard let publication = join(id, to: stream, inlet) else { return }
-    publication.goOn(credit: credit)
+    publication.restore(credit: credit)
     answer(publication, inlet.look(at: publication.queue))
   }
 

@@ -98,5 +98,19 @@ extension SavedSession {
           credit: Int(clamping: try state.number(UInt64.self))))
     }
     self.publications = publications
+    try check()
   }
+
+  /// - Throws: for what no server can have saved.
+  private func check() throws(StateReader.Broken) {
+    let ids = subscriptions.map(\.id) + publications.map(\.id)
+    guard number <= Self.numberLimit, Set(ids).count == ids.count, ids.allSatisfy(machine.isLive),
+      publications.allSatisfy({ $0.credit <= Self.creditLimit })
+    else { throw .init() }
+  }
+
+  /// Connections are counted from 1 on: a greater number is none.
+  private static let numberLimit = UInt64.max / 2
+  /// As on the wire: more is granted to no publisher.
+  private static let creditLimit = 0x7FFF_FFFF
 }

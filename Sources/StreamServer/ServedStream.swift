@@ -8,8 +8,8 @@ final class ServedStream: Sendable {
   /// As clients ask for it.
   let name: String
   let log: SharedLog<EventLog, StreamFailure>
-  /// The id that its first event got.
-  let firstID: UInt64
+  /// The id that its first event in this process gets; changes with the log's lock held.
+  private let firstID: Atomic<UInt64>
   /// What feeds a stream of the server itself; nil for the others.
   let feed: SystemFeed?
   private let terms: Guarded<Terms>
@@ -54,7 +54,7 @@ final class ServedStream: Sendable {
     terms = Guarded(Terms(configuration: configuration, inlet: inlet))
     eventLimit = EventLimit(configuration.limits.maximumEventBytes)
     self.feed = feed
-    firstID = storage.endPosition
+    firstID = Atomic(storage.endPosition)
     log = SharedLog(
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
   }
@@ -189,7 +189,7 @@ final class ServedStream: Sendable {
   /// - Parameter hasLag: whether the lanes' lag was measured lately.
   func statistics(hasLag: Bool) -> Statistics.Stream {
     let (events, bytes, newest) = log.read { storage, _ in
-      (storage.endPosition - firstID, storage.appendedBytes, storage.newestTime)
+      (storage.endPosition - firstID.load(ordering: .relaxed), storage.appendedBytes, storage.newestTime)
     }
     let lanes = laneCounters.withLock { Array($0.values) }
     return Statistics.Stream(
@@ -202,7 +202,43 @@ final class ServedStream: Sendable {
   }
 
   /// Whether its log has begun with this process and holds nothing yet.
-  var isNew: Bool { log.read { storage, _ in storage.endPosition == firstID && storage.firstPosition == firstID } }
+  var isNew: Bool {
+    log.read { storage, _ in
+      storage.endPosition == firstID.load(ordering: .relaxed) && storage.firstPosition == storage.endPosition
+    }
+  }
+
+  // MARK: From one process to the next
+
+  /// Gives its next event the id `position` at least: ids below were given by the process before, also where its events
+  /// are gone and the clock was set back. Only while nothing was appended here.
+  func begin(at position: UInt64) {
+    log.read { storage, _ in
+      if storage.begin(at: position) { firstID.store(position, ordering: .relaxed) }
+    }
+  }
+
+  /// Where a subscriber of the process before is in this log; nil: nowhere, as an event that is gone was sent in part.
+  func restored(_ cursor: Cursor) -> Cursor? {
+    let isNew = isNew
+    return log.read { storage, _ in
+      // Whoever is behind a log that begins anew has missed what no process has any more.
+      var position = isNew ? max(cursor.position, storage.firstPosition) : cursor.position
+      position = min(storage.skip(position), storage.endPosition)
+      guard cursor.sentBytes > 0 else { return Cursor(position: position) }
+      guard position == cursor.position else { return nil }
+      guard position >= storage.firstPosition else { return cursor }  // `fellBehind` says it
+      guard position < storage.endPosition,
+        cursor.sentBytes < storage.record(at: position).count - EventLog.stampBytes
+      else { return nil }
+      return cursor
+    }
+  }
+
+  /// Appends events that had no room in the log of the process before, less what could never fit into this one.
+  func append(_ batch: EventBatch, report: (ServerReport) -> Void) {
+    log.append(Self.fitting(batch, into: name, maximumEventBytes, report: report))
+  }
 
   /// As `$streams` shows it.
   /// - Parameter namesClients: whether it says which client holds the stream up.

@@ -134,41 +134,33 @@ final class Session: EventLoop.Handler {
     leaveAll()
   }
 
-  /// Goes on where another process stopped. Right after `start`.
-  func goOn(_ saved: SavedSession) {
+  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `resume`.
+  ///
+  /// What the client may no longer do ends with what it would get for asking now.
+  func restore(_ saved: SavedSession) {
     heardAt = worker.loop.now - min(worker.loop.now, saved.silence)
     unsent = saved.unsent
-    for subscription in saved.subscriptions { goOn(subscription) }
-    for publication in saved.publications {
-      guard let stream = worker.streams[publication.stream], let inlet = stream.inlet else {
-        machine.sendError(publication.id, .canceled, "\"\(publication.stream)\" is no longer served")
-        continue
-      }
-      let publications = publications ?? Publications(session: self, worker: worker)
-      self.publications = publications
-      publications.goOn(publication.id, to: stream, inlet, credit: publication.credit)
-    }
+    if !saved.input.isEmpty { waitingInput = WaitingInput(saved.input) }
+    for subscription in saved.subscriptions { restore(subscription) }
+    for publication in saved.publications { restore(publication) }
+  }
+
+  /// Begins to read and write what `restore` has left.
+  func resume() {
+    guard start() else { return stop("streamd cannot watch any more connections") }
     if machine.isOpen { accepted() }
-    if phase == .open, !saved.input.isEmpty {
-      waitingInput = WaitingInput(saved.input)
-      waitForTurn()
-    }
+    if phase == .open, waitingInput != nil { waitForTurn() }
     _ = flush()
   }
 
-  private func goOn(_ saved: SavedSession.Subscription) {
+  private func restore(_ saved: SavedSession.Subscription) {
     guard let stream = worker.streams[saved.stream].flatMap(view) else {
       return machine.sendError(saved.id, .canceled, "\"\(saved.stream)\" is no longer served")
     }
-    var cursor = saved.cursor
-    // A log that begins anew knows nothing of what the subscriber had not got: it goes on with the first event there is,
-    // and the gap shows in the ids.
-    let first = stream.log.read { storage, _ in storage.firstPosition }
-    if stream.isNew, cursor.position < first {
-      guard cursor.sentBytes == 0 else {
-        return machine.sendError(saved.id, .lagged, "lagged: event \(cursor.position) is gone, half of it was sent")
-      }
-      cursor = Cursor(position: first)
+    guard admits(stream.configuration.read) else { return refuse(saved.id, stream.name, mayNotRead(stream.name)) }
+    guard let cursor = stream.restored(saved.cursor) else {
+      return machine.sendError(
+        saved.id, .lagged, "lagged: event \(saved.cursor.position) is gone, half of it was sent")
     }
     let lane = worker.lane(of: stream)
     let subscription = StreamSubscription(
@@ -177,6 +169,19 @@ final class Session: EventLoop.Handler {
     subscriptions.insert(subscription)
     worker.makeReady(subscription)
     lane.add(subscription)
+  }
+
+  private func restore(_ saved: SavedSession.Publication) {
+    guard let stream = worker.streams[saved.stream] else {
+      return machine.sendError(saved.id, .canceled, "\"\(saved.stream)\" is no longer served")
+    }
+    guard let inlet = stream.inlet else {
+      return machine.sendError(saved.id, .canceled, "\"\(saved.stream)\" takes no values from clients any more")
+    }
+    guard admits(stream.configuration.write) else { return refuse(saved.id, stream.name, mayNotWrite(stream.name)) }
+    let publications = publications ?? Publications(session: self, worker: worker)
+    self.publications = publications
+    publications.restore(saved.id, to: stream, inlet, credit: saved.credit)
   }
 
   // MARK: When streams change
@@ -358,9 +363,11 @@ final class Session: EventLoop.Handler {
   }
 
   /// The subject of a refusal.
-  var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
+  private var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
 
   private func mayNotRead(_ name: String) -> String { "\(who) may not read \"\(name)\"" }
+
+  func mayNotWrite(_ name: String) -> String { "\(who) may not write \"\(name)\"" }
 
   private func subscribe(
     _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ demand: UInt32, _ data: [UInt8]
@@ -479,13 +486,13 @@ final class Session: EventLoop.Handler {
     remove(subscription)
   }
 
-  /// The server stops: every request is told, then the connection closes.
-  func stop() {
+  /// The server stops: every request ends with CANCELED, then the connection closes.
+  func stop(_ reason: String = "streamd is stopping") {
     guard phase == .open else { return }
     for id in (subscriptions.map(\.id) + (publications?.ids ?? [])).sorted() {
-      machine.sendError(id, .canceled, "streamd is stopping")
+      machine.sendError(id, .canceled, reason)
     }
-    machine.close(.connectionClose, "streamd is stopping")
+    machine.close(.connectionClose, reason)
     finishClosing()
   }
 

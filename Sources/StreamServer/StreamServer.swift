@@ -28,27 +28,29 @@ public final class StreamServer: Sendable {
   let streams = StreamTable()
   let counts = ConnectionCounts()
   let workers: [Worker]
-  /// Until connections of another process go on here.
+  /// Until `resume`.
   let sourcesWait: Atomic<Bool>
-  private let systemStreams: SystemStreams
+  /// To be appended by `resume`.
+  let restoredEvents = Guarded<[SavedConnections.Waiting]>([])
+  let systemStreams: SystemStreams
   /// What streams have counted that are no longer served.
   let retired = Guarded(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
-  ///   - goesOn: connections of another process are to go on here: no source is subscribed to before `goOn`.
+  ///   - restores: connections of another process are to be restored here: no source is subscribed to before `resume`.
   ///   - version: of the program, for `$stats`.
   ///   - wantsDetails: whether `.clientActs` is to be reported now; called on the event loops as often as that happens.
   ///   - report: called on the event loops; must not block.
   /// - Throws: `SystemError` when the process is out of descriptors, `Mistake.noMemory`.
   public init(
-    limits: ServerLimits = .init(), goesOn: Bool = false, version: String = "",
+    limits: ServerLimits = .init(), restores: Bool = false, version: String = "",
     wantsDetails: @escaping @Sendable () -> Bool = { false },
     report: @escaping @Sendable (ServerReport) -> Void = { _ in }
   ) throws {
     self.limits = limits
-    sourcesWait = Atomic(goesOn)
+    sourcesWait = Atomic(restores)
     self.version = version
     let counts = counts
     let systemStreams = SystemStreams(maximumAge: limits.systemStreamAge)

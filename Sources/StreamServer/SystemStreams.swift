@@ -46,6 +46,8 @@ final class SystemStreams: Sendable {
     /// What the rules of the streams name. Clients differ only in which of these they match.
     var named: Set<AccessRules.Rule> = [.anyone]
     var views: [Key: View] = [:]
+    /// The least id of each view's first event, by the stream's name.
+    var firstIDs: [String: UInt64] = [:]
   }
 
   private let state = Guarded(State())
@@ -80,11 +82,28 @@ final class SystemStreams: Sendable {
     let configuration = StreamConfiguration(
       name: kind.name, description: kind.description, source: "system",
       limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero))
-    guard let storage = EventLog(name: kind.name, limits: configuration.limits) else { return nil }
+    let firstID = max(EventLog.wallClock(), state.withLock { $0.firstIDs[kind.name] ?? 0 })
+    guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
     let feed = SystemFeed(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
     let stream = ServedStream(configuration, storage: storage, feed: feed)
     stream.log.setUpstream(feed.ticks(for: stream, everyMilliseconds: kind.milliseconds))
     return stream
+  }
+
+  // MARK: From one process to the next
+
+  /// The id that the next event of each stream would get, in the view that has got furthest.
+  var ends: [String: UInt64] {
+    let views = state.withLock { $0.views.values.map(\.stream) }
+    let ends = views.map { ($0.name, $0.log.read { storage, _ in storage.endPosition }) }
+    return Dictionary(ends, uniquingKeysWith: max)
+  }
+
+  /// Views that are made from now on begin with these ids at least: those below were given by the process before.
+  func begin(at ends: [String: UInt64]) {
+    state.withLock { state in
+      state.firstIDs = ends.filter { state.kinds[$0.key] != nil && $0.value < EventLog.idLimit }
+    }
   }
 
   // MARK: What clients see

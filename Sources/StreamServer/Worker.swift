@@ -35,6 +35,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var sessions: Set<Session> = []
   private var handedOver: [Session] = []
+  /// Those that neither read nor write yet, nor does any other.
+  private var restored: [Session] = []
   /// Nothing is sent any more, and no subscription is ended.
   private(set) var hasHandedOver = false
   private var listeners: [Listener] = []
@@ -93,12 +95,25 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// Takes a connection over from another process. On the loop.
-  func adopt(_ saved: SavedSession) {
+  func restore(_ saved: SavedSession) {
     let session = Session(
       OwnedDescriptor(saved.descriptor), number: saved.number, PeerCredentials(of: saved.descriptor),
       machine: saved.machine, worker: self)
-    guard start(session) else { return }
-    session.goOn(saved)
+    guard !isStopping else {
+      release(session.share)
+      return countOut()
+    }
+    session.share.sessionCount += 1
+    sessions.insert(session)
+    restored.append(session)
+    session.restore(saved)
+  }
+
+  /// Begins to read and write what was restored. On the loop.
+  func resume() {
+    let resuming = restored
+    restored = []
+    for session in resuming { session.resume() }
   }
 
   /// - Returns: false when the worker stops, or the kernel watches no more descriptors; the connection is then closed.
@@ -287,7 +302,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
   private func sendReady() -> UInt64? {
-    guard !hasHandedOver else { return nil }
+    guard !hasHandedOver, restored.isEmpty else { return nil }
     guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
     serveUsers()

@@ -70,7 +70,7 @@ final class Daemon {
     loop = try EventLoop(name: "streamd")
     sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost, helper: "/proc/self/exe")
     server = try StreamServer(
-      limits: limits, goesOn: true, version: Version.current,
+      limits: limits, restores: true, version: Version.current,
       wantsDetails: { journal.level >= .debug },
       report: { journal.write(Journal.Entry($0)) })
   }
@@ -78,27 +78,32 @@ final class Daemon {
   /// Serves until a signal ends it.
   /// - Throws: `SystemError`, `StreamServer.Mistake`.
   func run() throws {
-    signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [unowned self] in handle($0) }
+    signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [self] in handle($0) }
     Self.openTimers()
     try sources.start()
     try server.start()
     let configuration = source.configuration
     var descriptors = passed.stored
-    let connections = KeptConnections.take(
-      from: &descriptors, for: limits, manager, journal)
+    let connections = KeptConnections.take(from: &descriptors, for: limits, manager, journal)
     let streams = RunningStreams(
       server, sources, journal,
       KeptLogs(configuration.server, stored: descriptors, manager: manager, journal: journal))
     self.streams = streams
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
-    goOn(with: connections)
+    if let connections { restore(connections) }
     try listen()
     startWatchdog()
     stored.store(source.text, with: manager, journal)
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
-    reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager, stored) { [unowned self] in
+    // Nothing can go wrong any more that another process would do better, and nothing was read or written so far.
+    if connections != nil {
+      manager.flush(within: .seconds(1))
+      KeptConnections.release(from: manager)
+    }
+    server.resume()
+    reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager, stored) { [self] in
       remark = $0
       return status()
     }
@@ -113,10 +118,10 @@ final class Daemon {
 
   // MARK: Parts
 
-  /// Returns once every connection is back at its place, so that nothing that a source brings can be missed.
-  private func goOn(with connections: SavedConnections?) {
+  /// Returns once every connection is back at its place.
+  private func restore(_ connections: SavedConnections) {
     let done = DispatchSemaphore(value: 0)
-    server.goOn(with: connections) { done.signal() }
+    server.restore(connections) { done.signal() }
     done.wait()
   }
 
@@ -176,7 +181,7 @@ final class Daemon {
   /// The manager tells every change of the status on the bus: so only when there is one.
   private func watchLoad() {
     if !isStopping, server.load != lastLoad { manager.notify(.status(status())) }
-    _ = loop.schedule(after: Self.loadPeriod) { [unowned self] in watchLoad() }
+    _ = loop.schedule(after: Self.loadPeriod) { [self] in watchLoad() }
   }
 
   private func tick(every period: Duration) {
@@ -184,7 +189,7 @@ final class Daemon {
       journal.write(.progressLate, .warning, "\(late.count) of the event loops have not come round in \(period)")
     }
     if !isStopping { manager.notify(.status(status())) }
-    _ = loop.schedule(after: period) { [unowned self] in tick(every: period) }
+    _ = loop.schedule(after: period) { [self] in tick(every: period) }
   }
 
   private func status() -> String {
@@ -208,7 +213,7 @@ final class Daemon {
       reload?.begin()
     } else if !isStopping {
       isStopping = true
-      if let reload { reload.end { [unowned self] in stop(on: signal) } } else { stop(on: signal) }
+      if let reload { reload.end { [self] in stop(on: signal) } } else { stop(on: signal) }
     }
   }
 

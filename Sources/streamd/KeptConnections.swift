@@ -5,9 +5,14 @@ import Systemd
 
 /// Client connections on their way from one process of the service to the next, in the keeping of the service manager:
 /// the descriptors in parcels, and what is to be known of them beside.
+///
+/// The manager keeps both until the process that took them over begins to serve them. One that ends before has read and
+/// written nothing, and the next one finds everything as it was.
 enum KeptConnections {
   private static let parcelName = "connections"
   private static let stateName = "connections-state"
+  /// After so many processes that ended before they served the connections, one gives them up: they may be the cause.
+  private static let tryLimit = 3
 
   /// Gives the connections into the manager's keeping. Those for which there is no room get CANCELED and are closed.
   ///
@@ -43,8 +48,9 @@ enum KeptConnections {
     }
   }
 
-  /// Takes what an earlier process stored out of `stored`, and out of the manager's keeping.
+  /// Takes what an earlier process stored out of `stored`. The manager keeps it until `release`.
   ///
+  /// - Parameter limits: of which `connections` fit into the process.
   /// - Returns: nil when there is nothing, or nothing of use; the connections are closed then.
   static func take(
     from stored: inout [PassedDescriptors.Stored], for limits: ServerLimits, _ manager: ServiceManager,
@@ -53,18 +59,67 @@ enum KeptConnections {
     let mine = stored.filter { [parcelName, stateName].contains($0.name) }
     guard !mine.isEmpty else { return nil }
     stored.removeAll { [parcelName, stateName].contains($0.name) }
-    for name in [parcelName, stateName] { manager.removeStored(name) }
     defer { for descriptor in mine { close(descriptor.descriptor) } }
-    let descriptors = mine.filter { $0.name == parcelName }.flatMap { DescriptorParcel.unpack($0.descriptor) }
-    let states = mine.filter { $0.name == stateName }.compactMap { MemoryFile.bytes(of: $0.descriptor) }
+    let parcels = mine.filter { $0.name == parcelName }.map(\.descriptor)
+    let state = mine.last { $0.name == stateName }?.descriptor
+    let bytes = state.flatMap { MemoryFile.bytes(of: $0) } ?? []
+    let tries = SavedConnections.tries(in: bytes)
+    if let state { pwrite(state, [tries &+ 1], 1, off_t(SavedConnections.triesOffset)) }
+    let isGivenUp = tries >= tryLimit
+    if isGivenUp { release(from: manager) }
     do throws(SavedConnections.Useless) {
-      let saved = try SavedConnections(state: states.last ?? [], descriptors, for: limits)
-      journal.write(.connectionsTaken, .info, "\(counted(descriptors.count, "connection")) of the last process go on")
+      var saved = try SavedConnections(state: bytes, for: limits)
+      let count = saved.count
+      let room = isGivenUp ? 0 : limits.connections
+      attach(parcels, to: &saved, atMost: room)
+      saved.dropDetached()
+      report(saved.count, of: count, room: room, isGivenUp: isGivenUp, journal)
       return saved
     } catch {
-      for descriptor in descriptors { close(descriptor) }
+      release(from: manager)
       journal.write(.stateLost, .warning, "connections are closed: \(error.reason)")
       return nil
     }
+  }
+
+  /// Lets the manager keep them no longer: from now on they may be read and written. Returns once the manager was told,
+  /// or does not listen.
+  static func release(from manager: ServiceManager) {
+    for name in [parcelName, stateName] { manager.removeStored(name) }
+    manager.flush(within: .seconds(1))
+  }
+
+  /// Gives connections their descriptors. Those beyond `room` get CANCELED and are closed: first, as they come in many at a
+  /// time, for which there is no room later.
+  private static func attach(_ parcels: [CInt], to saved: inout SavedConnections, atMost room: Int) {
+    func copyAll(_ each: (_ index: Int, _ descriptor: CInt) -> Void) {
+      var first = 0
+      for parcel in parcels { first += DescriptorParcel.copy(from: parcel) { each(first + $0, $1) } }
+    }
+    if room < saved.count {
+      copyAll { index, descriptor in
+        if (room..<saved.count).contains(index) { saved.cancel(index, by: descriptor) }
+        close(descriptor)
+      }
+    }
+    copyAll { index, descriptor in
+      if index < min(room, saved.count) { saved.attach(descriptor, to: index) } else { close(descriptor) }
+    }
+  }
+
+  private static func report(_ taken: Int, of count: Int, room: Int, isGivenUp: Bool, _ journal: Journal) {
+    if taken > 0 {
+      journal.write(.connectionsTaken, .info, "\(counted(taken, "connection")) of the last process go on")
+    }
+    guard taken < count else { return }
+    let reason =
+      if isGivenUp {
+        "\(tryLimit) processes ended before they served them"
+      } else if taken < min(room, count) {
+        "their descriptors are missing"
+      } else {
+        "no more than \(room) fit (max_connections, LimitNOFILE=)"
+      }
+    journal.write(.limitReached, .warning, "\(count - taken) of \(counted(count, "connection")) closed: \(reason)")
   }
 }

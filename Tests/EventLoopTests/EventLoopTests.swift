@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import Synchronization
 import Testing
@@ -83,7 +84,7 @@ final class ReadingHandler: EventLoop.Handler {
   @Test func aFloodOfPostedWorkIsDoneInSlicesWithDescriptorsTimersAndTheEndOfTheTurnBetween() throws {
     let loop = try EventLoop(name: "test")
     var ends: [CInt] = [0, 0]
-    pipe(&ends)
+    pipe2(&ends, O_CLOEXEC)
     defer { for end in ends { close(end) } }
     var log: [String] = []
     let handler = ReadingHandler(ends[0]) { _ in log.append("descriptor") }
@@ -134,7 +135,7 @@ final class ReadingHandler: EventLoop.Handler {
     var told: [CInt] = []
     for _ in 0..<12 {
       var ends: [CInt] = [0, 0]
-      pipe(&ends)
+      pipe2(&ends, O_CLOEXEC)
       pipes.append(ends)
       let number = ends[0]
       let handler = ReadingHandler(number) { _ in
@@ -197,7 +198,7 @@ final class ReadingHandler: EventLoop.Handler {
         var pipes: [[CInt]] = []
         for _ in 0..<3 {
           var ends: [CInt] = [0, 0]
-          pipe(&ends)
+          pipe2(&ends, O_CLOEXEC)
           pipes.append(ends)
         }
         var registrations: [EventLoop.Registration] = []

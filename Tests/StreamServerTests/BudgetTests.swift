@@ -153,10 +153,10 @@ import Testing
     for _ in 0..<3 { loop.runOneTurn() }
     let connections = try #require(saved.withLock { $0 })
     #expect(connections.sessions[0].input.count > 0)
-    let next = try ServerHarness(ServerLimits(workers: 1), goesOn: true)
+    let next = try ServerHarness(ServerLimits(workers: 1), restores: true)
     let descriptors = connections.descriptors.map { dup($0) }
     let arrived = try SavedConnections(state: connections.state(ofFirst: 1), descriptors, for: ServerLimits())
-    await withCheckedContinuation { continuation in next.server.goOn(with: arrived) { continuation.resume() } }
+    await next.restore(arrived)
     for number in 0..<400 as Range<UInt32> {
       let expected = Frame.error(StreamID(number * 2 + 1), .rejected, "no stream named \"no \(number)\"")
       #expect(try client.receive() == expected)

@@ -39,9 +39,9 @@ import Testing
   @Test func aConnectionThatIsClosedAsItIsRestoredRenewsNoLease() async throws {
     var limits = ServerLimits(workers: 1)
     limits.leaseTime = .milliseconds(50)
-    let next = try ServerHarness(limits, goesOn: true)
+    let next = try ServerHarness(limits, restores: true)
     try await withServer(limits) { first in
-      let client = try WireClient.ready(first.path, Setup(maximumLifetime: .seconds(3600), honorsLease: true))
+      let client = try WireClient.ready(first.path, Setup(maximumLifetime: .seconds(60), honorsLease: true))
       guard case .lease = try client.receive() else {
         Issue.record("no lease")
         return
@@ -50,7 +50,7 @@ import Testing
       let silent = saved.sessions.map { session in
         SavedSession(
           descriptor: session.descriptor, number: session.number, machine: session.machine,
-          silence: 7_200_000_000_000, unsent: [], subscriptions: [], publications: [])
+          silence: 120_000_000_000, input: [], unsent: [], subscriptions: [], publications: [])
       }
       await next.restore(SavedConnections(silent, waiting: []))
       next.eventually { next.server.statistics.connections == 0 }

@@ -17,7 +17,7 @@ import Testing
   private func withTwoServers(
     _ workers: Int = 2, _ body: (ServerHarness, ServerHarness, () async throws -> Void) async throws -> Void
   ) async throws {
-    let next = try ServerHarness(goesOn: true)
+    let next = try ServerHarness(restores: true)
     try await withServer(ServerLimits(workers: workers)) { first in
       try await body(first, next) { try await first.handOver(to: next) }
     }
@@ -190,12 +190,10 @@ import Testing
   }
 
   @Test func sourcesBeginOnceEverybodyIsBack() async throws {
-    let next = try ServerHarness(goesOn: true)
+    let next = try ServerHarness(restores: true)
     let source = try next.add("s")
     #expect(source.subscriptions == 0)
-    await withCheckedContinuation { continuation in
-      next.server.goOn(with: nil) { continuation.resume() }
-    }
+    await next.resume()
     #expect(source.subscriptions == 1)
     let other = try next.add("later")
     #expect(other.subscriptions == 1)

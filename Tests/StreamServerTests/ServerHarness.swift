@@ -87,10 +87,10 @@ final class ServerHarness: Sendable {
   /// Connections are dealt out to the loops one by one, so that few are enough to see what threads do to each other.
   ///
   /// - Parameters:
-  ///   - goesOn: another one is going to `handOver` to it.
+  ///   - restores: another one is going to `handOver` to it.
   ///   - systemStreamAge: zero brings system streams up to date for each that asks.
   init(
-    _ limits: ServerLimits = ServerLimits(workers: 2), goesOn: Bool = false, systemStreamAge: Duration = .zero
+    _ limits: ServerLimits = ServerLimits(workers: 2), restores: Bool = false, systemStreamAge: Duration = .zero
   ) throws {
     var limits = limits
     limits.neighbours = 1
@@ -98,7 +98,7 @@ final class ServerHarness: Sendable {
     folder = try TemporaryFolder()
     path = folder.path("s")
     server = try StreamServer(
-      limits: limits, goesOn: goesOn, version: "1.2.3",
+      limits: limits, restores: restores, version: "1.2.3",
       wantsDetails: { [seen] in seen.wantsDetails.withLock { $0 } },
       report: { [seen] report in seen.reports.withLock { $0.append(report) } })
     try server.start()
@@ -139,16 +139,27 @@ final class ServerHarness: Sendable {
     }
     let (ends, count) = try DescriptorParcel.pack(saved.descriptors)
     #expect(count == saved.descriptors.count)
-    let descriptors = ends.flatMap(DescriptorParcel.unpack)
-    for end in ends { close(end) }
+    var descriptors: [CInt] = []
+    for end in ends {
+      DescriptorParcel.copy(from: end) { descriptors.append($1) }
+      close(end)
+    }
     let limits = ServerLimits(workers: 2)
     return try SavedConnections(state: saved.state(ofFirst: count), descriptors, for: limits)
   }
 
-  /// Goes on with what another one gave away, or with nothing.
-  func restore(_ saved: SavedConnections?) async {
+  /// Takes over what another one gave away, and serves it.
+  func restore(_ saved: SavedConnections) async {
     await withCheckedContinuation { continuation in
-      server.goOn(with: saved) { continuation.resume() }
+      server.restore(saved) { continuation.resume() }
+    }
+    await resume()
+  }
+
+  /// Serves what was restored, if anything was.
+  func resume() async {
+    await withCheckedContinuation { continuation in
+      server.resume { continuation.resume() }
     }
   }
 

@@ -24,7 +24,8 @@ final class WireClient {
   /// One that the server takes for a process of that user; nil: for a peer without credentials.
   init(_ server: StreamServer, user: UInt32?) throws {
     var ends: [CInt] = [0, 0]
-    guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0 else { throw SystemError("socketpair") }
+    let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+    guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { throw SystemError("socketpair") }
     _ = fcntl(ends[1], F_SETFL, O_NONBLOCK)
     descriptor = OwnedDescriptor(ends[0])
     let other = ends[1]

@@ -35,10 +35,11 @@ public final class ChildProcess: Sendable {
   /// - Parameters:
   ///   - program: a path, or a name to be found on PATH.
   ///   - terminal: the program's standard input; a descriptor that stays the caller's.
+  ///   - passed: become the program's descriptors from 3 on; they stay the caller's.
   ///   - holdsInput: the program's standard input is one for ``write(_:)``, and ends with this value; else it is empty.
   public init(
     _ program: String, _ arguments: [String] = [], terminal: CInt? = nil, holdsInput: Bool = false,
-    output: Sink = .pipe, errors: Sink = .pipe
+    output: Sink = .pipe, errors: Sink = .pipe, passing passed: [CInt] = []
   ) throws(SystemError) {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
@@ -77,6 +78,13 @@ public final class ChildProcess: Sendable {
         posix_spawn_file_actions_addopen(&actions, target, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0o600)
         ours.append(-1)
       }
+    }
+    // First out of the way of one another.
+    for (index, descriptor) in passed.enumerated() {
+      let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, CInt(3 + passed.count))
+      guard copy >= 0 else { throw SystemError("fcntl") }
+      theirs.append(copy)
+      posix_spawn_file_actions_adddup2(&actions, copy, CInt(3 + index))
     }
     (self.output, self.errors) = (ours[0], ours[1])
     let words = ([program] + arguments).map { strdup($0) }

@@ -42,7 +42,7 @@ public final class FakeManager {
     var buffer = [UInt8](repeating: 0, count: 65536)
     let count = recv(socket.raw, &buffer, buffer.count, CInt(MSG_PEEK))
     var descriptors = [CInt](repeating: -1, count: 253)
-    let descriptorCount = receive_descriptors(socket.raw, &descriptors)
+    let descriptorCount = receive_descriptors(socket.raw, &descriptors, 0)
     guard count > 0, descriptorCount >= 0 else { return nil }
     let text = String(decoding: buffer[..<count], as: UTF8.self)
     let lines = text.split(separator: "\n")

@@ -11,8 +11,9 @@ final class RestartedDaemon {
   var manager: FakeManager?
   /// Descriptors that the manager keeps.
   var limit = 100
-  /// The listening socket as a socket unit passes it; nil: the daemon makes its own.
+  /// The listening socket as a socket unit passes it, which stays its owner's; nil: the daemon makes its own.
   var listener: CInt?
+  private var ownListener: CInt?
   /// As the unit's %b.
   var boot = "00000000000000000000000000000001"
   private var process: ChildProcess?
@@ -26,6 +27,7 @@ final class RestartedDaemon {
 
   deinit {
     process?.signal(SIGKILL)
+    if let ownListener { close(ownListener) }
     if let logs = opendir(state) {
       while let entry = readdir(logs) {
         let name = withUnsafePointer(to: &entry.pointee.d_name) {
@@ -41,39 +43,49 @@ final class RestartedDaemon {
   /// Names of the logs that the manager keeps.
   var keptLogs: [String] { manager?.kept.map(\.name).filter { $0.hasPrefix("kept-log-") } ?? [] }
 
+  /// From the next start on it is passed a listening socket, so that connections outlive a restart.
+  func makeListener() throws {
+    ownListener = try UnixSocket.listen(at: folder.path("s"), mode: 0o600).release()
+    listener = ownListener
+  }
+
   /// Starts it, serving once this returns.
   ///
-  /// - Parameter environment: `NAME=value`, on top of the tests' own.
-  func start(_ streams: String, state: String? = nil, environment: [String] = []) throws {
-    try spawn(streams, state: state, environment: environment)
+  /// - Parameters:
+  ///   - environment: `NAME=value`, on top of the tests' own.
+  ///   - commands: for the shell, before.
+  func start(_ streams: String, state: String? = nil, environment: [String] = [], commands: String = "") throws {
+    try spawn(streams, state: state, environment: environment, commands: commands)
     try eventually("it serves") { log.contains(" serves ") }
   }
 
-  /// Starts it on a file that it cannot serve.
+  /// Starts it on a file that it cannot serve; the manager reads meanwhile.
   ///
   /// - Returns: the exit status.
   func startAndEnd(_ streams: String, environment: [String] = []) async throws -> CInt? {
     try spawn(streams, state: nil, environment: environment)
-    return await process?.end()
+    return try await end()
   }
 
-  private func spawn(_ streams: String, state: String?, environment: [String]) throws {
+  private func spawn(_ streams: String, state: String?, environment: [String], commands: String = "") throws {
     try write(streams, state: state)
+    var passed: [(name: String, descriptor: CInt)] = manager?.kept ?? []
+    if let listener { passed.append(("socket", listener)) }
     var script = "export STREAMD_BOOT_ID=\(boot) \(environment.joined(separator: " "))\n"
     if let manager {
-      var names = manager.kept.map(\.name)
-      for (index, kept) in manager.kept.enumerated() {
-        script += "exec \(3 + index)<>/proc/\(getpid())/fd/\(kept.descriptor)\n"
-      }
-      if listener != nil {
-        script += "exec \(3 + names.count)<&0 </dev/null\n"
-        names.append("socket")
-      }
-      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(names.count)"
-      script += " LISTEN_FDNAMES=\(names.joined(separator: ":"))\n"
+      script += "export NOTIFY_SOCKET=\(manager.path) FDSTORE=\(limit) LISTEN_PID=$$ LISTEN_FDS=\(passed.count)"
+      script += " LISTEN_FDNAMES=\(passed.map(\.name).joined(separator: ":"))\n"
     }
-    script += "exec \(try ChildProcess.built("streamd")) --config \(folder.path("streamd.toml"))"
-    process = try ChildProcess("sh", ["-c", script], terminal: listener, errors: .file(folder.path("log")))
+    script += "\(commands)\nexec \(try ChildProcess.built("streamd")) --config \(folder.path("streamd.toml"))"
+    process = try ChildProcess(
+      "sh", ["-c", script], errors: .file(folder.path("log")), passing: passed.map(\.descriptor))
+  }
+
+  /// Waits for its end; the manager reads meanwhile.
+  func end() async throws -> CInt? {
+    guard let process else { return nil }
+    try eventually("it has ended") { !isRunning(process.id) }
+    return await process.end()
   }
 
   func write(_ streams: String, state: String? = nil) throws {

@@ -1,0 +1,340 @@
+import EventLoop
+import Events
+import Glibc
+import RSocket
+import Reactive
+import ReplayLog
+import Testing
+
+@testable import StreamServer
+
+/// Connections that another server restores: under other rules, limits and clocks, and after a server that did not get
+/// as far as serving them.
+@Suite struct RestoringTests {
+  private static let unlimited: UInt32 = 0x7FFF_FFFF
+
+  /// Two servers; `body` calls what it gets in between.
+  private func withTwoServers(_ body: (ServerHarness, ServerHarness) async throws -> Void) async throws {
+    let next = try ServerHarness(restores: true)
+    try await withServer { first in try await body(first, next) }
+    await next.stop()
+  }
+
+  // MARK: Access
+
+  @Test func aReaderThatIsNoLongerAdmittedIsRefused() async throws {
+    try await withTwoServers { first, next in
+      _ = try first.add("s")
+      let later = try next.add("s") { $0.read = AccessRules([.user(4_000_000_000)]) }
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 5)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      try await first.handOver(to: next)
+      later.send([1])
+      #expect(try client.receive() == .error(StreamID(1), .rejected, #"uid \#(getuid()) may not read "s""#))
+      #expect(try client.isSilent())
+      #expect(next.server.statistics.subscribers == 0)
+      guard case .clientRefused(_, stream: "s", let reason)? = next.reports.first else {
+        Issue.record("not reported: \(next.reports)")
+        return
+      }
+      #expect(reason == #"uid \#(getuid()) may not read "s""#)
+    }
+  }
+
+  @Test func aPublisherThatIsNoLongerAdmittedIsRefusedAndOneWithoutAnInletCanceled() async throws {
+    try await withTwoServers { first, next in
+      for name in ["closed", "fed otherwise"] { try first.addPublished(name) }
+      try next.addPublished("closed") { $0.write = AccessRules([.user(4_000_000_000)]) }
+      _ = try next.add("fed otherwise")
+      let client = try WireClient.ready(first.path)
+      client.publish("closed", [1], id: 1)
+      client.publish("fed otherwise", [1], id: 3)
+      for _ in 0..<2 {
+        guard case .requestN = try client.receive() else {
+          Issue.record("no credit")
+          return
+        }
+      }
+      try await first.handOver(to: next)
+      let errors = try [client.receive(), client.receive()]
+      #expect(errors.contains(.error(StreamID(1), .rejected, #"uid \#(getuid()) may not write "closed""#)))
+      #expect(
+        errors.contains(.error(StreamID(3), .canceled, #""fed otherwise" takes no values from clients any more"#)))
+      client.value([2], id: 1)
+      #expect(try client.isSilent())
+      #expect(next.server.statistics.eventsIn == 0 && next.server.statistics.publishers == 0)
+    }
+  }
+
+  // MARK: Other limits
+
+  @Test func eventsThatWaitedAndAreTooLargeForASmallerBufferAreDroppedAndReported() async throws {
+    try await withTwoServers { first, next in
+      let source = try first.add("s") {
+        $0.limits = .init(events: 4)
+        $0.overflow = .block(timeout: nil)
+      }
+      _ = try next.add("s") {
+        $0.limits = .init(events: 4, bytes: 4096)
+        $0.overflow = .block(timeout: nil)
+      }
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let large = [UInt8](repeating: 7, count: 10_000)
+      source.send(batch: [[0], [1], [2], [3], [4], [5], large, [6], large])
+      #expect(try client.events(1) == [[0]])
+      first.eventually { first.server.statistics.eventsIn == 5 }
+      try await first.handOver(to: next)
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      #expect(try client.events(2) == [[5], [6]])
+      guard case .eventsTooLarge(stream: "s", count: 2, limit: 4072)? = next.reports.first else {
+        Issue.record("not reported: \(next.reports)")
+        return
+      }
+    }
+  }
+
+  // MARK: Another clock
+
+  @Test(arguments: ["s", "$stats"]) func aLogThatBeginsAnewBeginsWhereTheLastOneEndedThoughTheClockWasSetBack(
+    name: String
+  ) async throws {
+    try await withTwoServers { first, next in
+      _ = try first.add("s")
+      let later = try next.add("s")
+      let client = try WireClient.ready(first.path)
+      client.subscribe(name, credit: Self.unlimited)
+      first.eventually { first.server.streams[name]?.log.subscriberCount == 1 }
+      let saved = try await first.handOver()
+      while client.hasInput { _ = try client.event() }
+      // As it would be, had the clock been an hour ahead until now.
+      let ahead: UInt64 = 3_600_000_000
+      let sessions = saved.sessions.map { session in
+        SavedSession(
+          descriptor: session.descriptor, number: session.number, machine: session.machine, silence: 0,
+          input: [], unsent: [],
+          subscriptions: session.subscriptions.map {
+            .init(
+              stream: $0.stream, id: $0.id, frames: $0.frames, onLag: $0.onLag,
+              cursor: Cursor(position: $0.cursor.position + ahead), credit: $0.credit)
+          }, publications: [])
+      }
+      let ends = saved.ends.mapValues { $0 + ahead }
+      #expect(ends.count == 3)
+      await next.restore(SavedConnections(sessions, ends: ends))
+      later.send([1])
+      let id = try client.event().id
+      #expect(try id >= #require(ends[name]))
+      #expect(next.server.statistics.eventsIn == 1)
+    }
+  }
+
+  @Test func aCursorBeyondTheEndGetsWhatComesNext() async throws {
+    try await withTwoServers { first, next in
+      _ = try first.add("s")
+      let later = try next.add("s")
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: Self.unlimited)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let saved = try await first.handOver()
+      let session = try #require(saved.sessions.first)
+      for position in [UInt64.max, 1 << 62, 0] {
+        let subscription = try #require(session.subscriptions.first)
+        let moved = SavedSession(
+          descriptor: dup(session.descriptor), number: session.number, machine: session.machine, silence: 0,
+          input: [], unsent: [],
+          subscriptions: [
+            .init(
+              stream: "s", id: subscription.id, frames: subscription.frames, onLag: subscription.onLag,
+              cursor: Cursor(position: position), credit: .unlimited)
+          ], publications: [])
+        await next.restore(SavedConnections([moved], ends: ["s": position]))
+        later.send([UInt8(truncatingIfNeeded: position)])
+        #expect(try client.event().data == [UInt8(truncatingIfNeeded: position)])
+      }
+      close(session.descriptor)
+    }
+  }
+
+  @Test(arguments: [0, 5, 6, 1 << 40]) func halfOfAnEventIsContinuedOnlyWhereThatEventIs(sentBytes: Int) async throws {
+    try await withTwoServers { first, next in
+      _ = try first.add("s")
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 5)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let saved = try await first.handOver()
+      let log = try #require(EventLog(name: "s", limits: .init(), firstID: 100))
+      log.append([Array("sixsix".utf8)])
+      let source = HandFedSource()
+      try next.server.add(StreamConfiguration(name: "s", start: .always), log: log, source: source)
+      let session = try #require(saved.sessions.first)
+      let subscription = try #require(session.subscriptions.first)
+      let moved = SavedSession(
+        descriptor: session.descriptor, number: session.number, machine: session.machine, silence: 0,
+        input: [], unsent: [],
+        subscriptions: [
+          .init(
+            stream: "s", id: subscription.id, frames: subscription.frames, onLag: subscription.onLag,
+            cursor: Cursor(position: 100, sentBytes: sentBytes), credit: .unlimited)
+        ], publications: [])
+      await next.restore(SavedConnections([moved]))
+      if sentBytes < 6 {
+        #expect(try client.event().data == Array("sixsix".utf8.dropFirst(sentBytes)))
+      } else {
+        #expect(
+          try client.receive()
+            == .error(StreamID(1), .lagged, "lagged: event 100 is gone, half of it was sent"))
+      }
+      #expect(try client.isSilent())
+    }
+  }
+
+  // MARK: A process that ends before it serves
+
+  @Test func nothingIsReadOrWrittenBeforeResumeAndAnotherServerCanRestoreTheSame() async throws {
+    let failing = try ServerHarness(restores: true)
+    let failingSource = try failing.add("s") { $0.replay = 10 }
+    try failing.addPublished("p")
+    try await withTwoServers { first, next in
+      let source = try first.add("s")
+      try first.addPublished("p")
+      let later = try next.add("s")
+      try next.addPublished("p")
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 5)
+      client.publish("p", [1], id: 3)
+      guard case .requestN = try client.receive() else {
+        Issue.record("no credit")
+        return
+      }
+      source.send([1])
+      #expect(try client.events(1) == [[1]])
+      let saved = try await first.handOver()
+      client.send(.keepalive(respond: true, position: 0, data: [7]))
+      let copies = SavedConnections(
+        saved.sessions.map { session in
+          var copy = session
+          copy.descriptor = dup(session.descriptor)
+          return copy
+        }, waiting: [.init(stream: "s", events: [[2]])], ends: saved.ends)
+      await withCheckedContinuation { continuation in failing.server.restore(copies) { continuation.resume() } }
+      // What comes into its logs goes out to no client.
+      failing.server.workers[0].loop.execute { [server = failing.server] in
+        server.streams["s"]?.log.append([[66]])
+      }
+      failing.eventually { failing.server.statistics.eventsIn == 1 }
+      #expect(failing.server.statistics.subscribers == 1 && failingSource.subscriptions == 0)
+      var ready = pollfd(fd: client.descriptor.raw, events: Int16(POLLIN), revents: 0)
+      #expect(poll(&ready, 1, 100) == 0)
+      await next.restore(
+        SavedConnections(saved.sessions, waiting: [.init(stream: "s", events: [[2]])], ends: saved.ends))
+      later.send([3])
+      var events: [[UInt8]] = []
+      var others: [Frame] = []
+      while events.count < 2 || others.count < 2 {
+        let frame = try client.receive()
+        if case .payload(StreamID(1), let payload, _, _, _) = frame {
+          events.append(payload.data)
+        } else {
+          others.append(try #require(frame))
+        }
+      }
+      #expect(events == [[2], [3]])
+      #expect(others.contains(.keepalive(respond: false, position: 0, data: [7])))
+      client.value([4], isComplete: true, id: 3)
+      #expect(try client.receive() == .payload(StreamID(3), Payload(), follows: false, isComplete: true, isNext: false))
+      #expect(next.server.statistics.eventsIn == 3)
+    }
+    await failing.stop()
+  }
+
+  // MARK: State that no server has saved
+
+  private func savedState(_ body: (WireClient) -> Void) async throws -> [UInt8] {
+    var state: [UInt8] = []
+    try await withServer { harness in
+      _ = try harness.add("s")
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 3, id: 1)
+      client.subscribe("s", credit: Self.unlimited, id: 3)
+      client.publish("p", [1], id: 5)
+      guard case .requestN = try client.receive() else {
+        Issue.record("no credit")
+        return
+      }
+      body(client)
+      #expect(try client.isSilent())
+      let saved = try await harness.handOver()
+      for descriptor in saved.descriptors { close(descriptor) }
+      state = saved.state(ofFirst: 1)
+    }
+    return state
+  }
+
+  /// Whatever the bytes are, they are refused, or make connections that a server can serve.
+  @Test func damagedStateEndsNoServer() async throws {
+    let state = try await savedState { client in
+      var fragment: [UInt8] = []
+      Frame.payload(StreamID(5), Payload(data: [1, 2]), follows: true, isComplete: false, isNext: true)
+        .encode(into: &fragment)
+      client.send(fragment)
+    }
+    var generator = SystemRandomNumberGenerator()
+    var taken = 0
+    for _ in 0..<300 {
+      var damaged = state
+      for _ in 0..<Int.random(in: 1...4, using: &generator) {
+        let index = Int.random(in: 9..<damaged.count, using: &generator)
+        damaged[index] = [0, 1, 0x7F, 0x80, 0xFF, damaged[index] ^ 1].randomElement(using: &generator) ?? 0
+      }
+      var pair: [CInt] = [-1, -1]
+      socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0, &pair)
+      guard let saved = try? SavedConnections(state: damaged, [pair[0]], for: ServerLimits()) else {
+        for end in pair { close(end) }
+        continue
+      }
+      taken += 1
+      let harness = try ServerHarness(ServerLimits(workers: 1), restores: true)
+      let source = try harness.add("s")
+      try harness.addPublished("p")
+      await harness.restore(saved)
+      source.send([1], [2], [3], [4])
+      var bytes: [UInt8] = [9, 9]
+      Frame.requestN(StreamID(1), Self.unlimited).encode(into: &bytes)
+      Frame.payload(StreamID(5), Payload(data: [1, 2]), follows: false, isComplete: false, isNext: true)
+        .encode(into: &bytes)
+      send(pair[1], bytes, bytes.count, CInt(MSG_NOSIGNAL))
+      let newcomer = try WireClient.ready(harness.path)
+      #expect(try newcomer.isSilent())
+      await harness.stop()
+      close(pair[1])
+    }
+    #expect(taken > 0)
+  }
+
+  @Test func stateThatNoServerSavesIsRefused() async throws {
+    let state = try await savedState { _ in }
+    let limits = ServerLimits()
+    #expect(throws: Never.self) { try SavedConnections(state: state, for: limits) }
+    let saved = try SavedConnections(state: state, for: limits)
+    let session = saved.sessions[0]
+    func refused(
+      _ change: (SavedSession) -> (UInt64, [SavedSession.Subscription], [SavedSession.Publication])
+    ) -> Bool {
+      let (number, subscriptions, publications) = change(session)
+      let changed = SavedSession(
+        descriptor: -1, number: number, machine: session.machine, silence: 0, input: [], unsent: [],
+        subscriptions: subscriptions,
+        publications: publications)
+      return (try? SavedConnections(state: SavedConnections([changed]).state(ofFirst: 1), for: limits)) == nil
+    }
+    #expect(!refused { ($0.number, $0.subscriptions, $0.publications) })
+    #expect(refused { (.max, $0.subscriptions, $0.publications) })
+    #expect(refused { ($0.number, $0.subscriptions + $0.subscriptions, $0.publications) })
+    #expect(refused { ($0.number, $0.subscriptions, [.init(id: StreamID(7), stream: "p", credit: 1)]) })
+    #expect(refused { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40)]) })
+  }
+}

@@ -1,0 +1,128 @@
+import Glibc
+import Reactive
+import StreamClient
+import TestSupport
+import Testing
+
+/// Connections from one process of the service to the next, by way of the service manager.
+@Suite(.timeLimit(.minutes(5))) struct TakeOverTests {
+  /// A subscriber on a connection of its own that has got its first event.
+  private struct Reader {
+    let connection: StreamConnection
+    let probe = CreditProbe()
+    private(set) var lastID: UInt64 = 0
+
+    init(_ daemon: RestartedDaemon) async throws {
+      connection = try StreamConnection(socket: daemon.folder.path("s"))
+      connection.stream("s", options: .init(from: .new)).subscribe(probe)
+      lastID = try #require(await next())
+    }
+
+    /// - Returns: nil once the connection is over.
+    mutating func next() async -> UInt64? {
+      probe.request(1)
+      guard let id = await probe.next().id else { return nil }
+      lastID = id
+      return id
+    }
+  }
+
+  /// Serves until clients have been handed over.
+  private func handOver(_ daemon: RestartedDaemon) async throws {
+    daemon.signal(SIGTERM)
+    #expect(try await daemon.end() == 0)
+    let manager = try #require(daemon.manager)
+    let kept = manager.kept.map(\.name).filter { $0.hasPrefix("kept-connections") }
+    #expect(kept == ["kept-connections-state", "kept-connections"])
+  }
+
+  /// It finds another one at its socket: after it has restored the connections, before it is ready.
+  private func startInVain(_ daemon: RestartedDaemon) async throws {
+    let listener = daemon.listener
+    daemon.listener = nil
+    defer { daemon.listener = listener }
+    #expect(try await daemon.startAndEnd(keptStream(keep: "memory")) == 71)
+    #expect(daemon.log.contains("streamd cannot start: bind"))
+  }
+
+  @Test func aProcessThatEndsBeforeItIsReadyLeavesTheConnectionsToTheNext() async throws {
+    let daemon = try RestartedDaemon()
+    try daemon.makeListener()
+    try daemon.start(keptStream(keep: "memory"))
+    var reader = try await Reader(daemon)
+    try await handOver(daemon)
+    try await startInVain(daemon)
+    #expect(daemon.log.contains("1 connection of the last process go on"))
+    try daemon.start(keptStream(keep: "memory"))
+    #expect(daemon.log.contains("1 connection of the last process go on"))
+    for _ in 0..<20 {
+      let last = reader.lastID
+      #expect(await reader.next() == last + 1)
+    }
+    try daemon.eventually("the manager keeps them no longer") {
+      daemon.manager?.kept.contains { $0.name.hasPrefix("kept-connections") } == false
+    }
+    #expect(daemon.keptLogs == ["kept-log-0"])
+    reader.connection.close()
+  }
+
+  @Test func connectionsThatNoProcessGetsAsFarAsServingAreGivenUp() async throws {
+    let daemon = try RestartedDaemon()
+    try daemon.makeListener()
+    try daemon.start(keptStream(keep: "memory"))
+    var reader = try await Reader(daemon)
+    try await handOver(daemon)
+    for _ in 0..<3 { try await startInVain(daemon) }
+    try daemon.start(keptStream(keep: "memory"))
+    #expect(daemon.log.contains("1 of 1 connection closed: 3 processes ended before they served them"))
+    #expect(await reader.next() == nil)
+    reader.connection.close()
+  }
+
+  @Test(arguments: ["max_connections", "LimitNOFILE"]) func asManyConnectionsAsFitGoOnAndTheOthersAreCanceled(
+    limit: String
+  ) async throws {
+    let daemon = try RestartedDaemon()
+    try daemon.makeListener()
+    try daemon.start(keptStream(keep: "memory"))
+    var readers: [Reader] = []
+    for _ in 0..<60 { readers.append(try await Reader(daemon)) }
+    try await handOver(daemon)
+    if limit == "max_connections" {
+      try daemon.start("max_connections = 25\n" + keptStream(keep: "memory"))
+    } else {
+      try daemon.start(keptStream(keep: "memory"), commands: "ulimit -n 100")
+    }
+    var served = 0
+    for index in readers.indices {
+      if await readers[index].next() != nil { served += 1 }
+      readers[index].connection.close()
+    }
+    if limit == "max_connections" { #expect(served == 25) } else { #expect(served > 0 && served < 60) }
+    #expect(daemon.log.contains("\(served) connections of the last process go on"))
+    #expect(
+      daemon.log.contains(
+        "\(60 - served) of 60 connections closed: no more than \(served) fit (max_connections, LimitNOFILE=)"))
+  }
+
+  /// A subscription that the rules admit no longer ends; the others notice nothing.
+  @Test func otherRulesHoldForConnectionsThatAreTakenOver() async throws {
+    let daemon = try RestartedDaemon()
+    try daemon.makeListener()
+    let open = keptStream("t", keep: "no")
+    try daemon.start(keptStream(keep: "memory") + open)
+    var reader = try await Reader(daemon)
+    let other = CreditProbe()
+    reader.connection.stream("t", options: .init(from: .new)).subscribe(other)
+    other.request(1)
+    #expect(await other.next().id != nil)
+    try await handOver(daemon)
+    try daemon.start(keptStream(keep: "memory") + open + "read = [\"uid:4000000000\"]\n")
+    other.request(1)
+    #expect(await other.next().id == nil)
+    let last = reader.lastID
+    #expect(await reader.next() == last + 1)
+    #expect(daemon.log.contains("client refused: uid \(getuid()) may not read \"t\""))
+    reader.connection.close()
+  }
+}
