@@ -156,8 +156,8 @@ public final class EventLog {
     reserve?(endPosition + reservedCount)
   }
 
-  /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` must have
-  /// been turned away before. A log of which something is held takes only `appendWhatFits`.
+  /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` is left out:
+  /// who appends turns it away before, and says so. A log of which something is held takes only `appendWhatFits`.
   ///
   /// A process that is killed in here leaves all of the batch, with its checkpoint, or nothing of it; or the first of its
   /// events without the checkpoint, if it is larger than the ring.
@@ -177,6 +177,10 @@ public final class EventLog {
     let now = clock()
     var count = 0
     batch.withUnsafeBytes(of: 0..<batch.count) { data in
+      guard data.count <= limits.maximumEventBytes else {
+        count += 1
+        return true
+      }
       let place = place(for: data.count)
       guard place.first <= heldPosition else { return false }
       append(data, at: place, time: now)
@@ -370,7 +374,6 @@ public final class EventLog {
 
   /// Where the next record goes, and what is the oldest event then.
   private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
-    precondition(dataBytes <= limits.maximumEventBytes, "an event of \(dataBytes) bytes in a ring of \(limits.bytes)")
     let byteCount = LogLayout.recordBytes(for: dataBytes)
     var (offset, first) = (nextOffset, firstPosition)
     if count(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }

@@ -1,6 +1,8 @@
 // Appends to a log as fast as it can until somebody kills it; what is in is acknowledged on standard output, as the id
 // that comes next, 8 bytes in host order. For the tests of what a kill leaves.
 //
+// Each batch has a checkpoint: the id of its last event, in digits.
+//
 //     logwriter memory PATH    a memfd of another process, such as /proc/PID/fd/7
 //     logwriter disk FOLDER    the log of the stream "killed" in there
 
@@ -35,7 +37,9 @@ func open(_ kind: String, _ path: String) throws -> EventLog {
 let log = try open(CommandLine.arguments[1], CommandLine.arguments[2])
 var batch = 1
 while true {
-  log.append(EventBatch((0..<UInt64(batch)).map { content(of: log.endPosition + $0) }))
+  var events = EventBatch((0..<UInt64(batch)).map { content(of: log.endPosition + $0) })
+  events.checkpoint = Checkpoint(Array(String(log.endPosition + UInt64(batch) - 1).utf8))
+  log.append(events)
   batch = batch % 7 + 1
   var end = log.endPosition
   guard write(STDOUT_FILENO, &end, 8) == 8 else { break }

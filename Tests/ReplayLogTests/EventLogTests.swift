@@ -68,6 +68,16 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect((next..<log.endPosition).map { log.element(at: $0).data.count } == held)
   }
 
+  @Test func anEventLargerThanTheRingIsLeftOut() throws {
+    let log = try makeLog(bytes: 4096)
+    let most = log.limits.maximumEventBytes
+    log.append([[1], [UInt8](repeating: 2, count: most + 1), [3], [UInt8](repeating: 4, count: 1 << 20)])
+    #expect((100..<102).map { log.element(at: $0).data } == [[1], [3]] && log.endPosition == 102)
+    log.hold(from: 100)
+    #expect(log.appendWhatFits([[UInt8](repeating: 2, count: most + 1)]) == nil)
+    #expect(log.appendWhatFits([[UInt8](repeating: 2, count: most)])?.count == 1)
+  }
+
   @Test func theOldestGoesWhenThereAreTooManyEvents() throws {
     let log = try makeLog(events: 3)
     log.append(EventBatch((1...5).map { [UInt8($0)] }))

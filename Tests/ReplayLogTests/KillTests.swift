@@ -58,6 +58,7 @@ import Testing
     #expect(log.endPosition > acknowledged, "an event that was acknowledged is missing")
     #expect(log.endPosition >= before, "ids went back")
     #expect(log.endPosition <= acknowledged + 1 + 7, "there is more than a batch that nobody acknowledged")
+    #expect(log.notedID == log.newestID, "a batch and its checkpoint did not come together")
     var bytes = 0
     for position in log.firstPosition..<log.endPosition {
       let event = log.element(at: position)
