@@ -66,6 +66,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   func remove(_ subscription: StreamSubscription) {
     if subscription.state == .waiting { stopWaiting(subscription) }
     subscription.state = .ended
+    forgetDebt(of: subscription)
     let last = members.removeLast()
     if last !== subscription {
       members[Int(subscription.memberIndex)] = last

@@ -15,9 +15,10 @@ public enum LagPolicy: String, Sendable {
 public enum OverflowPolicy: Sendable, Equatable {
   /// The oldest are dropped, and the source goes on; those who lag get what their `LagPolicy` says.
   case drop
-  /// Nothing is dropped: the source waits for the slowest subscriber that has the stream open. One that keeps it waiting
-  /// for `timeout` without taking an event is cut off; `nil`: never.
-  case block(timeout: Duration?)
+  /// Nothing is dropped: the source waits for the slowest subscriber that has the stream open. The time that it keeps the
+  /// source waiting adds up, less `pace` for each event that it takes meanwhile, and never below zero: at `timeout` it is
+  /// cut off. `nil`: never.
+  case block(timeout: Duration?, pace: Duration = .seconds(1))
 
   var ofLog: LogOverflow { self == .drop ? .dropOldest : .waitForSlowest }
 }

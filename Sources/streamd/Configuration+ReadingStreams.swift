@@ -27,9 +27,10 @@ extension ConfigurationReader {
     stream.linger = table.value("linger", .duration(from: .zero), default: stream.linger)
     stream.onLag = table.value("on_lag", .choice, default: stream.onLag)
     stream.overflow = table.value("overflow", .choice, default: stream.overflow)
-    stream.blockTimeout = table.value("block_timeout", .duration())
-    if stream.overflow != .block, table.holds("block_timeout") {
-      table.mistake("expected block_timeout only beside overflow = \"block\"", at: "block_timeout")
+    stream.blockTimeout = table.value("block_timeout", .durationOrNever, default: stream.blockTimeout)
+    stream.blockPace = table.value("block_pace", .duration(), default: stream.blockPace)
+    for key in ["block_timeout", "block_pace"] where stream.overflow != .block && table.holds(key) {
+      table.mistake("expected \(key) only beside overflow = \"block\"", at: key)
     }
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.keep = table.value("keep", .choice, default: stream.keep)

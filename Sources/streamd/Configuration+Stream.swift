@@ -23,8 +23,10 @@ extension Configuration {
     var linger = Duration.seconds(30)
     var onLag = LagPolicy.skip
     var overflow = Overflow.drop
-    /// How long a subscriber may keep the source of a stream that blocks waiting; `nil`: for ever.
-    var blockTimeout: Duration?
+    /// How long a subscriber may keep the source of a stream that blocks waiting, in all; `nil`: for ever.
+    var blockTimeout: Duration? = .seconds(60)
+    /// What an event that it takes counts against that.
+    var blockPace = Duration.seconds(1)
     var retry = Retry()
     var keep = Keep.memory
     /// Who may subscribe: whom any of the rules admits. Never empty.

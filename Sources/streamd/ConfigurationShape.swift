@@ -60,6 +60,20 @@ extension ConfigurationShape where Value == Duration {
   }
 }
 
+extension ConfigurationShape where Value == Duration? {
+  /// A time, or `never`, which is `nil`.
+  static var durationOrNever: Self {
+    Self { node throws(Expected) in
+      if case .string("never") = node.value { return nil }
+      do throws(Expected) {
+        return try ConfigurationShape<Duration>.duration().read(node)
+      } catch {
+        throw Expected("\(error.text), or \"never\"")
+      }
+    }
+  }
+}
+
 /// A number with a unit, in the smallest unit; `exactly` is `nil` when it is too large for an `Int`.
 private struct Quantity {
   let exactly: Int?

@@ -35,7 +35,7 @@ extension StreamConfiguration {
       replay: stream.replay,
       limits: EventLog.Limits(stream.buffer),
       start: start, onLag: onLag,
-      overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout) : .drop,
+      overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: AccessRules(stream.read),
       write: stream.write.map { AccessRules($0) } ?? .owner)
   }

@@ -165,6 +165,77 @@ import Testing
     }
   }
 
+  /// An event every 60 ms, each of which pays 1 ms: the source has waited for too long soon, and no single wait was long.
+  @Test func oneEventNowAndThenDoesNotBeginTheTimeAnew() async throws {
+    let (taken, end) = try await dribble(timeout: .milliseconds(300), pace: .milliseconds(1), rounds: 200)
+    #expect(taken > 1)
+    guard case .error(StreamID(1), ErrorCode(rawValue: 0x301), let message) = end else {
+      Issue.record("not cut off: \(String(describing: end))")
+      return
+    }
+    #expect(message.hasPrefix(#"held "s" up for 0.3 seconds, "#))
+  }
+
+  /// The same beyond the timeout, where each event pays for more than it takes.
+  @Test func oneThatKeepsThePaceIsNotCutOff() async throws {
+    let (taken, end) = try await dribble(timeout: .seconds(2), pace: .seconds(2), rounds: 50)
+    #expect(taken == 50 && end == nil)
+  }
+
+  /// Takes an event each time that the source has waited for 60 ms.
+  /// - Returns: how many it took, and what came in place of another; nil after all rounds.
+  private func dribble(timeout: Duration, pace: Duration, rounds: Int) async throws -> (taken: Int, end: Frame?) {
+    var result: (Int, Frame?) = (rounds, nil)
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let source = try harness.add("s") {
+        $0.limits = .init(events: 16)
+        $0.overflow = .block(timeout: timeout, pace: pace)
+      }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send(batch: numbers(0..<1000))
+      #expect(try client.events(1) == numbers(0..<1))
+      for taken in 0..<rounds {
+        let time = EventLoop.monotonicNow() + 60_000_000
+        harness.eventually { EventLoop.monotonicNow() > time || client.hasInput }
+        client.send(.requestN(StreamID(1), 1))
+        let frame = try client.receive()
+        if case .payload = frame { continue }
+        result = (taken, frame)
+        return
+      }
+    }
+    return result
+  }
+
+  /// Two that take turns are each behind for half of the time only; both go all the same.
+  @Test func twoThatTakeTurnsInHoldingTheSourceUpAreBothCutOff() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let source = try harness.add("s") {
+        $0.limits = .init(events: 16)
+        $0.overflow = .block(timeout: .milliseconds(300), pace: .milliseconds(1))
+      }
+      let client = try WireClient.ready(harness.path)
+      for id in [1, 3] as [UInt32] { client.subscribe("s", credit: 1, id: id) }
+      harness.eventually { harness.server.statistics.subscribers == 2 }
+      source.send(batch: numbers(0..<1000))
+      var ended = 0
+      var round = 0
+      while ended < 2, round < 1000 {
+        round += 1
+        let time = EventLoop.monotonicNow() + 40_000_000
+        harness.eventually { EventLoop.monotonicNow() > time }
+        // In turn each of them overtakes the other by one event.
+        client.send(.requestN(StreamID(round % 2 == 0 ? 1 : 3), 2))
+        while client.hasInput {
+          if case .error(_, ErrorCode(rawValue: 0x301), _)? = try client.receive() { ended += 1 }
+        }
+      }
+      #expect(ended == 2)
+    }
+  }
+
   @Test func oneThatHasEverythingAndAsksForNoMoreIsNotCutOff() async throws {
     var limits = ServerLimits(workers: 1)
     limits.holdUpTime = .milliseconds(4)

@@ -195,6 +195,11 @@ struct ConfigurationMistakeTests {
     ("retry = { first = \"2s\", max = \"1s\" }", #"retry.first: expected at most max, got "2s""#),
     ("retry = { max = \"10ms\" }", #"retry.max: expected at least first, which is 1s, got "10ms""#),
     ("block_timeout = \"1s\"", #"block_timeout: expected block_timeout only beside overflow = "block""#),
+    ("block_pace = \"1s\"", #"block_pace: expected block_pace only beside overflow = "block""#),
+    (
+      "block_timeout = \"forever\"\noverflow = \"block\"",
+      #"block_timeout: expected a duration such as "30s", or "never", got "forever""#
+    ),
     ("overflow = \"grow\"", #"overflow: expected "drop" or "block", got "grow""#),
     ("keep = \"yes\"", #"keep: expected "no", "memory" or "disk", got "yes""#),
     ("read = \"*\"", #"read: expected a list of one or more, got "*""#),

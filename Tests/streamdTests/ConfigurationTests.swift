@@ -149,7 +149,8 @@ struct ConfigurationTests {
       linger = "0s"
       on_lag = "fail"
       overflow = "block"
-      block_timeout = "1m"
+      block_timeout = "2m"
+      block_pace = "5s"
       retry = { first = "20ms", max = "2s" }
       keep = "disk"
       read = ["*", "user:root", "group:root", "uid:1000", "gid:4294967294"]
@@ -167,11 +168,19 @@ struct ConfigurationTests {
     stream.linger = .zero
     stream.onLag = .fail
     stream.overflow = .block
-    stream.blockTimeout = .seconds(60)
+    stream.blockTimeout = .seconds(120)
+    stream.blockPace = .seconds(5)
     stream.retry = .init(first: .milliseconds(20), max: .seconds(2))
     stream.keep = .disk
     stream.read = [.anyone, .user(0), .group(0), .user(1000), .group(4_294_967_294)]
     #expect(configuration.streams == [stream])
+  }
+
+  @Test func aStreamThatBlocksCutsOffUnlessItIsNeverTo() throws {
+    let text = "[streams.s]\ntimer = { every = \"1s\" }\noverflow = \"block\"\n"
+    let stream = try #require(try parse(text).streams.first)
+    #expect(stream.blockTimeout == .seconds(60) && stream.blockPace == .seconds(1))
+    #expect(try parse(text + "block_timeout = \"never\"").streams.first?.blockTimeout == .some(nil))
   }
 
   @Test func everyKeyOfAnHTTPSourceIsRead() throws {
