@@ -1,0 +1,96 @@
+#if canImport(FoundationNetworking)
+  import Foundation
+  import FoundationNetworking
+  import Reactive
+
+  extension URLSession {
+    /// Fetches a URL for each subscriber.
+    public func dataTaskPublisher(for url: URL) -> DataTaskPublisher { dataTaskPublisher(for: URLRequest(url: url)) }
+
+    /// Makes a request for each subscriber.
+    public func dataTaskPublisher(for request: URLRequest) -> DataTaskPublisher {
+      DataTaskPublisher(request: request, session: self)
+    }
+
+    /// One request and its answer, for each subscriber.
+    ///
+    /// Demand: the first unit starts the task; one value comes, then the end. Any status is an answer. Cancelling ends
+    /// the task, and nothing comes of it any more. Values are delivered on the session's delegate queue.
+    public struct DataTaskPublisher: Publisher, Sendable {
+      /// The whole body, and what the server said before it.
+      public typealias Output = (data: Data, response: URLResponse)
+      /// There is no answer.
+      public typealias Failure = URLError
+      /// What is asked for.
+      public let request: URLRequest
+      /// Whose tasks are used.
+      public let session: URLSession
+
+      /// `session.dataTaskPublisher(for: request)`
+      public init(request: URLRequest, session: URLSession) { (self.request, self.session) = (request, session) }
+
+      /// Attaches the subscriber.
+      public func receive<S: Subscriber<Output, URLError>>(subscriber: S) {
+        subscriber.receive(subscription: DataTaskSubscription(self, AnySubscriber(subscriber)))
+      }
+    }
+  }
+
+  private final class DataTaskSubscription: Subscription, CustomStringConvertible, @unchecked Sendable {
+    typealias Down = AnySubscriber<URLSession.DataTaskPublisher.Output, URLError>
+
+    // Sendable: state is guarded, and the subscriber is called by the one who takes it.
+
+    private struct State {
+      var down: Down?
+      var task: URLSessionDataTask?
+      var isStarted = false
+      var isCancelled = false
+    }
+    private let publisher: URLSession.DataTaskPublisher
+    private let state: Guarded<State>
+    let description = "DataTaskPublisher"
+
+    init(_ publisher: URLSession.DataTaskPublisher, _ down: Down) {
+      self.publisher = publisher
+      state = Guarded(State(down: down))
+    }
+
+    func request(_ demand: Subscribers.Demand) {
+      let isFirst = state.withLock { state in
+        defer { if demand != .none { state.isStarted = true } }
+        return demand != .none && !state.isStarted && state.down != nil
+      }
+      guard isFirst else { return }
+      let task = publisher.session.dataTask(with: publisher.request) { self.finish($0, $1, $2) }
+      let isWanted = state.withLock { state in
+        if !state.isCancelled { state.task = task }
+        return !state.isCancelled
+      }
+      if isWanted { task.resume() } else { task.cancel() }
+    }
+
+    /// A task that was not resumed yet is left to the one who made it.
+    func cancel() {
+      let (down, task) = state.withLock { state in
+        state.isCancelled = true
+        return (state.down.take(), state.task.take())
+      }
+      _ = down
+      task?.cancel()
+    }
+
+    private func finish(_ data: Data?, _ response: URLResponse?, _ error: (any Error)?) {
+      let down = state.withLock { state in
+        state.task = nil
+        return state.down.take()
+      }
+      guard let down else { return }
+      guard let response, error == nil else {
+        return down.receive(completion: .failure(error as? URLError ?? URLError(.unknown)))
+      }
+      _ = down.receive((data ?? Data(), response))
+      if !state.withLock({ $0.isCancelled }) { down.receive(completion: .finished) }
+    }
+  }
+#endif
