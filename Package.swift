@@ -1,18 +1,23 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// Every Swift target: no warnings, unsafe code marked as such, and one optimisation across all modules for release,
-/// so that a generic is specialised where it is used. Exclusive access is checked in debug builds, which the tests are.
-let settings: [SwiftSetting] = [
-  .treatAllWarnings(as: .error),
-  .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release)),
-]
+/// The libraries for all programs, Reactive and ReactiveFoundation: no warnings. No unsafe flags: in a program's release
+/// build exclusive access is checked in them as in the program itself, and the package can be depended on by version.
+let librarySettings: [SwiftSetting] = [.treatAllWarnings(as: .error)]
+
+/// Every other Swift target: besides, one optimisation across all modules for release, so that a generic is specialised
+/// where it is used. Exclusive access is checked in debug builds, which the tests are.
+let settings =
+  librarySettings + [
+    .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release))
+  ]
 
 let package = Package(
   name: "streamd",
   products: [
     .library(name: "Reactive", targets: ["Reactive"]),
     .library(name: "ReactiveFoundation", targets: ["ReactiveFoundation"]),
+    .library(name: "StreamSources", targets: ["StreamSources", "Events"]),
     .library(name: "StreamServer", targets: ["StreamServer", "Events"]),
     .library(name: "StreamClient", targets: ["StreamClient"]),
     .executable(name: "streamd", targets: ["streamd"]),
@@ -29,8 +34,8 @@ let package = Package(
 
     // In the order in which data passes; arrows point up only.
     .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: settings),
-    .target(name: "Reactive", swiftSettings: settings),
-    .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: settings),
+    .target(name: "Reactive", swiftSettings: librarySettings),
+    .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: settings),
     .target(name: "Events", swiftSettings: settings),
     .target(name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive"], swiftSettings: settings),

@@ -63,7 +63,7 @@ extension TimedRule {
 
 extension Publishers {
   /// An operator that delivers on a scheduler, and says only when each value is ready.
-  public struct Timed<Upstream: Publisher, Context: Scheduler, Output>: Publisher {
+  public struct Timed<Upstream: Publisher, Context: Scheduler, Output, Kind>: Publisher {
     /// The failures of upstream.
     public typealias Failure = Upstream.Failure
     /// Where the values come from.

@@ -2,13 +2,15 @@
 
 extension Publishers {
   /// Delivers whether one of the values equals another.
-  public typealias Contains<Upstream: Publisher> = ContainsWhere<Upstream> where Upstream.Output: Equatable
+  public typealias Contains<Upstream: Publisher> =
+    Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.Contains>
+  where Upstream.Output: Equatable
   /// Delivers whether the closure accepts one of the values.
   public typealias ContainsWhere<Upstream: Publisher> =
-    Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.Contains>
+    Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.ContainsWhere>
   /// Delivers whether the closure accepts one of the values; fails with what it throws.
   public typealias TryContainsWhere<Upstream: Publisher> =
-    Folded<Upstream, Bool, Throwing<Upstream.Failure>, OperatorKind.Contains>
+    Folded<Upstream, Bool, Throwing<Upstream.Failure>, OperatorKind.ContainsWhere>
   /// Delivers whether the closure accepts all values.
   public typealias AllSatisfy<Upstream: Publisher> =
     Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.All>
@@ -22,7 +24,9 @@ extension Publishers.Folded where Output == Bool, Kind == OperatorKind.Contains 
   @inlinable public init(upstream: Upstream, output: Upstream.Output) where Upstream.Output: Equatable {
     self.init(upstream, "Contains", false, unless: true) { $0 == output }
   }
+}
 
+extension Publishers.Folded where Output == Bool, Kind == OperatorKind.ContainsWhere {
   /// ``Publishers/ContainsWhere`` and ``Publishers/TryContainsWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
     self.init(upstream, "ContainsWhere", false, unless: true, predicate)
@@ -38,28 +42,33 @@ extension Publishers.Folded where Output == Bool, Kind == OperatorKind.All {
 
 extension Publisher where Output: Equatable {
   /// Delivers whether one of the values equals `output`: true with the first that does. Demand: everything at once.
-  public func contains(_ output: Output) -> Publishers.Contains<Self> { .init(upstream: self, output: output) }
+  @inlinable public func contains(_ output: Output) -> Publishers.Contains<Self> {
+    .init(upstream: self, output: output)
+  }
 }
 
 extension Publisher {
   /// Delivers whether the closure accepts one of the values: true with the first. Demand: everything at once.
-  public func contains(where predicate: @escaping (Output) -> Bool) -> Publishers.ContainsWhere<Self> {
+  @inlinable public func contains(where predicate: @escaping (Output) -> Bool) -> Publishers.ContainsWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers whether the closure accepts one of the values; the first error thrown ends it. Demand: everything at
   /// once.
-  public func tryContains(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryContainsWhere<Self> {
+  @inlinable public func tryContains(where predicate: @escaping (Output) throws -> Bool)
+    -> Publishers.TryContainsWhere<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers whether the closure accepts all values: false with the first it does not. Demand: everything at once.
-  public func allSatisfy(_ predicate: @escaping (Output) -> Bool) -> Publishers.AllSatisfy<Self> {
+  @inlinable public func allSatisfy(_ predicate: @escaping (Output) -> Bool) -> Publishers.AllSatisfy<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers whether the closure accepts all values; the first error thrown ends it. Demand: everything at once.
-  public func tryAllSatisfy(_ predicate: @escaping (Output) throws -> Bool) -> Publishers.TryAllSatisfy<Self> {
+  @inlinable public func tryAllSatisfy(_ predicate: @escaping (Output) throws -> Bool) -> Publishers.TryAllSatisfy<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 }

@@ -18,10 +18,12 @@ extension Publishers {
   }
 
   /// Holds values until there is demand for them.
-  public typealias Buffer<Upstream: Publisher> = Timed<Upstream, ImmediateScheduler, Upstream.Output>
+  public typealias Buffer<Upstream: Publisher> =
+    Timed<Upstream, ImmediateScheduler, Upstream.Output, OperatorKind.Buffer>
 }
 
-extension Publishers.Timed where Output == Upstream.Output, Context == ImmediateScheduler {
+extension Publishers.Timed
+where Output == Upstream.Output, Context == ImmediateScheduler, Kind == OperatorKind.Buffer {
   /// ``Publishers/Buffer``.
   @inlinable public init(
     upstream: Upstream, size: Int, prefetch: Publishers.PrefetchStrategy,
@@ -92,7 +94,7 @@ extension Publishers.Timed where Output == Upstream.Output, Context == Immediate
 extension Publisher {
   /// Holds up to `size` values until there is demand for them. The end, a failure too, comes after the values held.
   /// Demand: `size` values, and another for each one delivered (`keepFull`), or everything (`byRequest`).
-  public func buffer(
+  @inlinable public func buffer(
     size: Int, prefetch: Publishers.PrefetchStrategy, whenFull: Publishers.BufferingStrategy<Failure>
   ) -> Publishers.Buffer<Self> {
     .init(upstream: self, size: size, prefetch: prefetch, whenFull: whenFull)

@@ -3,30 +3,37 @@
 extension Publishers {
   /// Delivers the values that the closure accepts.
   public typealias Filter<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, Never>
+    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Filter>
   /// Delivers the values that the closure accepts; fails with what it throws.
   public typealias TryFilter<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, Never>
+    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Filter>
   /// Delivers the values that differ from the one before.
-  public typealias RemoveDuplicates<Upstream: Publisher> = Filter<Upstream>
+  public typealias RemoveDuplicates<Upstream: Publisher> =
+    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.RemoveDuplicates>
   /// Delivers the values that differ from the one before; fails with what the closure throws.
-  public typealias TryRemoveDuplicates<Upstream: Publisher> = TryFilter<Upstream>
+  public typealias TryRemoveDuplicates<Upstream: Publisher> =
+    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.RemoveDuplicates>
   /// Delivers the values after the first ones.
   public typealias Drop<Upstream: Publisher> =
     Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Drop>
   /// Delivers the first value that the closure does not accept, and all after it.
-  public typealias DropWhile<Upstream: Publisher> = Drop<Upstream>
+  public typealias DropWhile<Upstream: Publisher> =
+    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.DropWhile>
   /// Delivers the first value that the closure does not accept, and all after it; fails with what it throws.
   public typealias TryDropWhile<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Drop>
+    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.DropWhile>
 }
 
-extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == Never {
+extension Publishers.Staged
+where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Filter {
   /// ``Publishers/Filter`` and ``Publishers/TryFilter``.
   @inlinable public init(upstream: Upstream, isIncluded: @escaping (Output) throws(Mode.Thrown) -> Bool) {
     self.init(upstream, "Filter") { value throws(Mode.Thrown) in try isIncluded(value) ? .emit(value) : .skip }
   }
+}
 
+extension Publishers.Staged
+where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.RemoveDuplicates {
   /// ``Publishers/RemoveDuplicates`` and ``Publishers/TryRemoveDuplicates``.
   ///
   /// - Parameter predicate: Whether the value before and a value are equal.
@@ -49,7 +56,10 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
       return .skip
     }
   }
+}
 
+extension Publishers.Staged
+where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.DropWhile {
   /// ``Publishers/DropWhile`` and ``Publishers/TryDropWhile``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
     self.init(upstream, "DropWhile", from: true) { isDropping, value throws(Mode.Thrown) in
@@ -61,44 +71,46 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
 
 extension Publisher {
   /// Delivers the values that the closure accepts; one left out costs no demand.
-  public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.Filter<Self> {
+  @inlinable public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.Filter<Self> {
     .init(upstream: self, isIncluded: isIncluded)
   }
 
   /// Delivers the values that the closure accepts; one left out costs no demand, the first error thrown ends it.
-  public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Self> {
+  @inlinable public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Self> {
     .init(upstream: self, isIncluded: isIncluded)
   }
 
   /// Delivers the values for which the closure, given the value before, says that they are not equal; one left out
   /// costs no demand.
-  public func removeDuplicates(by predicate: @escaping (Output, Output) -> Bool) -> Publishers.RemoveDuplicates<Self> {
+  @inlinable public func removeDuplicates(by predicate: @escaping (Output, Output) -> Bool)
+    -> Publishers.RemoveDuplicates<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the values for which the closure says that they are not equal; one left out costs no demand, the first
   /// error thrown ends it.
-  public func tryRemoveDuplicates(
+  @inlinable public func tryRemoveDuplicates(
     by predicate: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryRemoveDuplicates<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Leaves out values, at no demand, until the closure does not accept one; delivers that and all after it.
-  public func drop(while predicate: @escaping (Output) -> Bool) -> Publishers.DropWhile<Self> {
+  @inlinable public func drop(while predicate: @escaping (Output) -> Bool) -> Publishers.DropWhile<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Leaves out values, at no demand, until the closure does not accept one; the first error thrown ends it.
-  public func tryDrop(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryDropWhile<Self> {
+  @inlinable public func tryDrop(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryDropWhile<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Leaves out the first `count` values, at no demand.
-  public func dropFirst(_ count: Int = 1) -> Publishers.Drop<Self> { .init(upstream: self, count: count) }
+  @inlinable public func dropFirst(_ count: Int = 1) -> Publishers.Drop<Self> { .init(upstream: self, count: count) }
 }
 
 extension Publisher where Output: Equatable {
   /// Delivers the values that differ from the one before; one left out costs no demand.
-  public func removeDuplicates() -> Publishers.RemoveDuplicates<Self> { removeDuplicates(by: ==) }
+  @inlinable public func removeDuplicates() -> Publishers.RemoveDuplicates<Self> { removeDuplicates(by: ==) }
 }

@@ -39,13 +39,13 @@ extension Publishers.Staged where Output: Decodable, Kind: TopLevelDecoder, Upst
 
 extension Publisher {
   /// Delivers each value encoded; the first error that the encoder throws ends it. Demand: upstream's, value for value.
-  public func encode<Coder: TopLevelEncoder>(encoder: Coder) -> Publishers.Encode<Self, Coder>
+  @inlinable public func encode<Coder: TopLevelEncoder>(encoder: Coder) -> Publishers.Encode<Self, Coder>
   where Output: Encodable {
     .init(upstream: self, encoder: encoder)
   }
 
   /// Delivers each value decoded; the first error that the decoder throws ends it. Demand: upstream's, value for value.
-  public func decode<Item: Decodable, Coder: TopLevelDecoder>(
+  @inlinable public func decode<Item: Decodable, Coder: TopLevelDecoder>(
     type: Item.Type, decoder: Coder
   ) -> Publishers.Decode<Self, Item, Coder> where Output == Coder.Input {
     .init(upstream: self, decoder: decoder)

@@ -8,10 +8,11 @@ extension Publishers {
   }
 
   /// Delivers arrays of the values of some time, at least one in each.
-  public typealias CollectByTime<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, [Upstream.Output]>
+  public typealias CollectByTime<Upstream: Publisher, Context: Scheduler> =
+    Timed<Upstream, Context, [Upstream.Output], OperatorKind.CollectByTime>
 }
 
-extension Publishers.Timed where Output == [Upstream.Output] {
+extension Publishers.Timed where Output == [Upstream.Output], Kind == OperatorKind.CollectByTime {
   /// ``Publishers/CollectByTime``.
   @inlinable public init(
     upstream: Upstream, strategy: Publishers.TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
@@ -121,7 +122,7 @@ extension Publisher {
   /// Delivers, on the scheduler of `strategy`, arrays of the values that came within a time, and what is left before
   /// the end. A failure comes without what is left. Demand: with a count of c, n arrays cost c × n values; without,
   /// everything with the first demand. Values wait for demand in memory, without a bound when there is no count.
-  public func collect<S: Scheduler>(
+  @inlinable public func collect<S: Scheduler>(
     _ strategy: Publishers.TimeGroupingStrategy<S>, options: S.SchedulerOptions? = nil
   ) -> Publishers.CollectByTime<Self, S> {
     .init(upstream: self, strategy: strategy, options: options)

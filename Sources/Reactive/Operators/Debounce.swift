@@ -3,12 +3,14 @@
 extension Publishers {
   /// Delivers the last value before each pause. Upstream is asked for everything; a pause without demand is passed
   /// over.
-  public typealias Debounce<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  public typealias Debounce<Upstream: Publisher, Context: Scheduler> =
+    Timed<Upstream, Context, Upstream.Output, OperatorKind.Debounce>
   /// Delivers at most one value per interval. Upstream is asked for everything; without demand values are passed over.
-  public typealias Throttle<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  public typealias Throttle<Upstream: Publisher, Context: Scheduler> =
+    Timed<Upstream, Context, Upstream.Output, OperatorKind.Throttle>
 }
 
-extension Publishers.Timed where Output == Upstream.Output {
+extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Debounce {
   /// ``Publishers/Debounce``.
   @inlinable public init(
     upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
@@ -16,7 +18,9 @@ extension Publishers.Timed where Output == Upstream.Output {
   ) {
     self.init(upstream, "Debounce", DebounceRule(dueTime: dueTime), on: scheduler, options: options)
   }
+}
 
+extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Throttle {
   /// ``Publishers/Throttle``.
   @inlinable public init(
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
@@ -98,7 +102,7 @@ extension Publishers.Timed where Output == Upstream.Output {
 extension Publisher {
   /// Delivers a value on `scheduler` once nothing newer has come for `dueTime`. The end comes at once; a value that
   /// waits is then dropped. Demand: everything; a value that becomes due without demand is dropped.
-  public func debounce<S: Scheduler>(
+  @inlinable public func debounce<S: Scheduler>(
     for dueTime: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.Debounce<Self, S> {
     .init(upstream: self, dueTime: dueTime, scheduler: scheduler, options: options)
@@ -108,7 +112,7 @@ extension Publisher {
   /// that waits. Demand: everything; a value that comes without demand is dropped.
   ///
   /// - Parameter latest: Whether the newest value of an interval is delivered rather than the first.
-  public func throttle<S: Scheduler>(
+  @inlinable public func throttle<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, scheduler: S, latest: Bool
   ) -> Publishers.Throttle<Self, S> {
     .init(upstream: self, interval: interval, scheduler: scheduler, latest: latest)

@@ -4,12 +4,12 @@ import Glibc
 
 extension Publishers {
   /// Writes a line for everything that passes by; nothing else changes.
-  public typealias Print<Upstream: Publisher> = HandleEvents<Upstream>
+  public typealias Print<Upstream: Publisher> = Observed<Upstream, OperatorKind.Print>
   /// Stops in the debugger where a closure says so; nothing else changes.
-  public typealias Breakpoint<Upstream: Publisher> = HandleEvents<Upstream>
+  public typealias Breakpoint<Upstream: Publisher> = Observed<Upstream, OperatorKind.Breakpoint>
 }
 
-extension Publishers.HandleEvents {
+extension Publishers.Observed where Kind == OperatorKind.Print {
   /// ``Publishers/Print``.
   ///
   /// - Parameters:
@@ -21,10 +21,10 @@ extension Publishers.HandleEvents {
       demand.max.map { "request max: (\($0))" } ?? "request unlimited"
     }
     self.init(
-      upstream: upstream,
-      receiveSubscription: { printer.print("receive subscription: (\($0))") },
-      receiveOutput: { printer.print("receive value: (\($0))") },
-      receiveCompletion: { completion in
+      upstream,
+      { printer.print("receive subscription: (\($0))") },
+      { printer.print("receive value: (\($0))") },
+      { completion in
         switch completion {
         case .finished: printer.print("receive finished")
         case .failure(let error): printer.print("receive error: (\(error))")
@@ -34,7 +34,9 @@ extension Publishers.HandleEvents {
       receiveRequest: { printer.print(line($0)) })
     receiveReturned = { printer.print(line($0) + " (synchronous)") }
   }
+}
 
+extension Publishers.Observed where Kind == OperatorKind.Breakpoint {
   /// ``Publishers/Breakpoint``. The closures say whether to stop.
   public init(
     upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
@@ -42,11 +44,10 @@ extension Publishers.HandleEvents {
     receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
   ) {
     self.init(
-      upstream: upstream,
-      receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
-      receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },
-      receiveCompletion: { if receiveCompletion?($0) == true { raise(SIGTRAP) } },
-      receiveRequest: nil)
+      upstream,
+      { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
+      { if receiveOutput?($0) == true { raise(SIGTRAP) } },
+      { if receiveCompletion?($0) == true { raise(SIGTRAP) } })
   }
 }
 
@@ -82,13 +83,15 @@ extension Publisher {
   /// - Parameters:
   ///   - prefix: Begins each line, followed by a colon unless empty.
   ///   - stream: Where the lines go; default: standard output.
-  public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil) -> Publishers.Print<Self> {
+  @inlinable public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil)
+    -> Publishers.Print<Self>
+  {
     .init(upstream: self, prefix: prefix, to: stream)
   }
 
   /// Raises SIGTRAP, which stops in the debugger and without one ends the program, where a closure returns true. Demand:
   /// upstream's, value for value.
-  public func breakpoint(
+  @inlinable public func breakpoint(
     receiveSubscription: ((any Subscription) -> Bool)? = nil, receiveOutput: ((Output) -> Bool)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
   ) -> Publishers.Breakpoint<Self> {
@@ -99,7 +102,7 @@ extension Publisher {
 
   /// Raises SIGTRAP, which stops in the debugger and without one ends the program, upon a failure. Demand: upstream's,
   /// value for value.
-  public func breakpointOnError() -> Publishers.Breakpoint<Self> {
+  @inlinable public func breakpointOnError() -> Publishers.Breakpoint<Self> {
     breakpoint(receiveCompletion: { if case .failure = $0 { true } else { false } })
   }
 }

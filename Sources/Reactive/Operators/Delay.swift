@@ -2,17 +2,21 @@
 
 extension Publishers {
   /// Delivers on a scheduler. Demand is upstream's.
-  public typealias ReceiveOn<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  public typealias ReceiveOn<Upstream: Publisher, Context: Scheduler> =
+    Timed<Upstream, Context, Upstream.Output, OperatorKind.ReceiveOn>
   /// Delivers everything, the end included, some time later. Demand is upstream's.
-  public typealias Delay<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  public typealias Delay<Upstream: Publisher, Context: Scheduler> =
+    Timed<Upstream, Context, Upstream.Output, OperatorKind.Delay>
 }
 
-extension Publishers.Timed where Output == Upstream.Output {
+extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.ReceiveOn {
   /// ``Publishers/ReceiveOn``.
   @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
     self.init(upstream, "ReceiveOn", RelayRule(), on: scheduler, options: options)
   }
+}
 
+extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Delay {
   /// ``Publishers/Delay``.
   @inlinable public init(
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride?,
@@ -68,7 +72,7 @@ extension Publishers.Timed where Output == Upstream.Output {
 extension Publisher {
   /// Delivers on `scheduler`, in order, one signal at a time also where it runs work in parallel. What becomes ready
   /// together is delivered in one turn of the scheduler. Demand: upstream's, value for value.
-  public func receive<S: Scheduler>(
+  @inlinable public func receive<S: Scheduler>(
     on scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.ReceiveOn<Self, S> {
     .init(upstream: self, scheduler: scheduler, options: options)
@@ -78,7 +82,7 @@ extension Publisher {
   /// many values wait.
   ///
   /// - Parameter tolerance: How much later still; default: the scheduler's least.
-  public func delay<S: Scheduler>(
+  @inlinable public func delay<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, tolerance: S.SchedulerTimeType.Stride? = nil, scheduler: S,
     options: S.SchedulerOptions? = nil
   ) -> Publishers.Delay<Self, S> {

@@ -3,38 +3,48 @@
 extension Publishers {
   /// Fails with what the closure makes of upstream's failure.
   public typealias MapError<Upstream: Publisher, Failure: Error> =
-    Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, Never>
+    Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, OperatorKind.MapError>
   /// Gives a publisher that can't fail the failure type that its subscriber expects.
-  public typealias SetFailureType<Upstream: Publisher, Failure: Error> = MapError<Upstream, Failure>
+  public typealias SetFailureType<Upstream: Publisher, Failure: Error> =
+    Staged<
+      Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, OperatorKind.SetFailureType
+    >
   where Upstream.Failure == Never
   /// Stops the program when upstream fails.
-  public typealias AssertNoFailure<Upstream: Publisher> = MapError<Upstream, Never>
+  public typealias AssertNoFailure<Upstream: Publisher> =
+    Staged<
+      Upstream, Upstream.Output, Refailing<Upstream.Failure, Never>, OperatorKind.AssertNoFailure
+    >
 }
 
-extension Publishers.Staged where Output == Upstream.Output, Kind == Never {
+extension Publishers.Staged where Output == Upstream.Output {
+  @inlinable init<Failure: Error>(
+    refailing upstream: Upstream, _ transform: @escaping (Upstream.Failure) -> Failure
+  )
+  where Mode == Refailing<Upstream.Failure, Failure> {
+    self.init(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
+  }
+}
+
+extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.MapError {
   /// ``Publishers/MapError``.
   @inlinable public init<Failure: Error>(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure)
   where Mode == Refailing<Upstream.Failure, Failure> {
-    self.init(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
+    self.init(refailing: upstream, transform)
   }
 
   /// ``Publishers/MapError``.
   @inlinable public init<Failure: Error>(upstream: Upstream, _ map: @escaping (Upstream.Failure) -> Failure)
   where Mode == Refailing<Upstream.Failure, Failure> {
-    self.init(upstream: upstream, transform: map)
+    self.init(refailing: upstream, map)
   }
+}
 
+extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.SetFailureType {
   /// ``Publishers/SetFailureType``.
-  @inlinable public init<Failure: Error>(upstream: Upstream) where Mode == Refailing<Never, Failure> {
-    self.init(upstream: upstream, transform: { error -> Failure in })
-  }
-
-  /// ``Publishers/AssertNoFailure``. The message begins with `prefix`; file and line are named by it.
-  @inlinable public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt)
-  where Mode == Refailing<Upstream.Failure, Never> {
-    self.init(
-      upstream: upstream,
-      transform: { fatalError("\(prefix.isEmpty ? "" : prefix + ": ")\($0)", file: file, line: line) })
+  @inlinable public init<Failure: Error>(upstream: Upstream)
+  where Mode == Refailing<Never, Failure> {
+    self.init(refailing: upstream) { error -> Failure in }
   }
 
   /// The same values with yet another failure type.
@@ -44,15 +54,25 @@ extension Publishers.Staged where Output == Upstream.Output, Kind == Never {
   }
 }
 
+extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.AssertNoFailure {
+  /// ``Publishers/AssertNoFailure``. The message begins with `prefix`; file and line are named by it.
+  @inlinable public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt)
+  where Mode == Refailing<Upstream.Failure, Never> {
+    self.init(refailing: upstream) {
+      fatalError("\(prefix.isEmpty ? "" : prefix + ": ")\($0)", file: file, line: line)
+    }
+  }
+}
+
 extension Publisher {
   /// Fails with what the closure makes of the failure. Demand: upstream's, value for value.
-  public func mapError<E: Error>(_ transform: @escaping (Failure) -> E) -> Publishers.MapError<Self, E> {
+  @inlinable public func mapError<E: Error>(_ transform: @escaping (Failure) -> E) -> Publishers.MapError<Self, E> {
     .init(upstream: self, transform: transform)
   }
 
   /// Stops the program, with `prefix` and the error as the message, when this fails; also in a release build. Demand:
   /// upstream's, value for value.
-  public func assertNoFailure(
+  @inlinable public func assertNoFailure(
     _ prefix: String = "", file: StaticString = #file, line: UInt = #line
   ) -> Publishers.AssertNoFailure<Self> {
     .init(upstream: self, prefix: prefix, file: file, line: line)
@@ -62,7 +82,7 @@ extension Publisher {
 extension Publisher where Failure == Never {
   /// The same values, with a failure type that another publisher or a subscriber expects. Demand: upstream's, value for
   /// value.
-  public func setFailureType<E: Error>(to failureType: E.Type) -> Publishers.SetFailureType<Self, E> {
+  @inlinable public func setFailureType<E: Error>(to failureType: E.Type) -> Publishers.SetFailureType<Self, E> {
     .init(upstream: self)
   }
 }

@@ -12,7 +12,7 @@ extension Publishers {
     public let transform: (Upstream.Output) -> NewPublisher
 
     /// The operator behind `upstream`.
-    public init(
+    @inlinable public init(
       upstream: Upstream, maxPublishers: Subscribers.Demand, transform: @escaping (Upstream.Output) -> NewPublisher
     ) {
       (self.upstream, self.maxPublishers, self.transform) = (upstream, maxPublishers, transform)
@@ -54,7 +54,7 @@ extension Publishers {
     public let upstream: Upstream
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) { self.upstream = upstream }
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
 
     /// Attaches the subscriber. Upstream is asked for everything at once; the newest publisher for what is still
     /// wanted.
@@ -138,14 +138,14 @@ extension Publisher {
   ///
   /// - Parameter maxPublishers: How many are subscribed to at a time; upstream is asked for as many values, and for another
   ///   when one has finished and nothing of it waits.
-  public func flatMap<P: Publisher>(
+  @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Failure {
     Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
   }
 
   /// The same for publishers that can't fail.
-  public func flatMap<P: Publisher>(
+  @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<Publishers.SetFailureType<P, Failure>, Self> where P.Failure == Never {
     flatMap(maxPublishers: maxPublishers) { transform($0).setFailureType(to: Failure.self) }
@@ -154,14 +154,14 @@ extension Publisher {
 
 extension Publisher where Failure == Never {
   /// The same for upstreams that can't fail.
-  public func flatMap<P: Publisher>(
+  @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Publishers.SetFailureType<Self, P.Failure>> {
     setFailureType(to: P.Failure.self).flatMap(maxPublishers: maxPublishers, transform)
   }
 
   /// The same where nothing can fail.
-  public func flatMap<P: Publisher>(
+  @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Never {
     Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
@@ -171,12 +171,14 @@ extension Publisher where Failure == Never {
 extension Publisher where Output: Publisher, Output.Failure == Failure {
   /// Delivers the values of the newest publisher; one that a newer follows is cancelled. Each is asked for what is
   /// still wanted.
-  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> { Publishers.SwitchToLatest(upstream: self) }
+  @inlinable public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
+    Publishers.SwitchToLatest(upstream: self)
+  }
 }
 
 extension Publisher where Output: Publisher, Output.Failure == Never {
   /// The same for publishers that can't fail.
-  public func switchToLatest()
+  @inlinable public func switchToLatest()
     -> Publishers.SwitchToLatest<
       Publishers.SetFailureType<Output, Failure>, Publishers.Map<Self, Publishers.SetFailureType<Output, Failure>>
     >
@@ -187,7 +189,7 @@ extension Publisher where Output: Publisher, Output.Failure == Never {
 
 extension Publisher where Failure == Never, Output: Publisher {
   /// The same for upstreams that can't fail.
-  public func switchToLatest()
+  @inlinable public func switchToLatest()
     -> Publishers.SwitchToLatest<
       Output, Publishers.SetFailureType<Self, Output.Failure>
     >
@@ -198,5 +200,7 @@ extension Publisher where Failure == Never, Output: Publisher {
 
 extension Publisher where Failure == Never, Output: Publisher, Output.Failure == Never {
   /// The same where nothing can fail.
-  public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> { Publishers.SwitchToLatest(upstream: self) }
+  @inlinable public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
+    Publishers.SwitchToLatest(upstream: self)
+  }
 }

@@ -15,7 +15,7 @@ extension Publishers {
     public let suffix: Suffix
 
     /// `prefix`, then `suffix`.
-    public init(prefix: Prefix, suffix: Suffix) { (self.prefix, self.suffix) = (prefix, suffix) }
+    @inlinable public init(prefix: Prefix, suffix: Suffix) { (self.prefix, self.suffix) = (prefix, suffix) }
 
     /// Attaches the subscriber to the first.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
@@ -44,7 +44,9 @@ extension Publishers {
     public let handler: (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher) {
+    @inlinable public init(
+      upstream: Upstream, handler: @escaping (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
+    ) {
       (self.upstream, self.handler) = (upstream, handler)
     }
 
@@ -70,7 +72,7 @@ extension Publishers {
     public let retries: Int?
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, retries: Int?) { (self.upstream, self.retries) = (upstream, retries) }
+    @inlinable public init(upstream: Upstream, retries: Int?) { (self.upstream, self.retries) = (upstream, retries) }
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -99,7 +101,9 @@ extension Publishers {
     public let output: Upstream.Output
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, output: Upstream.Output) { (self.upstream, self.output) = (upstream, output) }
+    @inlinable public init(upstream: Upstream, output: Upstream.Output) {
+      (self.upstream, self.output) = (upstream, output)
+    }
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -119,30 +123,34 @@ extension Publishers.Catching where NewPublisher == Just<Upstream.Output>, Mode 
   }
 }
 
+extension Publishers.Concatenate: Equatable where Prefix: Equatable, Suffix: Equatable {}
+extension Publishers.Retry: Equatable where Upstream: Equatable {}
+extension Publishers.ReplaceEmpty: Equatable where Upstream: Equatable, Upstream.Output: Equatable {}
+
 extension Publisher {
   /// Delivers these values after upstream's. Demand: what the first has not answered.
-  public func append(
+  @inlinable public func append(
     _ elements: Output...
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<[Output], Failure>> { append(elements) }
 
   /// Delivers these values after upstream's. Demand: what the first has not answered.
-  public func append<S: Sequence<Output>>(
+  @inlinable public func append<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<S, Failure>> { append(Publishers.Sequence(sequence: elements)) }
 
   /// Subscribes to `publisher` when upstream has finished, and delivers its values. Demand: what the first has not
   /// answered.
-  public func append<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<Self, P> {
+  @inlinable public func append<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<Self, P> {
     Publishers.Concatenate(prefix: self, suffix: publisher)
   }
 
   /// Delivers these values before upstream's. Demand: what the first has not answered.
-  public func prepend(
+  @inlinable public func prepend(
     _ elements: Output...
   ) -> Publishers.Concatenate<Publishers.Sequence<[Output], Failure>, Self> { prepend(elements) }
 
   /// Delivers these values before upstream's. Demand: what the first has not answered.
-  public func prepend<S: Sequence<Output>>(
+  @inlinable public func prepend<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Publishers.Sequence<S, Failure>, Self> {
     prepend(Publishers.Sequence(sequence: elements))
@@ -150,33 +158,36 @@ extension Publisher {
 
   /// Delivers the values of `publisher`, and subscribes to upstream when that has finished. Demand: what the first has
   /// not answered.
-  public func prepend<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<P, Self> {
+  @inlinable public func prepend<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<P, Self> {
     Publishers.Concatenate(prefix: publisher, suffix: self)
   }
 
   /// Goes on with what the closure makes of a failure; that publisher is asked for what is still wanted.
-  public func `catch`<P: Publisher>(_ handler: @escaping (Failure) -> P) -> Publishers.Catch<Self, P>
+  @inlinable public func `catch`<P: Publisher>(_ handler: @escaping (Failure) -> P) -> Publishers.Catch<Self, P>
   where P.Output == Output {
     Publishers.Catch(upstream: self, handler: handler)
   }
 
   /// Goes on with what the closure makes of a failure; an error that it throws ends it. Demand: what upstream has not
   /// answered.
-  public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P) -> Publishers.TryCatch<Self, P>
+  @inlinable public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P)
+    -> Publishers.TryCatch<Self, P>
   where P.Output == Output {
     Publishers.TryCatch(upstream: self, handler: handler)
   }
 
   /// Subscribes to upstream anew after each of the first `retries` failures, asking for what is still wanted.
-  public func retry(_ retries: Int) -> Publishers.Retry<Self> { Publishers.Retry(upstream: self, retries: retries) }
+  @inlinable public func retry(_ retries: Int) -> Publishers.Retry<Self> {
+    Publishers.Retry(upstream: self, retries: retries)
+  }
 
   /// Delivers `output` and finishes when upstream fails; waits for demand.
-  public func replaceError(with output: Output) -> Publishers.ReplaceError<Self> {
+  @inlinable public func replaceError(with output: Output) -> Publishers.ReplaceError<Self> {
     Publishers.ReplaceError(upstream: self, output: output)
   }
 
   /// Delivers `output` when upstream finishes without a value; waits for demand.
-  public func replaceEmpty(with output: Output) -> Publishers.ReplaceEmpty<Self> {
+  @inlinable public func replaceEmpty(with output: Output) -> Publishers.ReplaceEmpty<Self> {
     Publishers.ReplaceEmpty(upstream: self, output: output)
   }
 }

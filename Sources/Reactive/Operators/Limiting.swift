@@ -3,15 +3,16 @@
 extension Publishers {
   /// Delivers the values whose index, from 0, is in a range, and finishes after its last.
   public typealias Output<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, Never>
+    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Output>
   /// Delivers the first value.
-  public typealias First<Upstream: Publisher> = FirstWhere<Upstream>
+  public typealias First<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.First>
   /// Delivers the first value that the closure accepts.
   public typealias FirstWhere<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.First>
+    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.FirstWhere>
   /// Delivers the first value that the closure accepts; fails with what it throws.
   public typealias TryFirstWhere<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.First>
+    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.FirstWhere>
   /// Delivers values until the closure does not accept one.
   public typealias PrefixWhile<Upstream: Publisher> =
     Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Prefix>
@@ -20,7 +21,8 @@ extension Publishers {
     Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Prefix>
 }
 
-extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == Never {
+extension Publishers.Staged
+where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Output {
   /// ``Publishers/Output``. An empty range has no value to wait for.
   @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
     precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
@@ -39,7 +41,9 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKin
   @inlinable public init(upstream: Upstream) {
     self.init(upstream, "First") { Stage { value throws(Mode.Thrown) in .finish(last: value) } }
   }
+}
 
+extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.FirstWhere {
   /// ``Publishers/FirstWhere`` and ``Publishers/TryFirstWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
     self.init(upstream, "FirstWhere") {
@@ -60,45 +64,48 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
 extension Publisher {
   /// Delivers the values from index `range.lowerBound` on, the first being 0, and finishes before its upper bound.
   /// Demand: upstream's; another for each value left out.
-  public func output<R: RangeExpression<Int>>(in range: R) -> Publishers.Output<Self> {
+  @inlinable public func output<R: RangeExpression<Int>>(in range: R) -> Publishers.Output<Self> {
     .init(upstream: self, range: range.relative(to: 0..<Int.max))
   }
 
   /// Delivers the value with this index, the first being 0, and finishes; those left out cost no demand.
-  public func output(at index: Int) -> Publishers.Output<Self> {
+  @inlinable public func output(at index: Int) -> Publishers.Output<Self> {
     precondition(index >= 0, "index must not be negative, it is \(index)")
     return output(in: index...index)
   }
 
   /// Delivers the first `maxLength` values and finishes with the last of them; with 0, at once. Demand: upstream's.
-  public func prefix(_ maxLength: Int) -> Publishers.Output<Self> {
+  @inlinable public func prefix(_ maxLength: Int) -> Publishers.Output<Self> {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return output(in: 0..<maxLength)
   }
 
   /// Delivers values until the closure does not accept one, and finishes. Demand: upstream's, value for value.
-  public func prefix(while predicate: @escaping (Output) -> Bool) -> Publishers.PrefixWhile<Self> {
+  @inlinable public func prefix(while predicate: @escaping (Output) -> Bool) -> Publishers.PrefixWhile<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers values until the closure does not accept one, and finishes; the first error thrown ends it. Demand:
   /// upstream's, value for value.
-  public func tryPrefix(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryPrefixWhile<Self> {
+  @inlinable public func tryPrefix(while predicate: @escaping (Output) throws -> Bool)
+    -> Publishers.TryPrefixWhile<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the first value and finishes. Demand: everything at once; the value waits for demand.
-  public func first() -> Publishers.First<Self> { .init(upstream: self) }
+  @inlinable public func first() -> Publishers.First<Self> { .init(upstream: self) }
 
   /// Delivers the first value that the closure accepts and finishes. Demand: everything at once; the value waits for
   /// demand.
-  public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
+  @inlinable public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the first value that the closure accepts and finishes; the first error thrown ends it. Demand: everything
   /// at once; the value waits for demand.
-  public func tryFirst(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryFirstWhere<Self> {
+  @inlinable public func tryFirst(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryFirstWhere<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 }

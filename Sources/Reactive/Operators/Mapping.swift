@@ -2,9 +2,11 @@
 
 extension Publishers {
   /// Delivers what the closure makes of each value.
-  public typealias Map<Upstream: Publisher, Output> = Staged<Upstream, Output, Unthrowing<Upstream.Failure>, Never>
+  public typealias Map<Upstream: Publisher, Output> =
+    Staged<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Map>
   /// Delivers what the closure makes of each value; fails with what it throws.
-  public typealias TryMap<Upstream: Publisher, Output> = Staged<Upstream, Output, Throwing<Upstream.Failure>, Never>
+  public typealias TryMap<Upstream: Publisher, Output> =
+    Staged<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Map>
   /// Delivers a property of each value.
   public typealias MapKeyPath<Upstream: Publisher, Output> = Map<Upstream, Output>
   /// Delivers two properties of each value.
@@ -19,19 +21,23 @@ extension Publishers {
   public typealias TryCompactMap<Upstream: Publisher, Output> =
     Staged<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Compact>
   /// Delivers, for each value, the result of all values so far.
-  public typealias Scan<Upstream: Publisher, Output> = Staged<Upstream, Output, Unthrowing<Upstream.Failure>, Never>
+  public typealias Scan<Upstream: Publisher, Output> =
+    Staged<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Scan>
   /// Delivers, for each value, the result of all values so far; fails with what the closure throws.
-  public typealias TryScan<Upstream: Publisher, Output> = Staged<Upstream, Output, Throwing<Upstream.Failure>, Never>
+  public typealias TryScan<Upstream: Publisher, Output> =
+    Staged<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Scan>
 }
 
-extension Publishers.Staged where Mode: Fallibility, Kind == Never {
+extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Map {
   /// ``Publishers/Map`` and ``Publishers/TryMap``.
   @inlinable public init(
     upstream: Upstream, transform: @escaping (Upstream.Output) throws(Mode.Thrown) -> Output
   ) {
     self.init(upstream, "Map") { value throws(Mode.Thrown) in .emit(try transform(value)) }
   }
+}
 
+extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Scan {
   /// ``Publishers/Scan`` and ``Publishers/TryScan``.
   @inlinable public init(
     upstream: Upstream, initialResult: Output,
@@ -55,55 +61,59 @@ extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Compac
 
 extension Publisher {
   /// Delivers what the closure makes of each value. Demand: upstream's, value for value.
-  public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.Map<Self, T> {
+  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.Map<Self, T> {
     .init(upstream: self, transform: transform)
   }
 
   /// Delivers what the closure makes of each value; the first error thrown ends it. Demand: upstream's, value for
   /// value.
-  public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Self, T> {
+  @inlinable public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Self, T> {
     .init(upstream: self, transform: transform)
   }
 
   /// Delivers a property of each value. Demand: upstream's, value for value.
-  public func map<T>(_ keyPath: KeyPath<Output, T>) -> Publishers.MapKeyPath<Self, T> {
+  @inlinable public func map<T>(_ keyPath: KeyPath<Output, T>) -> Publishers.MapKeyPath<Self, T> {
     map { $0[keyPath: keyPath] }
   }
 
   /// Delivers two properties of each value. Demand: upstream's, value for value.
-  public func map<T0, T1>(
+  @inlinable public func map<T0, T1>(
     _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>
   ) -> Publishers.MapKeyPath2<Self, T0, T1> {
     map { ($0[keyPath: keyPath0], $0[keyPath: keyPath1]) }
   }
 
   /// Delivers three properties of each value. Demand: upstream's, value for value.
-  public func map<T0, T1, T2>(
+  @inlinable public func map<T0, T1, T2>(
     _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>, _ keyPath2: KeyPath<Output, T2>
   ) -> Publishers.MapKeyPath3<Self, T0, T1, T2> {
     map { ($0[keyPath: keyPath0], $0[keyPath: keyPath1], $0[keyPath: keyPath2]) }
   }
 
   /// Delivers what the closure makes of each value, unless that is `nil`, which costs no demand.
-  public func compactMap<T>(_ transform: @escaping (Output) -> T?) -> Publishers.CompactMap<Self, T> {
+  @inlinable public func compactMap<T>(_ transform: @escaping (Output) -> T?) -> Publishers.CompactMap<Self, T> {
     .init(upstream: self, transform: transform)
   }
 
   /// Delivers what the closure makes of each value, unless that is `nil`, which costs no demand; the first error thrown
   /// ends it.
-  public func tryCompactMap<T>(_ transform: @escaping (Output) throws -> T?) -> Publishers.TryCompactMap<Self, T> {
+  @inlinable public func tryCompactMap<T>(_ transform: @escaping (Output) throws -> T?)
+    -> Publishers.TryCompactMap<Self, T>
+  {
     .init(upstream: self, transform: transform)
   }
 
   /// Delivers the values that are not `nil`; asks for one more for each that is.
-  public func unwrap<T>() -> Publishers.CompactMap<Self, T> where Output == T? { compactMap { $0 } }
+  @inlinable public func unwrap<T>() -> Publishers.CompactMap<Self, T> where Output == T? { compactMap { $0 } }
 
   /// Delivers `output` in place of each `nil`. Demand: upstream's, value for value.
-  public func replaceNil<T>(with output: T) -> Publishers.Map<Self, T> where Output == T? { map { $0 ?? output } }
+  @inlinable public func replaceNil<T>(with output: T) -> Publishers.Map<Self, T> where Output == T? {
+    map { $0 ?? output }
+  }
 
   /// Delivers, for each value, the result of all values so far. Each subscriber starts with `initialResult`. Demand:
   /// upstream's, value for value.
-  public func scan<T>(
+  @inlinable public func scan<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) -> T
   ) -> Publishers.Scan<Self, T> {
     .init(upstream: self, initialResult: initialResult, nextPartialResult: nextPartialResult)
@@ -111,7 +121,7 @@ extension Publisher {
 
   /// Delivers, for each value, the result of all values so far; the first error thrown ends it. Demand: upstream's,
   /// value for value.
-  public func tryScan<T>(
+  @inlinable public func tryScan<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
   ) -> Publishers.TryScan<Self, T> {
     .init(upstream: self, initialResult: initialResult, nextPartialResult: nextPartialResult)

@@ -46,9 +46,9 @@ extension Publishers {
     public let publishers: [Upstream]
 
     /// These publishers.
-    public init(_ upstream: Upstream...) { publishers = upstream }
+    @inlinable public init(_ upstream: Upstream...) { publishers = upstream }
     /// These publishers.
-    public init<S: Swift.Sequence<Upstream>>(_ upstream: S) { publishers = Array(upstream) }
+    @inlinable public init<S: Swift.Sequence<Upstream>>(_ upstream: S) { publishers = Array(upstream) }
 
     /// One more.
     public func merge(with other: Upstream) -> MergeMany { MergeMany(publishers + [other]) }
@@ -64,11 +64,12 @@ extension Publishers {
 
 extension Publishers.Merging {
   /// ``Publishers/Merge``.
-  public init<A: Publisher<Output, Failure>, B: Publishers.Peer<A>>(_ a: A, _ b: B) where Parts == (A, B) {
+  @inlinable public init<A: Publisher<Output, Failure>, B: Publishers.Peer<A>>(_ a: A, _ b: B) where Parts == (A, B) {
     self.init(AnyPublisher(a), AnyPublisher(b))
   }
 
   /// ``Publishers/Merge3``.
+  @inlinable
   public init<
     A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>
   >(_ a: A, _ b: B, _ c: C) where Parts == (A, B, C) {
@@ -76,6 +77,7 @@ extension Publishers.Merging {
   }
 
   /// ``Publishers/Merge4``.
+  @inlinable
   public init<
     A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>
   >(_ a: A, _ b: B, _ c: C, _ d: D) where Parts == (A, B, C, D) {
@@ -83,6 +85,7 @@ extension Publishers.Merging {
   }
 
   /// ``Publishers/Merge5``.
+  @inlinable
   public init<
     A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
     E: Publishers.Peer<A>
@@ -91,6 +94,7 @@ extension Publishers.Merging {
   }
 
   /// ``Publishers/Merge6``.
+  @inlinable
   public init<
     A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
     E: Publishers.Peer<A>, F: Publishers.Peer<A>
@@ -99,6 +103,7 @@ extension Publishers.Merging {
   }
 
   /// ``Publishers/Merge7``.
+  @inlinable
   public init<
     A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
     E: Publishers.Peer<A>, F: Publishers.Peer<A>, G: Publishers.Peer<A>
@@ -110,6 +115,7 @@ extension Publishers.Merging {
   }
 
   /// ``Publishers/Merge8``.
+  @inlinable
   public init<
     A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
     E: Publishers.Peer<A>, F: Publishers.Peer<A>, G: Publishers.Peer<A>, H: Publishers.Peer<A>
@@ -121,15 +127,20 @@ extension Publishers.Merging {
   }
 }
 
+extension Publishers.MergeMany: Equatable where Upstream: Equatable {}
+
 extension Publisher {
   /// Delivers the values of both in the order in which they come, until both have finished or one fails. While demand
   /// is counted, each is asked for one value ahead.
-  public func merge<B: Publishers.Peer<Self>>(with other: B) -> Publishers.Merge<Self, B> { .init(self, other) }
+  @inlinable public func merge<B: Publishers.Peer<Self>>(with other: B) -> Publishers.Merge<Self, B> {
+    .init(self, other)
+  }
 
   /// Delivers the values of both in the order in which they come; while demand is counted, one ahead of each.
-  public func merge(with other: Self) -> Publishers.MergeMany<Self> { .init([self, other]) }
+  @inlinable public func merge(with other: Self) -> Publishers.MergeMany<Self> { .init([self, other]) }
 
   /// Delivers the values of all three in the order in which they come; while demand is counted, one ahead of each.
+  @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>
   >(with b: B, _ c: C) -> Publishers.Merge3<Self, B, C> {
@@ -137,6 +148,7 @@ extension Publisher {
   }
 
   /// Delivers the values of all four in the order in which they come; while demand is counted, one ahead of each.
+  @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>
   >(with b: B, _ c: C, _ d: D) -> Publishers.Merge4<Self, B, C, D> {
@@ -144,6 +156,7 @@ extension Publisher {
   }
 
   /// Delivers the values of all five in the order in which they come; while demand is counted, one ahead of each.
+  @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>
   >(with b: B, _ c: C, _ d: D, _ e: E) -> Publishers.Merge5<Self, B, C, D, E> {
@@ -151,6 +164,7 @@ extension Publisher {
   }
 
   /// Delivers the values of all six in the order in which they come; while demand is counted, one ahead of each.
+  @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>,
     F: Publishers.Peer<Self>
@@ -159,6 +173,7 @@ extension Publisher {
   }
 
   /// Delivers the values of all seven in the order in which they come; while demand is counted, one ahead of each.
+  @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>,
     F: Publishers.Peer<Self>, G: Publishers.Peer<Self>
@@ -167,6 +182,7 @@ extension Publisher {
   }
 
   /// Delivers the values of all eight in the order in which they come; while demand is counted, one ahead of each.
+  @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>,
     F: Publishers.Peer<Self>, G: Publishers.Peer<Self>, H: Publishers.Peer<Self>

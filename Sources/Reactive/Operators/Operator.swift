@@ -82,20 +82,78 @@ public struct Refailing<UpstreamFailure: Error, Failure: Error>: FailureMode {
   @inlinable public func thrown(_ error: Never) -> Failure {}
 }
 
-/// Tells apart the types of operators that are alike in everything else.
+/// Tells apart the types of operators that are alike in everything else, so that each can be extended by itself.
 public enum OperatorKind {
-  /// Those that leave out `nil`.
+  /// `map`.
+  public enum Map {}
+  /// `scan`.
+  public enum Scan {}
+  /// `compactMap`.
   public enum Compact {}
-  /// Those that leave out the first values.
+  /// `filter`.
+  public enum Filter {}
+  /// `removeDuplicates`.
+  public enum RemoveDuplicates {}
+  /// `dropFirst`.
   public enum Drop {}
-  /// Those that deliver the first values.
+  /// `drop(while:)`.
+  public enum DropWhile {}
+  /// `output`.
+  public enum Output {}
+  /// `prefix(while:)`.
   public enum Prefix {}
-  /// Those that deliver one of the first values.
+  /// `mapError`.
+  public enum MapError {}
+  /// `setFailureType`.
+  public enum SetFailureType {}
+  /// `assertNoFailure`.
+  public enum AssertNoFailure {}
+  /// `collect(_:)`.
+  public enum CollectByCount {}
+  /// `first`.
   public enum First {}
-  /// Those that count.
+  /// `first(where:)`.
+  public enum FirstWhere {}
+  /// `reduce`.
+  public enum Reduce {}
+  /// `collect`.
+  public enum Collect {}
+  /// `ignoreOutput`.
+  public enum Ignore {}
+  /// `last`.
+  public enum Last {}
+  /// `last(where:)`.
+  public enum LastWhere {}
+  /// `min` and `max`.
+  public enum Comparison {}
+  /// `asSingle`.
+  public enum Single {}
+  /// `count`.
   public enum Count {}
-  /// Those that ask whether the closure accepts one of the values.
+  /// `contains`.
   public enum Contains {}
-  /// Those that ask whether it accepts all.
+  /// `contains(where:)`.
+  public enum ContainsWhere {}
+  /// `allSatisfy`.
   public enum All {}
+  /// `buffer`.
+  public enum Buffer {}
+  /// `collect(_:options:)`.
+  public enum CollectByTime {}
+  /// `debounce`.
+  public enum Debounce {}
+  /// `throttle`.
+  public enum Throttle {}
+  /// `delay`.
+  public enum Delay {}
+  /// `receive(on:)`.
+  public enum ReceiveOn {}
+  /// `timeout`.
+  public enum Timeout {}
+  /// `handleEvents`.
+  public enum Handle {}
+  /// `print`.
+  public enum Print {}
+  /// `breakpoint`.
+  public enum Breakpoint {}
 }

@@ -13,7 +13,7 @@ extension Publishers {
     public let b: B
 
     /// `a.combineLatest(b)`
-    public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
+    @inlinable public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
@@ -47,7 +47,7 @@ extension Publishers {
     public let b: B
 
     /// `a.zip(b)`
-    public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
+    @inlinable public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
@@ -81,7 +81,7 @@ extension Publishers {
     public let other: Other
 
     /// `upstream.prefix(untilOutputFrom: other)`
-    public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
+    @inlinable public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -108,7 +108,7 @@ extension Publishers {
     public let other: Other
 
     /// `upstream.drop(untilOutputFrom: other)`
-    public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
+    @inlinable public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
 
     /// Attaches the subscriber to both.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -146,9 +146,9 @@ extension Publishers {
   where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
 }
 
-extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == Never {
+extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == OperatorKind.Map {
   /// ``Publishers/CombineLatest3``.
-  public init<A, B, C>(_ a: A, _ b: B, _ c: C)
+  @inlinable public init<A, B, C>(_ a: A, _ b: B, _ c: C)
   where
     Output == (A.Output, B.Output, C.Output), Upstream == Publishers.CombineLatest<Publishers.CombineLatest<A, B>, C>
   {
@@ -156,7 +156,7 @@ extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == 
   }
 
   /// ``Publishers/CombineLatest4``.
-  public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
+  @inlinable public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
   where
     Output == (A.Output, B.Output, C.Output, D.Output),
     Upstream == Publishers.CombineLatest<Publishers.CombineLatest<Publishers.CombineLatest<A, B>, C>, D>
@@ -165,13 +165,13 @@ extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == 
   }
 
   /// ``Publishers/Zip3``.
-  public init<A, B, C>(_ a: A, _ b: B, _ c: C)
+  @inlinable public init<A, B, C>(_ a: A, _ b: B, _ c: C)
   where Output == (A.Output, B.Output, C.Output), Upstream == Publishers.Zip<Publishers.Zip<A, B>, C> {
     self.init(upstream: Upstream(Publishers.Zip(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
   }
 
   /// ``Publishers/Zip4``.
-  public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
+  @inlinable public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
   where
     Output == (A.Output, B.Output, C.Output, D.Output),
     Upstream == Publishers.Zip<Publishers.Zip<Publishers.Zip<A, B>, C>, D>
@@ -180,43 +180,51 @@ extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == 
   }
 }
 
+extension Publishers.CombineLatest: Equatable where A: Equatable, B: Equatable {}
+extension Publishers.Zip: Equatable where A: Equatable, B: Equatable {}
+extension Publishers.PrefixUntilOutput: Equatable where Upstream: Equatable, Other: Equatable {}
+extension Publishers.DropUntilOutput: Equatable where Upstream: Equatable, Other: Equatable {}
+
 extension Publisher {
   /// Delivers the newest values of both, whenever one has a new one and none lacks one. Each is asked for as much as is
   /// asked for here; what comes when nothing is wanted only becomes the newest.
-  public func combineLatest<P: Publisher>(_ other: P) -> Publishers.CombineLatest<Self, P> where P.Failure == Failure {
+  @inlinable public func combineLatest<P: Publisher>(_ other: P) -> Publishers.CombineLatest<Self, P>
+  where P.Failure == Failure {
     Publishers.CombineLatest(self, other)
   }
 
   /// Delivers what the closure makes of the values of both; see `combineLatest`. Demand: the same of each.
-  public func combineLatest<P: Publisher, T>(
+  @inlinable public func combineLatest<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest<Self, P>, T> where P.Failure == Failure {
     combineLatest(other).map { transform($0.0, $0.1) }
   }
 
   /// Delivers the newest values of all three, whenever one has a new one. Demand: the same of each.
-  public func combineLatest<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
+  @inlinable public func combineLatest<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
     -> Publishers.CombineLatest3<Self, P, Q> where P.Failure == Failure, Q.Failure == Failure
   {
     .init(self, publisher1, publisher2)
   }
 
   /// Delivers what the closure makes of the values of all three; see `combineLatest`. Demand: the same of each.
-  public func combineLatest<P: Publisher, Q: Publisher, T>(
+  @inlinable public func combineLatest<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     combineLatest(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
 
   /// Delivers the newest values of all four, whenever one has a new one. Demand: the same of each.
-  public func combineLatest<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
+  @inlinable public func combineLatest<P: Publisher, Q: Publisher, R: Publisher>(
+    _ publisher1: P, _ publisher2: Q, _ publisher3: R
+  )
     -> Publishers.CombineLatest4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
   {
     .init(self, publisher1, publisher2, publisher3)
   }
 
   /// Delivers what the closure makes of the values of all four; see `combineLatest`. Demand: the same of each.
-  public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
+  @inlinable public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest4<Self, P, Q, R>, T>
@@ -226,39 +234,42 @@ extension Publisher {
 
   /// Delivers the first values of both together, and so on. Each is asked for as much as is asked for here and keeps
   /// what waits for the others; when one has ended and nothing of it is left, this ends.
-  public func zip<P: Publisher>(_ other: P) -> Publishers.Zip<Self, P> where P.Failure == Failure {
+  @inlinable public func zip<P: Publisher>(_ other: P) -> Publishers.Zip<Self, P> where P.Failure == Failure {
     Publishers.Zip(self, other)
   }
 
   /// Delivers what the closure makes of the values of both; see `zip`. Demand: the same of each.
-  public func zip<P: Publisher, T>(
+  @inlinable public func zip<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.Zip<Self, P>, T> where P.Failure == Failure {
     zip(other).map { transform($0.0, $0.1) }
   }
 
   /// Delivers the first values of all three together, and so on. Demand: the same of each.
-  public func zip<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q) -> Publishers.Zip3<Self, P, Q>
+  @inlinable public func zip<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
+    -> Publishers.Zip3<Self, P, Q>
   where P.Failure == Failure, Q.Failure == Failure {
     .init(self, publisher1, publisher2)
   }
 
   /// Delivers what the closure makes of the values of all three; see `zip`. Demand: the same of each.
-  public func zip<P: Publisher, Q: Publisher, T>(
+  @inlinable public func zip<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.Zip3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     zip(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
 
   /// Delivers the first values of all four together, and so on. Demand: the same of each.
-  public func zip<P: Publisher, Q: Publisher, R: Publisher>(_ publisher1: P, _ publisher2: Q, _ publisher3: R)
+  @inlinable public func zip<P: Publisher, Q: Publisher, R: Publisher>(
+    _ publisher1: P, _ publisher2: Q, _ publisher3: R
+  )
     -> Publishers.Zip4<Self, P, Q, R> where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure
   {
     .init(self, publisher1, publisher2, publisher3)
   }
 
   /// Delivers what the closure makes of the values of all four; see `zip`. Demand: the same of each.
-  public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
+  @inlinable public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
   ) -> Publishers.Map<Publishers.Zip4<Self, P, Q, R>, T>
@@ -267,13 +278,13 @@ extension Publisher {
   }
 
   /// Delivers values until `publisher` delivers one, then finishes. That is asked for one; its end means nothing.
-  public func prefix<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.PrefixUntilOutput<Self, P> {
+  @inlinable public func prefix<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.PrefixUntilOutput<Self, P> {
     Publishers.PrefixUntilOutput(upstream: self, other: publisher)
   }
 
   /// Leaves out values, at no demand, until `publisher` delivers one. That is asked for one; if it ends before, so does
   /// this.
-  public func drop<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.DropUntilOutput<Self, P>
+  @inlinable public func drop<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.DropUntilOutput<Self, P>
   where P.Failure == Failure {
     Publishers.DropUntilOutput(upstream: self, other: publisher)
   }

@@ -2,34 +2,44 @@
 
 extension Publishers {
   /// Delivers the result of all values.
-  public typealias Reduce<Upstream: Publisher, Output> = Folded<Upstream, Output, Unthrowing<Upstream.Failure>, Never>
+  public typealias Reduce<Upstream: Publisher, Output> =
+    Folded<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Reduce>
   /// Delivers the result of all values; fails with what the closure throws.
-  public typealias TryReduce<Upstream: Publisher, Output> = Folded<Upstream, Output, Throwing<Upstream.Failure>, Never>
+  public typealias TryReduce<Upstream: Publisher, Output> =
+    Folded<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Reduce>
   /// Delivers all values in one array.
-  public typealias Collect<Upstream: Publisher> = Reduce<Upstream, [Upstream.Output]>
+  public typealias Collect<Upstream: Publisher> =
+    Folded<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>, OperatorKind.Collect>
   /// Delivers the number of values.
   public typealias Count<Upstream: Publisher> =
     Folded<Upstream, Int, Unthrowing<Upstream.Failure>, OperatorKind.Count>
   /// Delivers the end only.
-  public typealias IgnoreOutput<Upstream: Publisher> = Reduce<Upstream, Never>
+  public typealias IgnoreOutput<Upstream: Publisher> =
+    Folded<Upstream, Never, Unthrowing<Upstream.Failure>, OperatorKind.Ignore>
   /// Delivers the last value.
-  public typealias Last<Upstream: Publisher> = Reduce<Upstream, Upstream.Output>
+  public typealias Last<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Last>
   /// Delivers the last value that the closure accepts.
-  public typealias LastWhere<Upstream: Publisher> = Reduce<Upstream, Upstream.Output>
+  public typealias LastWhere<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.LastWhere>
   /// Delivers the last value that the closure accepts; fails with what it throws.
-  public typealias TryLastWhere<Upstream: Publisher> = TryReduce<Upstream, Upstream.Output>
+  public typealias TryLastWhere<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.LastWhere>
   /// Delivers the greatest value, of equal ones the first.
-  public typealias Comparison<Upstream: Publisher> = Reduce<Upstream, Upstream.Output>
+  public typealias Comparison<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Comparison>
   /// Delivers the greatest value, of equal ones the first; fails with what the closure throws.
-  public typealias TryComparison<Upstream: Publisher> = TryReduce<Upstream, Upstream.Output>
+  public typealias TryComparison<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Comparison>
   /// Delivers the first value; fails when there is none.
-  public typealias AsSingle<Upstream: Publisher> = TryReduce<Upstream, Upstream.Output>
+  public typealias AsSingle<Upstream: Publisher> =
+    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Single>
   /// Delivers the values in arrays, the last with what is left.
   public typealias CollectByCount<Upstream: Publisher> =
-    Staged<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>, Never>
+    Staged<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>, OperatorKind.CollectByCount>
 }
 
-extension Publishers.Folded where Kind == Never {
+extension Publishers.Folded where Kind == OperatorKind.Reduce {
   /// ``Publishers/Reduce`` and ``Publishers/TryReduce``.
   @inlinable public init(
     upstream: Upstream, initial: Output,
@@ -41,26 +51,33 @@ extension Publishers.Folded where Kind == Never {
       $0
     }
   }
+}
 
+extension Publishers.Folded where Output == [Upstream.Output], Kind == OperatorKind.Collect {
   /// ``Publishers/Collect``.
-  @inlinable public init(upstream: Upstream) where Output == [Upstream.Output] {
+  @inlinable public init(upstream: Upstream) {
     self.init(upstream, "Collect", from: [], { $0.append($1) }, answer: { $0 })
   }
+}
 
+extension Publishers.Folded where Output == Never, Kind == OperatorKind.Ignore {
   /// ``Publishers/IgnoreOutput``.
-  @inlinable public init(upstream: Upstream) where Output == Never {
+  @inlinable public init(upstream: Upstream) {
     self.init(upstream, "IgnoreOutput", from: (), { _, _ in }, answer: { nil })
   }
 }
 
-extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
+extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.Last {
   /// ``Publishers/Last``.
-  @inlinable public init(upstream: Upstream) where Mode == Unthrowing<Upstream.Failure> {
+  @inlinable public init(upstream: Upstream) {
     self.init(upstream, "Last", from: nil, { $0 = $1 }, answer: { $0 })
   }
+}
 
+extension Publishers.Folded
+where Output == Upstream.Output, Mode == Throwing<Upstream.Failure>, Kind == OperatorKind.Single {
   /// ``Publishers/AsSingle``.
-  @inlinable public init(upstream: Upstream) where Mode == Throwing<Upstream.Failure> {
+  @inlinable public init(upstream: Upstream) {
     self.init(upstream, "AsSingle", asking: .max(1)) {
       Stage {
         .finish(last: $0)
@@ -69,7 +86,9 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
       }
     }
   }
+}
 
+extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.LastWhere {
   /// ``Publishers/LastWhere`` and ``Publishers/TryLastWhere``.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
     self.init(upstream, "LastWhere", from: nil) { last, value throws(Mode.Thrown) in
@@ -78,7 +97,9 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == Never {
       $0
     }
   }
+}
 
+extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.Comparison {
   /// ``Publishers/Comparison`` and ``Publishers/TryComparison``.
   @inlinable public init(
     upstream: Upstream, areInIncreasingOrder: @escaping (Output, Output) throws(Mode.Thrown) -> Bool
@@ -100,7 +121,10 @@ extension Publishers.Folded where Output == Int, Kind == OperatorKind.Count {
 }
 
 extension Publishers.Staged
-where Output == [Upstream.Output], Mode == Unthrowing<Upstream.Failure>, Kind == Never {
+where
+  Output == [Upstream.Output], Mode == Unthrowing<Upstream.Failure>,
+  Kind == OperatorKind.CollectByCount
+{
   /// ``Publishers/CollectByCount``. Who gets what is left has asked for it: for the array that was begun.
   @inlinable public init(upstream: Upstream, count: Int) {
     precondition(count > 0, "a count must be positive, it is \(count)")
@@ -126,7 +150,7 @@ public enum SingleError: Error, Equatable, Sendable {
 
 extension Publisher {
   /// Delivers the result of all values, once they have ended. Demand: everything at once.
-  public func reduce<T>(
+  @inlinable public func reduce<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) -> T
   ) -> Publishers.Reduce<Self, T> {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
@@ -134,70 +158,74 @@ extension Publisher {
 
   /// Delivers the result of all values, once they have ended; the first error thrown ends it. Demand: everything at
   /// once.
-  public func tryReduce<T>(
+  @inlinable public func tryReduce<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
   ) -> Publishers.TryReduce<Self, T> {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
   }
 
   /// Delivers all values in one array, once they have ended. Demand: everything at once; all of it is held.
-  public func collect() -> Publishers.Collect<Self> { .init(upstream: self) }
+  @inlinable public func collect() -> Publishers.Collect<Self> { .init(upstream: self) }
 
   /// Delivers the values in arrays of `count`, the last with what is left; asks for `count` values for each array.
-  public func collect(_ count: Int) -> Publishers.CollectByCount<Self> { .init(upstream: self, count: count) }
+  @inlinable public func collect(_ count: Int) -> Publishers.CollectByCount<Self> {
+    .init(upstream: self, count: count)
+  }
 
   /// Delivers the number of values, once they have ended. Demand: everything at once.
-  public func count() -> Publishers.Count<Self> { .init(upstream: self) }
+  @inlinable public func count() -> Publishers.Count<Self> { .init(upstream: self) }
 
   /// Delivers the greatest value, of equal ones the first, once they have ended. Demand: everything at once.
-  public func max(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self> {
+  @inlinable public func max(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self>
+  {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
   /// Delivers the least value, of equal ones the first, once they have ended. Demand: everything at once.
-  public func min(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self> {
+  @inlinable public func min(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self>
+  {
     max { areInIncreasingOrder($1, $0) }
   }
 
   /// Delivers the greatest value, once they have ended; the first error thrown ends it. Demand: everything at once.
-  public func tryMax(
+  @inlinable public func tryMax(
     by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
   /// Delivers the least value, once they have ended; the first error thrown ends it. Demand: everything at once.
-  public func tryMin(
+  @inlinable public func tryMin(
     by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
     tryMax { try areInIncreasingOrder($1, $0) }
   }
 
   /// Delivers the last value, once they have ended. Demand: everything at once.
-  public func last() -> Publishers.Last<Self> { .init(upstream: self) }
+  @inlinable public func last() -> Publishers.Last<Self> { .init(upstream: self) }
 
   /// Delivers the last value that the closure accepts, once they have ended. Demand: everything at once.
-  public func last(where predicate: @escaping (Output) -> Bool) -> Publishers.LastWhere<Self> {
+  @inlinable public func last(where predicate: @escaping (Output) -> Bool) -> Publishers.LastWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the last value that the closure accepts; the first error thrown ends it. Demand: everything at once.
-  public func tryLast(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryLastWhere<Self> {
+  @inlinable public func tryLast(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryLastWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the end only. Demand: everything at once.
-  public func ignoreOutput() -> Publishers.IgnoreOutput<Self> { .init(upstream: self) }
+  @inlinable public func ignoreOutput() -> Publishers.IgnoreOutput<Self> { .init(upstream: self) }
 
   /// Delivers the first value, finishes and cancels upstream. Fails with ``SingleError/noElements`` when there is none.
   /// Demand: one value at once.
-  public func asSingle() -> Publishers.AsSingle<Self> { .init(upstream: self) }
+  @inlinable public func asSingle() -> Publishers.AsSingle<Self> { .init(upstream: self) }
 }
 
 extension Publisher where Output: Comparable {
   /// Delivers the greatest value, once they have ended. Demand: everything at once.
-  public func max() -> Publishers.Comparison<Self> { max(by: <) }
+  @inlinable public func max() -> Publishers.Comparison<Self> { max(by: <) }
 
   /// Delivers the least value, once they have ended. Demand: everything at once.
-  public func min() -> Publishers.Comparison<Self> { min(by: <) }
+  @inlinable public func min() -> Publishers.Comparison<Self> { min(by: <) }
 }

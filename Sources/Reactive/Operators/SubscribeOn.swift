@@ -11,7 +11,7 @@ extension Publishers {
     public let options: Context.SchedulerOptions?
 
     /// `upstream.subscribe(on: scheduler, options: options)`
-    public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
+    @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
       (self.upstream, self.scheduler, self.options) = (upstream, scheduler, options)
     }
 
@@ -54,7 +54,7 @@ extension Publisher {
   /// sends them.
   ///
   /// Demand: upstream's, value for value, by way of the scheduler.
-  public func subscribe<S: Scheduler>(
+  @inlinable public func subscribe<S: Scheduler>(
     on scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.SubscribeOn<Self, S> {
     Publishers.SubscribeOn(upstream: self, scheduler: scheduler, options: options)

@@ -2,7 +2,8 @@
 
 extension Publishers {
   /// Ends when upstream takes too long. Demand is upstream's.
-  public typealias Timeout<Upstream: Publisher, Context: Scheduler> = Timed<Upstream, Context, Upstream.Output>
+  public typealias Timeout<Upstream: Publisher, Context: Scheduler> =
+    Timed<Upstream, Context, Upstream.Output, OperatorKind.Timeout>
 
   /// Delivers, for each value, how long it took to come. Demand is upstream's.
   public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
@@ -12,7 +13,9 @@ extension Publishers {
     public let scheduler: Context
 
     /// `upstream.measureInterval(using: scheduler)`
-    public init(upstream: Upstream, scheduler: Context) { (self.upstream, self.scheduler) = (upstream, scheduler) }
+    @inlinable public init(upstream: Upstream, scheduler: Context) {
+      (self.upstream, self.scheduler) = (upstream, scheduler)
+    }
 
     /// Reads the clock at each value; the first interval begins with the subscription.
     @inlinable public var body: some Publisher<Context.SchedulerTimeType.Stride, Upstream.Failure> {
@@ -27,7 +30,7 @@ extension Publishers {
   }
 }
 
-extension Publishers.Timed where Output == Upstream.Output {
+extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Timeout {
   /// ``Publishers/Timeout``. The time runs from the subscription on.
   ///
   /// - Parameter customError: The failure if upstream takes too long; `nil`: it is finished.
@@ -70,7 +73,7 @@ extension Publisher {
   /// upstream's, value for value. The time runs also while there is none.
   ///
   /// - Parameter customError: Makes the failure; default: it finishes.
-  public func timeout<S: Scheduler>(
+  @inlinable public func timeout<S: Scheduler>(
     _ interval: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil,
     customError: (() -> Failure)? = nil
   ) -> Publishers.Timeout<Self, S> {
@@ -81,7 +84,7 @@ extension Publisher {
   /// value for value.
   ///
   /// - Parameter options: Ignored, as in Combine: nothing is scheduled.
-  public func measureInterval<S: Scheduler>(
+  @inlinable public func measureInterval<S: Scheduler>(
     using scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.MeasureInterval<Self, S> {
     .init(upstream: self, scheduler: scheduler)

@@ -2,7 +2,10 @@
 
 extension Publishers {
   /// Calls closures for what passes by; nothing else changes.
-  public struct HandleEvents<Upstream: Publisher>: Operator {
+  public typealias HandleEvents<Upstream: Publisher> = Observed<Upstream, OperatorKind.Handle>
+
+  /// ``HandleEvents``, ``Print`` and ``Breakpoint``.
+  public struct Observed<Upstream: Publisher, Kind>: Operator {
     /// Where the values come from.
     public let upstream: Upstream
     /// Called before the subscription is passed on.
@@ -18,12 +21,12 @@ extension Publishers {
     /// Called for what `receive` returns in place of ``receiveRequest``.
     @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?
 
-    /// `upstream.handleEvents(…)`
-    public init(
-      upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
-      receiveOutput: ((Upstream.Output) -> Void)? = nil,
-      receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
-      receiveRequest: ((Subscribers.Demand) -> Void)?
+    @usableFromInline init(
+      _ upstream: Upstream, _ receiveSubscription: ((any Subscription) -> Void)?,
+      _ receiveOutput: ((Upstream.Output) -> Void)?,
+      _ receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?,
+      receiveCancel: (() -> Void)? = nil,
+      receiveRequest: ((Subscribers.Demand) -> Void)? = nil
     ) {
       self.upstream = upstream
       self.receiveSubscription = receiveSubscription
@@ -39,6 +42,21 @@ extension Publishers {
           EventHandle(receiveRequest, receiveCancel), receiveSubscription, receiveOutput, receiveCompletion,
           receiveReturned ?? receiveRequest, subscriber))
     }
+  }
+}
+
+extension Publishers.Observed where Kind == OperatorKind.Handle {
+  /// `upstream.handleEvents(…)`
+  @inlinable public init(
+    upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
+    receiveOutput: ((Upstream.Output) -> Void)? = nil,
+    receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Void)? = nil,
+    receiveCancel: (() -> Void)? = nil,
+    receiveRequest: ((Subscribers.Demand) -> Void)?
+  ) {
+    self.init(
+      upstream, receiveSubscription, receiveOutput, receiveCompletion, receiveCancel: receiveCancel,
+      receiveRequest: receiveRequest)
   }
 }
 
@@ -109,7 +127,7 @@ extension Publishers {
 
 extension Publisher {
   /// Calls closures for what passes by, each before it is passed on. Demand: upstream's, value for value.
-  public func handleEvents(
+  @inlinable public func handleEvents(
     receiveSubscription: ((any Subscription) -> Void)? = nil, receiveOutput: ((Output) -> Void)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
     receiveRequest: ((Subscribers.Demand) -> Void)? = nil

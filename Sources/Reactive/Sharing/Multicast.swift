@@ -18,7 +18,7 @@ extension Publishers {
     @usableFromInline let state = Guarded<SubjectType?>(nil)
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
+    @inlinable public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
       (self.upstream, self.createSubject) = (upstream, createSubject)
     }
 
@@ -54,7 +54,7 @@ extension Publishers {
     @usableFromInline let connection = AutomaticConnection()
 
     /// The operator behind `upstream`.
-    public init(upstream: Upstream) { self.upstream = upstream }
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
 
     /// Attaches the subscriber, then connects if it is the first. So it misses nothing of an upstream that delivers at
     /// once.
@@ -72,7 +72,7 @@ extension Publishers {
 
 extension Publishers.Multicast where SubjectType == PassthroughSubject<Output, Never>, Failure == Never {
   /// ``Publishers/MakeConnectable``.
-  public convenience init(upstream: Upstream) { self.init(upstream: upstream) { PassthroughSubject() } }
+  @inlinable public convenience init(upstream: Upstream) { self.init(upstream: upstream) { PassthroughSubject() } }
 }
 
 extension Publishers.Autoconnect: Equatable {
@@ -175,26 +175,26 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
 extension Publisher {
   /// Feeds the subject that the closure makes from one upstream subscription, once somebody connects. Demand: that of
   /// the subject: everything, with those of this library.
-  public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
+  @inlinable public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     Publishers.Multicast(upstream: self, createSubject: createSubject)
   }
 
   /// Feeds `subject` from one upstream subscription, once somebody connects. Demand: that of the
   /// subject: everything, with those of this library.
-  public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
+  @inlinable public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     multicast { subject }
   }
 
   /// Shares one upstream subscription, while there are subscribers. Upstream is asked for everything once one of them
   /// asks for something; who has no demand misses values. Who comes after the end gets only that.
-  public func share() -> Publishers.Share<Self> { .init(upstream: self) }
+  @inlinable public func share() -> Publishers.Share<Self> { .init(upstream: self) }
 }
 
 extension Publisher where Failure == Never {
   /// Makes a publisher that starts when told to. Upstream is asked for everything once somebody asks for something.
-  public func makeConnectable() -> Publishers.MakeConnectable<Self> { .init(upstream: self) }
+  @inlinable public func makeConnectable() -> Publishers.MakeConnectable<Self> { .init(upstream: self) }
 }
 
 extension ConnectablePublisher {

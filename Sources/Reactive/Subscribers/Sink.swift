@@ -27,14 +27,14 @@ extension Subscribers {
     @usableFromInline let upstream: UpstreamSlot
 
     /// A sink that is to be given to ``Publisher/subscribe(_:)->()``.
-    public convenience init(
+    @inlinable public convenience init(
       receiveCompletion: @escaping (Completion<Failure>) -> Void, receiveValue: @escaping (Input) -> Void
     ) {
       self.init(receiveCompletion, receiveValue, isHeldByCancellable: false)
     }
 
     /// - Parameter isHeldByCancellable: It is let go of when it was cancelled, by all but upstream.
-    fileprivate init(
+    @inlinable init(
       _ receiveCompletion: @escaping (Completion<Failure>) -> Void, _ receiveValue: @escaping (Input) -> Void,
       isHeldByCancellable: Bool
     ) {
@@ -151,7 +151,7 @@ extension Publisher {
   /// Attaches closures, with unlimited demand. They are let go of at the end.
   ///
   /// - Returns: Ends the subscription when cancelled or released.
-  public func sink(
+  @inlinable public func sink(
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void, receiveValue: @escaping (Output) -> Void
   ) -> AnyCancellable {
     let sink = Subscribers.Sink(receiveCompletion, receiveValue, isHeldByCancellable: true)
@@ -164,7 +164,7 @@ extension Publisher where Failure == Never {
   /// Attaches a closure, with unlimited demand. It is let go of at the end.
   ///
   /// - Returns: Ends the subscription when cancelled or released.
-  public func sink(receiveValue: @escaping (Output) -> Void) -> AnyCancellable {
+  @inlinable public func sink(receiveValue: @escaping (Output) -> Void) -> AnyCancellable {
     sink(receiveCompletion: { _ in }, receiveValue: receiveValue)
   }
 
@@ -173,7 +173,9 @@ extension Publisher where Failure == Never {
   /// Demand: everything.
   ///
   /// - Returns: Ends the subscription when cancelled or released.
-  public func assign<Root>(to keyPath: ReferenceWritableKeyPath<Root, Output>, on object: Root) -> AnyCancellable {
+  @inlinable public func assign<Root>(to keyPath: ReferenceWritableKeyPath<Root, Output>, on object: Root)
+    -> AnyCancellable
+  {
     let assign = Subscribers.Assign(object: object, keyPath: keyPath)
     subscribe(assign)
     return AnyCancellable(assign)
