@@ -204,8 +204,9 @@ public final class EventLog {
     guard firstPosition == endPosition, position > endPosition, position < Self.idLimit else { return false }
     layout.write(LogState(startingAt: position, boot: boot))
     positions = layout.positions()
-    (firstPosition, endPosition) = (position, position)
+    (firstPosition, endPosition, committedEnd) = (position, position, position)
     (holeStart, holeEnd) = (0, 0)
+    if endPosition >= reserveAgainAt { reserveMore() }
     return true
   }
 

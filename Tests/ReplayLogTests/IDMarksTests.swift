@@ -90,6 +90,15 @@ import Testing
     #expect(reserved.count == 1 + 3000 / 51)
   }
 
+  @Test func idsThatAreSkippedAreReservedAtOnce() throws {
+    let log = try makeLog()
+    var reserved: UInt64 = 0
+    log.reserveIDs(100) { reserved = $0 }
+    #expect(log.begin(at: 5000) && reserved == 5100)
+    log.append([[1]])
+    #expect(try LogRemains(memory: dup(log.descriptor)).endPosition == 5001)
+  }
+
   /// Whatever the clock says, and however the last process ended.
   @Test(arguments: [false, true]) func aLogThatIsGoneIsFollowedByHigherIDs(isKilled: Bool) throws {
     let folder = try TemporaryFolder()
