@@ -14,17 +14,18 @@ public enum DescriptorParcel {
   /// Room is bounded by the kernel: messages in a queue (net.unix.max_dgram_qlen: 512 where systemd has set it, else
   /// 10), and descriptors on their way (RLIMIT_NOFILE for each user).
   ///
-  /// - Returns: the reading ends, each the caller's to close, and how many descriptors are in them, together.
+  /// - Returns: the reading ends, each the caller's to close and with the place of its first descriptor; and how many
+  ///   descriptors are in them, together.
   /// - Throws: when there is no socket to be had.
-  public static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [CInt], count: Int) {
-    var ends: [CInt] = []
+  public static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [(end: CInt, first: Int)], count: Int) {
+    var ends: [(end: CInt, first: Int)] = []
     var packed = 0
     while packed < descriptors.count {
       var pair: [CInt] = [-1, -1]
       let kind = CInt(SOCK_SEQPACKET.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
       guard socketpair(AF_UNIX, kind, 0, &pair) == 0 else {
         let error = SystemError("socketpair")
-        for end in ends { close(end) }
+        for (end, _) in ends { close(end) }
         throw error
       }
       let before = packed
@@ -41,26 +42,23 @@ public enum DescriptorParcel {
         close(pair[0])
         break
       }
-      ends.append(pair[0])
+      ends.append((pair[0], before))
     }
     return (ends, packed)
   }
 
   /// Copies what is in a parcel, in order; it stays in there, for any process that has the parcel.
   ///
-  /// - Parameter each: gets each descriptor with its place among those that were packed; closed on exec, and the callee's
+  /// - Parameter each: gets each descriptor with its place among those in this parcel; closed on exec, and the callee's
   ///   to close. Places are left out where the process has no room for more descriptors: it needs 253 at a time.
-  /// - Returns: the place that the next parcel begins with, if this one is not the last.
-  @discardableResult
-  public static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) -> Int {
+  public static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
     var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared with all who have the parcel.
-    guard setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else { return 0 }
+    guard setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else { return }
     var message = [CInt](repeating: -1, count: perMessage)
     var first = 0
     while case let count = receive_descriptors(end, &message, CInt(MSG_PEEK)), count >= 0 {
       for (index, descriptor) in message.prefix(Int(count)).enumerated() { each(first + index, descriptor) }
       first += perMessage
     }
-    return first
   }
 }

@@ -91,16 +91,16 @@ final class Daemon {
     self.streams = streams
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
-    if let connections { restore(connections) }
+    if let connections { restore(connections.saved) }
     try listen()
     startWatchdog()
     stored.store(source.text, with: manager, journal)
     journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
     manager.notify(.ready, .status(status()))
     // Nothing can go wrong any more that another process would do better, and nothing was read or written so far.
-    if connections != nil {
+    if let connections {
       manager.flush(within: .seconds(1))
-      KeptConnections.release(from: manager)
+      KeptConnections.release(connections.names, from: manager)
     }
     server.resume()
     reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager, stored) { [self] in

@@ -9,7 +9,9 @@ import Systemd
 /// The manager keeps both until the process that took them over begins to serve them. One that ends before has read and
 /// written nothing, and the next one finds everything as it was.
 enum KeptConnections {
-  private static let parcelName = "connections"
+  /// Followed by the number of the parcel's first connection: the manager hands over the newest first, and may have had
+  /// no room for one in the middle.
+  private static let parcelPrefix = "connections-at-"
   private static let stateName = "connections-state"
   /// After so many processes that ended before they served the connections, one gives them up: they may be the cause.
   private static let tryLimit = 3
@@ -20,7 +22,7 @@ enum KeptConnections {
   static func store(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     do throws(SystemError) {
       let (parcels, count) = try DescriptorParcel.pack(saved.descriptors)
-      defer { for parcel in parcels { close(parcel) } }
+      defer { for (parcel, _) in parcels { close(parcel) } }
       guard parcels.count < room else {
         if !saved.descriptors.isEmpty {
           journal.write(
@@ -41,7 +43,7 @@ enum KeptConnections {
       let state = try MemoryFile.make(saved.state(ofFirst: count), name: stateName)
       defer { close(state) }
       manager.store(state, as: stateName)
-      for parcel in parcels { manager.store(parcel, as: parcelName) }
+      for (parcel, first) in parcels { manager.store(parcel, as: "\(parcelPrefix)\(first)") }
     } catch {
       journal.write(.limitReached, .warning, "connections are closed, as they cannot be handed over: \(error)")
       saved.cancel(from: 0)
@@ -51,22 +53,23 @@ enum KeptConnections {
   /// Takes what an earlier process stored out of `stored`. The manager keeps it until `release`.
   ///
   /// - Parameter limits: of which `connections` fit into the process.
-  /// - Returns: nil when there is nothing, or nothing of use; the connections are closed then.
+  /// - Returns: with the names to release; nil when there is nothing, or nothing of use: the connections are closed then.
   static func take(
     from stored: inout [PassedDescriptors.Stored], for limits: ServerLimits, _ manager: ServiceManager,
     _ journal: Journal
-  ) -> SavedConnections? {
-    let mine = stored.filter { [parcelName, stateName].contains($0.name) }
+  ) -> (saved: SavedConnections, names: [String])? {
+    let mine = stored.filter { $0.name == stateName || firstIndex(ofParcel: $0.name) != nil }
     guard !mine.isEmpty else { return nil }
-    stored.removeAll { [parcelName, stateName].contains($0.name) }
+    let names = Array(Set(mine.map(\.name)))
+    stored.removeAll { names.contains($0.name) }
     defer { for descriptor in mine { close(descriptor.descriptor) } }
-    let parcels = mine.filter { $0.name == parcelName }.map(\.descriptor)
-    let state = mine.last { $0.name == stateName }?.descriptor
+    let parcels = mine.compactMap { stored in firstIndex(ofParcel: stored.name).map { (stored.descriptor, first: $0) } }
+    let state = mine.first { $0.name == stateName }?.descriptor
     let bytes = state.flatMap { MemoryFile.bytes(of: $0) } ?? []
     let tries = SavedConnections.tries(in: bytes)
     if let state { pwrite(state, [tries &+ 1], 1, off_t(SavedConnections.triesOffset)) }
     let isGivenUp = tries >= tryLimit
-    if isGivenUp { release(from: manager) }
+    if isGivenUp { release(names, from: manager) }
     do throws(SavedConnections.Useless) {
       var saved = try SavedConnections(state: bytes, for: limits)
       let count = saved.count
@@ -74,27 +77,26 @@ enum KeptConnections {
       attach(parcels, to: &saved, atMost: room)
       saved.dropDetached()
       report(saved.count, of: count, room: room, isGivenUp: isGivenUp, journal)
-      return saved
+      return (saved, names)
     } catch {
-      release(from: manager)
+      release(names, from: manager)
       journal.write(.stateLost, .warning, "connections are closed: \(error.reason)")
       return nil
     }
   }
 
-  /// Lets the manager keep them no longer: from now on they may be read and written. Returns once the manager was told,
+  /// Lets the manager keep these descriptors no longer: from now on they may be read and written. Returns once the manager was told,
   /// or does not listen.
-  static func release(from manager: ServiceManager) {
-    for name in [parcelName, stateName] { manager.removeStored(name) }
+  static func release(_ names: [String], from manager: ServiceManager) {
+    for name in names { manager.removeStored(name) }
     manager.flush(within: .seconds(1))
   }
 
   /// Gives connections their descriptors. Those beyond `room` get CANCELED and are closed: first, as they come in many at a
   /// time, for which there is no room later.
-  private static func attach(_ parcels: [CInt], to saved: inout SavedConnections, atMost room: Int) {
+  private static func attach(_ parcels: [(CInt, first: Int)], to saved: inout SavedConnections, atMost room: Int) {
     func copyAll(_ each: (_ index: Int, _ descriptor: CInt) -> Void) {
-      var first = 0
-      for parcel in parcels { first += DescriptorParcel.copy(from: parcel) { each(first + $0, $1) } }
+      for (parcel, first) in parcels { DescriptorParcel.copy(from: parcel) { each(first + $0, $1) } }
     }
     if room < saved.count {
       copyAll { index, descriptor in
@@ -105,6 +107,13 @@ enum KeptConnections {
     copyAll { index, descriptor in
       if index < min(room, saved.count) { saved.attach(descriptor, to: index) } else { close(descriptor) }
     }
+  }
+
+  /// - Returns: the number of its first connection; nil for another name. The only parcel of an earlier version has none.
+  private static func firstIndex(ofParcel name: String) -> Int? {
+    if name == "connections" { return 0 }
+    guard name.hasPrefix(parcelPrefix), let first = Int(name.dropFirst(parcelPrefix.count)) else { return nil }
+    return (0..<1 << 32).contains(first) ? first : nil
   }
 
   private static func report(_ taken: Int, of count: Int, room: Int, isGivenUp: Bool, _ journal: Journal) {

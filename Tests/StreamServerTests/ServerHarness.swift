@@ -140,7 +140,7 @@ final class ServerHarness: Sendable {
     let (ends, count) = try DescriptorParcel.pack(saved.descriptors)
     #expect(count == saved.descriptors.count)
     var descriptors: [CInt] = []
-    for end in ends {
+    for (end, _) in ends {
       DescriptorParcel.copy(from: end) { descriptors.append($1) }
       close(end)
     }

@@ -64,6 +64,13 @@ public final class FakeManager {
     kept.append((name, descriptor))
   }
 
+  /// Keeps one descriptor of this name no longer.
+  ///
+  /// - Returns: the caller's to close; nil: there is none.
+  public func give(_ name: String) -> CInt? {
+    kept.firstIndex { $0.name == name }.map { kept.remove(at: $0).descriptor }
+  }
+
   /// Takes all messages that have come.
   public func receiveAll() {
     while receive(waits: false) != nil {}

@@ -93,7 +93,7 @@ import Testing
       #expect(manager.kept.isEmpty)
     } else {
       #expect(!daemon.log.contains("closed"))
-      #expect(manager.kept.map(\.name).sorted() == ["kept-connections", "kept-connections-state"])
+      #expect(manager.kept.map(\.name).sorted() == ["kept-connections-at-0", "kept-connections-state"])
     }
     connection.close()
   }

@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import Reactive
 import StreamClient
@@ -12,9 +13,9 @@ import Testing
     let probe = CreditProbe()
     private(set) var lastID: UInt64 = 0
 
-    init(_ daemon: RestartedDaemon) async throws {
+    init(_ daemon: RestartedDaemon, _ stream: String = "s") async throws {
       connection = try StreamConnection(socket: daemon.folder.path("s"))
-      connection.stream("s", options: .init(from: .new)).subscribe(probe)
+      connection.stream(stream, options: .init(from: .new)).subscribe(probe)
       lastID = try #require(await next())
     }
 
@@ -33,7 +34,7 @@ import Testing
     #expect(try await daemon.end() == 0)
     let manager = try #require(daemon.manager)
     let kept = manager.kept.map(\.name).filter { $0.hasPrefix("kept-connections") }
-    #expect(kept == ["kept-connections-state", "kept-connections"])
+    #expect(kept == ["kept-connections-state", "kept-connections-at-0"])
   }
 
   /// It finds another one at its socket: after it has restored the connections, before it is ready.
@@ -64,6 +65,45 @@ import Testing
     }
     #expect(daemon.keptLogs == ["kept-log-0"])
     reader.connection.close()
+  }
+
+  /// The service manager hands over the newest descriptor first, and may have had no room for one.
+  @Test func parcelsInAnyOrderHaveTheirOwnConnectionsEvenIfOneIsMissing() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.makeListener()
+    // Connections share a loop by fours, and are saved loop by loop: the streams tell them apart, by their ids.
+    let streams = ["a", "b", "c"].map { keptStream($0, keep: "memory") }.joined()
+    try daemon.start("workers = 1\n" + streams)
+    var readers: [Reader] = []
+    for stream in ["a", "b", "c"] { readers.append(try await Reader(daemon, stream)) }
+    try await handOver(daemon)
+    let parcel = try #require(manager.give("kept-connections-at-0"))
+    var single: [CInt] = []
+    DescriptorParcel.copy(from: parcel) { _, descriptor in
+      if let (ends, _) = try? DescriptorParcel.pack([descriptor]) { single += ends.map(\.end) }
+      close(descriptor)
+    }
+    close(parcel)
+    try #require(single.count == 3)
+    for index in [2, 0] { manager.keep(single[index], as: "kept-connections-at-\(index)") }
+    close(single[1])
+    try daemon.start("workers = 1\n" + streams)
+    #expect(daemon.log.contains("2 connections of the last process go on"))
+    #expect(daemon.log.contains("1 of 3 connections closed: their descriptors are missing"))
+    var served = 0
+    for index in readers.indices {
+      let last = readers[index].lastID
+      if let next = await readers[index].next() {
+        #expect(next == last + 1)
+        served += 1
+      }
+      readers[index].connection.close()
+    }
+    #expect(served == 2)
+    try daemon.eventually("the manager keeps them no longer") {
+      !manager.kept.contains { $0.name.hasPrefix("kept-connections") }
+    }
   }
 
   @Test func connectionsThatNoProcessGetsAsFarAsServingAreGivenUp() async throws {
