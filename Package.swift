@@ -50,7 +50,7 @@ let package = Package(
     .executableTarget(
       name: "streamd",
       dependencies: [
-        "CToml", "EventLoop", "Events", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd",
+        "CLinux", "CToml", "EventLoop", "Events", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd",
       ],
       swiftSettings: settings),
     .executableTarget(

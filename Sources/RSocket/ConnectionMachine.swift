@@ -120,6 +120,12 @@ public struct ConnectionMachine: Sendable {
   /// refused requests): the owner stops reading from it beyond some number of bytes.
   public var outputByteCount: Int { output.count }
 
+  /// How much room is taken by what has arrived in part: the start of a frame, and of requests and values.
+  /// - Parameter perRequest: bytes that each half-assembled one is taken for beside its own.
+  public func partialByteCount(perRequest: Int) -> Int {
+    tail.capacity + assemblyByteCount + assemblies.count * perRequest
+  }
+
   /// Bytes for the peer, in order. The caller owns them now and has to write them.
   public mutating func takeOutput() -> [UInt8] {
     let bytes = output

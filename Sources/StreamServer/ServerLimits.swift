@@ -6,10 +6,21 @@ public struct ServerLimits: Equatable, Sendable {
   public var workers: Int
   /// Connections at a time; one more is told REJECTED_SETUP and closed.
   public var connections: Int
+  /// Connections at a time of one user; one more is told REJECTED_SETUP and closed. nil: three quarters of `connections`.
+  public var connectionsPerUser: Int?
   /// Requests at a time on one connection; one more is REJECTED.
   public var requestsPerConnection: Int
+  /// Requests at a time on all connections of one user; one more is REJECTED.
+  public var requestsPerUser: Int
   /// Bytes of one reassembled request; more is a CONNECTION_ERROR.
   public var requestBytes: Int
+  /// Bytes of frames and requests that have arrived in part, of input that waits to be handled, and of answers that clients
+  /// do not read, on all connections; one that wants more gets CONNECTION_ERROR.
+  public var inputBytes: Int
+  /// The same, on all connections of one user.
+  public var inputBytesPerUser: Int
+  /// How long a client may be silent, whatever its SETUP says; it is closed then.
+  public var lifetime: Duration
   /// How long a new connection may take to send SETUP before it is closed.
   public var handshakeTimeout: Duration
   /// What a lease is given for; renewed at four fifths of it.
@@ -24,19 +35,28 @@ public struct ServerLimits: Equatable, Sendable {
   /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
   var neighbours: UInt64 = 4
 
+  /// Connections of one user, at most.
+  var mostConnectionsPerUser: Int { min(connections, connectionsPerUser ?? (connections * 3 + 3) / 4) }
+
   var ofConnection: ConnectionLimits {
     ConnectionLimits(maximumRequestBytes: requestBytes, maximumRequests: requestsPerConnection)
   }
 
   /// The defaults of the daemon's configuration file.
   public init(
-    workers: Int = 0, connections: Int = 65536, requestsPerConnection: Int = 256, requestBytes: Int = 1 << 20,
-    handshakeTimeout: Duration = .seconds(10)
+    workers: Int = 0, connections: Int = 65536, connectionsPerUser: Int? = nil, requestsPerConnection: Int = 256,
+    requestsPerUser: Int = 65536, requestBytes: Int = 1 << 20, inputBytes: Int = 256 << 20,
+    inputBytesPerUser: Int = 64 << 20, lifetime: Duration = .seconds(300), handshakeTimeout: Duration = .seconds(10)
   ) {
     self.workers = workers
     self.connections = connections
+    self.connectionsPerUser = connectionsPerUser
     self.requestsPerConnection = requestsPerConnection
+    self.requestsPerUser = requestsPerUser
     self.requestBytes = requestBytes
+    self.inputBytes = inputBytes
+    self.inputBytesPerUser = inputBytesPerUser
+    self.lifetime = lifetime
     self.handshakeTimeout = handshakeTimeout
   }
 }

@@ -8,6 +8,11 @@ public struct ClientIdentity: Equatable, Sendable {
   public let credentials: PeerCredentials?
 }
 
+extension ClientIdentity {
+  /// The subject of sentences about what its user may.
+  public var user: String { credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
+}
+
 extension ClientIdentity: CustomStringConvertible {
   /// `client 12 (uid 1000, pid 4711)`
   public var description: String {
@@ -33,6 +38,8 @@ public enum ServerReport: Sendable {
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.
   case connectionLimitReached(Int)
+  /// The user of the client has its configured number of connections.
+  case userConnectionLimitReached(ClientIdentity, Int)
   /// What an orderly client does, for who looks for a fault: `publishes`. Only told to who wants it.
   case clientActs(ClientIdentity, stream: String?, what: String)
   /// Events too large for their stream's buffer were dropped.

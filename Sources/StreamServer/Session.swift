@@ -53,6 +53,8 @@ final class Session: EventLoop.Handler {
   private var waitingInput: WaitingInput?
   /// It stands in its user's queue of those with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
+  /// What its user's account counts of it.
+  private var held = HeldByConnection()
 
   /// A class, because nearly every session has none.
   private final class WaitingInput {
@@ -71,6 +73,10 @@ final class Session: EventLoop.Handler {
   /// Input is left in the socket, too, while values of more bytes than this wait for room in their streams. Credit keeps
   /// a publisher well below, unless its values grow all of a sudden.
   private static let heldLimit = 8 << 20
+  /// What may be unsent beside answers: the rest of one frame of events.
+  private static let frameLimit = 72 << 10
+  /// What a half-assembled request costs beside its bytes.
+  private static let assemblyBytes = 256
   /// How long a closing connection may take to read what is left.
   private static let closingTime = Duration.seconds(1)
   /// Bytes of a name that is looked for, and repeated to who asked: a routing tag holds no more.
@@ -78,11 +84,11 @@ final class Session: EventLoop.Handler {
 
   /// - Parameter machine: of a connection that goes on here; nil for a new one.
   init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?,
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
     machine: ConnectionMachine? = nil, worker: Worker
   ) {
     identity = ClientIdentity(number: number, credentials: credentials)
-    share = worker.share(of: ClientUser(credentials, of: socket.raw))
+    self.share = share
     self.socket = socket
     self.worker = worker
     self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
@@ -244,6 +250,11 @@ final class Session: EventLoop.Handler {
       if handled < count { waitingInput = WaitingInput(input[handled...]) }
     }
     publications?.passOn()
+    if phase == .open, settle(), let sentence = excess {
+      machine.close(.connectionError, sentence)
+      drop(sentence)
+      return finishClosing()
+    }
     guard phase == .open, waitingInput != nil else {
       _ = flush()
       return
@@ -251,6 +262,28 @@ final class Session: EventLoop.Handler {
     // Answers go with the last of what was read: a peer that reads none of them may have sent values all the same.
     if machine.outputByteCount > Self.unsentLimit { _ = flush() }
     if phase == .open { waitForTurn() }
+  }
+
+  /// Brings the account of its user up to date.
+  /// - Returns: whether the connection holds more bytes than before.
+  @discardableResult
+  private func settle() -> Bool {
+    let answers = max(0, unsent.count - Self.frameLimit) + machine.outputByteCount
+    let input = (waitingInput?.bytes.count ?? 0) + machine.partialByteCount(perRequest: Self.assemblyBytes)
+    return held.settle(
+      requests: phase == .closed ? 0 : machine.liveCount, bytes: phase == .closed ? 0 : input + answers, worker.accounts, share.account)
+  }
+
+  /// Why the connection may not hold more, if it may not.
+  private var excess: String? {
+    let limits = worker.limits
+    if share.account.heldBytes.load(ordering: .relaxed) > limits.inputBytesPerUser {
+      return "\(identity.user) has sent more than \(limits.inputBytesPerUser) bytes that are not whole requests"
+    }
+    if worker.accounts.heldBytes.load(ordering: .relaxed) > limits.inputBytes {
+      return "clients have sent more than \(limits.inputBytes) bytes that are not whole requests"
+    }
+    return nil
   }
 
   /// - Returns: how many of the bytes were handled; the others are for another turn.
@@ -300,15 +333,16 @@ final class Session: EventLoop.Handler {
     if machine.usesLeases { renewLease() }
   }
 
-  /// Closes a client that was silent for its maximum lifetime; zero means that it promised nothing.
+  /// Closes a client that was silent for its maximum lifetime, or for the server's. Zero means that it promised nothing.
   private func watchLifetime() {
     clearClock()
-    let lifetime = machine.maximumLifetime
-    guard lifetime > .zero else { return }
+    let promised = machine.maximumLifetime
+    let isPromised = promised > .zero && promised <= worker.limits.lifetime
+    let lifetime = isPromised ? promised : worker.limits.lifetime
     if holdsValues { heardAt = worker.loop.now }  // it may have spoken: nobody listens
     let silence = Duration.nanoseconds(Int64(worker.loop.now - heardAt))
     guard silence < lifetime else {
-      drop("silent for its maximum lifetime of \(lifetime)")
+      drop("silent for \(isPromised ? "its maximum lifetime of \(lifetime)" : "\(lifetime), the longest allowed")")
       return close()
     }
     setClock(after: lifetime - silence) { $0.watchLifetime() }
@@ -336,6 +370,10 @@ final class Session: EventLoop.Handler {
       return refuse(id, nil, "no stream has a name of \(name.utf8.count) bytes")
     }
     guard let named = worker.streams[name] else { return refuse(id, nil, "no stream named \"\(name)\"") }
+    let limit = worker.limits.requestsPerUser
+    guard share.account.requests.load(ordering: .relaxed) + held.uncounted(machine.liveCount) <= limit else {
+      return refuse(id, name, "\(identity.user) has \(limit) requests already")
+    }
     guard let stream = view(of: named) else { return refuse(id, name, "no room for another view of \"\(name)\"") }
     switch kind {
     case .stream, .response:
@@ -362,12 +400,9 @@ final class Session: EventLoop.Handler {
     rules.admit(identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
   }
 
-  /// The subject of a refusal.
-  private var who: String { identity.credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
+  private func mayNotRead(_ name: String) -> String { "\(identity.user) may not read \"\(name)\"" }
 
-  private func mayNotRead(_ name: String) -> String { "\(who) may not read \"\(name)\"" }
-
-  func mayNotWrite(_ name: String) -> String { "\(who) may not write \"\(name)\"" }
+  func mayNotWrite(_ name: String) -> String { "\(identity.user) may not write \"\(name)\"" }
 
   private func subscribe(
     _ id: StreamID, to stream: ServedStream, _ kind: RequestKind, _ demand: UInt32, _ data: [UInt8]
@@ -446,6 +481,7 @@ final class Session: EventLoop.Handler {
     if subscription.state == .ready { worker.leaveQueue(self) }
     subscription.lane.remove(subscription)
     worker.release(subscription.lane)
+    settle()
   }
 
   /// On the wire 2^31-1 means without limit.
@@ -516,6 +552,7 @@ final class Session: EventLoop.Handler {
     if unsentOffset == unsent.count, unsentOffset > 0 {
       unsent = []
       unsentOffset = 0
+      settle()
       if phase == .closing {
         close()
         return false
@@ -571,6 +608,7 @@ final class Session: EventLoop.Handler {
   /// Says what is left and closes; a client that does not read it is closed all the same, after a while.
   private func finishClosing() {
     phase = .closing
+    waitingInput = nil
     leaveAll()
     cancelClocks()
     setClock(after: Self.closingTime) { $0.close() }
@@ -621,6 +659,8 @@ final class Session: EventLoop.Handler {
     if let registration { worker.loop.unregister(registration) }
     registration = nil
     leaveAll()
+    waitingInput = nil
+    settle()
     worker.forget(self)  // the socket closes with the last reference
   }
 }

@@ -27,6 +27,7 @@ public final class StreamServer: Sendable {
   let report: @Sendable (ServerReport) -> Void
   let streams = StreamTable()
   let counts = ConnectionCounts()
+  let accounts = UserAccounts()
   let workers: [Worker]
   /// Until `resume`.
   let sourcesWait: Atomic<Bool>
@@ -60,10 +61,10 @@ public final class StreamServer: Sendable {
       report(event)
     }
     let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
-    workers = try (0..<count).map { [report = self.report, streams] index in
+    workers = try (0..<count).map { [report = self.report, streams, accounts] index in
       try Worker(
         name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
-        wantsDetails: wantsDetails, report: report)
+        accounts: accounts, wantsDetails: wantsDetails, report: report)
     }
     try addSystemStream("$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250) {
       [weak self] visibility in
@@ -198,9 +199,18 @@ public final class StreamServer: Sendable {
       report(.connectionLimitReached(limits.connections))
       return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
     }
+    let user = ClientUser(credentials, of: socket.raw)
+    let limit = limits.mostConnectionsPerUser
+    guard let account = accounts.enter(user, limit: limit) else {
+      counts.open.subtract(1, ordering: .relaxed)
+      counts.refused.add(1, ordering: .relaxed)
+      let client = ClientIdentity(number: number, credentials: credentials)
+      report(.userConnectionLimitReached(client, limit))
+      return Self.turnAway(socket, "\(client.user) has \(limit) connections already")
+    }
     let raw = socket.release()
     let worker = workers[Int((number - 1) / limits.neighbours % UInt64(workers.count))]
-    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number, credentials) }
+    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number, credentials, account) }
   }
 
   /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;

@@ -8,7 +8,7 @@ import Reactive
 
 /// The connections of one user on one event loop, and what of theirs waits for its turn.
 final class UserShare {
-  let user: ClientUser
+  let account: UserAccount
   /// Sessions on this loop.
   var sessionCount = 0
   /// Sessions with input that is to be handled, the one that has waited longest first.
@@ -22,8 +22,8 @@ final class UserShare {
   private var spent: UInt64 = 0
   private var turn: UInt64 = 0
 
-  init(_ user: ClientUser) {
-    self.user = user
+  init(_ account: UserAccount) {
+    self.account = account
   }
 
   /// Whether input that comes in the turn that began at `now` is handled at once.

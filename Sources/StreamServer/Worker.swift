@@ -27,6 +27,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let systemStreams: SystemStreams
   /// Of all workers; a session is counted in by who accepts it.
   private let connections: ConnectionCounts
+  let accounts: UserAccounts
   private let wantsDetails: @Sendable () -> Bool
   let report: @Sendable (ServerReport) -> Void
   let counters = Counters()
@@ -61,7 +62,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   init(
     name: String, limits: ServerLimits, streams: StreamTable, systemStreams: SystemStreams,
-    connections: ConnectionCounts, wantsDetails: @escaping @Sendable () -> Bool,
+    connections: ConnectionCounts, accounts: UserAccounts, wantsDetails: @escaping @Sendable () -> Bool,
     report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
@@ -69,6 +70,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     self.streams = streams
     self.systemStreams = systemStreams
     self.connections = connections
+    self.accounts = accounts
     self.wantsDetails = wantsDetails
     self.report = report
     loop.endOfTurn = { [weak self] in self?.endTurn() }
@@ -89,20 +91,22 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// Takes a new connection. On the loop.
-  func adopt(_ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?) {
-    let session = Session(socket, number: number, credentials, worker: self)
+  func adopt(
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ account: UserAccount
+  ) {
+    let session = Session(socket, number: number, credentials, share(of: account), worker: self)
     guard start(session) else { return }
   }
 
   /// Takes a connection over from another process. On the loop.
   func restore(_ saved: SavedSession) {
+    let credentials = PeerCredentials(of: saved.descriptor)
+    let user = ClientUser(credentials, of: saved.descriptor)
+    guard let account = accounts.enter(user) else { preconditionFailure("no limit was given") }
     let session = Session(
-      OwnedDescriptor(saved.descriptor), number: saved.number, PeerCredentials(of: saved.descriptor),
+      OwnedDescriptor(saved.descriptor), number: saved.number, credentials, share(of: account),
       machine: saved.machine, worker: self)
-    guard !isStopping else {
-      release(session.share)
-      return countOut()
-    }
+    guard !isStopping else { return countOut(session) }
     session.share.sessionCount += 1
     sessions.insert(session)
     restored.append(session)
@@ -119,8 +123,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// - Returns: false when the worker stops, or the kernel watches no more descriptors; the connection is then closed.
   private func start(_ session: Session) -> Bool {
     guard !isStopping, session.start() else {
-      release(session.share)
-      countOut()
+      countOut(session)
       return false
     }
     session.share.sessionCount += 1
@@ -149,8 +152,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   func forget(_ session: Session) {
     sessions.remove(session)
     session.share.sessionCount -= 1
-    release(session.share)
-    countOut()
+    countOut(session)
     if sessions.isEmpty { finishStopping() }
   }
 
@@ -161,7 +163,12 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     completed()
   }
 
-  private func countOut() { connections.open.subtract(1, ordering: .relaxed) }
+  private func countOut(_ session: Session) {
+    let share = session.share
+    if share.sessionCount == 0, users[share.account.user] === share { users[share.account.user] = nil }
+    accounts.leave(share.account)
+    connections.open.subtract(1, ordering: .relaxed)
+  }
 
   /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
   /// the last one is gone. On the loop.
@@ -178,16 +185,11 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   // MARK: Users
 
   /// What the connections of a user have of this loop.
-  func share(of user: ClientUser) -> UserShare {
-    if let share = users[user] { return share }
-    let share = UserShare(user)
-    users[user] = share
+  private func share(of account: UserAccount) -> UserShare {
+    if let share = users[account.user], share.account === account { return share }
+    let share = UserShare(account)
+    users[account.user] = share
     return share
-  }
-
-  /// Forgets a user without sessions.
-  func release(_ share: UserShare) {
-    if share.sessionCount == 0 { users[share.user] = nil }
   }
 
   private func endTurn() -> UInt64? {

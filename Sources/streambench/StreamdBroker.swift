@@ -31,7 +31,7 @@ final class StreamdBroker: Broker {
     process = try ServerProcess(program, environment: { ["NOTIFY_SOCKET=\($0)/notify"] }) { folder in
       notify = Self.notifySocket(folder + "/notify")
       if let file = fopen(folder + "/streamd.toml", "w") {
-        fputs("[server]\nsocket = \"\(folder)/s\"\n\(stream)\n", file)
+        fputs("[server]\nsocket = \"\(folder)/s\"\nmax_lifetime = \"1h\"\n\(stream)\n", file)
         fclose(file)
       }
       start = monotonicSeconds()

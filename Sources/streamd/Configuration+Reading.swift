@@ -93,9 +93,16 @@ struct ConfigurationReader {
       mode: table.value("mode", .mode, default: standard.mode),
       workers: table.value("workers", .count(0...1024), default: standard.workers),
       maxConnections: table.value("max_connections", .count(1...1_048_576), default: standard.maxConnections),
+      maxConnectionsPerUser: table.value("max_connections_per_user", .count(1...1_048_576)),
       maxRequestsPerConnection: table.value(
         "max_requests_per_connection", .count(1...1_048_576), default: standard.maxRequestsPerConnection),
+      maxRequestsPerUser: table.value(
+        "max_requests_per_user", .count(1...1 << 30), default: standard.maxRequestsPerUser),
       maxRequestBytes: table.value("max_request", .size(1024...(16 << 20) - 1), default: standard.maxRequestBytes),
+      maxInputBytes: table.value("max_input", .size(1 << 20...1 << 40), default: standard.maxInputBytes),
+      maxInputBytesPerUser: table.value(
+        "max_input_per_user", .size(1 << 20...1 << 40), default: standard.maxInputBytesPerUser),
+      maxLifetime: table.value("max_lifetime", .duration(), default: standard.maxLifetime),
       handshakeTimeout: table.value("handshake_timeout", .duration(), default: standard.handshakeTimeout),
       memory: table.value("memory", .size(1 << 20...1 << 50)),
       state: table.value("state", .folderPath))

@@ -17,9 +17,17 @@ struct Configuration: Sendable, Equatable {
     /// Event loops; 0: one per core.
     var workers = 0
     var maxConnections = 65536
+    /// `nil`: three quarters of `maxConnections`.
+    var maxConnectionsPerUser: Int?
     var maxRequestsPerConnection = 256
+    var maxRequestsPerUser = 65536
     /// Bytes of one reassembled request; at most 16 MiB - 1, the largest RSocket frame.
     var maxRequestBytes = 1 << 20
+    /// Bytes that have arrived in part, or wait to be handled, and unread answers; of all connections, and of one user's.
+    var maxInputBytes = 256 << 20
+    var maxInputBytesPerUser = 64 << 20
+    /// How long a client may be silent, whatever it announces.
+    var maxLifetime = Duration.seconds(300)
     /// How long a client may take from connecting to SETUP.
     var handshakeTimeout = Duration.seconds(10)
     /// Bytes that the buffers of all streams may take in memory together; `nil`: see `MemoryBudget`.

@@ -56,6 +56,11 @@ struct ConfigurationDifference: Equatable {
     ("max_connections", { $0.maxConnections != $1.maxConnections }),
     ("max_requests_per_connection", { $0.maxRequestsPerConnection != $1.maxRequestsPerConnection }),
     ("max_request", { $0.maxRequestBytes != $1.maxRequestBytes }),
+    ("max_connections_per_user", { $0.maxConnectionsPerUser != $1.maxConnectionsPerUser }),
+    ("max_requests_per_user", { $0.maxRequestsPerUser != $1.maxRequestsPerUser }),
+    ("max_input", { $0.maxInputBytes != $1.maxInputBytes }),
+    ("max_input_per_user", { $0.maxInputBytesPerUser != $1.maxInputBytesPerUser }),
+    ("max_lifetime", { $0.maxLifetime != $1.maxLifetime }),
     ("handshake_timeout", { $0.handshakeTimeout != $1.handshakeTimeout }), ("state", { $0.state != $1.state }),
   ]
 

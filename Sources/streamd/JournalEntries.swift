@@ -32,6 +32,10 @@ extension Journal.Entry {
       self.init(.limitReached, .warning, "no new clients for a second: \(error)")
     case .connectionLimitReached(let limit):
       self.init(.limitReached, .warning, "client turned away: max_connections is \(limit)")
+    case .userConnectionLimitReached(let client, let limit):
+      self.init(
+        .limitReached, .warning, "client turned away: \(client.user) has max_connections_per_user, \(limit), already",
+        client.fields(stream: nil))
     case .clientActs(let client, let stream, let what):
       self.init(.clientActs, .debug, "client \(what)", client.fields(stream: stream))
     case .eventsTooLarge(let stream, let count, let limit):

@@ -10,9 +10,11 @@ import StreamSources
 extension ServerLimits {
   init(_ server: Configuration.Server) {
     self.init(
-      workers: server.workers, connections: server.maxConnections,
-      requestsPerConnection: server.maxRequestsPerConnection,
-      requestBytes: server.maxRequestBytes, handshakeTimeout: server.handshakeTimeout)
+      workers: server.workers, connections: server.maxConnections, connectionsPerUser: server.maxConnectionsPerUser,
+      requestsPerConnection: server.maxRequestsPerConnection, requestsPerUser: server.maxRequestsPerUser,
+      requestBytes: server.maxRequestBytes, inputBytes: server.maxInputBytes,
+      inputBytesPerUser: server.maxInputBytesPerUser, lifetime: server.maxLifetime,
+      handshakeTimeout: server.handshakeTimeout)
   }
 }
 

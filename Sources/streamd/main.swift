@@ -1,3 +1,4 @@
+import CLinux
 import EventLoop
 import Glibc
 import StreamServer
@@ -35,6 +36,8 @@ func endWithoutConfiguration(
 func serve(_ path: String) {
   signal(SIGPIPE, SIG_IGN)
   signal(SIGCHLD, SIG_DFL)  // ignored, as it may have been left to us, it would keep how a program ended from us
+  // Or else the allocator raises it with each large block that is freed, and keeps the next ones of that size for good.
+  mallopt(M_MMAP_THRESHOLD, 256 << 10)
   let journal = Journal()
   let manager = ServiceManager()
   var passed = manager.takeDescriptors()

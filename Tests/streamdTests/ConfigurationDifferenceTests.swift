@@ -88,8 +88,9 @@ import Testing
     let keys = Mirror(reflecting: Configuration.Server()).children.count
     #expect(ConfigurationDifference.restartKeys.count == keys - 1)  // `memory` holds for each file by itself
     let other = Configuration.Server(
-      socket: "/s", mode: 0, workers: 1, maxConnections: 1, maxRequestsPerConnection: 1, maxRequestBytes: 1024,
-      handshakeTimeout: .seconds(1), state: "/")
+      socket: "/s", mode: 0, workers: 1, maxConnections: 1, maxConnectionsPerUser: 1, maxRequestsPerConnection: 1,
+      maxRequestsPerUser: 1, maxRequestBytes: 1024, maxInputBytes: 1 << 20, maxInputBytesPerUser: 1 << 20,
+      maxLifetime: .seconds(1), handshakeTimeout: .seconds(1), state: "/")
     for key in ConfigurationDifference.restartKeys {
       #expect(key.differs(Configuration.Server(), other) && !key.differs(other, other), "\(key.name)")
     }

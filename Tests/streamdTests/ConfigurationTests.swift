@@ -118,8 +118,13 @@ struct ConfigurationTests {
       mode = "0600"
       workers = 3
       max_connections = 10
+      max_connections_per_user = 7
       max_requests_per_connection = 4
+      max_requests_per_user = 20
       max_request = "64KiB"
+      max_input = "8MiB"
+      max_input_per_user = "2MiB"
+      max_lifetime = "1m"
       handshake_timeout = "500ms"
       state = "/var/lib/else"
       [log]
@@ -128,8 +133,10 @@ struct ConfigurationTests {
     #expect(
       configuration.server
         == Configuration.Server(
-          socket: "/tmp/s.sock", mode: 0o600, workers: 3, maxConnections: 10, maxRequestsPerConnection: 4,
-          maxRequestBytes: 65536, handshakeTimeout: .milliseconds(500), state: "/var/lib/else"))
+          socket: "/tmp/s.sock", mode: 0o600, workers: 3, maxConnections: 10, maxConnectionsPerUser: 7,
+          maxRequestsPerConnection: 4, maxRequestsPerUser: 20, maxRequestBytes: 65536, maxInputBytes: 8 << 20,
+          maxInputBytesPerUser: 2 << 20, maxLifetime: .seconds(60), handshakeTimeout: .milliseconds(500),
+          state: "/var/lib/else"))
     #expect(configuration.log.level == .debug)
   }
 
