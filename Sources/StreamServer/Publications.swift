@@ -11,8 +11,9 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   /// What the read under way has brought.
   private(set) var arrived = EventBatch()
   private(set) var isComplete = false
-  /// Bytes of it that wait in the inlet.
+  /// Bytes of it that wait in the inlet, and by how many these are more than its share of the stream's room.
   var heldBytes = 0
+  var excessBytes = 0
   /// What it may still send.
   private(set) var credit = 0
   private var receivedCount = 0
@@ -90,6 +91,8 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   private var loose: [(stream: ServedStream, inlet: PublishInlet, values: EventBatch)] = []
   /// Bytes of values that wait for room in their streams.
   private(set) var heldBytes = 0
+  /// By how many bytes these are more than their requests' shares.
+  private(set) var excessBytes = 0
 
   init(session: Session, worker: Worker) {
     self.session = session
@@ -184,12 +187,15 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   private func look(at id: StreamID) {
     guard let publication = publications[id] else { return }
     answer(publication, publication.inlet.look(at: publication.queue))
+    session.settle()
     _ = session.flush()
   }
 
   private func answer(_ publication: Publication, _ standing: PublishInlet.Standing) {
     heldBytes += standing.heldBytes - publication.heldBytes
     publication.heldBytes = standing.heldBytes
+    excessBytes += standing.excessBytes - publication.excessBytes
+    publication.excessBytes = standing.excessBytes
     if standing.hasEnded {
       session.machine.sendError(publication.id, .canceled, "\"\(publication.stream.name)\" has ended")
       forget(publication)
@@ -267,7 +273,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     passOn()
     for publication in publications.values { publication.inlet.leave(publication.queue) }
     publications = [:]
-    heldBytes = 0
+    (heldBytes, excessBytes) = (0, 0)
   }
 
   /// Those who have not got an answer.
@@ -276,6 +282,7 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   private func forget(_ publication: Publication) {
     publications[publication.id] = nil
     heldBytes -= publication.heldBytes
+    excessBytes -= publication.excessBytes
     publication.inlet.leave(publication.queue)
   }
 }

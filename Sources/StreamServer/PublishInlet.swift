@@ -39,6 +39,9 @@ public final class PublishInlet: Publisher, Sendable {
     let window: PublishWindow
     /// Some of it will never get to the stream.
     let hasLostValues: Bool
+
+    /// By how many bytes it is ahead of what it may: nothing more is read from it until the stream has taken some.
+    var excessBytes: Int { Swift.max(0, heldBytes - window.byteCount) }
   }
 
   /// Batches that one thread delivers in a row while others bring more.
@@ -58,6 +61,8 @@ public final class PublishInlet: Publisher, Sendable {
     var ready: [PublishQueue] = []
     /// Those who have a share in the batch that is not settled.
     var unsettled: [PublishQueue] = []
+    /// What those have left behind that are gone, in bytes as by `PublishQueue.weight`.
+    var leftWeight = 0
     var hasEnded = false
     var isStopping = false
   }
@@ -128,11 +133,20 @@ public final class PublishInlet: Publisher, Sendable {
         (state.subscriber, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
         state.generation += 1
       }
-      for queue in state.unsettled { queue.lose() }
+      for queue in state.unsettled { state.weigh(queue) { $0.lose() } }
       return (state.subscriber, state.unsettled.compactMap(\.wake))
     }
     _ = subscriber  // its end is foreign code, and not to come under the lock
     for wake in told { wake() }
+  }
+
+  /// Bytes of values that publishers have sent, those that have gone included, and that the stream does not have yet.
+  var heldBytes: Int {
+    state.withLock { state in
+      let left = (state.ready + state.unsettled).filter(\.isLeft)
+      let queues = Dictionary((left + state.publishers.values).map { (ObjectIdentifier($0), $0) }) { first, _ in first }
+      return queues.values.reduce(0) { $0 + $1.heldBytes }
+    }
   }
 
   /// How many publish now.
@@ -145,8 +159,7 @@ public final class PublishInlet: Publisher, Sendable {
   func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
     let queue = PublishQueue(wake: wake)
     return state.withLock { state in
-      let left = state.ready.reduce(0) { $1.wake == nil ? $0 + $1.weight : $0 }
-      guard left < PublishWindow.totalBytes else { return nil }
+      guard state.leftWeight < PublishWindow.totalBytes else { return nil }
       state.publishers[ObjectIdentifier(queue)] = queue
       return queue
     }
@@ -155,8 +168,9 @@ public final class PublishInlet: Publisher, Sendable {
   /// The publisher has gone; what it brought stays.
   func leave(_ queue: PublishQueue) {
     state.withLock { state in
-      state.publishers[ObjectIdentifier(queue)] = nil
-      queue.wake = nil
+      guard state.publishers.removeValue(forKey: ObjectIdentifier(queue)) != nil else { return }
+      queue.beLeft()
+      state.leftWeight += queue.weight
     }
   }
 
@@ -190,7 +204,10 @@ public final class PublishInlet: Publisher, Sendable {
     var count = 0
     drain { state in
       guard !state.hasEnded else { return }
-      let room = state.window.valueCount(largestBytes: largest) - loose.heldCount
+      let window = state.window
+      let room = Swift.min(
+        window.valueCount(largestBytes: largest) - loose.heldCount,
+        (window.byteCount - loose.heldBytes) / Swift.max(1, largest))
       count = Swift.min(Swift.max(0, room), values.count)
       loose.wake = wake
       if loose.bring(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(loose) }
@@ -231,7 +248,9 @@ public final class PublishInlet: Publisher, Sendable {
     var step = Step()
     guard state.demand > .none else { return step }
     if !state.unsettled.isEmpty {
-      for queue in state.unsettled where queue.settle() { if let wake = queue.wake { step.calls.append(wake) } }
+      for queue in state.unsettled where state.weigh(queue, { $0.settle() }) {
+        if let wake = queue.wake { step.calls.append(wake) }
+      }
       state.unsettled.removeAll(keepingCapacity: true)
     }
     guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
@@ -250,6 +269,14 @@ public final class PublishInlet: Publisher, Sendable {
 extension PublishInlet.State {
   fileprivate var window: PublishWindow {
     PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
+  }
+
+  /// Changes what a queue holds.
+  fileprivate mutating func weigh<R>(_ queue: PublishQueue, _ change: (PublishQueue) -> R) -> R {
+    guard queue.isLeft else { return change(queue) }
+    leftWeight -= queue.weight
+    defer { leftWeight += queue.weight }
+    return change(queue)
   }
 
   /// The next batch. Each publisher that has something gets an equal share of it, in turn, and who has more another one
@@ -293,9 +320,12 @@ struct PublishWindow {
   /// A value counts as this many bytes at least: its place in the queue, in the log and its header cost something, too.
   static let leastValueBytes = 64
 
+  /// Bytes of one publisher's values that may wait, whatever its credit: it was granted before the values grew, or before
+  /// others came.
+  var byteCount: Int { min(Self.bytes, Self.totalBytes / max(1, publisherCount)) }
+
   /// At least 1.
   func valueCount(largestBytes: Int) -> Int {
-    let bytes = min(Self.bytes, Self.totalBytes / max(1, publisherCount))
-    return max(1, min(Self.mostValues, bufferEvents, bytes / max(Self.leastValueBytes, largestBytes)))
+    max(1, min(Self.mostValues, bufferEvents, byteCount / max(Self.leastValueBytes, largestBytes)))
   }
 }

@@ -27,6 +27,8 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   /// Values that the stream does not have yet.
   var heldCount: Int { values.count + unsettledCount }
   var heldBytes: Int { values.byteCount + unsettledBytes }
+  /// Its publisher has gone.
+  private(set) var isLeft = false
   /// About what its values cost.
   var weight: Int { max(heldBytes, heldCount * PublishWindow.leastValueBytes) }
 
@@ -75,6 +77,12 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     guard !isWatched, wake != nil, isComplete ? heldCount == 0 : heldCount <= seenCount / 2 else { return false }
     isWatched = true
     return true
+  }
+
+  /// The publisher has gone; what it brought stays.
+  func beLeft() {
+    isLeft = true
+    wake = nil
   }
 
   /// Nobody tells any more what has become of the batch that it had a share in. Its loop is to be called.

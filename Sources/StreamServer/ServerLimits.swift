@@ -14,8 +14,9 @@ public struct ServerLimits: Equatable, Sendable {
   public var requestsPerUser: Int
   /// Bytes of one reassembled request; more is a CONNECTION_ERROR.
   public var requestBytes: Int
-  /// Bytes of frames and requests that have arrived in part, of input that waits to be handled, and of answers that clients
-  /// do not read, on all connections; one that wants more gets CONNECTION_ERROR.
+  /// Bytes of frames and requests that have arrived in part, of input that waits to be handled, of answers that clients do
+  /// not read, and of values beyond a publisher's share of its stream, on all connections; one that wants more gets
+  /// CONNECTION_ERROR.
   public var inputBytes: Int
   /// The same, on all connections of one user.
   public var inputBytesPerUser: Int
@@ -46,7 +47,7 @@ public struct ServerLimits: Equatable, Sendable {
   public init(
     workers: Int = 0, connections: Int = 65536, connectionsPerUser: Int? = nil, requestsPerConnection: Int = 256,
     requestsPerUser: Int = 65536, requestBytes: Int = 1 << 20, inputBytes: Int = 256 << 20,
-    inputBytesPerUser: Int = 64 << 20, lifetime: Duration = .seconds(300), handshakeTimeout: Duration = .seconds(10)
+    inputBytesPerUser: Int = 128 << 20, lifetime: Duration = .seconds(300), handshakeTimeout: Duration = .seconds(10)
   ) {
     self.workers = workers
     self.connections = connections

@@ -70,8 +70,8 @@ final class Session: EventLoop.Handler {
 
   /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
   private static let unsentLimit = 64 << 10
-  /// Input is left in the socket, too, while values of more bytes than this wait for room in their streams. Credit keeps
-  /// a publisher well below, unless its values grow all of a sudden.
+  /// Input is left in the socket, too, while values of more bytes than this wait for room in their streams, or more than
+  /// its share of one of them. Credit keeps a publisher below, unless its values grow all of a sudden.
   private static let heldLimit = 8 << 20
   /// What may be unsent beside answers: the rest of one frame of events.
   private static let frameLimit = 72 << 10
@@ -267,9 +267,11 @@ final class Session: EventLoop.Handler {
   /// Brings the account of its user up to date.
   /// - Returns: whether the connection holds more bytes than before.
   @discardableResult
-  private func settle() -> Bool {
+  func settle() -> Bool {
     let answers = max(0, unsent.count - Self.frameLimit) + machine.outputByteCount
-    let input = (waitingInput?.bytes.count ?? 0) + machine.partialByteCount(perRequest: Self.assemblyBytes)
+    let input =
+      (waitingInput?.bytes.count ?? 0) + (publications?.excessBytes ?? 0)
+      + machine.partialByteCount(perRequest: Self.assemblyBytes)
     return held.settle(
       requests: phase == .closed ? 0 : machine.liveCount, bytes: phase == .closed ? 0 : input + answers, worker.accounts, share.account)
   }
@@ -278,10 +280,10 @@ final class Session: EventLoop.Handler {
   private var excess: String? {
     let limits = worker.limits
     if share.account.heldBytes.load(ordering: .relaxed) > limits.inputBytesPerUser {
-      return "\(identity.user) has sent more than \(limits.inputBytesPerUser) bytes that are not whole requests"
+      return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes under way (max_input_per_user)"
     }
     if worker.accounts.heldBytes.load(ordering: .relaxed) > limits.inputBytes {
-      return "clients have sent more than \(limits.inputBytes) bytes that are not whole requests"
+      return "clients have more than \(limits.inputBytes) bytes under way (max_input)"
     }
     return nil
   }
@@ -585,7 +587,10 @@ final class Session: EventLoop.Handler {
     for subscription in unblocked where subscription.state == .blocked { worker.makeReady(subscription) }
   }
 
-  private var holdsValues: Bool { (publications?.heldBytes ?? 0) > Self.heldLimit }
+  private var holdsValues: Bool {
+    guard let publications else { return false }
+    return publications.heldBytes > Self.heldLimit || publications.excessBytes > 0
+  }
 
   private func watch() {
     guard let registration else { return }

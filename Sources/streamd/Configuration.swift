@@ -25,7 +25,7 @@ struct Configuration: Sendable, Equatable {
     var maxRequestBytes = 1 << 20
     /// Bytes that have arrived in part, or wait to be handled, and unread answers; of all connections, and of one user's.
     var maxInputBytes = 256 << 20
-    var maxInputBytesPerUser = 64 << 20
+    var maxInputBytesPerUser = 128 << 20
     /// How long a client may be silent, whatever it announces.
     var maxLifetime = Duration.seconds(300)
     /// How long a client may take from connecting to SETUP.

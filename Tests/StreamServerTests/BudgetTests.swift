@@ -172,7 +172,7 @@ import Testing
       other.send(start(ofLength: 1 << 20, 1_000_000))
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= 3 * 990_000 }
       clients[2].send(start(ofLength: 1 << 20, 1_000_000))
-      try expectEnd(clients[2], "uid 1001 has sent more than 2621440 bytes that are not whole requests")
+      try expectEnd(clients[2], "uid 1001 has more than 2621440 bytes under way (max_input_per_user)")
       guard case .clientDropped? = harness.reports.last else { throw WireClient.Silence() }
       // The first requests are completed all the same: their names are not there.
       for client in [clients[0], clients[1], other] {
@@ -202,7 +202,7 @@ import Testing
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= 390_000 }
       let second = try WireClient(harness.server, user: 1002)
       second.send(start(ofLength: 1 << 20, 1_000_000))
-      try expectEnd(second, "clients have sent more than 1048576 bytes that are not whole requests")
+      try expectEnd(second, "clients have more than 1048576 bytes under way (max_input)")
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) < 1 << 20 }
     }
   }
@@ -294,7 +294,7 @@ import Testing
     let connections = try #require(saved.withLock { $0 })
     #expect(connections.sessions[0].input.count > 0)
     let next = try ServerHarness(ServerLimits(workers: 1), restores: true)
-    let descriptors = connections.descriptors.map { dup($0) }
+    let descriptors = connections.descriptors.map { fcntl($0, F_DUPFD_CLOEXEC, 0) }
     let arrived = try SavedConnections(state: connections.state(ofFirst: 1), descriptors, for: ServerLimits())
     await next.restore(arrived)
     for number in 0..<400 as Range<UInt32> {

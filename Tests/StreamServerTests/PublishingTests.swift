@@ -83,6 +83,56 @@ import Testing
     }
   }
 
+  @Test func publishersWhoseValuesGrowStayWithinTheRoomOfTheirStream() async throws {
+    let count = 40
+    try await withServer(ServerLimits(workers: 2)) { harness in
+      let inlet = try harness.addPublished("p") {
+        $0.limits = .init(events: 1024, bytes: 2 << 20); $0.overflow = .block(timeout: nil); $0.write = .init()
+      }
+      let reader = try WireClient.ready(harness.path)
+      reader.subscribe("p", credit: 1, options: #"{"ids": false}"#)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      var publishers = try (0..<count).map { _ in try WireClient.ready(harness.path) }
+      for publisher in publishers {
+        publisher.publish("p", [1])
+        _ = try grant(publisher)
+        // Not to wait for ever for a server that has stopped reading.
+        var timeout = timeval(tv_sec: 0, tv_usec: 20_000)
+        setsockopt(publisher.descriptor.raw, SOL_SOCKET, SO_SNDTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
+      }
+      let value = [UInt8](repeating: 7, count: 900_000)
+      var most = 0
+      for _ in 0..<9 {
+        for publisher in publishers {
+          publisher.value(value)
+          most = max(most, inlet.heldBytes)
+        }
+      }
+      // The room that there is, and the value that each had begun.
+      #expect(most < PublishWindow.totalBytes + count * (1 << 20))
+      #expect(most > PublishWindow.totalBytes)
+      publishers = []
+      harness.eventually { harness.server.statistics.connections == 1 }
+      #expect(inlet.heldBytes < PublishWindow.totalBytes + count * (1 << 20))
+      let newcomer = try WireClient.ready(harness.path)
+      newcomer.publish("p", [2])
+      #expect(
+        try newcomer.receive()
+          == .error(StreamID(1), .rejected, "\"p\" has no room: what others published waits in it"))
+      reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      var smallCount = 0
+      while inlet.heldBytes > 0 { if try reader.event().data == [1] { smallCount += 1 } }
+      newcomer.publish("p", [2], id: 3)
+      while true {
+        let data = try reader.event().data
+        if data == [1] { smallCount += 1 }
+        if data == [2] { break }
+      }
+      #expect(smallCount == count)
+      harness.eventually { harness.server.accounts.heldBytes.load(ordering: .relaxed) == 0 }
+    }
+  }
+
   @Test func aPublisherBeyondItsCreditIsCutOffAndNobodyElseNotices() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
       try harness.addPublished("p") { $0.limits.events = 16 }
