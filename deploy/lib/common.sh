@@ -4,6 +4,7 @@
 build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libsystemd-dev libtomlplusplus-dev pkg-config)
 build_packages+=(libncurses6 libxml2)  # what the Swift toolchain itself is linked with
 test_packages=(openssl python3 python3-venv)
+test_packages+=(libnginx-mod-nchan nginx)  # an upstream that is not ours
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # what reads the files beside the programs
 container_packages=(debian-archive-keyring mmdebstrap systemd-container)
 
