@@ -36,6 +36,17 @@ import Testing
     return try #require(UInt64(line.dropFirst(6).prefix { $0 != "," }), "\(line)")
   }
 
+  @Test func aReloadForgetsWhatServersHaveAskedFor() async throws {
+    let url = try Upstream.shared.get().url("/status/\(uniqueKey())?code=503&times=1&retry=86400")
+    let stream = "[streams.s]\nhttp = { url = \"\(url)\", every = \"20ms\" }\nstart = \"always\"\n"
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(stream)
+    try daemon.eventually("it is asked to wait") { daemon.log.contains("source failing: HTTP 503") }
+    try daemon.reload(stream)
+    #expect(try await daemon.events(1).map { String(decoding: $0.data, as: UTF8.self) } == ["2\n"])
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func unchangedStreamsKeepTheirUpstreamAndTheOthersDoWhatTheFileSays() async throws {
     let upstream = try Upstream.shared.get()
     let (stays, changes, goes, comes) = (uniqueKey(), uniqueKey(), uniqueKey(), uniqueKey())
