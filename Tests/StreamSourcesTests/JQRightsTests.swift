@@ -108,29 +108,13 @@ import Testing
 
   /// A stand-in for the process, on a machine whose kernel refuses.
   @Test func whereTheKernelRefusesThatIsSaidOnceAndTheStreamRuns() async throws {
-    let folder = try TemporaryFolder()
-    try folder.write(
-      Array(
-        """
-        #!\(pythonPath)
-        import os, struct
-        def message():
-            head = os.read(0, 4)
-            return os.read(0, struct.unpack("I", head)[0]) if head else None
-        def packed(text):
-            body = b"\\0\\1" + struct.pack("I", len(text)) + text
-            os.write(0, struct.pack("I", len(body)) + body)
-        message(), message()
-        packed(b"seccomp: Function not implemented")
-        while (event := message()) is not None: packed(event)
-        """.utf8), to: "helper")
-    chmod(folder.path("helper"), 0o755)
+    let helper = Upstream.file(besideTheServer: "unconfined.py")
     let reports = Shared<[PipelineReport]>([])
     try await withSourceThread { thread in
       for name in ["a", "b"] {
         let feed = Feed([["1"]])
         let taker = Taker(.unlimited)
-        feed.jq(JQTransform(program: "."), name: name, executable: folder.path("helper"), on: thread) { report in
+        feed.jq(JQTransform(program: "."), name: name, executable: helper, on: thread) { report in
           reports.withLock { $0.append(report) }
         }.subscribe(taker)
         #expect(await taker.next(1) == ["1"])
@@ -138,9 +122,5 @@ import Testing
     }
     let limited = "jq runs with the daemon's rights: seccomp: Function not implemented"
     #expect(reports.withLock { $0.filter { $0 != .passing } } == [.process(.limited(limited))])
-  }
-
-  private var pythonPath: String {
-    ["/usr/bin/python3", "/usr/local/bin/python3"].first { access($0, X_OK) == 0 } ?? "/usr/bin/env python3"
   }
 }

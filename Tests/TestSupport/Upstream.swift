@@ -28,8 +28,7 @@ public final class Upstream: Sendable {
 
   private init() throws {
     setenv("no_proxy", "*", 1)
-    let script =
-      String(#filePath.prefix(upTo: #filePath.lastIndex(of: "/") ?? #filePath.startIndex)) + "/Server/server.py"
+    let script = Self.file(besideTheServer: "server.py")
     process = try ChildProcess("python3", [script], holdsInput: true, errors: .descriptor(STDERR_FILENO))
     var line: [UInt8] = []
     var byte: UInt8 = 0
@@ -56,6 +55,10 @@ public final class Upstream: Sendable {
   /// What `Server/certificates.py` has made: `authority.pem`, `client.pem` and `client.key`, `locked.key` (the same with
   /// `passphrase`), `stranger.pem` and `stranger.key`, which nobody trusts.
   public func file(_ name: String) -> String { places.files[name] ?? "/nonexistent/\(name)" }
+  /// A file of the folder `Server`.
+  public static func file(besideTheServer name: String) -> String {
+    String(#filePath.prefix(upTo: #filePath.lastIndex(of: "/") ?? #filePath.startIndex)) + "/Server/" + name
+  }
   /// Of `locked.key`.
   public var passphrase: String { places.passphrase }
   /// Host and port of `url`.
