@@ -13,5 +13,11 @@ let package = Package(
     .executableTarget(
       name: "Six", dependencies: [.product(name: "Reactive", package: "streamd")],
       swiftSettings: [.swiftLanguageMode(.v6)]),
+    .executableTarget(
+      name: "Fetching",
+      dependencies: [
+        .product(name: "Reactive", package: "streamd"), .product(name: "StreamSources", package: "streamd"),
+      ],
+      swiftSettings: [.swiftLanguageMode(.v6)]),
   ]
 )
