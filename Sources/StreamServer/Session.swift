@@ -273,7 +273,8 @@ final class Session: EventLoop.Handler {
       (waitingInput?.bytes.count ?? 0) + (publications?.excessBytes ?? 0)
       + machine.partialByteCount(perRequest: Self.assemblyBytes)
     return held.settle(
-      requests: phase == .closed ? 0 : machine.liveCount, bytes: phase == .closed ? 0 : input + answers, worker.accounts, share.account)
+      requests: phase == .closed ? 0 : machine.liveCount, bytes: phase == .closed ? 0 : input + answers,
+      worker.accounts, share.account)
   }
 
   /// Why the connection may not hold more, if it may not.
