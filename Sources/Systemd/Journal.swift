@@ -20,6 +20,8 @@ public final class Journal: Sendable {
   /// The time, and a way to be called later: what a test puts in place of the clock.
   struct Timekeeper: Sendable {
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
+    /// Milliseconds since the Unix epoch, for lines that are to carry the time; `nil`: they are not.
+    var wallClock: (@Sendable () -> Int)?
     var after: @Sendable (Duration, @escaping @Sendable () -> Void) -> Void = { delay, call in
       DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(delay.nanoseconds), execute: call)
     }
@@ -40,7 +42,8 @@ public final class Journal: Sendable {
   /// Finds out by itself where entries go: JOURNAL_STREAM names the file that standard error is when it is the journal.
   public convenience init(level: Priority = .info) {
     let variable = getenv("JOURNAL_STREAM").map { String(cString: $0) }
-    self.init(level: level, destination: Self.destination(journalStream: variable, standardError: STDERR_FILENO))
+    let destination = Self.destination(journalStream: variable, standardError: STDERR_FILENO)
+    self.init(level: level, destination: destination, time: Timekeeper(wallClock: Self.wallClock))
   }
 
   init(
@@ -103,10 +106,14 @@ public final class Journal: Sendable {
   }
 
   private func send(_ entry: Entry) {
+    let milliseconds = destination == .journal ? nil : time.wallClock?()
     let isTaken = courier.carry { [self] in
-      deliver(entry)
+      deliver(entry, at: milliseconds)
       let lost = droppedCount.exchange(0, ordering: .relaxed)
-      if lost > 0 { deliver(Entry(nil, .warning, "\(lost) log messages lost: they were not taken in time")) }
+      if lost > 0 {
+        deliver(
+          Entry(nil, .warning, "\(lost) log messages lost: they were not taken in time"), at: milliseconds)
+      }
     }
     if !isTaken { droppedCount.add(1, ordering: .relaxed) }
   }
@@ -114,12 +121,35 @@ public final class Journal: Sendable {
 
 // On the courier's thread, where waiting is allowed.
 extension Journal {
-  private func deliver(_ entry: Entry) {
+  /// - Parameter milliseconds: since the Unix epoch; `nil` for a line without a time.
+  private func deliver(_ entry: Entry, at milliseconds: Int?) {
     switch destination {
     case .journal:
       if Self.sendToJournal(entry.assignments) < 0 { Self.write(entry.line, to: STDERR_FILENO) }
-    case .descriptor(let descriptor): Self.write(entry.line, to: descriptor)
+    case .descriptor(let descriptor):
+      let stamp = milliseconds.map { Self.stamp($0) + " " } ?? ""
+      Self.write(stamp + entry.line, to: descriptor)
     }
+  }
+
+  private static func wallClock() -> Int {
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
+    return time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+  }
+
+  /// A time in UTC as RFC 3339 has it: `2026-11-22T04:45:12.345Z`.
+  static func stamp(_ milliseconds: Int) -> String {
+    var seconds = time_t(milliseconds / 1000)
+    var parts = tm()
+    gmtime_r(&seconds, &parts)
+    func digits(_ number: Int, _ width: Int = 2) -> String {
+      let text = String(number)
+      return String(repeating: "0", count: max(0, width - text.utf8.count)) + text
+    }
+    let date = [digits(Int(parts.tm_year) + 1900, 4), digits(Int(parts.tm_mon) + 1), digits(Int(parts.tm_mday))]
+    let time = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { digits(Int($0)) }
+    return "\(date.joined(separator: "-"))T\(time.joined(separator: ":")).\(digits(milliseconds % 1000, 3))Z"
   }
 
   /// - Returns: as sd_journal_sendv(3): a negative errno on failure, 0 also when no journal runs.

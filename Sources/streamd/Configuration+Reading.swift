@@ -10,11 +10,14 @@ struct ConfigurationSource: Sendable {
 
   /// Reads the file at `path` and all that it refers to: users, groups and credentials.
   ///
-  /// - Parameter credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
+  /// - Parameters:
+  ///   - credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
+  ///   - checksPrograms: whether a program that cannot be run is a mistake; else its stream fails when it is started.
   /// - Throws: every mistake of the file, or the one that keeps it from being read; when there is none, that the buffers
   ///   are larger than `MemoryBudget` allows.
   static func load(
-    path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) }
+    path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
+    checksPrograms: Bool = false
   ) throws(ConfigurationMistakes) -> ConfigurationSource {
     let text: [UInt8]
     do {
@@ -22,7 +25,8 @@ struct ConfigurationSource: Sendable {
     } catch {
       throw ConfigurationMistakes(file: path, [.init(text: "cannot be read: \(error.reason)")])
     }
-    let source = try parse(text, file: path, credentialsDirectory: credentialsDirectory)
+    let source = try parse(
+      text, file: path, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
       throw ConfigurationMistakes(file: path, [.init(key: "streams", text: sentence)])
     }
@@ -34,9 +38,11 @@ struct ConfigurationSource: Sendable {
   /// - Parameter file: what mistakes call it.
   static func parse(
     _ text: [UInt8], file: String,
-    credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) }
+    credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
+    checksPrograms: Bool = false
   ) throws(ConfigurationMistakes) -> ConfigurationSource {
-    let configuration = try Configuration.parse(text, file: file, credentialsDirectory: credentialsDirectory)
+    let configuration = try Configuration.parse(
+      text, file: file, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
     return ConfigurationSource(configuration: configuration, text: text)
   }
 }
@@ -46,7 +52,7 @@ extension Configuration {
   ///
   /// - Throws: the first mistake in TOML's grammar, else all mistakes in what it says.
   static func parse(
-    _ text: [UInt8], file: String, credentialsDirectory: String?
+    _ text: [UInt8], file: String, credentialsDirectory: String?, checksPrograms: Bool = false
   ) throws(ConfigurationMistakes) -> Configuration {
     let root: ConfigurationNode
     do {
@@ -54,7 +60,8 @@ extension Configuration {
     } catch {
       throw ConfigurationMistakes(file: file, [error])
     }
-    let reader = ConfigurationReader(credentials: CredentialFolder(path: credentialsDirectory))
+    let reader = ConfigurationReader(
+      credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms)
     let configuration = reader.configuration(root)
     guard let configuration, reader.collector.mistakes.isEmpty else {
       throw ConfigurationMistakes(file: file, reader.collector.mistakes)
@@ -66,6 +73,7 @@ extension Configuration {
 /// Turns the tables of the file into values. Goes on after a mistake, with the default in its place.
 struct ConfigurationReader {
   let credentials: CredentialFolder
+  let checksPrograms: Bool
   let collector = MistakeCollector()
   /// What streams with an HTTP source do unless they say otherwise.
   var standardManners = Configuration.Manners()

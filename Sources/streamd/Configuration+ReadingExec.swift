@@ -21,7 +21,12 @@ extension ConfigurationReader {
       return nil
     }
     let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) })
-    if words?.first?.isEmpty == true { table.mistake("expected the name of a program first, got \"\"", at: "command") }
+    guard let program = words?.first else { return words }
+    if program.isEmpty {
+      table.mistake("expected the name of a program first, got \"\"", at: "command")
+    } else if checksPrograms, let reason = ProgramSearch.failure(of: program) {
+      table.mistake("expected a program that can be run, got \(reason)", at: "command")
+    }
     return words
   }
 

@@ -58,6 +58,8 @@ extension ConfigurationReader {
       case .holdsCredentials:
         table.mistake(
           "expected a URL without a user or password; use basic, bearer, headers or query with a credential", at: "url")
+      case .holdsVariable:
+        table.mistake("expected a URL without ${…}: no variable is replaced in it", at: "url")
       case .noURL:
         // It may still hold a password, or a key.
         table.expected(

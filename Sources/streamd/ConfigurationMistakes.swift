@@ -37,8 +37,14 @@ struct ConfigurationMistakes: Error, Equatable, CustomStringConvertible {
 /// Collects mistakes while a file is read, so that all of them are told at once.
 final class MistakeCollector {
   private(set) var mistakes: [ConfigurationMistakes.Mistake] = []
+  /// The keys that each table may have, by its place.
+  private(set) var knownKeys: [[String]: Set<String>] = [:]
 
   func add(_ mistake: ConfigurationMistakes.Mistake) {
     mistakes.append(mistake)
+  }
+
+  func note(_ keys: Set<String>, at place: [String]) {
+    knownKeys[place] = keys
   }
 }

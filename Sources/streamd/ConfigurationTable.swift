@@ -2,6 +2,8 @@
 final class ConfigurationTable {
   /// How the table is called in mistakes, such as `streams.quotes.http`; empty for the file itself.
   let path: String
+  /// The keys that lead to the table, from the file's top.
+  let place: [String]
   let line: Int
   private let members: [String: ConfigurationNode]
   private let collector: MistakeCollector
@@ -10,9 +12,10 @@ final class ConfigurationTable {
   var hintForTable: ((_ key: String) -> String)?
 
   /// - Returns: `nil` when `node` is no table; that is not yet told.
-  init?(_ node: ConfigurationNode, path: String, collector: MistakeCollector) {
+  init?(_ node: ConfigurationNode, path: String, place: [String] = [], collector: MistakeCollector) {
     guard case .table(let members) = node.value else { return nil }
     self.path = path
+    self.place = place
     self.line = node.line
     self.members = members
     self.collector = collector
@@ -67,7 +70,7 @@ final class ConfigurationTable {
     _ key: String, expecting expectation: String = "a table", _ read: (ConfigurationTable) -> Value?
   ) -> Value? {
     guard let node = node(key) else { return nil }
-    guard let table = ConfigurationTable(node, path: keyPath(key), collector: collector) else {
+    guard let table = ConfigurationTable(node, path: keyPath(key), place: place + [key], collector: collector) else {
       expected(expectation, at: key, secret: true)
       return nil
     }
@@ -106,8 +109,12 @@ final class ConfigurationTable {
 
   /// Refuses what nobody asked for. Once, after everything was.
   func refuseUnknownKeys() {
+    collector.note(knownKeys, at: place)
     for key in keys where !knownKeys.contains(key) {
-      if let neighbour = nearest(to: key, among: knownKeys) {
+      let homes = ConfigurationPlaces.tables(with: key, for: place) { members[$0] != nil }
+      if !homes.isEmpty, !place.isEmpty || nearest(to: key, among: knownKeys) == nil {
+        mistake("unknown key; \(key) belongs \(homes.joined(separator: " or "))", at: key)
+      } else if let neighbour = nearest(to: key, among: knownKeys) {
         mistake("unknown key; did you mean \"\(neighbour)\"?", at: key)
       } else if let hintForTable, case .table = members[key]?.value {
         mistake("unknown key; \(hintForTable(key))", at: key)

@@ -5,6 +5,8 @@ enum UpstreamURL {
     case noURL
     /// A user or a password in it would be shown wherever the address is.
     case holdsCredentials
+    /// `${NAME}`, which nothing replaces.
+    case holdsVariable
   }
 
   /// Checks `text`: one of `schemes`, printable ASCII, a host (an IPv6 address in brackets), maybe a port.
@@ -13,6 +15,7 @@ enum UpstreamURL {
     guard let scheme, text.utf8.count <= 8192, text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
       throw .noURL
     }
+    guard !text.contains("${") else { throw .holdsVariable }
     let authority = text.dropFirst(scheme.count).prefix { !"/?#".contains($0) }
     guard !authority.contains("@") else { throw .holdsCredentials }
     guard !authority.contains("\\") else { throw .noURL }  // some readers take it for a slash
@@ -25,7 +28,12 @@ enum UpstreamURL {
       host = authority.prefix { $0 != ":" }
       try checkPort(authority.dropFirst(host.count), opening: "")
     }
-    guard !host.isEmpty else { throw .noURL }
+    guard !host.isEmpty, host.unicodeScalars.allSatisfy(isHostCharacter) else { throw .noURL }
+  }
+
+  /// Of a name or an address; what else RFC 3986 (3.2.2) allows is in no host's name.
+  private static func isHostCharacter(_ scalar: Unicode.Scalar) -> Bool {
+    scalar.properties.isAlphabetic || "0123456789.-_~%:".unicodeScalars.contains(scalar)
   }
 
   /// What follows the host: `opening`, then nothing or a colon and a port.

@@ -92,10 +92,11 @@ final class Daemon {
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
     if let connections { restore(connections.saved) }
-    try listen()
+    let sockets = try listen().joined(separator: ", ")
     startWatchdog()
     stored.store(source.text, with: manager, journal)
-    journal.write(.start, .info, "streamd \(Version.current) serves \(counted(configuration.streams.count, "stream"))")
+    let streamCount = counted(configuration.streams.count, "stream")
+    journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(sockets)")
     manager.notify(.ready, .status(status()))
     // Nothing can go wrong any more that another process would do better, and nothing was read or written so far.
     if let connections {
@@ -125,16 +126,19 @@ final class Daemon {
     done.wait()
   }
 
-  private func listen() throws(SystemError) {
+  /// - Returns: the names of the sockets.
+  private func listen() throws(SystemError) -> [String] {
     for refusal in passed.refusals {
       journal.write(.descriptorRefused, .warning, "socket \"\(refusal.name)\" is not served: \(refusal.reason)")
     }
+    let names = passed.listeners.map { SocketName.text(of: $0.descriptor) ?? $0.name }
     for listener in passed.listeners { server.listen(on: OwnedDescriptor(listener.descriptor)) }
-    guard passed.listeners.isEmpty else { return }
+    guard names.isEmpty else { return names }
     let server = source.configuration.server
     let path = server.socket
     self.server.listen(on: try UnixSocket.listen(at: path, mode: server.mode))
     ownSocket = path
+    return [path]
   }
 
   /// The configuration's limits as far as there are descriptors.

@@ -10,10 +10,11 @@ func complain(_ line: String) {
   write(STDERR_FILENO, text, text.utf8.count)
 }
 
-/// Prints what is wrong with the configuration, if anything is, and ends with EX_CONFIG then.
+/// Prints what is wrong with the configuration, if anything is, and ends with EX_CONFIG then. Programs that cannot be run are
+/// mistakes, too.
 func check(_ path: String) -> Configuration {
   do throws(ConfigurationMistakes) {
-    return try ConfigurationSource.load(path: path).configuration
+    return try ConfigurationSource.load(path: path, checksPrograms: true).configuration
   } catch {
     error.sentences.forEach(complain)
     exit(EX_CONFIG)

@@ -52,6 +52,25 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
+  @Test func aBoundSocketHasAName() async throws {
+    try await withSocketPath { path in
+      let listener = try UnixSocket.listen(at: path, mode: 0o600)
+      #expect(SocketName.text(of: listener.raw) == path)
+    }
+    let internet = OwnedDescriptor(socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0))
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    let bound = withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(internet.raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
+    }
+    #expect(bound == 0)
+    #expect(SocketName.text(of: internet.raw)?.hasPrefix("127.0.0.1:") == true)
+    #expect(SocketName.text(of: -1) == nil)
+  }
+
   @Test func aPathThatIsTooLongIsRefusedByName() {
     let path = "/tmp/" + String(repeating: "x", count: 200)
     #expect(throws: SystemError("socket path", path, code: ENAMETOOLONG)) {

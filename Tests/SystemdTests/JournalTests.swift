@@ -58,6 +58,17 @@ struct JournalTests {
     #expect(pipe.readToEnd() == "two\nthree\n")
   }
 
+  @Test func aLineOnStandardErrorBeginsWithTheTimeOfWriting() throws {
+    let pipe = try Pipe()
+    let time = Journal.Timekeeper(wallClock: { 1_795_322_712_045 })
+    let journal = Journal(destination: .descriptor(pipe.writing), time: time)
+    journal.write(.start, .info, "one")
+    #expect(journal.flush(within: .seconds(60)))
+    #expect(pipe.readToEnd() == "2026-11-22T04:45:12.045Z one\n")
+    #expect(Journal.stamp(0) == "1970-01-01T00:00:00.000Z")
+    #expect(Journal.stamp(951_782_400_999) == "2000-02-29T00:00:00.999Z")
+  }
+
   @Test func prioritiesHaveTheNamesAndNumbersOfSyslog() {
     #expect(Journal.Priority(name: "emergency")?.rawValue == 0)
     #expect(Journal.Priority(name: "warning")?.rawValue == 4)

@@ -3,9 +3,9 @@ import Testing
 @testable import streamd
 
 /// The mistakes in `text`; none when it is right.
-func mistakes(_ text: String, credentials: String? = nil) -> [String] {
+func mistakes(_ text: String, credentials: String? = nil, checksPrograms: Bool = false) -> [String] {
   do {
-    _ = try parse(text, credentials: credentials)
+    _ = try parse(text, credentials: credentials, checksPrograms: checksPrograms)
     return []
   } catch {
     return error.sentences
@@ -37,6 +37,25 @@ struct ConfigurationMistakeTests {
         #"test.toml:6: server.mode: expected permissions in octal such as "0660", got "rw""#,
         #"test.toml:7: streams.none: expected one source (timer, http, exec or publish), got none"#,
       ])
+  }
+
+  @Test(arguments: [
+    (
+      "[streams.s]\n[streams.s.http]\nurl = \"http://h/\"\nevery = \"1s\"\njq = \".a\"", 5, "streams.s.http.jq",
+      "jq belongs in [streams.s]"
+    ),
+    ("[streams.s]\nhttp.stream = \"sse\"\nurl = \"http://h/\"", 3, "streams.s.url", "url belongs in [streams.s.http]"),
+    ("[streams.s]\ntimer.every = \"1s\"\nage = \"1m\"", 3, "streams.s.age", "age belongs in [streams.s.buffer]"),
+    (
+      "[streams.\"a/b\".buffer]\nreplay = 1\n[streams.\"a/b\"]\npublish = true", 2, "streams.\"a/b\".buffer.replay",
+      "replay belongs in [streams.\"a/b\"]"
+    ),
+    ("[streams.s]\nevery = \"1s\"", 2, "streams.s.every", "every belongs in [streams.s.http] or in [streams.s.timer]"),
+    ("[server]\nmax_per_host = 2", 2, "server.max_per_host", "max_per_host belongs in [http]"),
+    ("[log]\nserver = 1", 2, "log.server", "server belongs at the top of the file"),
+    ("keep = \"disk\"", 1, "keep", "keep belongs in [streams.NAME]"),
+  ]) func aKeyInTheWrongTableIsSentHome(text: String, line: Int, key: String, sentence: String) {
+    #expect(mistakes(text).contains("test.toml:\(line): \(key): unknown key; \(sentence)"))
   }
 
   @Test func aMistakeInTheGrammarNamesLineAndColumn() throws {
@@ -254,6 +273,18 @@ struct ConfigurationMistakeTests {
     ("every = \"1s\"", #": expected url, such as url = "https://example.org/", got none"#),
     ("url = \"http://h\"", #": expected every, such as every = "30s", or stream, got neither"#),
     ("url = \"http://h\", stream = \"sse\", every = \"1s\"", ": expected every or stream, got both"),
+    (
+      "url = \"http://${HOST}/\", every = \"1s\"",
+      ".url: expected a URL without ${…}: no variable is replaced in it"
+    ),
+    (
+      "url = \"http://h/?key=${KEY}\", every = \"1s\"",
+      ".url: expected a URL without ${…}: no variable is replaced in it"
+    ),
+    (
+      "url = \"http://$HOST/\", every = \"1s\"",
+      #".url: expected a URL such as "https://example.org/", got "http://$HOST/""#
+    ),
     ("url = \"http://h\", stream = \"xml\"", #".stream: expected "lines" or "sse", got "xml""#),
     (
       "url = \"http://h\", every = \"1s\", idle_timeout = \"1m\"",
@@ -290,6 +321,22 @@ struct ConfigurationMistakeTests {
   ])
   func httpSourcesAreChecked(http: String, sentence: String) {
     #expect(mistakes("[streams.s]\nhttp = { \(http) }") == ["test.toml:2: streams.s.http\(sentence)"])
+  }
+
+  @Test(
+    arguments: [
+      (["/nonexistent/sensor"], #"got "/nonexistent/sensor": No such file or directory"#),
+      (["/etc"], #"got "/etc", which is no file"#), (["/etc/passwd"], #"got "/etc/passwd", which may not be executed"#),
+      (["streamd-test-no-such-program", "x"], #"got "streamd-test-no-such-program", which no folder of PATH has"#),
+      (["sh", "-c", "x"], nil), (["/bin/sh"], nil),
+    ] as [([String], String?)])
+  func aCheckLooksForPrograms(command: [String], sentence: String?) {
+    let text = "[streams.s]\nexec = { command = \(command) }"
+    #expect(mistakes(text) == [])
+    let expected = sentence.map {
+      ["test.toml:2: streams.s.exec.command: expected a program that can be run, \($0)"]
+    }
+    #expect(mistakes(text, checksPrograms: true) == expected ?? [])
   }
 
   @Test(arguments: [

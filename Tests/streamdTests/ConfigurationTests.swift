@@ -6,8 +6,11 @@ import Testing
 @testable import streamd
 
 /// Reads `text` as `test.toml`, outside of a unit unless `credentials` says where.
-func parse(_ text: String, credentials: String? = nil) throws(ConfigurationMistakes) -> Configuration {
-  try Configuration.parse(Array(text.utf8), file: "test.toml", credentialsDirectory: credentials)
+func parse(
+  _ text: String, credentials: String? = nil, checksPrograms: Bool = false
+) throws(ConfigurationMistakes) -> Configuration {
+  try Configuration.parse(
+    Array(text.utf8), file: "test.toml", credentialsDirectory: credentials, checksPrograms: checksPrograms)
 }
 
 struct ConfigurationTests {

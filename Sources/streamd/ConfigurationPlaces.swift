@@ -1,0 +1,46 @@
+/// Which tables a key may stand in, for a key that stands in another.
+enum ConfigurationPlaces {
+  /// Stands for the name of a stream.
+  private static let anyName = "NAME"
+
+  /// Every table, found by reading a file that has them all: the reader is the only list of keys.
+  private static let known: [[String]: Set<String>] = {
+    let file = """
+      server = {}
+      log = {}
+      http = {}
+      streams.\(anyName) = { timer = {}, http = {}, exec = {}, publish = {}, buffer = {}, retry = {} }
+      """
+    let reader = ConfigurationReader(credentials: CredentialFolder(path: nil), checksPrograms: false)
+    if let root = try? ConfigurationNode.parse(Array(file.utf8)) { _ = reader.configuration(root) }
+    return reader.collector.knownKeys
+  }()
+
+  /// Where `key` belongs, such as `in [streams.quotes]`; nothing where no table has it.
+  ///
+  /// - Parameters:
+  ///   - place: of the table that the key was found in.
+  ///   - holds: whether that table has a table of such a name.
+  /// - Returns: of the same stream if there are any: an outer table, else those inner ones that are there, else all.
+  static func tables(with key: String, for place: [String], holds: (String) -> Bool) -> [String] {
+    let isInStream = place.count > 1 && place[0] == "streams"
+    let own = isInStream ? ["streams", anyName] + place.dropFirst(2) : place
+    let all = known.filter { $0.value.contains(key) && $0.key != own }.map(\.key)
+    let ofStream = isInStream ? all.filter { $0.starts(with: ["streams", anyName]) } : []
+    var chosen = ofStream.isEmpty ? all : ofStream
+    let outer = chosen.filter { own.starts(with: $0) }
+    let inner = chosen.filter { $0.dropLast().elementsEqual(own) && holds($0[own.count]) }
+    if let nearest = outer.max(by: { $0.count < $1.count }) {
+      chosen = [nearest]
+    } else if !inner.isEmpty {
+      chosen = inner
+    }
+    return chosen.map { header($0, name: isInStream ? place[1] : anyName) }.sorted()
+  }
+
+  private static func header(_ place: [String], name: String) -> String {
+    let isPlain = !name.isEmpty && name.utf8.allSatisfy { $0 != UInt8(ascii: ".") && $0 != UInt8(ascii: "/") }
+    let names = place.map { $0 == anyName ? (isPlain ? name : "\"\(name)\"") : $0 }
+    return names.isEmpty ? "at the top of the file" : "in [\(names.joined(separator: "."))]"
+  }
+}

@@ -1,0 +1,25 @@
+import Glibc
+
+/// Looks for programs as `posix_spawnp` does.
+enum ProgramSearch {
+  /// Why the program cannot be run; `nil` when it can.
+  ///
+  /// - Parameters:
+  ///   - name: with a slash: a path; else looked for in each folder of `path`.
+  ///   - path: of the environment by default.
+  static func failure(
+    of name: String, path: String? = getenv("PATH").map { String(cString: $0) }
+  ) -> String? {
+    guard !name.contains("/") else { return failure(ofFile: name) }
+    let folders = (path ?? "/bin:/usr/bin").split(separator: ":", omittingEmptySubsequences: false)
+    let isFound = folders.contains { failure(ofFile: ($0.isEmpty ? "." : $0) + "/" + name) == nil }
+    return isFound ? nil : "\"\(name)\", which no folder of PATH has"
+  }
+
+  private static func failure(ofFile path: String) -> String? {
+    var file = stat()
+    guard stat(path, &file) == 0 else { return "\"\(path)\": \(String(cString: strerror(errno)))" }
+    guard file.st_mode & S_IFMT == S_IFREG else { return "\"\(path)\", which is no file" }
+    return access(path, X_OK) == 0 ? nil : "\"\(path)\", which may not be executed"
+  }
+}
