@@ -45,6 +45,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   public let name: String
   /// What is left to do at the end of a turn, after all that has arrived was handled: where writes are gathered. Returns
   /// in how many nanoseconds it wants another turn at the latest, 0 for one at once; nil: when there is a reason for one.
+  /// Let go of when the loop has stopped.
   public var endOfTurn: (() -> UInt64?)?
   /// Nanoseconds of the monotonic clock, read once per turn.
   public private(set) var now: UInt64
@@ -143,6 +144,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     countedUntil = Self.monotonicNow()
     while !stopRequested.load(ordering: .acquiring) { patience = turn(waitingAtMost: patience) }
     while let work = nextPostedWork() { work() }  // what was posted before the stop
+    endOfTurn = nil
     threadID.store(0, ordering: .relaxed)  // another thread may get the same one
   }
 

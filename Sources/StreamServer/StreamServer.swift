@@ -231,6 +231,8 @@ public final class StreamServer: Sendable {
       worker.loop.execute {
         worker.stop {
           if left.isLast() { completed() }
+          // Nothing is left to send; but callers of this still need the worker, which lives as long as the loop runs.
+          worker.loop.endOfTurn = { withExtendedLifetime(worker) { nil } }
           worker.loop.stop()
         }
       }

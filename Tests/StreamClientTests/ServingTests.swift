@@ -1,4 +1,5 @@
 import EventLoop
+import Glibc
 import RSocket
 import Reactive
 import StreamClient
@@ -54,6 +55,30 @@ import Testing
     served.cancel()
   }
 
+  @Test func whatWasServedLeavesNothingOpen() async {
+    await #expect(processExitsWith: .success) {
+      func descriptorCount() throws -> Int {
+        try #require(opendir("/proc/self/fd")).entryCount
+      }
+      /// Serves, reads and stops, and waits until the server is gone.
+      func serveOnce(_ path: String) async throws {
+        let served = try Just(1).serve(as: "x", at: path)
+        let connection = try StreamConnection(socket: path)
+        #expect(try await connection.value(of: "x").value.data == [UInt8(ascii: "1")])
+        connection.close()
+        served.cancel()
+      }
+      let folder = try TemporaryFolder()
+      try await serveOnce(folder.path("first"))  // what is made once for all
+      try await Task.sleep(for: .milliseconds(200))
+      let before = try descriptorCount()
+      for number in 0..<20 { try await serveOnce(folder.path("\(number)")) }
+      // The loops end on threads of their own.
+      for _ in 0..<500 where try descriptorCount() > before { try await Task.sleep(for: .milliseconds(20)) }
+      #expect(try descriptorCount() <= before)
+    }
+  }
+
   @Test func whatCannotBeServedIsAnError() throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
@@ -61,5 +86,15 @@ import Testing
     let served = try Just(1).serve(as: "x", at: path)
     #expect(throws: SystemError.self) { try Just(1).serve(as: "x", at: path) }
     served.cancel()
+  }
+}
+
+extension OpaquePointer {
+  /// Of a folder that was opened, which this closes.
+  fileprivate var entryCount: Int {
+    defer { closedir(self) }
+    var count = 0
+    while readdir(self) != nil { count += 1 }
+    return count
   }
 }
