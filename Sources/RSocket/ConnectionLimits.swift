@@ -1,7 +1,8 @@
 /// What one connection may ask of us. Each limit has a defined answer at it.
 public struct ConnectionLimits: Equatable, Sendable {
-  /// Metadata and data of one reassembled request or value, and of everything on the connection that is still half
-  /// assembled. Over it: CONNECTION_ERROR. Default 16 MiB - 1, the longest frame there is.
+  /// Metadata and data of one reassembled request or value. For a server also of everything on the connection that is still
+  /// half assembled; over it: CONNECTION_ERROR. A client cancels a request one of whose values has more data, and that request
+  /// alone fails. Default 16 MiB - 1, the longest frame there is.
   public var maximumRequestBytes: Int {
     get { Int(requestBytes) }
     set { requestBytes = UInt32(clamping: newValue) }

@@ -74,6 +74,7 @@ extension ConnectionMachine {
     let credit = live[index].inboundCredit
     guard credit > 0 else { throw .malformed("a value for request \(id) came without demand for it") }
     if credit != Credit.unlimited { live[index].inboundCredit = credit - 1 }
+    guard isServer || isWithinLimit(payload) else { return giveUp(at: index, into: &events) }
     if follows {
       live[index].state.insert(.assemblingValue)
       try keep(Assembly(kind: nil, initialRequest: 0, payload: payload, isComplete: false), of: id)
@@ -99,8 +100,11 @@ extension ConnectionMachine {
     assemblyByteCount -= assembly.payload.byteCount
     assembly.payload.append(payload)
     if isComplete { assembly.isComplete = true }
+    guard isServer || isWithinLimit(assembly.payload) else { return giveUp(at: index, into: &events) }
     guard !follows else { return try keep(assembly, of: id) }
-    guard assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else { throw tooLong(id) }
+    guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
+      throw tooLong(id)
+    }
     dropAssembly(at: index)
     if assembly.kind != nil {
       begin(id, assembly, into: &events)
@@ -111,8 +115,23 @@ extension ConnectionMachine {
 
   private mutating func keep(_ assembly: Assembly, of id: StreamID) throws(ProtocolViolation) {
     assemblyByteCount += assembly.payload.byteCount
-    guard assemblyByteCount <= limits.maximumRequestBytes else { throw tooLong(id) }
+    guard !isServer || assemblyByteCount <= limits.maximumRequestBytes else { throw tooLong(id) }
     assemblies[id] = assembly
+  }
+
+  /// Client: data and metadata each, so that the limit is exactly one of data.
+  private func isWithinLimit(_ value: Payload) -> Bool {
+    value.data.count <= limits.maximumRequestBytes
+      && value.byteCount - value.data.count <= limits.maximumRequestBytes
+  }
+
+  /// Client: a value is over the limit. Nobody but the request that it is for is to suffer.
+  private mutating func giveUp(at index: LiveRequests.Index, into events: inout [Event]) {
+    let id = live[index].id
+    remove(at: index)
+    Frame.cancel(id).encode(into: &output)
+    events.append(
+      .error(id, .invalid, "a value has more than \(limits.maximumRequestBytes) bytes, the limit of this side"))
   }
 
   private func tooLong(_ id: StreamID) -> ProtocolViolation {

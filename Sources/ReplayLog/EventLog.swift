@@ -90,6 +90,8 @@ public final class EventLog {
   private var positions: LogPositions
   private(set) var holeStart: UInt64
   private(set) var holeEnd: UInt64
+  /// From here on every position but those in the hole was given to an event; what was before it is not known any more.
+  private var historyStart: UInt64
   private var lastTime: UInt64 = 0
   /// Before which of the events held the clock was set back; the newest such places.
   private var stepsBack: [UInt64] = []
@@ -127,6 +129,7 @@ public final class EventLog {
     committedEnd = state.end
     checkpointNote = layout.checkpointNote
     checkpoint = checkpointNote?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
+    historyStart = state.first
     guard state.count > 0 else { return }
     let newest = position(ofLast: 1)
     newestID = newest
@@ -223,6 +226,7 @@ public final class EventLog {
     }
     (firstPosition, endPosition, committedEnd) = (state.first, state.first, state.first)
     (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
+    historyStart = holeEnd > 0 ? other.historyStart : max(other.historyStart, other.holeEnd)
     layout.write(state)
     positions = layout.positions()
     (newestID, lastTime, nextOffset) = (other.newestID, other.lastTime, 0)
@@ -309,6 +313,14 @@ public final class EventLog {
     guard start < end else { return 0 }
     let (low, high) = (max(start, holeStart), min(end, holeEnd))
     return end - start - (low < high ? high - low : 0)
+  }
+
+  /// The events that a reader misses that goes on at `end` in place of `start`.
+  /// - Returns: `nil` if that cannot be known: a hole is between, or what was before this log had its first event.
+  public func missedEvents(from start: UInt64, to end: UInt64) -> UInt64? {
+    guard start < end else { return 0 }
+    guard start >= historyStart, start >= holeEnd || end <= holeStart else { return nil }
+    return end - start
   }
 
   /// The position itself, or the hole's end for one in the hole.

@@ -52,6 +52,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
   private let path: String
   private let setup: Setup
+  private let limits: ConnectionLimits
 
   private final class Session {
     let descriptor: OwnedDescriptor
@@ -67,11 +68,12 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
     var lastHeard: UInt64
 
     init(
-      _ descriptor: consuming OwnedDescriptor, _ registration: EventLoop.Registration, setup: Setup, now: UInt64
+      _ descriptor: consuming OwnedDescriptor, _ registration: EventLoop.Registration, setup: Setup,
+      limits: ConnectionLimits, now: UInt64
     ) {
       self.descriptor = descriptor
       self.registration = registration
-      machine = ConnectionMachine(connectingWith: setup)
+      machine = ConnectionMachine(connectingWith: setup, limits: limits)
       lastHeard = now
     }
 
@@ -95,7 +97,8 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
   fileprivate static let unwrittenByteLimit = 1 << 20
   private static let readByteCount = 64 << 10
 
-  init(path: String, loop: EventLoop, setup: Setup) {
+  init(path: String, loop: EventLoop, setup: Setup, maximumEventBytes: Int) {
+    limits = ConnectionLimits(maximumRequestBytes: maximumEventBytes, maximumFrameBytes: .max)
     self.path = path
     self.loop = loop
     self.setup = setup
@@ -268,7 +271,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
     do throws(SystemError) {
       let descriptor = try UnixSocket.connect(to: path)
       let registration = try loop.register(descriptor.raw, for: .readable, handler: self)
-      session = Session(descriptor, registration, setup: setup, now: loop.now)
+      session = Session(descriptor, registration, setup: setup, limits: limits, now: loop.now)
       isTurnedAway = false
     } catch {
       throw .cannotConnect(error)

@@ -10,10 +10,10 @@ public struct ReconnectPolicy: Sendable {
   public enum Report: Equatable, Sendable {
     /// The connection is lost: why. Once, however often it cannot be made.
     case lost(StreamError)
-    /// Events come again, the first one follows. At most so many are missing before it: they were no longer held, or the
-    /// daemon, which kept none, numbers anew from the microseconds of its start. 0 also when none had come before. No
-    /// failure with ``SubscribeOptions/LagPolicy/fail`` either: that is for who falls behind while connected.
-    case resumed(missing: UInt64)
+    /// Events arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, `nil` also when no event had come
+    /// before the loss. A gap is no failure with ``SubscribeOptions/LagPolicy/fail`` either: that is for a subscriber that
+    /// falls behind while it is connected.
+    case resumed(missing: EventGap?)
   }
 
   /// The wait after the first loss. Half of each wait is fixed and half is drawn, so that those who lost a daemon together
@@ -76,9 +76,7 @@ struct Resumption {
 
   mutating func receive(_ event: StreamEvent) -> Verdict {
     if let id = event.id, let resumedAfter, id <= resumedAfter { return .drop }
-    var missing: UInt64 = 0
     if let id = event.id {
-      if let lastID, isInterrupted { missing = id - lastID - 1 }
       lastID = id
     } else {
       hasBareEvents = true
@@ -86,7 +84,7 @@ struct Resumption {
     defer { isInterrupted = false }
     wasConnected = true
     lossCount = 0
-    return .deliver(isInterrupted ? .resumed(missing: missing) : nil)
+    return .deliver(isInterrupted ? .resumed(missing: event.gap) : nil)
   }
 
   /// - Parameters:

@@ -7,7 +7,7 @@ import Reactive
 /// Values and the end arrive on the connection's event loop, one after another; a subscriber that blocks there holds up
 /// every stream of that loop, keepalives too. The subscription may be used from any thread. The stream ends with
 /// `.finished` when it has ended at the server, after its last value, or with a ``StreamError``.
-public struct RemoteStream: Publisher {
+public struct RemoteStream: Publisher, Sendable {
   /// What a subscriber gets.
   public typealias Output = StreamEvent
   /// How it can end early.
@@ -22,7 +22,7 @@ public struct RemoteStream: Publisher {
 }
 
 /// The newest value of a stream behind a socket: one value, then the end. When the stream has none yet, its first one.
-public struct RemoteValue: Publisher {
+public struct RemoteValue: Publisher, Sendable {
   /// What a subscriber gets, once.
   public typealias Output = StreamEvent
   /// How it can end early.
@@ -49,7 +49,8 @@ struct RemoteRequest: Sendable {
   /// - Throws: `.invalid` for a name of more than 255 bytes, which no routing tag can carry.
   func payload() throws(StreamError) -> Payload {
     do throws(RoutingError) {
-      return Payload(metadata: try StreamConnection.metadataFormat.metadata(route: name), data: options.json)
+      return Payload(
+        metadata: try StreamConnection.metadataFormat.metadata(route: name), data: options.json(gaps: kind == .stream))
     } catch {
       throw .invalid(error.message)
     }

@@ -25,6 +25,20 @@ extension StreamConnection {
     return AnyCancellable(sink)
   }
 
+  /// Publishes the texts of `publisher` as UTF-8; see the form for bytes.
+  public func publish<P: Publisher>(
+    _ publisher: P, to name: String,
+    receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
+  ) -> AnyCancellable where P.Output: StringProtocol, P.Failure == Never {
+    publish(publisher.map { Array($0.utf8) }, to: name, receiveCompletion: receiveCompletion)
+  }
+
+  /// Publishes the texts of `values` as UTF-8; see the form for bytes.
+  public func publish<S: AsyncSequence>(_ values: S, to name: String) async throws(StreamError)
+  where S.Element: StringProtocol, S.Failure == Never {
+    try await publish(values, to: name) { Array($0.utf8) }
+  }
+
   /// Publishes the elements of `values`, an event each, to the stream called `name`. Each is awaited only when the server
   /// has granted credit for it.
   ///
@@ -32,6 +46,12 @@ extension StreamConnection {
   /// - Throws: why it has not; `.canceled` also when the task is cancelled.
   public func publish<S: AsyncSequence>(_ values: S, to name: String) async throws(StreamError)
   where S.Element == [UInt8], S.Failure == Never {
+    try await publish(values, to: name) { $0 }
+  }
+
+  private func publish<S: AsyncSequence>(
+    _ values: S, to name: String, bytes: (S.Element) -> [UInt8]
+  ) async throws(StreamError) where S.Failure == Never {
     let feed = SinkFeed()
     let sink = sink(to: name) { feed.finish($0) }
     sink.receive(subscription: feed)
@@ -42,7 +62,7 @@ extension StreamConnection {
           sink.receive(completion: .finished)
           break
         }
-        _ = sink.receive(value)
+        _ = sink.receive(bytes(value))
       }
       return await feed.completion()
     } onCancel: {

@@ -19,17 +19,20 @@ public final class StreamConnection: Sendable {
   ///     that all such connections of the process share.
   ///   - keepaliveInterval: how often the server is asked for a sign of life.
   ///   - maximumLifetime: a server silent for longer is taken for dead; it does the same with this client.
+  ///   - maximumEventBytes: of an event, at least 1. A larger one ends its stream with ``StreamError/invalid(_:)``, and
+  ///     not the connection. A subscriber's demand times this is what a stream may cost in memory.
   /// - Throws: the call that failed, when the process has no descriptor or thread left for the shared loop.
   public init(
     socket path: String, loop: EventLoop? = nil, keepaliveInterval: Duration = .seconds(20),
-    maximumLifetime: Duration = .seconds(90)
+    maximumLifetime: Duration = .seconds(90), maximumEventBytes: Int = 64 << 20
   ) throws(SystemError) {
+    precondition(maximumEventBytes > 0, "events of at most \(maximumEventBytes) bytes")
     let setup = Setup(
       keepaliveInterval: keepaliveInterval, maximumLifetime: maximumLifetime,
       metadataMIMEType: Self.metadataFormat.mimeType)
     let chosen: EventLoop
     if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
-    link = Link(path: path, loop: chosen, setup: setup)
+    link = Link(path: path, loop: chosen, setup: setup, maximumEventBytes: maximumEventBytes)
   }
 
   deinit {

@@ -7,7 +7,8 @@ public enum StreamError: Error, Equatable, Sendable {
   case cannotConnect(SystemError)
   /// The server refuses the request: no such stream, not allowed, or over a limit. Asking again changes nothing.
   case rejected(String)
-  /// The request makes no sense: an option or a name that the server, or this library, cannot take.
+  /// The request makes no sense: an option or a name that the server, or this library, cannot take; or the stream has an
+  /// event over the connection's `maximumEventBytes`. Asking again changes nothing.
   case invalid(String)
   /// The server gave the request up: it is stopping.
   case canceled(String)

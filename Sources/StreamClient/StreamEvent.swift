@@ -1,31 +1,45 @@
 import RSocket
 
+/// Events that a subscriber has missed: they had left the stream's buffer before its demand reached them.
+public enum EventGap: Equatable, Sendable {
+  /// Exactly so many, at least 1.
+  case events(UInt64)
+  /// Some, or none: the daemon cannot know, because the stream's events did not outlive a restart or a loss of power.
+  case unknown
+}
+
 /// One event of a remote stream.
 public struct StreamEvent: Equatable, Sendable {
-  /// The event's number. It rises by 1 from event to event; a greater step means that events between were lost to this
-  /// subscriber. `nil` when the subscription asked for no ids, or the server is none that sends them.
+  /// The event's number. It rises by 1 from event to event, and by more where there is a ``gap``. `nil` when the subscription asked for no ids, or the server is none that sends them.
   public let id: UInt64?
   /// When the daemon took the event in, in microseconds since the Unix epoch. `nil` as for ``id``.
   public let time: UInt64?
   /// The event's bytes, exactly as its source gave them.
   public let data: [UInt8]
+  /// What this subscriber has missed right before this event; `nil`: nothing. Only known beside ``id``.
+  public let gap: EventGap?
 
   /// An event from its parts.
-  public init(id: UInt64?, time: UInt64?, data: [UInt8]) {
+  public init(id: UInt64?, time: UInt64?, data: [UInt8], gap: EventGap? = nil) {
     self.id = id
     self.time = time
     self.data = data
+    self.gap = gap
   }
 
-  /// Reads id and time from metadata of 16 bytes, both big endian; any other metadata is not streamd's.
+  /// Reads id and time from metadata of 16 bytes, big endian, and the gap from 8 more; any other metadata is not streamd's.
   init(_ payload: Payload) {
     data = payload.data
-    guard let metadata = payload.metadata, metadata.count == 16 else {
-      id = nil
-      time = nil
+    guard let metadata = payload.metadata, metadata.count == 16 || metadata.count == 24 else {
+      (id, time, gap) = (nil, nil, nil)
       return
     }
-    id = metadata[..<8].reduce(0) { $0 << 8 | UInt64($1) }
-    time = metadata[8...].reduce(0) { $0 << 8 | UInt64($1) }
+    func number(at offset: Int) -> UInt64 { metadata[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
+    (id, time) = (number(at: 0), number(at: 8))
+    switch metadata.count == 24 ? number(at: 16) : 0 {
+    case 0: gap = nil
+    case .max: gap = .unknown
+    case let count: gap = .events(count)
+    }
   }
 }

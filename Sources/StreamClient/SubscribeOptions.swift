@@ -39,7 +39,8 @@ public struct SubscribeOptions: Equatable, Sendable {
   }
 
   /// The request data: a JSON object of what is not at its default, and nothing when all is.
-  var json: [UInt8] {
+  /// - Parameter gaps: whether events are to tell what is missing before them.
+  func json(gaps: Bool) -> [UInt8] {
     var members: [String] = []
     switch from {
     case .replay: break
@@ -49,7 +50,7 @@ public struct SubscribeOptions: Equatable, Sendable {
     case .since(let time): members.append(#""from":\#(Self.quoted(time))"#)
     }
     if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
-    if !ids { members.append(#""ids":false"#) }
+    if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
   }
 

@@ -7,6 +7,8 @@ struct FrameFormat: Equatable {
   let ids: Bool
   /// Whether the first event also completes the request: the answer to REQUEST_RESPONSE.
   let completes: Bool
+  /// What the first event's metadata tells behind its id and time; `none`: nothing is added.
+  var gap = Gap.none
 }
 
 /// Ready-made PAYLOAD frames from one place of a log on, built once for all subscribers that stand there.
@@ -24,7 +26,7 @@ final class FrameBlock {
     /// Nothing to send yet.
     case caughtUp
     /// The cursor's place is gone, with so many events; this is where it goes on.
-    case fellBehind(next: UInt64, lost: UInt64)
+    case fellBehind(next: UInt64, lost: UInt64, Gap)
   }
 
   private let base: UnsafeMutableRawPointer
@@ -37,6 +39,8 @@ final class FrameBlock {
   private var end = Cursor(position: 0)
   /// The log's end when the block was filled: a block that reaches it is out of date once the log has grown.
   private var logEnd: UInt64 = 0
+  /// `end` stands behind the hole in the log's positions, and the last event before it.
+  private var crossesHole = false
 
   /// Where nothing was left to send when the block was filled.
   var logEndCursor: Cursor { Cursor(position: logEnd) }
@@ -53,13 +57,17 @@ final class FrameBlock {
     let cursor = subscription.cursor
     guard cursor.position >= storage.firstPosition else {
       let next = subscription.onLag == .latest ? storage.position(ofLast: 1) : storage.firstPosition
-      return .fellBehind(next: next, lost: storage.count(from: cursor.position, to: next))
+      return .fellBehind(
+        next: next, lost: storage.count(from: cursor.position, to: next),
+        Gap(storage.missedEvents(from: cursor.position, to: next)))
     }
     guard cursor.position < storage.endPosition else { return .caughtUp }
+    var wanted = subscription.frames
+    if cursor.sentBytes == 0, wanted.ids { wanted.gap = subscription.gap }
     let isCurrent =
-      log == ObjectIdentifier(storage) && start == cursor && format == subscription.frames
+      log == ObjectIdentifier(storage) && start == cursor && format == wanted
       && (logEnd == storage.endPosition || end.position < logEnd)
-    if !isCurrent { build(from: storage, at: cursor, format: subscription.frames, streamID: subscription.id) }
+    if !isCurrent { build(from: storage, at: cursor, format: wanted, streamID: subscription.id) }
     if streamID != subscription.id { patch(streamID: subscription.id) }
     return .frames
   }
@@ -83,10 +91,11 @@ final class FrameBlock {
   }
 
   /// What a subscriber has got once the first `sent` bytes are on their way.
-  /// - Returns: the cursor behind the last frame that was begun, the events that ended, and the bytes of the begun
-  ///   frame that are still to be sent.
-  func progress(after sent: Int) -> (cursor: Cursor, events: Int, rest: UnsafeRawBufferPointer) {
-    if sent == byteCount { return (end, eventCount, UnsafeRawBufferPointer(start: nil, count: 0)) }
+  /// - Returns: the cursor behind the last frame that was begun, the events that ended, what is missing before the cursor,
+  ///   and the bytes of the begun frame that are still to be sent.
+  func progress(after sent: Int) -> (cursor: Cursor, events: Int, gap: Gap, rest: UnsafeRawBufferPointer) {
+    let gapAtEnd = crossesHole ? Gap.unknown : .none
+    if sent == byteCount { return (end, eventCount, gapAtEnd, UnsafeRawBufferPointer(start: nil, count: 0)) }
     var cursor = start
     var events = 0
     var offset = 0
@@ -99,8 +108,11 @@ final class FrameBlock {
       }
       offset += PayloadFrame.byteCount(at: base + offset)
     }
-    if offset == byteCount { cursor = end }  // which may be behind the hole in the log's positions
-    return (cursor, events, UnsafeRawBufferPointer(start: base + sent, count: offset - sent))
+    let isAtEnd = offset == byteCount
+    if isAtEnd { cursor = end }  // which may be behind the hole in the log's positions
+    return (
+      cursor, events, isAtEnd ? gapAtEnd : .none, UnsafeRawBufferPointer(start: base + sent, count: offset - sent)
+    )
   }
 
   private func build(from storage: EventLog, at cursor: Cursor, format: FrameFormat, streamID: StreamID) {
@@ -113,18 +125,25 @@ final class FrameBlock {
     while byteCount < Self.targetBytes, end.position < runEnd {
       let record = records[end.position]
       let stamp = end.sentBytes == 0 && format.ids ? EventLog.stampBytes : 0
+      let gapBytes = byteCount == 0 && format.gap != .none ? Self.gapBytes : 0
       let left = record.count - EventLog.stampBytes - end.sentBytes
-      let count = min(left, PayloadFrame.maximumContentByteCount - stamp)
+      let count = min(left, PayloadFrame.maximumContentByteCount - stamp - gapBytes)
       let follows = count < left
       let frame = base + byteCount
       var flags = FrameFlags.next
       if follows { flags.insert(.follows) }
       if format.completes, !follows { flags.insert(.complete) }
       let header = PayloadFrame.writeHeader(
-        streamID, flags, metadataByteCount: stamp > 0 ? stamp : nil, dataByteCount: count, at: frame)
+        streamID, flags, metadataByteCount: stamp > 0 ? stamp + gapBytes : nil, dataByteCount: count, at: frame)
       let source = record.baseAddress! + EventLog.stampBytes + end.sentBytes - stamp
-      (frame + header).copyMemory(from: source, byteCount: stamp + count)
-      byteCount += header + stamp + count
+      if gapBytes == 0 {
+        (frame + header).copyMemory(from: source, byteCount: stamp + count)
+      } else {
+        (frame + header).copyMemory(from: source, byteCount: stamp)
+        (frame + header + stamp).storeBytes(of: format.gap.count.bigEndian, as: UInt64.self)
+        (frame + header + stamp + gapBytes).copyMemory(from: source + stamp, byteCount: count)
+      }
+      byteCount += header + stamp + gapBytes + count
       if follows {
         end.sentBytes += count
       } else {
@@ -133,8 +152,13 @@ final class FrameBlock {
         if format.completes { break }
       }
     }
-    end.position = storage.skip(end.position)
+    let next = storage.skip(end.position)
+    crossesHole = next != end.position
+    end.position = next
   }
+
+  /// Of the count behind id and time.
+  private static let gapBytes = 8
 
   private func patch(streamID: StreamID) {
     self.streamID = streamID

@@ -56,7 +56,11 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if members.count == 1 { stream.log.attach(self) }
     if stream.log.isLossless, subscription.cursor.position < held {
       held = stream.log.reader(self, holdsFrom: subscription.cursor.position)
+      let position = subscription.cursor.position
       subscription.cursor = Cursor(position: held)
+      if held != position {
+        subscription.miss(Gap(stream.log.read { [held] storage, _ in storage.missedEvents(from: position, to: held) }))
+      }
     }
     raiseReach(for: subscription)
     stream.log.subscriberJoined()

@@ -11,6 +11,8 @@ struct SavedSession: Sendable {
     let onLag: LagPolicy
     let cursor: Cursor
     let credit: Subscribers.Demand
+    /// `nil`: it does not ask for gaps.
+    var gap: Gap?
   }
 
   /// One channel on which a client publishes; the stream has everything that came on it.
@@ -38,7 +40,8 @@ extension SavedSession.Subscription {
   init(_ subscription: StreamSubscription) {
     self.init(
       stream: subscription.lane.stream.name, id: subscription.id, frames: subscription.frames,
-      onLag: subscription.onLag, cursor: subscription.cursor, credit: subscription.credit)
+      onLag: subscription.onLag, cursor: subscription.cursor, credit: subscription.credit,
+      gap: subscription.tellsGaps ? subscription.gap : nil)
   }
 }
 
@@ -59,6 +62,8 @@ extension SavedSession {
       state.write(subscription.cursor.position)
       state.write(UInt64(subscription.cursor.sentBytes))
       state.write(UInt64(subscription.credit.max ?? .max))
+      state.write(subscription.gap != nil)
+      state.write(subscription.gap?.count ?? 0)
     }
     state.write(UInt32(publications.count))
     for publication in publications {
@@ -84,10 +89,11 @@ extension SavedSession {
       guard let onLag = LagPolicy(rawValue: try state.text()) else { throw .init() }
       let cursor = Cursor(position: try state.number(), sentBytes: Int(clamping: try state.number(UInt64.self)))
       let credit = Int(clamping: try state.number(UInt64.self))
+      let (tellsGaps, gap) = (try state.flag(), Gap(count: try state.number()))
       subscriptions.append(
         Subscription(
           stream: stream, id: id, frames: frames, onLag: onLag, cursor: cursor,
-          credit: credit == .max ? .unlimited : .max(credit)))
+          credit: credit == .max ? .unlimited : .max(credit), gap: tellsGaps ? gap : nil))
     }
     self.subscriptions = subscriptions
     var publications: [Publication] = []

@@ -168,10 +168,12 @@ final class Session: EventLoop.Handler {
       return machine.sendError(
         saved.id, .lagged, "lagged: event \(saved.cursor.position) is gone, half of it was sent")
     }
+    // A log that begins anew knows nothing of what the subscriber had not got.
+    let gap = saved.gap.map { cursor.position == saved.cursor.position ? $0 : .unknown }
     let lane = worker.lane(of: stream)
     let subscription = StreamSubscription(
       session: self, lane: lane, id: saved.id, frames: saved.frames, onLag: saved.onLag, cursor: cursor,
-      credit: saved.credit)
+      credit: saved.credit, gap: gap)
     subscriptions.insert(subscription)
     worker.makeReady(subscription)
     lane.add(subscription)
@@ -414,21 +416,22 @@ final class Session: EventLoop.Handler {
     defer { worker.release(lane) }
     do throws(SubscribeOptions.Mistake) {
       let options = try SubscribeOptions(data)
-      if kind == .response, options.start != .replay || options.onLag != nil {
+      if kind == .response, options.start != .replay || options.onLag != nil || options.gaps {
         throw SubscribeOptions.Mistake("a request for one value takes no option but \"ids\"")
       }
       let start = kind == .response ? .latest : options.start
       let isCurrent = start == .new || bringUpToDate(stream)
-      let position = try stream.log.read { storage, _ in
+      let (position, gap) = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Mistake) in
-          try start.position(in: storage, replay: stream.configuration.replay)
+          let position = try start.position(in: storage, replay: stream.configuration.replay)
+          return (position, start.gap(before: position, in: storage))
         }
       }.get()
       let subscription = StreamSubscription(
         session: self, lane: lane, id: id,
         frames: FrameFormat(ids: options.ids, completes: kind == .response),
         onLag: kind == .response ? .latest : options.onLag ?? stream.configuration.onLag,
-        cursor: Cursor(position: position), credit: Self.demand(demand))
+        cursor: Cursor(position: position), credit: Self.demand(demand), gap: options.gaps ? gap : nil)
       subscriptions.insert(subscription)
       if isCurrent {
         worker.makeReady(subscription)
@@ -468,7 +471,7 @@ final class Session: EventLoop.Handler {
     let moved = StreamSubscription(
       session: self, lane: lane, id: id, frames: subscription.frames, onLag: subscription.onLag,
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }),
-      credit: subscription.credit)
+      credit: subscription.credit, gap: subscription.tellsGaps ? Gap.none : nil)
     subscriptions.insert(moved)
     if bringUpToDate(stream) { worker.makeReady(moved) } else { moved.state = .updating(beginsWithNewest: true) }
     lane.add(moved)

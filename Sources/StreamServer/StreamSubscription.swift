@@ -9,6 +9,25 @@ struct Cursor: Equatable {
   var sentBytes = 0
 }
 
+/// Events that a subscriber has missed and was not told of.
+struct Gap: Equatable {
+  /// As on the wire: 0 for none, all bits for a number that cannot be known.
+  private(set) var count: UInt64
+
+  static let none = Gap(count: 0)
+  static let unknown = Gap(count: .max)
+
+  init(count: UInt64) { self.count = count }
+
+  /// - Parameter missed: `nil`: it cannot be known.
+  init(_ missed: UInt64?) { count = missed ?? .max }
+
+  static func += (gap: inout Gap, more: Gap) {
+    let (sum, overflow) = gap.count.addingReportingOverflow(more.count)
+    gap.count = overflow ? .max : sum
+  }
+}
+
 /// One request for a stream: a cursor and a demand, nothing more. Its demand is the client's credit.
 final class StreamSubscription {
   /// Where it is, as the loop sees it. Every change goes through `Lane` or `Worker`.
@@ -36,9 +55,12 @@ final class StreamSubscription {
   // In this order, and the last as small as they are, because there may be very many.
   var cursor: Cursor
   var credit: Subscribers.Demand
+  /// Before the event at its cursor; `none` where it did not ask for that.
+  private(set) var gap = Gap.none
   var state = State.idle
   let frames: FrameFormat
   let onLag: LagPolicy
+  let tellsGaps: Bool
   let id: StreamID
   /// Its place in the lane's list of all.
   var memberIndex: Int32 = 0
@@ -53,7 +75,7 @@ final class StreamSubscription {
 
   init(
     session: Session, lane: Lane, id: StreamID, frames: FrameFormat, onLag: LagPolicy, cursor: Cursor,
-    credit: Subscribers.Demand
+    credit: Subscribers.Demand, gap: Gap?
   ) {
     self.session = session
     self.lane = lane
@@ -62,7 +84,17 @@ final class StreamSubscription {
     self.onLag = onLag
     self.cursor = cursor
     self.credit = credit
+    tellsGaps = gap != nil
+    self.gap = gap ?? .none
   }
+
+  /// Events before the cursor were missed.
+  func miss(_ gap: Gap) {
+    if tellsGaps { self.gap += gap }
+  }
+
+  /// What was missed is told: the event at the cursor is on its way.
+  func tellGap() { gap = .none }
 }
 
 /// The subscriptions of one session, by request: nearly always one, which therefore needs no table.

@@ -18,6 +18,8 @@ struct SubscribeOptions: Equatable {
   var start = Start.replay
   var onLag: LagPolicy?
   var ids = true
+  /// Whether the first event after a gap tells how many are missing; beside its id.
+  var gaps = false
 
   /// Many times what all options take. They are read on an event loop, and a mistake in them is repeated.
   private static let byteLimit = 4096
@@ -45,6 +47,8 @@ struct SubscribeOptions: Equatable {
       case ("on_lag", _): throw Mistake("option \"on_lag\" must be \"skip\", \"latest\" or \"fail\"")
       case ("ids", .bool(let flag)): ids = flag
       case ("ids", _): throw Mistake("option \"ids\" must be true or false")
+      case ("gaps", .bool(let flag)): gaps = flag
+      case ("gaps", _): throw Mistake("option \"gaps\" must be true or false")
       default: throw Mistake("unknown option \"\(name)\"")
       }
     }
@@ -125,5 +129,11 @@ extension SubscribeOptions.Start {
       let now = EventLog.wallClock()
       return log.position(since: now - min(now, microseconds))
     }
+  }
+
+  /// What a subscriber misses that begins at `position`: what came after the id that it asked to resume from.
+  func gap(before position: UInt64, in log: EventLog) -> Gap {
+    guard case .after(let id) = self else { return .none }
+    return Gap(log.missedEvents(from: id + 1, to: position))
   }
 }

@@ -370,7 +370,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       return (block.fill(from: storage, for: subscription), completion)
     }
     switch finding {
-    case .fellBehind(let next, let lost): fellBehind(subscription, next: next, lost: lost)
+    case .fellBehind(let next, let lost, let gap): fellBehind(subscription, next: next, lost: lost, gap)
     case .caughtUp:
       if let ending {
         session.end(subscription, with: ending)
@@ -398,7 +398,11 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     case .wrote(let count): sent = count
     case .gone: return 1
     }
-    let (cursor, events, rest) = block.progress(after: sent)
+    let (cursor, events, gap, rest) = block.progress(after: sent)
+    if sent > 0, subscription.tellsGaps {
+      subscription.tellGap()
+      subscription.miss(gap)
+    }
     // Before the log is told how far the subscriber is, which may bring the next event at once.
     let waits =
       mayWait && cursor == block.logEndCursor && !subscription.frames.completes && subscription.credit > .max(events)
@@ -427,7 +431,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// The log no longer holds the subscription's place.
-  private func fellBehind(_ subscription: StreamSubscription, next: UInt64, lost: UInt64) {
+  private func fellBehind(_ subscription: StreamSubscription, next: UInt64, lost: UInt64, _ gap: Gap) {
     let session = subscription.session
     counters.laggedEvents.add(lost, ordering: .relaxed)
     report(.clientLagged(session.identity, stream: subscription.lane.stream.name, lost: lost))
@@ -439,6 +443,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       session.fail(subscription, .lagged, "lagged: \(lost) events lost")
     } else {
       subscription.cursor = Cursor(position: next)
+      subscription.miss(gap)
       subscription.lane.raiseReach(for: subscription)
       remeasure(subscription.lane)
       makeReady(subscription)

@@ -5,7 +5,8 @@ struct Arguments: Equatable {
   enum Command: Equatable {
     case list
     case subscribe(name: String, Subscription)
-    case get(name: String, EventFormat)
+    /// `timeout`: how long to wait for the event; `nil`: for ever.
+    case get(name: String, EventFormat, timeout: Duration?)
     /// `data`: one event; `nil`: standard input.
     case publish(name: String, data: String?)
     case status
@@ -24,6 +25,8 @@ struct Arguments: Equatable {
     var count: Int?
     /// Whether it goes on after a lost connection.
     var reconnects = true
+    /// How long it may be without an event before the program ends; `nil`: for ever.
+    var timeout: Duration?
   }
 
   /// What `top` is to do.
@@ -35,6 +38,8 @@ struct Arguments: Equatable {
 
   var socket: String
   var command: Command
+  /// Bytes of an event that is read, at most.
+  var maximumEventBytes = 64 << 20
 
   static let defaultSocket = "/run/streamd/streamd.sock"
 
@@ -65,6 +70,9 @@ struct Arguments: Equatable {
                           json: one object per line with id, time and data; data is the event itself
                                 when it is JSON, else a string
                           raw: the events' bytes and nothing else
+      --timeout TIME      end with exit code 69 when no event comes for so long, such as 500ms, 30s or 5m
+      --max-event SIZE    the largest event that is read, such as 1GiB; a larger one ends the program
+                          (default 64MiB)
 
     Options of top:
       --count N           stop after N tables
@@ -77,8 +85,8 @@ struct Arguments: Equatable {
 
     Exit codes: 0, also when the reader of the output has had enough; 64 usage; 65 options or events that the
     daemon does not take; 69 no daemon, or connection lost; 70 the stream failed; 71 out of descriptors or
-    threads; 74 input or output error; 75 fell behind with --on-lag fail; 76 no sense in an answer; 77 refused;
-    128 + N for signal N.
+    threads; 74 input or output error; 75 events were lost: standard error has their number; 76 unexpected
+    answer; 77 refused; 128 + N for signal N.
 
     """
 }
@@ -116,13 +124,17 @@ extension Arguments {
       values[parts[0]] = value
     }
     let path = values.removeValue(forKey: "--socket") ?? socket.flatMap { $0.isEmpty ? nil : $0 }
+    let maximumEventBytes = try Self.size("--max-event", values)
     self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values))
+    if let maximumEventBytes { self.maximumEventBytes = maximumEventBytes }
   }
 
   /// The only option of a command without a value.
   private static let noReconnect = "--no-reconnect"
 
-  private static let options: Set = ["--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--sort"]
+  private static let options: Set = [
+    "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
+  ]
 
   private static func command(
     _ operands: [String], _ values: [String: String]
@@ -135,8 +147,9 @@ extension Arguments {
       guard verb == "top" else { return verb == "list" ? .list : .status }
       return .top(Top(order: try choice("--sort", values) ?? .name, count: try number("--count", values)))
     case "get":
-      try refuse(values, except: ["--format"], for: verb)
-      return .get(name: try name(operands), try choice("--format", values) ?? .data)
+      try refuse(values, except: ["--format", "--max-event", "--timeout"], for: verb)
+      let format: EventFormat? = try choice("--format", values)
+      return .get(name: try name(operands), format ?? .data, timeout: try time("--timeout", values))
     case "pub":
       try refuse(values, except: [], for: verb)
       guard operands.count <= 3 else { throw .usage("pub takes one event, not also \"\(operands[3])\"") }
@@ -150,6 +163,7 @@ extension Arguments {
       subscription.credit = try number("--credit", values) ?? subscription.credit
       subscription.count = try number("--count", values)
       subscription.reconnects = values[noReconnect] == nil
+      subscription.timeout = try time("--timeout", values)
       return .subscribe(name: try name(operands), subscription)
     default: throw .usage("unknown command \(verb)")
     }
@@ -183,6 +197,27 @@ extension Arguments {
     guard let text = values[option] else { return nil }
     guard let number = Int(text), number > 0 else { throw .usage("\(option) wants a number above 0, not \"\(text)\"") }
     return number
+  }
+
+  /// Bytes: digits, and `KiB`, `MiB` or `GiB` behind them; at most what a number on the wire can be.
+  private static func size(_ option: String, _ values: [String: String]) throws(Stop) -> Int? {
+    guard let text = values[option] else { return nil }
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]
+    let unit = units.first { text.hasSuffix($0.0) } ?? ("", 1)
+    guard let number = Int(text.dropLast(unit.0.count)), number > 0, number <= 4 << 30 / unit.1 else {
+      throw .usage("\(option) wants a size from 1 to 4GiB, such as 64MiB, not \"\(text)\"")
+    }
+    return number * unit.1
+  }
+
+  /// Digits, and `ms`, `s`, `m`, `h` or `d` behind them; up to a year.
+  private static func time(_ option: String, _ values: [String: String]) throws(Stop) -> Duration? {
+    guard let text = values[option] else { return nil }
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
+    guard let unit = units.first(where: { text.hasSuffix($0.0) }), let number = Int(text.dropLast(unit.0.count)),
+      number > 0, number <= 365 * 86_400_000 / unit.1
+    else { throw .usage("\(option) wants a time from 1ms to 365d, such as 30s, not \"\(text)\"") }
+    return .milliseconds(number * unit.1)
   }
 
   private static func choice<Choice: RawRepresentable<String> & CaseIterable>(

@@ -12,6 +12,7 @@ final class EventInbox: Subscriber, Sendable {
     var events: [StreamEvent] = []
     var end: Stop?
     var notices: [String] = []
+    var hasHadEvents = false
     var mustWake = true
   }
 
@@ -61,10 +62,9 @@ final class EventInbox: Subscriber, Sendable {
     let notice =
       switch report {
       case .lost: "connection lost, trying again"
-      case .resumed(missing: 0): "goes on"
-      case .resumed(let count): "goes on, up to \(count) events lost"
+      case .resumed: "reconnected"  // what is missing is told with the event
       }
-    change { $0.notices.append(notice) }
+    note(notice)
   }
 
   /// Makes ready for another subscription, once the last one has ended.
@@ -84,9 +84,19 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   /// Blocks until there may be something to take.
-  func wait() {
-    wake.wait()
-    state.withLock { $0.mustWake = true }
+  /// - Returns: false when the time is over.
+  func wait(until deadline: DispatchTime = .distantFuture) -> Bool {
+    let isWoken = wake.wait(timeout: deadline) == .success
+    if isWoken { state.withLock { $0.mustWake = true } }
+    return isWoken
+  }
+
+  /// Whether any event has come.
+  var hasHadEvents: Bool { state.withLock { $0.hasHadEvents } }
+
+  /// Something to say beside the events.
+  func note(_ notice: String) {
+    change { $0.notices.append(notice) }
   }
 
   /// Ends the waiting at once; what has not been taken is dropped.
@@ -103,7 +113,10 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   func receive(_ event: StreamEvent) -> Subscribers.Demand {
-    change { $0.events.append(event) }
+    change { state in
+      state.events.append(event)
+      state.hasHadEvents = true
+    }
     return .none
   }
 

@@ -13,22 +13,22 @@ enum Program {
     switch arguments.command {
     case .help: try Output.print(Arguments.help)
     case .version: try Output.print("streamctl \(version)\n")
-    case .list: try Output.print(catalogue(Session(socket: arguments.socket)).text)
+    case .list: try Output.print(catalogue(Session(arguments)).text)
     case .status:
-      let session = try Session(socket: arguments.socket)
+      let session = try Session(arguments)
       let streams = try catalogue(session)
       try Output.print(StatusReport(json: session.value(of: "$stats").data, streams: streams).text)
-    case .get(let name, let format):
-      let event = try Session(socket: arguments.socket).value(of: name)
+    case .get(let name, let format, let timeout):
+      let event = try Session(arguments).value(of: name, within: timeout)
       var output = Output()
       try format.append(event, to: &output)
       try output.flush()
     case .publish(let name, let data):
-      let session = try Session(socket: arguments.socket, watchesOutput: false)
+      let session = try Session(arguments, watchesOutput: false)
       if let data { try session.publish(Array(data.utf8), to: name) } else { try session.publishLines(to: name) }
-    case .top(let wanted): try Session(socket: arguments.socket, screen: Screen()).top(wanted)
+    case .top(let wanted): try Session(arguments, screen: Screen()).top(wanted)
     case .subscribe(let name, let subscription):
-      try Session(socket: arguments.socket).follow(name, subscription)
+      try Session(arguments).follow(name, subscription)
     }
   }
 

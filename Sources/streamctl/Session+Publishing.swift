@@ -38,7 +38,7 @@ extension Session {
         if end == .done { return }
         throw end
       }
-      inbox.wait()
+      _ = inbox.wait()
     }
   }
 }

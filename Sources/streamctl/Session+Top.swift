@@ -48,7 +48,7 @@ extension Session {
         if !events.isEmpty, screen != nil || looks.before != nil { left -= 1 }
       }
       if !events.isEmpty, left > 0 { inbox.request(1) }
-      if left > 0 { inbox.wait() }
+      if left > 0 { _ = inbox.wait() }
     }
   }
 

@@ -1,3 +1,4 @@
+import Dispatch
 import EventLoop
 import Glibc
 import Reactive
@@ -17,12 +18,13 @@ struct Session {
   /// Nothing is asked of the daemon yet.
   ///
   /// - Parameter watchesOutput: the program has nothing left to do when nobody reads its output.
-  init(socket: String, screen: Screen? = nil, watchesOutput: Bool = true) throws(Stop) {
+  init(_ arguments: Arguments, screen: Screen? = nil, watchesOutput: Bool = true) throws(Stop) {
     self.screen = screen
     do throws(SystemError) {
       let loop = try EventLoop(name: "streamctl")
       self.loop = loop
-      connection = try StreamConnection(socket: socket, loop: loop)
+      connection = try StreamConnection(
+        socket: arguments.socket, loop: loop, maximumEventBytes: arguments.maximumEventBytes)
       let ends = screen == nil ? [SIGINT, SIGTERM, SIGHUP] : [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
       _ = try Signals(ends + (screen == nil ? [] : Screen.signals), on: loop) { [inbox] number in
         guard ends.contains(number) else {
@@ -46,35 +48,64 @@ struct Session {
   }
 
   /// The newest event of a stream, once there is one.
-  func value(of name: String) throws(Stop) -> StreamEvent {
+  /// - Parameter timeout: `nil`: waits for ever.
+  func value(of name: String, within timeout: Duration? = nil) throws(Stop) -> StreamEvent {
     connection.value(of: name).subscribe(inbox)
     inbox.request(1)
+    StreamStateWatch(name, connection, inbox).start(on: loop, timeout)
+    let deadline = Self.deadline(timeout)
     var value: StreamEvent?
     while true {
       let (events, end) = inbox.takeAll()
+      for notice in inbox.takeNotices() { Stop.say(notice) }
       value = value ?? events.first
       if let end {
         guard let value, end == .done else { throw end }
         inbox.reuse(after: end)
         return value
       }
-      inbox.wait()
+      if !inbox.wait(until: deadline), let timeout { throw .silence(of: name, timeout) }
     }
+  }
+
+  private static func deadline(_ timeout: Duration?) -> DispatchTime {
+    guard let timeout else { return .distantFuture }
+    let (seconds, attoseconds) = timeout.components
+    return .now() + .seconds(Int(seconds)) + .nanoseconds(Int(attoseconds / 1_000_000_000))
   }
 
   /// Prints a stream's events until it ends, or as many as are wanted. More are asked for only when what was asked for
   /// is half written, so that an output that takes its time costs no memory here and no event there.
+  /// - Throws: also when events were lost.
   func follow(_ name: String, _ wanted: Arguments.Subscription) throws(Stop) {
+    var gaps = GapReport()
+    var end = Stop.done
+    do throws(Stop) {
+      try follow(name, wanted, &gaps)
+    } catch {
+      end = error
+    }
+    for sentence in gaps.end() { Stop.say(sentence) }
+    if end != .done { throw end }
+    if !gaps.isEmpty { throw .lost }
+  }
+
+  private func follow(_ name: String, _ wanted: Arguments.Subscription, _ gaps: inout GapReport) throws(Stop) {
     var output = Output()
     let reconnect = wanted.reconnects ? ReconnectPolicy { [inbox] in inbox.note($0) } : nil
     connection.stream(name, options: wanted.options, reconnect: reconnect).subscribe(inbox)
     var unwritten = wanted.count ?? .max
     var granted = min(wanted.credit, unwritten)
     inbox.request(granted)
+    StreamStateWatch(name, connection, inbox).start(on: loop, wanted.timeout)
+    var deadline = Self.deadline(wanted.timeout)
     while unwritten > 0 {
       let (events, end) = inbox.takeAll()
       for notice in inbox.takeNotices() { Stop.say(notice) }  // after: what belongs to these events is there
       for event in events {
+        if let gap = event.gap, let notice = gaps.note(gap, before: event.id, at: EventLoop.monotonicNow()) {
+          Stop.say(notice)
+        }
         try wanted.format.append(event, to: &output)
         unwritten -= 1
         granted -= 1
@@ -84,10 +115,13 @@ struct Session {
         inbox.request(more)
         granted += more
       }
-      guard events.isEmpty else { continue }
+      guard events.isEmpty else {
+        deadline = Self.deadline(wanted.timeout)
+        continue
+      }
       try output.flush()
       if let end { throw end }
-      inbox.wait()
+      if !inbox.wait(until: deadline), let timeout = wanted.timeout { throw .silence(of: name, timeout) }
     }
     try output.flush()
   }

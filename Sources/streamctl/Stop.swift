@@ -35,10 +35,18 @@ struct Stop: Error, Equatable {
     Stop("line \(number) has more than \(limit) bytes", 65)
   }
 
+  /// EX_TEMPFAIL: everything else went well, but the subscription has missed events.
+  static let lost = Stop(nil, 75)
+
+  /// EX_UNAVAILABLE: no event came in time.
+  static func silence(of name: String, _ timeout: Duration) -> Stop {
+    Stop("no event of \"\(name)\" for \(timeout)", 69)
+  }
+
   /// EX_UNAVAILABLE: no daemon, for the moment.
   var isUnavailability: Bool { exitCode == 69 }
 
-  /// One line on standard error.
+  /// One line on standard error, whatever the message holds: parts of it come from outside.
   static func say(_ message: String) {
     let line = Array("streamctl: \(Columns.printable(message))\n".utf8)
     _ = write(STDERR_FILENO, line, line.count)

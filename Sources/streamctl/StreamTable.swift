@@ -84,18 +84,25 @@ enum Columns {
     }.joined()
   }
 
-  /// Names and messages come from outside: control characters, which could move the cursor of a terminal, format
-  /// characters, which reorder or hide what stands beside them, and line separators become spaces.
+  /// Text in which what could steer a terminal, break a line or turn the direction of writing is escaped as Swift writes
+  /// it: names and messages come from outside.
   static func printable(_ text: String) -> String {
     var result = ""
     for scalar in text.unicodeScalars {
-      let isDeceptive =
-        switch scalar.properties.generalCategory {
-        case .control, .format, .lineSeparator, .paragraphSeparator: true
-        default: false
-        }
-      result.unicodeScalars.append(isDeceptive ? " " : scalar)
+      if isHarmless(scalar) {
+        result.unicodeScalars.append(scalar)
+      } else {
+        result += scalar.escaped(asASCII: true)
+      }
     }
     return result
+  }
+
+  private static func isHarmless(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .control, .lineSeparator, .paragraphSeparator: false
+    case .format: scalar == "\u{200C}" || scalar == "\u{200D}"  // they join letters and emoji, and move nothing
+    default: true
+    }
   }
 }

@@ -88,7 +88,7 @@ struct TopTable {
   ///   - width: characters of a line, at most; long names are cut first.
   ///   - height: lines, at most; the last one then says how many streams are missing.
   func lines(width: Int = .max, height: Int = .max) -> [String] {
-    let top = headlines + [""]
+    let top = headlines.map(Columns.printable) + [""]
     let room = max(0, height - top.count - 1)
     let shown = rows.count <= room ? rows[...] : rows.prefix(max(0, room - 1))
     let cells = ([Self.header] + shown.map(\.cells)).map { $0.map(Columns.printable) }

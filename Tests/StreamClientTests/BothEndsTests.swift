@@ -129,6 +129,48 @@ import Testing
     }
   }
 
+  /// A stream `large` of one event of 20 MB, more than a frame can have.
+  private func withLargeEvent(_ body: (String, [UInt8]) async throws -> Void) async throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let event = [UInt8](repeating: UInt8(ascii: "x"), count: 20_000_000)
+    try server.add(
+      StreamConfiguration(name: "large", limits: .init(events: 4, bytes: 32 << 20), start: .always),
+      source: Just([event]).setFailureType(to: StreamFailure.self))
+    try server.add(
+      StreamConfiguration(name: "small", start: .always),
+      source: [1, 2].map { [Array("\($0)".utf8)] }.publisher.setFailureType(to: StreamFailure.self))
+    try server.start()
+    server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
+    try await body(path, event)
+    await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
+  }
+
+  @Test func anEventLargerThanAnyFrameArrives() async throws {
+    try await withLargeEvent { path, event in
+      #expect(try await StreamConnection(socket: path).value(of: "large").value.data == event)
+      let command = try Command(["--socket", path, "get", "large", "--format", "raw"])
+      #expect(await command.rest().utf8.count >= 20_000_000)
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test func anEventOverTheLimitEndsItsStreamAloneAndForGood() async throws {
+    try await withLargeEvent { path, event in
+      let connection = try StreamConnection(socket: path, maximumEventBytes: event.count - 1)
+      let sentence = "a value has more than \(event.count - 1) bytes, the limit of this side"
+      let small = connection.stream("small").probe(1)
+      #expect(await small.next() == .value("2"))
+      let large = connection.stream("large", reconnect: ReconnectPolicy()).probe(1)
+      #expect(await large.next() == .failed(.invalid(sentence)))
+      small.request(1)
+      #expect(await small.next() == .finished)
+      let command = try Command(["--socket", path, "sub", "large", "--max-event", "1MiB"])
+      #expect(await command.end() == (65, "streamctl: a value has more than 1048576 bytes, the limit of this side\n"))
+    }
+  }
+
   @Test func theProgramSaysWhyItsEventsAreNotTaken() async throws {
     try await withServer { path in
       for (name, sentence) in [

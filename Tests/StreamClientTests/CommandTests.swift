@@ -7,7 +7,7 @@ import Testing
   @Test func creditIsGrantedOnceAndReplenishedAtHalf() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "clock", "--credit", "4"])
-      #expect(await server.next() == .request(StreamID(1), .stream, 4, "clock", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 4, "clock", #"{"gaps":true}"#))
       server.act { $0.send("1", on: StreamID(1)) }
       #expect(await command.line() == "1")
       server.act { $0.send("2", on: StreamID(1)) }
@@ -50,7 +50,7 @@ import Testing
       if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, .invalid, "no such time") }
     }) { server in
       let command = try Command(["--socket", server.path, "sub", "clock", "--from", "-5m", "--on-lag", "fail"])
-      let options = #"{"from":"-5m","on_lag":"fail"}"#
+      let options = #"{"from":"-5m","on_lag":"fail","gaps":true}"#
       #expect(await server.next() == .request(StreamID(1), .stream, 256, "clock", options))
       #expect(await command.end() == (65, "streamctl: no such time\n"))
     }
@@ -98,7 +98,7 @@ import Testing
       let command = try Command(["--socket", server.path, "sub", "clock", "--credit", "10"], output: ends[1])
       close(ends[1])
       // Until the pipe is full: 65,536 bytes, 6 lines, of which 5 were replenished.
-      #expect(await server.next() == .request(StreamID(1), .stream, 10, "clock", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 10, "clock", #"{"gaps":true}"#))
       #expect(await server.next() == .other(.requestN(StreamID(1), 5)))
       command.interrupt()
       #expect(await server.next() == .other(.cancel(StreamID(1))))
@@ -110,7 +110,9 @@ import Testing
   @Test(
     arguments: [
       (64, "list extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
-      (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (69, "--socket /nowhere sub a"), (64, "pub"),
+      (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (64, "get a --timeout 5"), (64, "get a --timeout 0s"),
+      (64, "list --timeout 5s"),
+      (64, "sub a --max-event 5GiB"), (64, "sub a --max-event x"), (69, "--socket /nowhere sub a"), (64, "pub"),
       (64, "pub a b c"), (64, "pub a --count 1"),
       (69, "--socket /nowhere pub a b"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
     ] as [(CInt, String)]) func mistakesAreOneLineAndACode(code: CInt, arguments: String) async throws
@@ -175,24 +177,43 @@ import Testing
   @Test func aSubscriptionOutlivesItsConnectionAndSaysSo() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "s", "--from", "new", "--count", "5"])
-      #expect(await server.next() == .request(StreamID(1), .stream, 5, "s", #"{"from":"new"}"#))
+      #expect(await server.next() == .request(StreamID(1), .stream, 5, "s", #"{"from":"new","gaps":true}"#))
       server.act { peer in
         for number in 1...2 { peer.send("\(number)", on: StreamID(1), number: UInt64(number)) }
         peer.close()
       }
-      #expect(await server.next() == .request(StreamID(1), .stream, 3, "s", #"{"from":2}"#))
+      #expect(await server.next() == .request(StreamID(1), .stream, 3, "s", #"{"from":2,"gaps":true}"#))
       server.act(1) { peer in
         peer.send("3", on: StreamID(1), number: 3)
         peer.close()
       }
-      #expect(await server.next() == .request(StreamID(1), .stream, 2, "s", #"{"from":3}"#))
+      #expect(await server.next() == .request(StreamID(1), .stream, 2, "s", #"{"from":3,"gaps":true}"#))
       server.act(2) { peer in
         for number in [10, 11] as [UInt64] { peer.send("\(number)", on: StreamID(1), number: number) }
       }
       #expect(await command.rest() == "1\n2\n3\n10\n11\n")
-      let lost = "streamctl: connection lost, trying again\n"
-      let errors = lost + "streamctl: goes on\n" + lost + "streamctl: goes on, up to 6 events lost\n"
-      #expect(await command.end() == (0, errors))
+      let notices = "streamctl: connection lost, trying again\nstreamctl: reconnected\n"
+      #expect(await command.end() == (0, notices + notices))
+    }
+  }
+
+  @Test func gapsAreCountedOnStandardErrorAndInTheExitCode() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      for (index, gap) in ([1, nil, 2] as [UInt64?]).enumerated() {
+        peer.send("x", on: id, number: UInt64(10 + index), gap: gap)
+      }
+      peer.machine.sendComplete(id)
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "s"])
+      #expect(await command.rest() == "x\nx\nx\n")
+      let errors = """
+        streamctl: 1 event lost before event 10
+        streamctl: 2 events lost before event 12
+        streamctl: in all 3 events lost in 2 gaps
+
+        """
+      #expect(await command.end() == (75, errors))
     }
   }
 
@@ -224,7 +245,7 @@ import Testing
         await list.rest() == """
           NAME    STATE    SOURCE  SUBSCRIBERS  LAST ID  DESCRIPTION
           clock   running  timer   2            17       Once a second
-          quotes  failing  http    0            -        (404 [2J)
+          quotes  failing  http    0            -        (404\\u{1B}[2J)
 
           """)
       #expect(await list.end() == (0, ""))
@@ -237,10 +258,51 @@ import Testing
           streams        2 (1 running, 1 failing)
           events in      17
           lagged events  0
-          failing        quotes: 404 [2J
+          failing        quotes: 404\\u{1B}[2J
 
           """)
       #expect(await status.end() == (0, ""))
+    }
+  }
+
+  @Test(arguments: ["sub", "get"]) func aSilentStreamsStateIsToldOnceAndATimeoutEndsTheWait(verb: String) async throws {
+    let streams = #"[{"name":"other","state":"failing"},{"name":"s","state":"failing","message":"no\u202eroute"}]"#
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, "$streams", _) = event else { return }
+      peer.send(streams, on: id, isComplete: true)
+    }) { server in
+      let command = try Command(["--socket", server.path, verb, "s", "--timeout", "6s"])
+      let errors = """
+        streamctl: "s" is failing: no\\u{202E}route; waiting for an event
+        streamctl: no event of "s" for 6.0 seconds
+
+        """
+      #expect(await command.end() == (69, errors))
+    }
+  }
+
+  @Test func anEventInTimeBeginsTheTimeAnew() async throws {
+    try await ScriptedServer.run { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--timeout", "20s", "--count", "2"])
+      guard case .request(let id, _, _, "s", _) = await server.next() else { return #expect(Bool(false), "no request") }
+      server.act { $0.send("1", on: id, number: 1) }
+      #expect(await command.line() == "1")
+      server.act { $0.send("2", on: id, number: 2) }
+      #expect(await command.rest() == "2\n")
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test func messagesFromOutsideCannotSteerTheTerminal() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, _, _, _, _) = event {
+        peer.machine.sendError(
+          id, .rejected, "no stream \"\u{1b}[2J\u{202e}\u{2066}\u{2028}é👩\u{200d}🔬\"\nstreamctl: ok")
+      }
+    }) { server in
+      let command = try Command(["--socket", server.path, "get", "s"])
+      let expected = #"streamctl: no stream "\u{1B}[2J\u{202E}\u{2066}\u{2028}é👩"# + "\u{200d}🔬" + #""\nstreamctl: ok"#
+      #expect(await command.end() == (77, expected + "\n"))
     }
   }
 

@@ -63,6 +63,6 @@ import Testing
   }
 
   @Test func namesThatBeginWithADashFollowTwoOfThem() throws {
-    #expect(try Arguments(["get", "--", "-x"], environment: nil).command == .get(name: "-x", .data))
+    #expect(try Arguments(["get", "--", "-x"], environment: nil).command == .get(name: "-x", .data, timeout: nil))
   }
 }

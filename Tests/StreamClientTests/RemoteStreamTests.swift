@@ -11,7 +11,7 @@ import Testing
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let probe = connection.stream("clock").probe(3)
-      #expect(await server.next() == .request(StreamID(1), .stream, 3, "clock", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 3, "clock", #"{"gaps":true}"#))
       probe.request(2)
       #expect(await server.next() == .other(.requestN(StreamID(1), 2)))
       probe.cancel()
@@ -29,9 +29,9 @@ import Testing
       cancelled.request(1)
       #expect(server.connectionCount == 0)
       let loud = connection.stream("loud").probe(1)
-      #expect(await server.next() == .request(StreamID(1), .stream, 1, "loud", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 1, "loud", #"{"gaps":true}"#))
       quiet.request(4)
-      #expect(await server.next() == .request(StreamID(3), .stream, 4, "quiet", ""))
+      #expect(await server.next() == .request(StreamID(3), .stream, 4, "quiet", #"{"gaps":true}"#))
       #expect(server.connectionCount == 1)
       loud.cancel()
     }
@@ -46,7 +46,7 @@ import Testing
         subscription.request(.max(3))
       })
       connection.stream("s").subscribe(probe)
-      #expect(await server.next() == .request(StreamID(1), .stream, 5, "s", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 5, "s", #"{"gaps":true}"#))
     }
   }
 
@@ -55,7 +55,7 @@ import Testing
       let connection = try StreamConnection(socket: server.path)
       let probe = Probe(onSubscription: { $0.request(.unlimited) })
       connection.stream("s").subscribe(probe)
-      #expect(await server.next() == .request(StreamID(1), .stream, 0x7fff_ffff, "s", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 0x7fff_ffff, "s", #"{"gaps":true}"#))
       probe.request(7)
       probe.subscription?.request(.unlimited)
       probe.cancel()
@@ -214,7 +214,7 @@ import Testing
       let probe = connection.stream(String(repeating: "n", count: 256)).probe(1)
       guard case .failed(.invalid) = await probe.next() else { return #expect(Bool(false), "not invalid") }
       _ = connection.stream("s").probe(1)
-      #expect(await server.next() == .request(StreamID(1), .stream, 1, "s", ""))
+      #expect(await server.next() == .request(StreamID(1), .stream, 1, "s", #"{"gaps":true}"#))
     }
   }
 

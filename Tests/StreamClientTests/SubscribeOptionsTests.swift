@@ -4,14 +4,16 @@ import Testing
 
 @Suite struct SubscribeOptionsTests {
   @Test(arguments: [
-    (SubscribeOptions(), ""),
-    (SubscribeOptions(from: .latest), #"{"from":"latest"}"#),
-    (SubscribeOptions(from: .new, onLag: .skip), #"{"from":"new","on_lag":"skip"}"#),
-    (SubscribeOptions(from: .after(id: .max)), #"{"from":18446744073709551615}"#),
+    (SubscribeOptions(), #"{"gaps":true}"#),
+    (SubscribeOptions(from: .latest), #"{"from":"latest","gaps":true}"#),
+    (SubscribeOptions(from: .new, onLag: .skip), #"{"from":"new","on_lag":"skip","gaps":true}"#),
+    (SubscribeOptions(from: .after(id: .max)), #"{"from":18446744073709551615,"gaps":true}"#),
     (SubscribeOptions(from: .since("-5m"), onLag: .fail, ids: false), #"{"from":"-5m","on_lag":"fail","ids":false}"#),
-    (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\u000a\u0001é"}"#),
+    (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\u000a\u0001é","gaps":true}"#),
   ]) func optionsAreJSONOfWhatIsNotTheDefault(options: SubscribeOptions, json: String) {
-    #expect(String(decoding: options.json, as: UTF8.self) == json)
+    #expect(String(decoding: options.json(gaps: true), as: UTF8.self) == json)
+    let plain = json == #"{"gaps":true}"# ? "" : json.replacing(#","gaps":true"#, with: "")
+    #expect(String(decoding: options.json(gaps: false), as: UTF8.self) == plain)
   }
 }
 

@@ -47,7 +47,7 @@ import Testing
       let command = try Command(["--socket", server.path, "top", "--count", "2"])
       #expect(
         await server.next()
-          == .request(StreamID(1), .stream, 1, "$stats", #"{"from":"latest","on_lag":"latest"}"#))
+          == .request(StreamID(1), .stream, 1, "$stats", #"{"from":"latest","on_lag":"latest","gaps":true}"#))
       let lines = await command.rest().split(separator: "\n", omittingEmptySubsequences: false)
       #expect(await command.end() == (0, ""))
       #expect(lines.count == 13)
@@ -63,7 +63,7 @@ import Testing
       let terminal = try PseudoTerminal(width: 80, height: 10)
       let command = try start(["--socket", server.path, "top"], on: terminal)
       let picture = try await terminal.picture { $0.count == 5 && $0[0].contains("up 2s") }
-      #expect(picture[4].hasPrefix("a [2Jb  running"))
+      #expect(picture[4].hasPrefix(#"a\u{1B}[2Jb  running"#))
       #expect(picture.allSatisfy { $0.count <= 80 })
       #expect(terminal.text.hasPrefix("\u{1b}[?1049h\u{1b}[?25l"))
       #expect(!terminal.editsLines)

@@ -8,7 +8,7 @@ import Testing
       let connection = try StreamConnection(socket: server.path)
       var iterator = connection.stream("s").values.makeAsyncIterator()
       async let finished: Void = {
-        #expect(await server.next() == .request(StreamID(1), .stream, 16, "s", ""))
+        #expect(await server.next() == .request(StreamID(1), .stream, 16, "s", #"{"gaps":true}"#))
         server.act { peer in for number in 1...16 { peer.send("\(number)", on: StreamID(1)) } }
         #expect(await server.next() == .other(.requestN(StreamID(1), 8)))
         server.act { $0.machine.sendError(StreamID(1), .lagged, "lagged: 3 events lost") }

@@ -157,6 +157,12 @@ final class WireClient {
 
   /// The next event: its id and data.
   func event(sourceLocation: SourceLocation = #_sourceLocation) throws -> (id: UInt64, data: [UInt8]) {
+    let (metadata, data) = try payload(sourceLocation: sourceLocation)
+    return (metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }, data)
+  }
+
+  /// The next event, fragments put together: its metadata and data.
+  func payload(sourceLocation: SourceLocation = #_sourceLocation) throws -> (metadata: [UInt8], data: [UInt8]) {
     var metadata: [UInt8] = []
     var data: [UInt8] = []
     while true {
@@ -169,7 +175,7 @@ final class WireClient {
       data += payload.data
       guard follows else { break }
     }
-    return (metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }, data)
+    return (metadata, data)
   }
 
   func events(_ count: Int, sourceLocation: SourceLocation = #_sourceLocation) throws -> [[UInt8]] {

@@ -26,7 +26,7 @@ import Testing
     }
     client.signal(SIGINT)
     #expect(ids == Array(ids[0]..<ids[0] + UInt64(ids.count)))
-    let notices = "streamctl: connection lost, trying again\nstreamctl: goes on\n"
+    let notices = "streamctl: connection lost, trying again\nstreamctl: reconnected\n"
     #expect(await client.text(of: client.errors) == notices + notices + notices)
     #expect(await client.end() == 130)
   }

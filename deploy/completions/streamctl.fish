@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --on-lag --format --sort
+        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -60,4 +60,6 @@ complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -
 complete -c streamctl -n '__streamctl_is sub' -l no-reconnect -d 'End when the connection is lost'
 complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'What to do after falling behind'
 complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'How to print events'
+complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'The largest event that is read'
+complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'End when no event comes for so long'
 complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate' -d 'Which stream comes first'

@@ -32,9 +32,17 @@ _streamctl() {
         '--no-reconnect[end when the connection is lost]'
         '--on-lag=[what to do after falling behind]:policy:(skip latest fail)'
         '--format=[how to print events]:format:(data json raw)'
+        '--max-event=[the largest event that is read]:size:(64MiB 256MiB 1GiB)'
+        '--timeout=[end when no event comes for so long]:time:(5s 30s 5m)'
       )
       ;;
-    get) options+=('--format=[how to print the event]:format:(data json raw)') ;;
+    get)
+      options+=(
+        '--format=[how to print the event]:format:(data json raw)'
+        '--max-event=[the largest event that is read]:size:(64MiB 256MiB 1GiB)'
+        '--timeout=[end when no event comes for so long]:time:(5s 30s 5m)'
+      )
+      ;;
     top)
       options+=(
         '--count=[stop after so many tables]:number: '

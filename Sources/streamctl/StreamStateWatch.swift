@@ -1,0 +1,47 @@
+import EventLoop
+import Reactive
+import StreamClient
+
+/// Reports once that a stream is failing or blocked while no event comes: it might never. On the connection's loop.
+final class StreamStateWatch: @unchecked Sendable {  // everything but `start` happens on the loop
+  private let name: String
+  private let connection: StreamConnection
+  private let inbox: EventInbox
+  private var answer: AnyCancellable?
+  private var isTold = false
+
+  /// When the state is looked at, unless an event has come: a source that does not answer is called failing only after its
+  /// own timeout.
+  private static let delays: [Duration] = [.seconds(1), .seconds(10), .seconds(60)]
+
+  /// - Parameter inbox: gets the sentence as a notice.
+  init(_ name: String, _ connection: StreamConnection, _ inbox: EventInbox) {
+    (self.name, self.connection, self.inbox) = (name, connection, inbox)
+  }
+
+  /// The daemon's own streams are not watched.
+  /// - Parameter timeout: after which the program ends; the state is looked at before.
+  func start(on loop: EventLoop, _ timeout: Duration?) {
+    guard !name.hasPrefix("$") else { return }
+    loop.execute { [self] in
+      for delay in Set(Self.delays.map { delay in min(delay, timeout.map { $0 / 2 } ?? delay) }) {
+        _ = loop.schedule(after: delay) { [self] in look() }
+      }
+    }
+  }
+
+  private func look() {
+    guard !isTold, !inbox.hasHadEvents else { return }
+    answer = connection.value(of: "$streams").sink(
+      receiveCompletion: { _ in }, receiveValue: { [self] in read($0) })
+  }
+
+  private func read(_ catalogue: StreamEvent) {
+    guard !isTold, !inbox.hasHadEvents, let table = try? StreamTable(json: catalogue.data),
+      let row = table.rows.first(where: { $0.name == name }), let state = row.state,
+      ["failing", "failed", "blocked"].contains(state)
+    else { return }
+    isTold = true
+    inbox.note("\"\(name)\" is \(state)" + (row.message.map { ": \($0)" } ?? "") + "; waiting for an event")
+  }
+}
