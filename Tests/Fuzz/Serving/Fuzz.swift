@@ -1,0 +1,318 @@
+// A whole server with up to four clients, on one thread, driven by an input; compiled against the modules that
+// Tests/Fuzz/run builds, no part of the package's build.
+//
+// An input is a list of steps: a byte whose low four bits say what is done and whose next two by which client, then the
+// step's own bytes. Steps send frames of several requests, whole, in part or spoilt, close sockets in either direction,
+// publish, let time pass, turn the loop, and hand every connection over to another server, whose configuration may be
+// another one and whose state may be spoilt on the way.
+//
+// Oracles: no trap; every frame that a client gets is well formed; the events of a request have rising ids and never
+// exceed its credit; when all clients have left, the server counts no connection, no subscriber and no publisher.
+
+import Events
+import Glibc
+import RSocket
+import Reactive
+import ReplayLog
+
+@testable import EventLoop
+@testable import StreamServer
+
+/// Called by libFuzzer with each input; a broken invariant traps.
+@_cdecl("LLVMFuzzerTestOneInput")
+public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
+  let world = World()
+  var steps = Steps(UnsafeRawBufferPointer(start: start, count: count))
+  while let step = steps.next(), world.stepCount < 400 { world.perform(step, &steps) }
+  world.end()
+  return 0
+}
+
+/// The bytes of an input, one after the other; zeroes behind its end.
+private struct Steps {
+  private var rest: UnsafeRawBufferPointer
+  init(_ bytes: UnsafeRawBufferPointer) { rest = bytes }
+
+  mutating func next() -> UInt8? {
+    guard let byte = rest.first else { return nil }
+    rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst())
+    return byte
+  }
+
+  mutating func byte() -> UInt8 { next() ?? 0 }
+  mutating func number() -> Int { Int(byte()) << 8 | Int(byte()) }
+
+  mutating func take(_ count: Int) -> [UInt8] {
+    let taken = Array(rest.prefix(count))
+    rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(taken.count))
+    return taken
+  }
+}
+
+private let streamNames = ["drop", "block", "publish", "publish-block", "$stats", "$streams", "none"]
+
+private final class World {
+  private var server: StreamServer
+  private var clients: [Client?] = [nil, nil, nil, nil]
+  private(set) var stepCount = 0
+  /// Servers whose connections were handed over: they hold the descriptors.
+  private var formerServers: [StreamServer] = []
+
+  /// Of the first two streams.
+  private let sources = [PassthroughSubject<EventBatch, StreamFailure>(), .init()]
+
+  init() { server = Self.makeServer(choices: 0, isRestoring: false, sources) }
+
+  /// - Parameter choices: bit 0: small buffers; bit 1: only another user may read and write; bit 2: fewer streams.
+  private static func makeServer(
+    choices: UInt8, isRestoring: Bool, _ sources: [PassthroughSubject<EventBatch, StreamFailure>]
+  ) -> StreamServer {
+    let limits = ServerLimits(workers: 1, connections: 8, requestsPerConnection: 4, requestBytes: 4096)
+    guard let server = try? StreamServer(limits: limits, restores: isRestoring) else { fatalError("no server") }
+    let isSmall = choices & 1 != 0
+    let access = choices & 2 != 0 ? AccessRules([.user(4_000_000_000)]) : AccessRules()
+    for name in streamNames.prefix(choices & 4 != 0 ? 1 : 4) {
+      let blocks = name.hasSuffix("block")
+      let configuration = StreamConfiguration(
+        name: name, replay: 3, limits: EventLog.Limits(events: isSmall ? 2 : 8, bytes: isSmall ? 4096 : 16384),
+        start: .always, overflow: blocks ? .block(timeout: .milliseconds(3)) : .drop, read: access, write: access)
+      if name.hasPrefix("publish") {
+        let inlet = PublishInlet()
+        try? server.add(configuration, source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
+      } else {
+        try? server.add(configuration, source: sources[name == "drop" ? 0 : 1])
+      }
+    }
+    return server
+  }
+
+  // MARK: Steps
+
+  func perform(_ step: UInt8, _ steps: inout Steps) {
+    stepCount += 1
+    let index = Int(step >> 4 & 3)
+    switch step & 15 {
+    case 0: connect(index)
+    case 1: clients[index]?.sendSetup(steps.byte())
+    case 2: clients[index]?.sendRequest(steps.byte(), steps.byte(), size: steps.number())
+    case 3: clients[index]?.sendRequestN(steps.byte(), steps.byte())
+    case 4: clients[index]?.send(.cancel(StreamID(UInt32(steps.byte()))))
+    case 5: clients[index]?.sendPayload(steps.byte(), steps.byte(), size: steps.number())
+    case 6: clients[index]?.send(.keepalive(respond: true, position: 0, data: steps.take(Int(steps.byte()))))
+    case 7: clients[index]?.sendRaw(steps.take(Int(steps.byte())))
+    case 8: clients[index]?.shutDown(CInt(steps.byte() % 3))
+    case 9:
+      clients[index]?.receive()
+      clients[index] = nil
+    case 10: clients[index]?.receive()
+    case 11: turn(Int(steps.byte() & 7) + 1)
+    case 12: append(steps.byte(), size: steps.number())
+    case 13: clients[index]?.repeatLast(Int(steps.byte()))
+    case 14: handOver(steps.byte(), &steps)
+    default:
+      usleep(1000 * UInt32(1 + steps.byte() & 3))
+      turn(1)
+    }
+  }
+
+  private func connect(_ index: Int) {
+    clients[index]?.receive()
+    clients[index] = nil
+    var pair: [CInt] = [-1, -1]
+    let kind = CInt(SOCK_STREAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
+    guard socketpair(AF_UNIX, kind, 0, &pair) == 0 else { return }
+    clients[index] = Client(pair[0])
+    // Two users, two clients each.
+    server.accept(OwnedDescriptor(pair[1]), PeerCredentials(process: 1, user: UInt32(index / 2), group: 0))
+  }
+
+  private func turn(_ count: Int) {
+    for _ in 0..<count { server.loops[0].runOneTurn() }
+  }
+
+  private func append(_ choice: UInt8, size: Int) {
+    guard let stream = server.streams[streamNames[Int(choice & 1)]] else { return }
+    let limit = stream.configuration.limits.maximumEventBytes
+    let event = [UInt8](repeating: choice, count: min(size, limit))
+    sources[Int(choice & 1)].send(EventBatch(repeatElement(event, count: 1 + Int(choice >> 4))))
+  }
+
+  private func handOver(_ choices: UInt8, _ steps: inout Steps) {
+    let saved = Guarded<SavedConnections?>(nil)
+    server.handOver { connections in saved.withLock { $0 = connections } }
+    for _ in 0..<8 where saved.withLock({ $0 == nil }) { turn(1) }
+    guard let connections = saved.withLock({ $0 }) else { preconditionFailure("a handover that does not end") }
+    var state = connections.state(ofFirst: connections.descriptors.count)
+    let isSpoilt = choices & 8 != 0 && !state.isEmpty
+    if isSpoilt { for _ in 0...choices >> 5 { state[steps.number() % state.count] = steps.byte() } }
+    // As in the next process: other descriptors for the same sockets.
+    let descriptors = connections.descriptors.map { fcntl($0, F_DUPFD_CLOEXEC, 0) }
+    let next = Self.makeServer(choices: choices, isRestoring: true, sources)
+    let restored = try? SavedConnections(state: state, descriptors, for: next.limits)
+    precondition(restored != nil || isSpoilt, "a state is refused that was just written")
+    if restored == nil { for descriptor in descriptors { close(descriptor) } }
+    if isSpoilt { for client in clients { client?.isExact = false } }
+    formerServers.append(server)
+    server = next
+    if let restored {
+      let isRestored = Guarded(false)
+      next.restore(restored) { isRestored.withLock { $0 = true } }
+      for _ in 0..<8 where !isRestored.withLock({ $0 }) { turn(1) }
+      precondition(isRestored.withLock { $0 }, "a restore that does not end")
+    }
+    next.resume()
+    turn(1)
+    // The sockets of the former server are closed with it, as its process's would be.
+    let former = formerServers.removeFirst()
+    former.stop {}
+    for _ in 0..<4 { former.loops[0].runOneTurn() }
+  }
+
+  func end() {
+    for client in clients { client?.receive() }
+    clients = [nil, nil, nil, nil]
+    // Deferred work and the log's own calls come first.
+    for _ in 0..<200 {
+      turn(1)
+      if isEmpty { break }
+    }
+    precondition(isEmpty, "connections, subscribers or publishers are left: \(server.statistics)")
+    server.stop {}
+    turn(4)
+  }
+
+  private var isEmpty: Bool {
+    let statistics = server.statistics
+    return statistics.connections == 0 && statistics.subscribers == 0 && statistics.publishers == 0
+  }
+}
+
+/// The test's end of a connection.
+private final class Client {
+  private struct Request {
+    var credit: UInt64
+    var lastID: UInt64 = 0
+    /// The number was used before: events of two requests may be on their way.
+    var isReused = false
+  }
+
+  private let socket: CInt
+  private var lastSent: [UInt8] = []
+  private var input: [UInt8] = []
+  private var requests: [StreamID: Request] = [:]
+  /// Whether what it sent was never spoilt, so that credit can be counted.
+  var isExact = true
+
+  init(_ socket: CInt) { self.socket = socket }
+  deinit { close(socket) }
+
+  func send(_ frame: Frame) {
+    var bytes: [UInt8] = []
+    frame.encode(into: &bytes)
+    // Credit counts when the frame may have arrived; a frame that did not is cut, and nothing after it is understood.
+    switch frame {
+    case .request(let id, _, let credit, _, _, _):
+      let former = requests[id]
+      requests[id] = Request(credit: (former?.credit ?? 0) + UInt64(credit), isReused: former != nil)
+    case .requestN(let id, let credit): requests[id]?.credit += UInt64(credit)
+    default: break
+    }
+    lastSent = bytes
+    write(bytes)
+  }
+
+  func sendRaw(_ bytes: [UInt8]) {
+    isExact = false
+    lastSent = bytes
+    write(bytes)
+  }
+
+  func repeatLast(_ count: Int) {
+    isExact = false
+    for _ in 0..<count { write(lastSent) }
+  }
+
+  private func write(_ bytes: [UInt8]) {
+    let count = Glibc.send(socket, bytes, bytes.count, CInt(MSG_NOSIGNAL))
+    if count != bytes.count { isExact = false }
+  }
+
+  func sendSetup(_ choices: UInt8) {
+    let lifetime: [Duration] = [.seconds(90), .milliseconds(1), .milliseconds(Int64(Int32.max)), .zero]
+    send(
+      .setup(
+        Setup(
+          maximumLifetime: lifetime[Int(choices & 3)], honorsLease: choices & 4 != 0,
+          metadataMIMEType: MetadataFormat.text.mimeType)))
+  }
+
+  func sendRequest(_ choices: UInt8, _ id: UInt8, size: Int) {
+    let kind = RequestKind.allCases[Int(choices & 3)]
+    let name = streamNames[Int(choices >> 2 & 7) % streamNames.count]
+    let options = [
+      "", #"{"from":"new"}"#, #"{"from":1}"#, #"{"from":"-1d","on_lag":"fail","ids":false}"#, #"{"from":"latest"}"#,
+    ]
+    let isPublishing = kind == .channel || kind == .fireAndForget
+    let data =
+      isPublishing
+      ? [UInt8](repeating: id, count: size & 2047) : Array(options[(size >> 11) % options.count].utf8)
+    let payload = Payload(metadata: Array(name.utf8), data: data)
+    send(
+      .request(
+        StreamID(UInt32(id)), kind, initialRequest: kind == .response ? 1 : UInt32(choices >> 5),
+        payload, follows: size & 0x400 != 0 && isPublishing, isComplete: size & 0x800 != 0 && kind == .channel))
+  }
+
+  func sendRequestN(_ id: UInt8, _ count: UInt8) {
+    send(.requestN(StreamID(UInt32(id)), count == 255 ? 0x7fff_ffff : UInt32(count)))
+  }
+
+  func sendPayload(_ id: UInt8, _ choices: UInt8, size: Int) {
+    send(
+      .payload(
+        StreamID(UInt32(id)), Payload(data: [UInt8](repeating: id, count: size & 4095)), follows: choices & 1 != 0,
+        isComplete: choices & 2 != 0, isNext: choices & 4 == 0))
+  }
+
+  func shutDown(_ how: CInt) {
+    isExact = false
+    shutdown(socket, how)
+  }
+
+  /// Reads and judges what has come.
+  func receive() {
+    var buffer = [UInt8](repeating: 0, count: 64 << 10)
+    while true {
+      let count = recv(socket, &buffer, buffer.count, 0)
+      guard count > 0 else { break }
+      input += buffer[..<count]
+    }
+    var offset = 0
+    while input.count - offset >= 3 {
+      let count = Int(input[offset]) << 16 | Int(input[offset + 1]) << 8 | Int(input[offset + 2])
+      guard input.count - offset >= 3 + count else { break }
+      let frame = input.withUnsafeBytes {
+        try? Frame.decode(UnsafeRawBufferPointer(rebasing: $0[offset + 3..<offset + 3 + count]))
+      }
+      guard let frame else { preconditionFailure("a frame of the server that cannot be read") }
+      judge(frame)
+      offset += 3 + count
+    }
+    input.removeFirst(offset)
+  }
+
+  private func judge(_ frame: Frame) {
+    guard isExact, case .payload(let id, let payload, let follows, _, isNext: true) = frame else { return }
+    guard var request = requests[id] else { preconditionFailure("an event for request \(id), which there never was") }
+    if let metadata = payload.metadata, metadata.count == 16 {
+      let event = metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+      precondition(event > request.lastID || request.isReused, "event \(event) after \(request.lastID)")
+      request.lastID = event
+    }
+    if !follows {
+      precondition(request.credit > 0, "an event beyond the credit of request \(id)")
+      request.credit -= 1
+    }
+    requests[id] = request
+  }
+}
