@@ -120,7 +120,7 @@ private final class Bystanders {
     crowd.onTimes = { [unowned self] bytes, stride, now in
       // The first of one read has waited longest.
       let sent = bytes.loadUnaligned(as: UInt64.self)
-      note(&waits.longestEvent, since: sent, now)
+      note(\.longestEvent, since: sent, now)
     }
   }
 
@@ -128,9 +128,9 @@ private final class Bystanders {
 
   var total: Int { crowd.total }
 
-  private func note(_ longest: inout UInt64, since sent: UInt64, _ now: UInt64) {
+  private func note(_ longest: WritableKeyPath<Waits, UInt64>, since sent: UInt64, _ now: UInt64) {
     guard sent > excusedUntil, now > sent else { return }
-    longest = max(longest, now - sent)
+    waits[keyPath: longest] = max(waits[keyPath: longest], now - sent)
     if now - sent > longestWait { waits.late += 1 }
   }
 
@@ -168,7 +168,7 @@ private final class Bystanders {
         guard count != 0 else { throw BenchError("a client that only asks for echoes was hung up on") }
         echoes[index].answerBytes += max(0, count)
         guard echoes[index].answerBytes >= question.count else { continue }
-        note(&waits.longestEcho, since: askedAt, monotonicNanoseconds())
+        note(\.longestEcho, since: askedAt, monotonicNanoseconds())
         echoes[index].askedAt = nil
       } else {
         echoes[index].askedAt = now

@@ -6,7 +6,7 @@ import RSocket
 /// Clients that obey nothing, in a process of their own that has no rights: floods of every kind of frame, fragments without
 /// an end, sockets that are closed by half, silence, and deaths at random bytes. What each does follows from the seed.
 ///
-/// The process is this program again, told so by its arguments, and runs until it is ended.
+/// The process is this program again, told so by its arguments, and runs until it is ended or its parent ends.
 final class HostileClients {
   static let argument = "--hostile-clients"
   static let count = 200
@@ -31,11 +31,13 @@ final class HostileClients {
     }
     var clients = (0..<count).map { HostileClient(path, seed: seed &+ UInt64($0) &* 0x1_0000_0001) }
     var dice = Dice(state: seed)
-    while true {
+    let parent = getppid()
+    while getppid() == parent {
       for _ in 0..<16 { clients[dice.roll(clients.count)].act() }
       for index in clients.indices { clients[index].flush() }
       usleep(500)
     }
+    exit(EX_OK)
   }
 }
 
