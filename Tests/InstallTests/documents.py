@@ -93,6 +93,51 @@ def keys_are_in_their_page(installation):
     expect_equal(found, wanted, PAGES[2])
 
 
+def coding_keys(text):
+    """The member names of the last `CodingKeys` in a piece of Swift."""
+    cases = "".join(re.findall(r"^ *case (.*)$", text[text.rindex("enum CodingKeys"):].split("}")[0], re.M | re.S))
+    return {quoted or name for name, quoted in re.findall(r"(\w+)(?: = \"(\w+)\")?", re.sub(r"\bcase\b", ",", cases))}
+
+
+def terms(page, heading, macro):
+    """The first word of each list item in one section or subsection."""
+    part = re.search(rf"^\.S[sh] {re.escape(heading)}\n(.*?)^\.S[sh] ", page, re.M | re.S)
+    expect(part, f"there is no section {heading}")
+    return set(re.findall(rf"^\.It {macro} (\S+)", part[1], re.M))
+
+
+def system_streams_are_in_their_page(installation):
+    """every member of $streams and $stats, and every state of a stream, is in streamd(8) and WIRE.md, and no other"""
+    server = PROJECT / "Sources" / "StreamServer"
+    statistics = (server / "Statistics.swift").read_text().split("public struct Statistics")[1]
+    stream, whole = statistics.split("public struct Stream:")[1].rsplit("private enum CodingKeys", 1)
+    served = (server / "ServedStream.swift").read_text()
+    states = re.search(r"func state\(namesClients.*?\n  }\n", served, re.S)[0]
+    wanted = {
+        "$streams": coding_keys(served),
+        "Stream states": set(re.findall(r'"([a-z]+)"', states)),
+        "$stats": coding_keys("enum CodingKeys" + whole) | {f"by_stream.{key}" for key in coding_keys(stream)},
+    }
+    expect(min(map(len, wanted.values())) > 6, f"the source has {wanted}")
+    page = source(installation, PAGES[0])
+    wire = (PROJECT / "docs" / "WIRE.md").read_text().split("## System streams")[1]
+    for heading, words in wanted.items():
+        expect_equal(terms(page, heading, "Ic"), words, f"{PAGES[0]}, {heading}")
+        plain = {word.removeprefix("by_stream.") for word in words}
+        expect_equal(plain & set(re.findall(r"`(\w+)`", wire)), plain, f"WIRE.md, {heading}")
+
+
+def columns_are_in_their_page(installation):
+    """every column of the tables of streamctl is in its page, and no other"""
+    page = source(installation, PAGES[1])
+    for heading, file in [("streamctl list", "StreamTable"), ("streamctl top", "TopTable")]:
+        text = (PROJECT / "Sources" / "streamctl" / f"{file}.swift").read_text()
+        columns = re.findall(r'"([^"]+)"', re.search(r"let header = \[(.*?)\]", text)[1])
+        part = re.search(rf"^\.Ss {heading}\n(.*?)^\.S[sh] ", page, re.M | re.S)
+        expect(part, f"there is no section {heading}")
+        expect_equal(set(re.findall(r"^\.It Sy (.*)$", part[1], re.M)), set(columns), f"{PAGES[1]}, {heading}")
+
+
 def source_ids():
     text = "".join(path.read_text() for path in sorted((PROJECT / "Sources").rglob("*.swift")))
     halves = r"\b0x([0-9a-f_]{16,19})"
@@ -142,6 +187,8 @@ CHECKS = [
     options_are_in_their_pages,
     commands_and_exit_codes_are_in_their_page,
     keys_are_in_their_page,
+    system_streams_are_in_their_page,
+    columns_are_in_their_page,
     catalogue_is_complete,
     catalogue_explains,
     catalogue_is_accepted,
