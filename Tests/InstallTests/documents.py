@@ -138,6 +138,18 @@ def columns_are_in_their_page(installation):
         expect_equal(set(re.findall(r"^\.It Sy (.*)$", part[1], re.M)), set(columns), f"{PAGES[1]}, {heading}")
 
 
+def first_steps_work(installation):
+    """the first steps of README.md work as pasted"""
+    steps = re.search(r"^## First steps.*?^```sh\n(.*?)^```$", (PROJECT / "README.md").read_text(), re.M | re.S)[1]
+    clone = installation.folder / "clone"
+    (clone / ".build").mkdir(parents=True)
+    (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
+    script = steps + 'wait $!; echo "ended with $?"; rm -r "$here"\n'
+    output = said("timeout", "60", "bash", "-c", script, cwd=clone)
+    for wanted in [r'^\{"tick":1,.*\n\{"tick":2,', r"^a first event$", r"^ended with 0$"]:
+        expect(re.search(wanted, output, re.M), f"there is no {wanted} in: {output}")
+
+
 def source_ids():
     text = "".join(path.read_text() for path in sorted((PROJECT / "Sources").rglob("*.swift")))
     halves = r"\b0x([0-9a-f_]{16,19})"
@@ -189,6 +201,7 @@ CHECKS = [
     keys_are_in_their_page,
     system_streams_are_in_their_page,
     columns_are_in_their_page,
+    first_steps_work,
     catalogue_is_complete,
     catalogue_explains,
     catalogue_is_accepted,
