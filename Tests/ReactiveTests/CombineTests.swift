@@ -97,6 +97,45 @@ import Testing
     sink.receiveValue(2)
   }
 
+  /// An operator of a program may hand on upstream's subscription as its own, and end from inside a value.
+  @Test(arguments: [1, 2]) func anEndInsideTheClosureOfASinkLetsItReturn(depth: Int) {
+    final class Forwarding: Publisher {
+      typealias Output = Int
+      typealias Failure = Never
+      let subject = PassthroughSubject<Int, Never>()
+      var down: AnySubscriber<Int, Never>?
+      func receive<S: Subscriber<Int, Never>>(subscriber: S) {
+        down = AnySubscriber(subscriber)
+        subject.subscribe(
+          AnySubscriber(
+            receiveSubscription: subscriber.receive, receiveValue: subscriber.receive,
+            receiveCompletion: subscriber.receive))
+      }
+    }
+    final class Token {}
+    weak var token: Token?
+    let publisher = Forwarding()
+    var isHeld: [Bool] = []
+    func watch() -> AnyCancellable {
+      let captured = Token()
+      token = captured
+      return publisher.sink { value in
+        if value == depth {
+          publisher.down?.receive(completion: .finished)
+        } else {
+          _ = publisher.down?.receive(value + 1)
+        }
+        isHeld.append(token != nil)
+        _ = captured
+      }
+    }
+    let sink = watch()
+    publisher.subject.send(1)
+    #expect(isHeld == Array(repeating: true, count: depth))
+    #expect(token == nil)
+    withExtendedLifetime(sink) {}
+  }
+
   @Test func cancellingASinkRacesWithItsClosure() {
     final class Token: @unchecked Sendable { var count = 0 }
     for _ in 0..<300 {

@@ -21,10 +21,12 @@ extension Subscribers {
   {
     // Sendable: the closures are called by the publisher alone, whose signals are serial, and released by the last
     // caller that the slot counts. Calls on behalf of a subscription that drops its subscriber are not counted: that
-    // would cost more than the call.
+    // would cost more than the call. The publisher's own calls are noted, which needs no exchange, since they are serial.
 
     @usableFromInline @exclusivity(unchecked) var closures: SinkClosures<Input, Failure, Void>
     @usableFromInline let upstream: UpstreamSlot
+    /// A value that is not counted is under way.
+    @usableFromInline let isTaking = Atomic(false)
 
     /// A sink that is to be given to ``Publisher/subscribe(_:)->()``.
     @inlinable public convenience init(
@@ -57,7 +59,11 @@ extension Subscribers {
     @inlinable public func receive(_ input: Input) -> Demand {
       let word = upstream.word.load(ordering: .acquiring)
       if word & (UpstreamSlot.over | UpstreamSlot.drops) == UpstreamSlot.drops {
+        let isNested = isTaking.load(ordering: .relaxed)
+        isTaking.store(true, ordering: .relaxed)
         closures.take(input)
+        isTaking.store(isNested, ordering: .relaxed)
+        if !isNested, upstream.word.load(ordering: .acquiring) == UpstreamSlot.over { release() }
       } else {
         receiveCounted(input)
       }
@@ -75,6 +81,7 @@ extension Subscribers {
       inside {
         guard upstream.finish() else { return }
         closures.completion(completion)
+        if isTaking.load(ordering: .relaxed) { return }  // an end from inside a value, which releases the closures
         upstream.word.bitwiseAnd(~UpstreamSlot.drops, ordering: .relaxed)  // no value is under way
       }
     }

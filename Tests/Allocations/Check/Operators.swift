@@ -113,3 +113,37 @@ func checkFolds() {
   fold("tryAllSatisfy") { $0.tryAllSatisfy { $0 >= 0 } }
   fold("ignoreOutput") { $0.ignoreOutput() }
 }
+
+/// A sink whose subscription was handed on by an operator of a program, and that is ended from inside a value: its
+/// closure must outlive the call. A debug build retains it anyway.
+func checkEndInsideAValue() {
+  final class Token {}
+  final class Forwarding: Publisher {
+    typealias Output = Int
+    typealias Failure = Never
+    let subject = PassthroughSubject<Int, Never>()
+    var down: AnySubscriber<Int, Never>?
+    func receive<S: Subscriber<Int, Never>>(subscriber: S) {
+      down = AnySubscriber(subscriber)
+      subject.subscribe(
+        AnySubscriber(receiveSubscription: subscriber.receive, receiveValue: subscriber.receive))
+    }
+  }
+  let publisher = Forwarding()
+  weak var token: Token?
+  var isFreed = false
+  func watch() -> AnyCancellable {
+    let captured = Token()
+    token = captured
+    return publisher.sink { _ in
+      publisher.down?.receive(completion: .finished)
+      isFreed = token == nil
+      withExtendedLifetime(captured) {}
+    }
+  }
+  let sink = watch()
+  publisher.subject.send(1)
+  judge("end inside a value", isFreed ? 1 : 0, allowed: 0, of: "closures freed during their call")
+  judge("end inside a value", token == nil ? 0 : 1, allowed: 0, of: "closures kept after the end")
+  withExtendedLifetime(sink) {}
+}
