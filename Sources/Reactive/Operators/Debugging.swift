@@ -20,18 +20,17 @@ extension Publishers.Observed where Kind == OperatorKind.Print {
     func line(_ demand: Subscribers.Demand) -> String {
       demand.max.map { "request max: (\($0))" } ?? "request unlimited"
     }
-    self.init(
-      upstream,
-      { printer.print("receive subscription: (\($0))") },
-      { printer.print("receive value: (\($0))") },
-      { completion in
-        switch completion {
-        case .finished: printer.print("receive finished")
-        case .failure(let error): printer.print("receive error: (\(error))")
-        }
-      },
-      receiveCancel: { printer.print("receive cancel") },
-      receiveRequest: { printer.print(line($0)) })
+    self.init(upstream)
+    receiveSubscription = { printer.print("receive subscription: (\($0))") }
+    receiveOutput = { printer.print("receive value: (\($0))") }
+    receiveCompletion = { completion in
+      switch completion {
+      case .finished: printer.print("receive finished")
+      case .failure(let error): printer.print("receive error: (\(error))")
+      }
+    }
+    receiveCancel = { printer.print("receive cancel") }
+    receiveRequest = { printer.print(line($0)) }
     receiveReturned = { printer.print(line($0) + " (synchronous)") }
   }
 }
@@ -43,11 +42,10 @@ extension Publishers.Observed where Kind == OperatorKind.Breakpoint {
     receiveOutput: ((Upstream.Output) -> Bool)? = nil,
     receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
   ) {
-    self.init(
-      upstream,
-      { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
-      { if receiveOutput?($0) == true { raise(SIGTRAP) } },
-      { if receiveCompletion?($0) == true { raise(SIGTRAP) } })
+    self.init(upstream)
+    self.receiveSubscription = { if receiveSubscription?($0) == true { raise(SIGTRAP) } }
+    self.receiveOutput = { if receiveOutput?($0) == true { raise(SIGTRAP) } }
+    self.receiveCompletion = { if receiveCompletion?($0) == true { raise(SIGTRAP) } }
   }
 }
 

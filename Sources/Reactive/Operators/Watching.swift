@@ -21,19 +21,7 @@ extension Publishers {
     /// Called for what `receive` returns in place of ``receiveRequest``.
     @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?
 
-    @usableFromInline init(
-      _ upstream: Upstream, _ receiveSubscription: ((any Subscription) -> Void)?,
-      _ receiveOutput: ((Upstream.Output) -> Void)?,
-      _ receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?,
-      receiveCancel: (() -> Void)? = nil,
-      receiveRequest: ((Subscribers.Demand) -> Void)? = nil
-    ) {
-      self.upstream = upstream
-      self.receiveSubscription = receiveSubscription
-      self.receiveOutput = receiveOutput
-      self.receiveCompletion = receiveCompletion
-      (self.receiveCancel, self.receiveRequest) = (receiveCancel, receiveRequest)
-    }
+    @usableFromInline init(_ upstream: Upstream) { self.upstream = upstream }
 
     /// Attaches the subscriber to upstream, with the closures in between.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -54,9 +42,10 @@ extension Publishers.Observed where Kind == OperatorKind.Handle {
     receiveCancel: (() -> Void)? = nil,
     receiveRequest: ((Subscribers.Demand) -> Void)?
   ) {
-    self.init(
-      upstream, receiveSubscription, receiveOutput, receiveCompletion, receiveCancel: receiveCancel,
-      receiveRequest: receiveRequest)
+    self.init(upstream)
+    (self.receiveSubscription, self.receiveOutput) = (receiveSubscription, receiveOutput)
+    (self.receiveCompletion, self.receiveCancel) = (receiveCompletion, receiveCancel)
+    self.receiveRequest = receiveRequest
   }
 }
 

@@ -1,11 +1,15 @@
 import Synchronization
 
 /// One value for each subscriber, then the end.
-public struct Just<Output>: Publisher {
+public struct Just<Output>: KnownOptionalPublisher, KnownResultPublisher {
   /// Can't fail.
   public typealias Failure = Never
   /// The value.
   public let output: Output
+  /// The value.
+  public var knownValue: Output? { output }
+  /// The value.
+  public var result: Result<Output, Never> { .success(output) }
 
   /// `output` for each subscriber.
   public init(_ output: Output) { self.output = output }
@@ -62,13 +66,15 @@ extension Fail: Sendable {}
 
 extension Optional {
   /// The wrapped value, if any, for each subscriber, then the end.
-  public struct Publisher: Reactive.Publisher {
+  public struct Publisher: KnownOptionalPublisher {
     /// The wrapped value.
     public typealias Output = Wrapped
     /// Can't fail.
     public typealias Failure = Never
     /// The value.
     public let output: Wrapped?
+    /// The value.
+    public var knownValue: Wrapped? { output }
 
     /// `output`, if any, for each subscriber.
     public init(_ output: Wrapped?) { self.output = output }
@@ -89,7 +95,7 @@ extension Optional.Publisher: Sendable where Wrapped: Sendable {}
 
 extension Result {
   /// The value, then the end, or the failure, for each subscriber.
-  public struct Publisher: Reactive.Publisher {
+  public struct Publisher: KnownResultPublisher {
     /// The value of a success.
     public typealias Output = Success
     /// What is delivered.

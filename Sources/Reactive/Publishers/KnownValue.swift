@@ -1,0 +1,135 @@
+// What operators on one known value have in common: done when they are called, as in Combine. So their closures need
+// not escape.
+
+/// A publisher of at most one value, which is known already: a ``Just``, an optional's or a result's publisher.
+public protocol KnownValuePublisher<Output, Failure>: Publisher {}
+
+/// A known value that can't fail, or none.
+public protocol KnownOptionalPublisher<Output>: KnownValuePublisher where Failure == Never {
+  /// The value, if any.
+  var knownValue: Output? { get }
+}
+
+/// A known value, or a failure.
+public protocol KnownResultPublisher<Output, Failure>: KnownValuePublisher {
+  /// The value or the failure.
+  var result: Result<Output, Failure> { get }
+}
+
+extension KnownValuePublisher where Output: Equatable {
+  /// The same.
+  public func removeDuplicates() -> Self { self }
+}
+
+extension KnownValuePublisher where Output: Comparable {
+  /// The same.
+  public func min() -> Self { self }
+  /// The same.
+  public func max() -> Self { self }
+}
+
+extension KnownValuePublisher {
+  /// The same; there is nothing to compare.
+  public func min(by areInIncreasingOrder: (Output, Output) -> Bool) -> Self { self }
+  /// The same; there is nothing to compare.
+  public func max(by areInIncreasingOrder: (Output, Output) -> Bool) -> Self { self }
+  /// The same; there is nothing to compare.
+  public func removeDuplicates(by predicate: (Output, Output) -> Bool) -> Self { self }
+  /// The same.
+  public func first() -> Self { self }
+  /// The same.
+  public func last() -> Self { self }
+  /// The end; of a failure, too.
+  public func ignoreOutput() -> Empty<Output, Failure> { Empty() }
+  /// The same; it can't fail, or would fail again.
+  public func retry(_ times: Int) -> Self { self }
+}
+
+extension KnownOptionalPublisher {
+  /// The value, if the closure accepts it.
+  public func filter(_ isIncluded: (Output) -> Bool) -> Output?.Publisher { compactMap { isIncluded($0) ? $0 : nil } }
+  /// The value, if the closure accepts it.
+  public func first(where predicate: (Output) -> Bool) -> Output?.Publisher { filter(predicate) }
+  /// The value, if the closure accepts it.
+  public func last(where predicate: (Output) -> Bool) -> Output?.Publisher { filter(predicate) }
+  /// The value, if the closure accepts it.
+  public func prefix(while predicate: (Output) -> Bool) -> Output?.Publisher { filter(predicate) }
+  /// The value, unless the closure accepts it.
+  public func drop(while predicate: (Output) -> Bool) -> Output?.Publisher { filter { !predicate($0) } }
+  /// The value, unless `maxLength` is 0.
+  public func prefix(_ maxLength: Int) -> Output?.Publisher {
+    precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
+    return filter { _ in maxLength > 0 }
+  }
+  /// The value, unless it is left out.
+  public func dropFirst(_ count: Int = 1) -> Output?.Publisher {
+    precondition(count >= 0, "count must not be negative, it is \(count)")
+    return filter { _ in count == 0 }
+  }
+  /// The value, if `index` is 0.
+  public func output(at index: Int) -> Output?.Publisher {
+    precondition(index >= 0, "index must not be negative, it is \(index)")
+    return filter { _ in index == 0 }
+  }
+  /// The value, if 0 is in the range.
+  public func output<R: RangeExpression<Int>>(in range: R) -> Output?.Publisher {
+    let range = range.relative(to: 0..<Int.max)
+    precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
+    return filter { _ in range.contains(0) }
+  }
+  /// What the closure makes of the value, unless that is `nil`.
+  public func compactMap<T>(_ transform: (Output) -> T?) -> T?.Publisher { knownValue.flatMap(transform).publisher }
+  /// The same; it can't fail.
+  public func replaceError(with output: Output) -> Self { self }
+}
+
+extension KnownResultPublisher where Failure == Never {
+  /// The value, with another failure type.
+  public func setFailureType<E: Error>(to failureType: E.Type) -> Result<Output, E>.Publisher { .init(result.get()) }
+}
+
+extension KnownResultPublisher {
+  /// What the closure makes of the value, or what it throws.
+  public func tryMap<T>(_ transform: (Output) throws -> T) -> Result<T, any Error>.Publisher {
+    Result<T, any Error> { try transform(result.get()) }.publisher
+  }
+  /// What the closure makes of the failure.
+  public func mapError<E: Error>(_ transform: (Failure) -> E) -> Result<Output, E>.Publisher {
+    result.mapError(transform).publisher
+  }
+  /// Whether the closure accepts the value, or what it throws.
+  public func tryAllSatisfy(_ predicate: (Output) throws -> Bool) -> Result<Bool, any Error>.Publisher {
+    tryMap(predicate)
+  }
+  /// Whether the closure accepts the value, or what it throws.
+  public func tryContains(where predicate: (Output) throws -> Bool) -> Result<Bool, any Error>.Publisher {
+    tryMap(predicate)
+  }
+  /// The result of the value.
+  public func reduce<T>(_ initialResult: T, _ nextPartialResult: (T, Output) -> T) -> Result<T, Failure>.Publisher {
+    result.map { nextPartialResult(initialResult, $0) }.publisher
+  }
+  /// The result of the value.
+  public func scan<T>(_ initialResult: T, _ nextPartialResult: (T, Output) -> T) -> Result<T, Failure>.Publisher {
+    reduce(initialResult, nextPartialResult)
+  }
+  /// The result of the value, or what the closure throws.
+  public func tryReduce<T>(
+    _ initialResult: T, _ nextPartialResult: (T, Output) throws -> T
+  ) -> Result<T, any Error>.Publisher { tryMap { try nextPartialResult(initialResult, $0) } }
+  /// The result of the value, or what the closure throws.
+  public func tryScan<T>(
+    _ initialResult: T, _ nextPartialResult: (T, Output) throws -> T
+  ) -> Result<T, any Error>.Publisher { tryReduce(initialResult, nextPartialResult) }
+  /// The value, or what the closure throws of it and itself.
+  public func tryRemoveDuplicates(
+    by predicate: (Output, Output) throws -> Bool
+  ) -> Result<Output, any Error>.Publisher {
+    tryMap { value in
+      _ = try predicate(value, value)
+      return value
+    }
+  }
+  /// The same; it is not empty.
+  public func replaceEmpty(with output: Output) -> Self { self }
+}
