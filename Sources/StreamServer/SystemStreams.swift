@@ -129,7 +129,8 @@ final class SystemStreams: Sendable {
     guard let kind, let made = makeView(of: kind, visibility) else { return nil }
     let (view, dropped) = state.withLock { state -> (ServedStream?, [View]) in
       if let known = state.views[key] { return (known.stream, []) }
-      var dropped = state.dropViews { now - $0.usedAt > Self.viewLifetime }
+      // Another loop may have used one since `now`.
+      var dropped = state.dropViews { $0.usedAt + Self.viewLifetime < now }
       if state.views.count >= Self.viewLimit { dropped += state.dropViews { _ in true } }
       guard state.views.count < Self.viewLimit else { return (nil, dropped) }
       state.views[key] = View(stream: made, usedAt: now)
