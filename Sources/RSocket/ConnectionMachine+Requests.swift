@@ -18,7 +18,8 @@ extension ConnectionMachine {
       live.insert(LiveRequest(id: id, inboundCredit: 0, kind: kind, state: follows ? .assemblingRequest : []))
     }
     if follows {
-      try keep(request, of: id)
+      guard let index = live.index(of: id) else { return }
+      try keep(request, of: id, at: index, into: &events)
     } else {
       begin(id, request, into: &events)
     }
@@ -77,7 +78,8 @@ extension ConnectionMachine {
     guard isServer || isWithinLimit(payload) else { return giveUp(at: index, into: &events) }
     if follows {
       live[index].state.insert(.assemblingValue)
-      try keep(Assembly(kind: nil, initialRequest: 0, payload: payload, isComplete: false), of: id)
+      let assembly = Assembly(kind: nil, initialRequest: 0, payload: payload, isComplete: false)
+      try keep(assembly, of: id, at: index, into: &events)
     } else {
       deliver(at: index, payload, isComplete: isComplete, into: &events)
     }
@@ -101,9 +103,10 @@ extension ConnectionMachine {
     assembly.payload.append(payload)
     if isComplete { assembly.isComplete = true }
     guard isServer || isWithinLimit(assembly.payload) else { return giveUp(at: index, into: &events) }
-    guard !follows else { return try keep(assembly, of: id) }
+    guard !follows else { return try keep(assembly, of: id, at: index, into: &events) }
     guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
-      throw tooLong(id)
+      guard assembly.kind == nil else { throw tooLong(id) }
+      return dropRest(at: index, into: &events)
     }
     dropAssembly(at: index)
     if assembly.kind != nil {
@@ -113,10 +116,21 @@ extension ConnectionMachine {
     }
   }
 
-  private mutating func keep(_ assembly: Assembly, of id: StreamID) throws(ProtocolViolation) {
+  private mutating func keep(
+    _ assembly: Assembly, of id: StreamID, at index: LiveRequests.Index, into events: inout [Event]
+  ) throws(ProtocolViolation) {
+    guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
+      guard assembly.kind == nil else { throw tooLong(id) }
+      return dropRest(at: index, into: &events)
+    }
     assemblyByteCount += assembly.payload.byteCount
-    guard !isServer || assemblyByteCount <= limits.maximumRequestBytes else { throw tooLong(id) }
     assemblies[id] = assembly
+  }
+
+  /// Server: a value is over the limit. The connection lives, and so does the request until its owner has answered.
+  private mutating func dropRest(at index: LiveRequests.Index, into events: inout [Event]) {
+    live[index].state.subtract([.inbound, .assemblingValue])
+    events.append(.valueTooLarge(live[index].id))
   }
 
   /// Client: data and metadata each, so that the limit is exactly one of data.

@@ -26,6 +26,9 @@ public struct ConnectionMachine: Sendable {
     /// For who gathers values: whole ones, within the demand, that stand one behind the other in what was received, a
     /// frame each, which ``PayloadFrames`` takes apart. None is the peer's last one.
     case payloads(StreamID, Range<Int>)
+    /// Server: a value is over ``ConnectionLimits/maximumRequestBytes``. It is dropped, and so is whatever else comes for
+    /// this request, which the owner is to end with an error.
+    case valueTooLarge(StreamID)
     /// The peer's half ended.
     case complete(StreamID)
     /// The peer wants no more values. Server: the request is over, also when the machine ended it with

@@ -30,7 +30,11 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
     guard let metadata else { throw RoutingError("the request has no metadata to name a stream") }
     let name: ArraySlice<UInt8>
     switch self {
-    case .composite: name = try Self.firstTag(in: Self.routingEntry(in: metadata[...]))
+    case .composite:
+      guard let entry = try Self.entry(MetadataFormat.routing.mimeType, Self.routingID, in: metadata[...]) else {
+        throw RoutingError("the composite metadata has no routing entry")
+      }
+      name = try Self.firstTag(in: entry)
     case .routing: name = try Self.firstTag(in: metadata[...])
     case .text: name = metadata[...]
     }
@@ -43,14 +47,26 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
 
   /// Metadata that names a stream: the inverse of ``route(in:)``.
   ///
+  /// - Parameter publisher: said besides; only `.composite` has a place for it, the others leave it out.
   /// - Throws: ``RoutingError`` for a name of more than 255 bytes, which a tag cannot hold (`.text` takes any).
-  public func metadata(route: String) throws(RoutingError) -> [UInt8] {
+  public func metadata(route: String, publisher: PublisherEntry? = nil) throws(RoutingError) -> [UInt8] {
     let name = [UInt8](route.utf8)
     guard self != .text else { return name }
     guard name.count <= 255 else { throw RoutingError("a name of \(name.count) bytes is too long: 255 at most") }
     let tag = [UInt8(name.count)] + name
     guard self == .composite else { return tag }
     return [0x80 | Self.routingID, 0] + [UInt8(tag.count >> 8), UInt8(tag.count & 0xff)] + tag
+      + (publisher?.compositeEntry ?? [])
+  }
+
+  /// The publisher that a request's metadata names; nil without one, and in every format but `.composite`.
+  ///
+  /// - Throws: ``RoutingError`` for an entry that cannot be read.
+  public func publisher(in metadata: [UInt8]?) throws(RoutingError) -> PublisherEntry? {
+    guard self == .composite, let metadata,
+      let entry = try Self.entry(PublisherEntry.mimeType, nil, in: metadata[...])
+    else { return nil }
+    return try PublisherEntry(entry)
   }
 
   /// Of the routing type among the well-known MIME types. Source: RSocket extension "Well-known MIME Types".
@@ -65,23 +81,27 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
 
   /// An entry: a byte with the top bit and a well-known ID, or without it and one less than the length of the MIME type
   /// that follows; u24 length; content. Source: RSocket extension "Composite Metadata".
-  private static func routingEntry(in metadata: ArraySlice<UInt8>) throws(RoutingError) -> ArraySlice<UInt8> {
+  ///
+  /// - Parameter knownID: the well-known ID of `mimeType`, if it has one.
+  /// - Returns: the first entry of that type; nil for none.
+  private static func entry(
+    _ mimeType: String, _ knownID: UInt8?, in metadata: ArraySlice<UInt8>
+  ) throws(RoutingError) -> ArraySlice<UInt8>? {
     var rest = metadata
     while let head = rest.popFirst() {
-      var isRouting = head == 0x80 | routingID
+      var isWanted = knownID.map { head == 0x80 | $0 } ?? false
       if head & 0x80 == 0 {
-        let mimeType = rest.prefix(Int(head) + 1)
-        isRouting = mimeType.elementsEqual(MetadataFormat.routing.mimeType.utf8)
+        isWanted = rest.prefix(Int(head) + 1).elementsEqual(mimeType.utf8)
         rest = rest.dropFirst(Int(head) + 1)
       }
       guard rest.count >= 3 else { throw RoutingError("the composite metadata ends inside an entry") }
       let count = rest.prefix(3).reduce(0) { $0 << 8 | Int($1) }
       rest = rest.dropFirst(3)
       guard rest.count >= count else { throw RoutingError("the composite metadata ends inside an entry") }
-      if isRouting { return rest.prefix(count) }
+      if isWanted { return rest.prefix(count) }
       rest = rest.dropFirst(count)
     }
-    throw RoutingError("the composite metadata has no routing entry")
+    return nil
   }
 }
 

@@ -177,6 +177,7 @@ public final class EventLog {
   /// As `append`, up to the first event that has no room beside what is held.
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
     guard !batch.isEmpty || batch.checkpoint != nil else { return nil }
+    if batch.checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
     let now = clock()
     var count = 0
     batch.withUnsafeBytes(of: 0..<batch.count) { data in
@@ -196,6 +197,24 @@ public final class EventLog {
     dropExpired()
     if count > 0 || isWhole { didGrow?() }
     return isWhole ? nil : EventBatch(batch[count...])
+  }
+
+  /// Whether a batch that comes with a checkpoint need not be split: its checkpoint would only hold with the last part, and
+  /// after a kill its source would repeat the others. One that an empty log could not take is split all the same.
+  private func hasRoomForAll(of batch: EventBatch) -> Bool {
+    var needed = 0
+    batch.withUnsafeBytes(of: 0..<batch.count) {
+      needed += LogLayout.recordBytes(for: $0.count)
+      return true
+    }
+    // What stands between the last record and the ring's end is lost where the next one does not fit there.
+    needed += LogLayout.recordBytes(for: batch.largestByteCount)
+    guard batch.count <= limits.events, needed <= limits.bytes else { return true }
+    let held = count(from: heldPosition, to: endPosition)
+    guard held + UInt64(batch.count) <= UInt64(limits.events) else { return false }
+    let start = layout.offset(of: heldPosition)
+    let free = nextOffset > start ? limits.bytes - (nextOffset - start) : start - nextOffset
+    return needed <= free
   }
 
   /// Whether as many events are held as there may be.

@@ -255,7 +255,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
       isTurnedAway = code == .rejectedSetup
       let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
       disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
-    case .setup, .request, .payloads, .lease, .metadataPush: break  // nothing that a requester acts on, or gathers
+    case .setup, .request, .payloads, .valueTooLarge, .lease, .metadataPush: break  // a requester gathers nothing
     }
   }
 

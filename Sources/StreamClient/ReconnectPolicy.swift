@@ -91,13 +91,7 @@ struct Resumption {
   ///   - isTurnedAway: the server wanted no connection.
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
   mutating func fail(_ error: StreamError, isTurnedAway: Bool, fraction: Double) -> Consequence {
-    let isLoss =
-      switch error {
-      case .disconnected: wasConnected || !isTurnedAway
-      case .cannotConnect: wasConnected
-      case .canceled: true
-      case .rejected, .invalid, .lagged, .failed, .cutOff: false
-      }
+    let isLoss = error.isLoss(wasConnected: wasConnected, isTurnedAway: isTurnedAway)
     guard isLoss, !hasBareEvents else { return .end }
     wasConnected = true
     resumedAfter = lastID

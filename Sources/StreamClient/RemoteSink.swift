@@ -1,11 +1,16 @@
+import EventLoop
 import RSocket
 import Reactive
 import Synchronization
 
 /// Publishes to a stream of the server what it is given: a subscriber whose demand is the server's credit.
 ///
-/// It asks its publisher for one value and opens the request with it; for every further one the server has granted credit
-/// before. What waits here for the socket is bounded besides: some 256 KiB, or one value.
+/// Without a name it asks its publisher for one value and opens the request with it; for every further one the server has
+/// granted credit before. What waits here for the socket is bounded besides: some 256 KiB, or one value.
+///
+/// With a ``PublisherName`` it outlives its connection: values are numbered and kept until the server has confirmed them,
+/// which its credit bounds, and sent again where the server does not have them. None gets into the stream twice, and none
+/// is lost, as long as the stream's log outlives what happens.
 ///
 /// The completion comes once: `.finished` when the server has confirmed that every value is in the stream, else why not.
 /// Until then values may be on their way: of those that were sent before a failure some are in the stream, in order, and
@@ -31,9 +36,13 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
   }
 
   private enum Phase {
-    case idle  // can become: open, over
-    case open(StreamID)  // can become: confirming, cancelled, over
-    case confirming(StreamID)  // COMPLETE is sent; can become: cancelled, over
+    case idle  // can become: greeting, open, over
+    /// Named: the server is to say where to continue.
+    case greeting(StreamID)  // can become: open, waiting, cancelled, over
+    case open(StreamID)  // can become: confirming, waiting, cancelled, over
+    case confirming(StreamID)  // COMPLETE is sent; can become: waiting, cancelled, over
+    /// The connection is lost, and made again when the time has come.
+    case waiting(TimerID)  // can become: idle, over
     case cancelled(StreamID)  // the server has to hear of it; can become: over
     case over
   }
@@ -48,26 +57,31 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
   private var receiveCompletion: ((Subscribers.Completion<StreamError>) -> Void)?
   private var upstream: (any Subscription)?
   private var phase = Phase.idle
+  /// Came and was not sent on this connection.
   private var waiting: ArraySlice<[UInt8]> = []
   private var isComplete = false
   private var waitsToSpeak = false
   private var isAsking = false
-  /// What upstream may be asked for: the request's own value, and the server's credit.
-  private var allowance = Subscribers.Demand.max(1)
-  /// What it was asked for and has not been sent.
-  private var unsent = 0
+  /// How many values may be sent: the request's own, and the server's credit.
+  private var credit = Subscribers.Demand.max(1)
+  /// How many upstream was asked for and has not delivered.
+  private var asked = 0
   private var largestBytes = 0
+  /// Of a named publisher.
+  private var delivery: ConfirmedDelivery?
 
   /// Values that may be asked for before they are sent, as long as they are small.
   private static let mostUnsent = 256
   private static let unsentBytes = 256 << 10
 
+  /// - Parameter publisher: `nil`: a loss of the connection is the end.
   init(
-    _ connection: StreamConnection, name: String,
+    _ connection: StreamConnection, name: String, publisher: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void
   ) {
     link = connection.link
     request = RemoteRequest(connection: connection, kind: .channel, name: name)
+    delivery = publisher.map { ConfirmedDelivery($0) }
     self.receiveCompletion = receiveCompletion
   }
 
@@ -117,18 +131,21 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
   func readInbox() {
     takeInbox()
     ask()
-    goOn()
+    proceed()
   }
 
-  /// Acts on what the inbox held.
-  private func goOn() {
+  /// Acts on what the inbox held, and on what the server said.
+  private func proceed() {
     if isCancelled.load(ordering: .acquiring) { return giveUp() }
     switch phase {
     case .over: letGo()
-    case .idle where isComplete && waiting.isEmpty: end(.finished)
-    case .idle, .open, .confirming, .cancelled: speakIfNeeded()
+    case .idle where isDelivered, .waiting where isDelivered: end(.finished)
+    case .idle, .greeting, .open, .confirming, .waiting, .cancelled: speakIfNeeded()
     }
   }
+
+  /// Nothing is left that the server does not have.
+  private var isDelivered: Bool { isComplete && waiting.isEmpty && delivery?.isConfirmed != false }
 
   private func takeInbox() {
     let (subscription, values, isComplete) = inbox.withLock { inbox in
@@ -140,32 +157,41 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     }
     if let subscription { upstream = subscription }
     for value in values { largestBytes = max(largestBytes, value.count) }
+    asked = max(0, asked - values.count)
     if waiting.isEmpty { waiting = values[...] } else { waiting += values }
     self.isComplete = isComplete
+    delivery?.skip(&waiting)
   }
 
-  /// Asks upstream for what is allowed, once half of what it may be asked for at a time is sent.
-  private func ask() {
-    guard !isAsking, let upstream, !isComplete, !isCancelled.load(ordering: .acquiring) else { return }
-    if case .over = phase { return }
+  /// How many values upstream is to be asked for now: what may be sent, once half of what it may be asked for at a time is
+  /// sent; 0 for none.
+  private var wantedCount: Int {
+    guard !isComplete, !isCancelled.load(ordering: .acquiring) else { return 0 }
+    if case .over = phase { return 0 }
     let most = max(1, min(Self.mostUnsent, Self.unsentBytes / max(1, largestBytes)))
-    let count = min(most - unsent, allowance.max ?? .max)
-    guard count > 0, unsent <= most / 2 else { return }
-    allowance -= count
-    unsent += count
+    let unsent = asked + waiting.count
+    return unsent <= most / 2 ? max(0, min(most, credit.max ?? .max) - unsent) : 0
+  }
+
+  private func ask() {
+    guard !isAsking, let upstream else { return }
+    let count = wantedCount
+    guard count > 0 else { return }
+    asked += count
     isAsking = true
     inbox.withLock { $0.isPosted = true }
     upstream.request(.max(count))
     isAsking = false
     takeInbox()  // with what came at once
+    if wantedCount > 0 { tell { _ in } }  // the server has some of it already, so more may come, after other requests
   }
 
   private var hasSignal: Bool {
     switch phase {
-    case .idle: !waiting.isEmpty
-    case .open: !waiting.isEmpty || isComplete
+    case .idle: !waiting.isEmpty || delivery?.isConfirmed == false
+    case .open: !waiting.isEmpty && credit > .none || isComplete && waiting.isEmpty
     case .cancelled: true
-    case .confirming, .over: false
+    case .greeting, .confirming, .waiting, .over: false
     }
   }
 
@@ -177,13 +203,17 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
 
   func takeSignal() throws(StreamError) -> LinkSignal {
     waitsToSpeak = false
+    guard hasSignal else { return .nothing }
     switch phase {
     case .idle:
-      guard let request, let first = waiting.first else { return .nothing }
+      guard var request else { return .nothing }
+      if let delivery {
+        request.publisher = try delivery.entry
+        return .open(.channel, initialRequest: Credit.unlimited, try request.payload())
+      }
       var payload = try request.payload()
-      payload.data = first
-      waiting = waiting.dropFirst()
-      unsent -= 1
+      payload.data = waiting.removeFirst()
+      credit -= 1
       return .open(.channel, initialRequest: 1, payload)
     case .open(let id):
       let values = takeChunk()
@@ -195,36 +225,68 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     case .cancelled(let id):
       phase = .over
       return .cancel(id)
-    case .confirming, .over: return .nothing
+    case .greeting, .confirming, .waiting, .over: return .nothing
     }
   }
 
-  /// As much as one write takes, or one value.
+  /// As much as one write takes, or one value, within the credit.
   private func takeChunk() -> ArraySlice<[UInt8]> {
     var byteCount = 0
     var end = waiting.startIndex
-    while end < waiting.endIndex, byteCount < Link.roomByteCount {
+    let last = waiting.startIndex + min(waiting.count, credit.max ?? .max)
+    while end < last, byteCount < Link.roomByteCount {
       byteCount += waiting[end].count
       end += 1
     }
     let chunk = waiting[..<end]
     waiting = waiting[end...]
-    unsent -= chunk.count
+    credit -= .max(chunk.count)
+    delivery?.send(chunk)
     return chunk
   }
 
   func opened(_ id: StreamID) {
-    phase = .open(id)
-    speakIfNeeded()
+    guard delivery != nil else {
+      phase = .open(id)
+      return speakIfNeeded()
+    }
+    phase = .greeting(id)
+    credit = .none
   }
 
-  /// None is asked for.
-  func receive(_ payload: Payload) {}
+  /// What the server says to a named publisher: first where to continue, then what is in the stream.
+  func receive(_ payload: Payload) {
+    let id: StreamID
+    switch phase {
+    case .greeting(let request), .open(let request), .confirming(let request): id = request
+    case .idle, .waiting, .cancelled, .over: return
+    }
+    var report: ReconnectPolicy.Report?
+    switch delivery?.receive(payload.data, &waiting) {
+    case nil: return  // none is asked for without a name
+    case .confirmed: if case .greeting = phase { return fail(id) }
+    case .greeted(let news):
+      guard case .greeting = phase else { return fail(id) }
+      phase = .open(id)
+      report = news
+    case .nonsense: return fail(id)
+    }
+    if let report { delivery?.policy.report(report) }
+    ask()
+    proceed()
+  }
+
+  /// The server breaks the rules of named publishing.
+  private func fail(_ id: StreamID) {
+    phase = .cancelled(id)
+    speakIfNeeded()
+    self.report(.failure(.failed(.invalid, "the server's confirmation makes no sense")))
+  }
 
   func receiveDemand(_ count: UInt32) {
-    if count >= Credit.unlimited { allowance = .unlimited } else { allowance += .max(Int(count)) }
+    if count >= Credit.unlimited { credit = .unlimited } else { credit += .max(Int(count)) }
     ask()
-    goOn()
+    proceed()
   }
 
   func receiveCancel() {
@@ -235,16 +297,52 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
   }
 
   func end(_ completion: Subscribers.Completion<StreamError>) {
-    let isEarly = if case .open = phase { completion == .finished } else { false }
+    if case .failure(let error) = completion, waits(after: error) { return }
+    var completion = completion
+    if completion == .finished {
+      switch phase {
+      case .greeting, .open: completion = .failure(.canceled("the server ended the request before the last value"))
+      case .idle, .confirming, .waiting, .cancelled, .over: break
+      }
+    }
+    if case .waiting(let timer) = phase { link.loop.cancel(timer) }
     phase = .over
-    report(isEarly ? .failure(.canceled("the server ended the request before the last value")) : completion)
+    report(completion)
+  }
+
+  /// - Returns: true when the sink outlives the failure, and now waits for its next attempt.
+  private func waits(after error: StreamError) -> Bool {
+    guard delivery != nil, receiveCompletion != nil, !link.isClosed, !isCancelled.load(ordering: .acquiring) else {
+      return false
+    }
+    if isDelivered {
+      phase = .idle
+      end(.finished)
+      return true
+    }
+    let fraction = Double.random(in: 0..<1)
+    guard
+      let (delay, news) = delivery?.retry(after: error, isTurnedAway: link.isTurnedAway, fraction: fraction, &waiting)
+    else { return false }
+    credit = waiting.isEmpty ? .max(1) : .none  // a value opens the next request
+    phase = .waiting(
+      link.loop.schedule(after: delay) { [self] in
+        phase = .idle
+        ask()
+        proceed()
+      })
+    if let news { delivery?.policy.report(news) }
+    return true
   }
 
   private func giveUp() {
     switch phase {
-    case .open(let id), .confirming(let id):
+    case .greeting(let id), .open(let id), .confirming(let id):
       phase = .cancelled(id)
       speakIfNeeded()
+    case .waiting(let timer):
+      link.loop.cancel(timer)
+      phase = .over
     case .idle: phase = .over
     case .cancelled, .over: break
     }

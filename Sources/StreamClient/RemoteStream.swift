@@ -45,12 +45,15 @@ struct RemoteRequest: Sendable {
   var options = SubscribeOptions()
   /// `nil`: a loss ends it.
   var reconnect: ReconnectPolicy?
+  /// What a named publisher says of itself.
+  var publisher: PublisherEntry?
 
   /// - Throws: `.invalid` for a name of more than 255 bytes, which no routing tag can carry.
   func payload() throws(StreamError) -> Payload {
     do throws(RoutingError) {
       return Payload(
-        metadata: try StreamConnection.metadataFormat.metadata(route: name), data: options.json(gaps: kind == .stream))
+        metadata: try StreamConnection.metadataFormat.metadata(route: name, publisher: publisher),
+        data: options.json(gaps: kind == .stream))
     } catch {
       throw .invalid(error.message)
     }

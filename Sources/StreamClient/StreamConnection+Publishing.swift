@@ -3,40 +3,47 @@ import Reactive
 extension StreamConnection {
   /// A subscriber that publishes what it is given to the stream called `name`, 1 to 255 bytes. For one publisher.
   ///
-  /// - Parameter receiveCompletion: called once, on the connection's loop, unless the sink is cancelled: `.finished` when
-  ///   the server has confirmed that every value is in the stream.
+  /// - Parameters:
+  ///   - publisher: the name under which it outlives its connection, no value lost and none twice; `nil`: it does not. For
+  ///     a server that is not streamd there has to be none.
+  ///   - receiveCompletion: called once, on the connection's loop, unless the sink is cancelled: `.finished` when the server
+  ///     has confirmed that every value is in the stream.
   public func sink(
-    to name: String, receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
+    to name: String, as publisher: PublisherName? = nil,
+    receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
   ) -> RemoteSink {
-    RemoteSink(self, name: name, receiveCompletion: receiveCompletion)
+    RemoteSink(self, name: name, publisher: publisher, receiveCompletion: receiveCompletion)
   }
 
   /// Publishes the values of `publisher`, an event each, to the stream called `name`. They are asked for as the server
   /// grants credit.
   ///
-  /// - Parameter receiveCompletion: as for ``sink(to:receiveCompletion:)``.
+  /// - Parameters:
+  ///   - publisherName: as for ``sink(to:as:receiveCompletion:)``, which `receiveCompletion` is as well.
   /// - Returns: gives up when cancelled or released.
   public func publish<P: Publisher>(
-    _ publisher: P, to name: String,
+    _ publisher: P, to name: String, as publisherName: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
   ) -> AnyCancellable where P.Output == [UInt8], P.Failure == Never {
-    let sink = sink(to: name, receiveCompletion: receiveCompletion)
+    let sink = sink(to: name, as: publisherName, receiveCompletion: receiveCompletion)
     publisher.subscribe(sink)
     return AnyCancellable(sink)
   }
 
   /// Publishes the texts of `publisher` as UTF-8; see the form for bytes.
   public func publish<P: Publisher>(
-    _ publisher: P, to name: String,
+    _ publisher: P, to name: String, as publisherName: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
   ) -> AnyCancellable where P.Output: StringProtocol, P.Failure == Never {
-    publish(publisher.map { Array($0.utf8) }, to: name, receiveCompletion: receiveCompletion)
+    publish(publisher.map { Array($0.utf8) }, to: name, as: publisherName, receiveCompletion: receiveCompletion)
   }
 
   /// Publishes the texts of `values` as UTF-8; see the form for bytes.
-  public func publish<S: AsyncSequence>(_ values: S, to name: String) async throws(StreamError)
+  public func publish<S: AsyncSequence>(
+    _ values: S, to name: String, as publisher: PublisherName? = nil
+  ) async throws(StreamError)
   where S.Element: StringProtocol, S.Failure == Never {
-    try await publish(values, to: name) { Array($0.utf8) }
+    try await publish(values, to: name, as: publisher) { Array($0.utf8) }
   }
 
   /// Publishes the elements of `values`, an event each, to the stream called `name`. Each is awaited only when the server
@@ -44,16 +51,18 @@ extension StreamConnection {
   ///
   /// Returns when the server has confirmed that all are in the stream.
   /// - Throws: why it has not; `.canceled` also when the task is cancelled.
-  public func publish<S: AsyncSequence>(_ values: S, to name: String) async throws(StreamError)
+  public func publish<S: AsyncSequence>(
+    _ values: S, to name: String, as publisher: PublisherName? = nil
+  ) async throws(StreamError)
   where S.Element == [UInt8], S.Failure == Never {
-    try await publish(values, to: name) { $0 }
+    try await publish(values, to: name, as: publisher) { $0 }
   }
 
   private func publish<S: AsyncSequence>(
-    _ values: S, to name: String, bytes: (S.Element) -> [UInt8]
+    _ values: S, to name: String, as publisher: PublisherName?, bytes: (S.Element) -> [UInt8]
   ) async throws(StreamError) where S.Failure == Never {
     let feed = SinkFeed()
-    let sink = sink(to: name) { feed.finish($0) }
+    let sink = sink(to: name, as: publisher) { feed.finish($0) }
     sink.receive(subscription: feed)
     let completion = await withTaskCancellationHandler {
       var iterator = values.makeAsyncIterator()

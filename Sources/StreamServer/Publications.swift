@@ -2,6 +2,24 @@ import Events
 import RSocket
 import Reactive
 
+/// Where a named publisher stands.
+struct InboundNumbering: Sendable, Equatable {
+  let name: [UInt8]
+  /// Of the next value that comes.
+  var next: UInt64
+  /// How many times it may still be told.
+  var demand: UInt32
+  /// Up to which value it was told that all is in the stream.
+  var told: UInt64
+
+  /// With so many more times that it may be told.
+  func granted(_ count: UInt32) -> Self {
+    var more = self
+    more.demand = Credit.sum(demand, count)
+    return more
+  }
+}
+
 /// One REQUEST_CHANNEL: what it has brought, and how much more it may bring.
 final class Publication: @unchecked Sendable {  // its session's loop alone looks inside
   let id: StreamID
@@ -17,12 +35,16 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   /// What it may still send.
   private(set) var credit = 0
   private var receivedCount = 0
+  /// Of a named publisher: what its next value has for a number, and how much it wants to hear of what is in the stream.
+  private(set) var named: InboundNumbering?
   /// Its largest value since the last grant, and before; the latter fades.
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
-  init(id: StreamID, stream: ServedStream, inlet: PublishInlet, queue: PublishQueue) {
+  init(id: StreamID, stream: ServedStream, inlet: PublishInlet, queue: PublishQueue, _ named: InboundNumbering?) {
     self.id = id
+    self.named = named
+    if named != nil { receivedCount = 1 }  // the request itself brings none
     self.stream = stream
     self.inlet = inlet
     self.queue = queue
@@ -44,7 +66,24 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
     let count = arrived.count - before
     credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request itself brings the first one
     receivedCount += count
+    named?.next += UInt64(count)
     return tooLarge
+  }
+
+  /// The number of the value that was too large, or would come next: by the publisher's own count, or by the request's.
+  var nextNumber: UInt64 { named?.next ?? UInt64(receivedCount + 1) }
+
+  /// A named publisher wants to hear so many times more of what is in the stream.
+  func grant(_ count: UInt32) { named = named?.granted(count) }
+
+  /// - Returns: up to which value all is in the stream, when the publisher is to be told.
+  func takeNews(_ standing: PublishInlet.Standing) -> UInt64? {
+    guard let committed = standing.committedNumber, let named, named.demand > 0, committed > named.told else {
+      return nil
+    }
+    if named.demand != Credit.unlimited { self.named?.demand -= 1 }
+    self.named?.told = committed
+    return committed
   }
 
   /// There are no more values.
@@ -53,7 +92,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   /// It has begun in another process, and may still send so many.
   func restore(credit: Int) {
     self.credit = credit
-    receivedCount = PublishWindow.firstValues
+    receivedCount = max(receivedCount, PublishWindow.firstValues)
   }
 
   /// Hands over what has arrived.
@@ -102,7 +141,14 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   // MARK: Input
 
   /// A REQUEST_CHANNEL or REQUEST_FNF. The latter is never answered, but counted and reported when it is refused.
-  func request(_ id: StreamID, _ kind: RequestKind, to stream: ServedStream, _ data: [UInt8], isComplete: Bool) {
+  ///
+  /// - Parameters:
+  ///   - demand: the request's own; only a named publisher hears anything.
+  ///   - publisher: of a named one's channel.
+  func request(
+    _ id: StreamID, _ kind: RequestKind, to stream: ServedStream, _ data: [UInt8], isComplete: Bool, demand: UInt32,
+    publisher: PublisherEntry?
+  ) {
     var reason: String?
     if stream.inlet == nil {
       reason = "\"\(stream.name)\" takes no values from clients"
@@ -114,6 +160,9 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     if let inlet = stream.inlet, reason == nil {
       if kind == .channel {
         worker.mention(session.identity, stream: stream.name, "publishes")
+        if let publisher {
+          return begin(id, to: stream, inlet, publisher, data, isComplete: isComplete, demand: demand)
+        }
         begin(id, to: stream, inlet, data, isComplete: isComplete)
       } else {
         toss(data, to: stream, inlet)
@@ -132,20 +181,87 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     data.withUnsafeBytes { receive(id, CollectionOfOne($0), isComplete: isComplete) }
   }
 
-  private func join(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet) -> Publication? {
-    let joined = inlet.join { [self, worker] in
+  /// A named publisher begins, or is back. It hears first what the stream has of it, and where to continue.
+  private func begin(
+    _ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ publisher: PublisherEntry, _ data: [UInt8],
+    isComplete: Bool, demand: UInt32
+  ) {
+    guard data.isEmpty else {
+      return session.machine.sendError(id, .invalid, "the request of a named publisher carries no value")
+    }
+    let numbering = InboundNumbering(
+      name: publisher.name, next: publisher.firstNumber, demand: demand, told: .max)
+    guard let publication = join(id, to: stream, inlet, numbering) else { return }
+    var news: [UInt8] = []
+    for number in [publication.named?.told ?? 0, publication.nextNumber] {
+      news += (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+    }
+    session.machine.sendPayload(id, Payload(data: news))
+    arriving.append(publication)
+    if isComplete { publication.complete() }
+  }
+
+  /// - Parameter numbering: of a named publisher, as it says itself.
+  private func join(
+    _ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ numbering: InboundNumbering? = nil,
+    isRestored: Bool = false
+  ) -> Publication? {
+    let wake: @Sendable () -> Void = { [self, worker] in
       worker.loop.execute {
         inlet.goOn()
         self.look(at: id)
       }
     }
-    guard let queue = joined else {
-      session.refuse(id, stream.name, "\"\(stream.name)\" has no room: what others published waits in it")
+    let queue: PublishQueue
+    var named = numbering
+    do throws(PublishInlet.Obstacle) {
+      if let numbering {
+        let key = PublisherKey(numbering.name, of: session.identity.credentials)
+        let (joined, committed, next) = try inlet.join(
+          key, firstNumber: numbering.next, isRestored: isRestored, wake: wake)
+        queue = joined
+        named?.next = next
+        if !isRestored {
+          named?.told = committed
+          if numbering.demand != Credit.unlimited { named?.demand -= 1 }
+        }
+      } else if let joined = inlet.join(wake: wake) {
+        queue = joined
+      } else {
+        throw .noRoom
+      }
+    } catch {
+      let name = stream.name
+      switch error {
+      case .noRoom: session.refuse(id, name, "\"\(name)\" has no room: what others published waits in it")
+      case .tooMany:
+        session.refuse(id, name, "\"\(name)\" has \(PublisherMarks.capacity) named publishers, which is the limit")
+      case .inUse:
+        session.machine.sendError(
+          id, .canceled, "another publisher to \"\(name)\" has this name, or the stream is being changed")
+      }
       return nil
     }
-    let publication = Publication(id: id, stream: stream, inlet: inlet, queue: queue)
+    let publication = Publication(id: id, stream: stream, inlet: inlet, queue: queue, named)
     publications[id] = publication
     return publication
+  }
+
+  /// A named publisher wants to hear more often of what is in the stream.
+  func grant(_ id: StreamID, _ count: UInt32) {
+    guard let publication = publications[id], publication.named != nil else { return }
+    publication.grant(count)
+    if publication.arrived.isEmpty { answer(publication, publication.inlet.look(at: publication.queue)) }
+  }
+
+  /// A value was over the limit of all that is half assembled, and is dropped; those before it are in the stream.
+  func refuseLargeValue(_ id: StreamID) {
+    guard let publication = publications[id] else { return session.machine.end(id) }
+    session.machine.sendError(
+      id, .invalid,
+      "value \(publication.nextNumber): its fragments are over the limit of \(worker.limits.requestBytes) bytes for what "
+        + "has begun to arrive")
+    leave(id)
   }
 
   /// Values within the credit, or none: a COMPLETE by itself. Those behind one that is too large go with it.
@@ -154,7 +270,8 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     if publication.arrived.isEmpty, !publication.isComplete { arriving.append(publication) }
     let stream = publication.stream
     if let byteCount = publication.arrive(values, limit: stream.maximumEventBytes) {
-      session.machine.sendError(id, .invalid, stream.mistake(inValueOf: byteCount) ?? "the value is too large")
+      let sentence = stream.mistake(inValueOf: byteCount) ?? "it is too large"
+      session.machine.sendError(id, .invalid, "value \(publication.nextNumber): \(sentence)")
       return leave(id)
     }
     if isComplete { publication.complete() }
@@ -196,6 +313,10 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     publication.heldBytes = standing.heldBytes
     excessBytes += standing.excessBytes - publication.excessBytes
     publication.excessBytes = standing.excessBytes
+    if let number = publication.takeNews(standing) {
+      let data = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+      session.machine.sendPayload(publication.id, Payload(data: data))
+    }
     if standing.hasEnded {
       session.machine.sendError(publication.id, .canceled, "\"\(publication.stream.name)\" has ended")
       forget(publication)
@@ -237,7 +358,8 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   /// Those that may go on in another process, once `abandon` has been called.
   var saved: [SavedSession.Publication] {
     ids.map {
-      SavedSession.Publication(id: $0, stream: publications[$0]!.stream.name, credit: publications[$0]!.credit)
+      SavedSession.Publication(
+        id: $0, stream: publications[$0]!.stream.name, credit: publications[$0]!.credit, named: publications[$0]!.named)
     }
   }
 
@@ -253,8 +375,10 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   }
 
   /// Takes over one that may still send `credit` values.
-  func restore(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, credit: Int) {
-    guard let publication = join(id, to: stream, inlet) else { return }
+  func restore(
+    _ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, credit: Int, _ named: InboundNumbering?
+  ) {
+    guard let publication = join(id, to: stream, inlet, named, isRestored: true) else { return }
     publication.restore(credit: credit)
     answer(publication, inlet.look(at: publication.queue))
   }

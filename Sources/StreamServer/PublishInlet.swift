@@ -17,7 +17,9 @@ import ReplayLog
 ///
 /// One value is a batch of events, as one unit of demand. Operators may stand between the inlet and its stream:
 /// `server.add(configuration, source: inlet.map { … }, inlet: inlet)`. It has one subscriber at a time, and another one
-/// only where the server changes what leads to the stream; else that gets an empty publisher. It never ends by itself; cancelled, its publishers are told that the stream has ended.
+/// only where the server changes what leads to the stream; else that gets an empty publisher. It never ends by itself;
+/// cancelled, its publishers are told that the stream has ended. An operator that makes new batches keeps their
+/// `checkpoint`: else the stream does not know after a restart what it has of named publishers.
 ///
 /// Thread-safe. Without demand it holds what publishers send within the credit that they have: 4 MiB each or thereabouts.
 public final class PublishInlet: Publisher, Sendable {
@@ -39,6 +41,8 @@ public final class PublishInlet: Publisher, Sendable {
     let window: PublishWindow
     /// Some of it will never get to the stream.
     let hasLostValues: Bool
+    /// Of a named publisher: the number of the last value that the stream has.
+    let committedNumber: UInt64?
 
     /// By how many bytes it is ahead of what it may: nothing more is read from it until the stream has taken some.
     var excessBytes: Int { Swift.max(0, heldBytes - window.byteCount) }
@@ -65,6 +69,12 @@ public final class PublishInlet: Publisher, Sendable {
     var leftWeight = 0
     var hasEnded = false
     var isStopping = false
+    /// Named publishers that are there, or of which something waits.
+    var named: [PublisherKey: PublishQueue] = [:]
+    /// What the stream has of named publishers once it has taken all batches.
+    var marks = PublisherMarks()
+    /// It is not known yet what the stream has of them.
+    var needsMarks = true
   }
 
   private let state = Guarded(State())
@@ -120,6 +130,16 @@ public final class PublishInlet: Publisher, Sendable {
     state.withLock { $0.limits = limits }
   }
 
+  /// Lets named publishers join, at the start and after each ``interrupt()``.
+  /// - Parameter checkpoint: of the newest of what is in the log, or waits to be, when nothing else is on its way there.
+  func admitNamed(_ checkpoint: Checkpoint?) {
+    drain { state in
+      guard state.needsMarks else { return }
+      state.needsMarks = false
+      state.marks = PublisherMarks(checkpoint)
+    }
+  }
+
   /// The server stops and tells every client itself.
   func stop() {
     state.withLock { $0.isStopping = true }
@@ -132,8 +152,13 @@ public final class PublishInlet: Publisher, Sendable {
       defer {
         (state.subscriber, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
         state.generation += 1
+        state.needsMarks = true
       }
-      for queue in state.unsettled { state.weigh(queue) { $0.lose() } }
+      for queue in state.unsettled {
+        state.weigh(queue) { $0.lose() }
+        state.forgetIfDone(queue)
+      }
+      state.ready.removeAll { $0.values.isEmpty }
       return (state.subscriber, state.unsettled.compactMap(\.wake))
     }
     _ = subscriber  // its end is foreign code, and not to come under the lock
@@ -159,10 +184,51 @@ public final class PublishInlet: Publisher, Sendable {
   func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
     let queue = PublishQueue(wake: wake)
     return state.withLock { state in
-      guard state.leftWeight < PublishWindow.totalBytes else { return nil }
+      guard state.hasRoom else { return nil }
       state.publishers[ObjectIdentifier(queue)] = queue
       return queue
     }
+  }
+
+  /// Why a named publisher cannot join.
+  enum Obstacle: Error {
+    /// As for ``join(wake:)``.
+    case noRoom
+    /// As many named ones as there may be are there already.
+    case tooMany
+    /// Another one of the same name is there, or what it has left; or the stream is being changed. That may pass.
+    case inUse
+  }
+
+  /// As above, for a named publisher.
+  ///
+  /// - Parameters:
+  ///   - firstNumber: of the values that it still has.
+  ///   - isRestored: it has begun in another process, and the log has all values before that one.
+  /// - Returns: the queue, the number of the last value that the stream has, and that of the one that it is to send first.
+  func join(
+    _ key: PublisherKey, firstNumber: UInt64, isRestored: Bool = false, wake: @escaping @Sendable () -> Void
+  ) throws(Obstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64) {
+    try state.withLock { state in
+      Result { () throws(Obstacle) in
+        guard isRestored || !state.needsMarks else { throw .inUse }
+        if let queue = state.named[key] {
+          // What another one has left comes first, and numbers have no gap.
+          guard queue.wake == nil, firstNumber <= queue.acceptedNumber + 1 else { throw .inUse }
+          state.leftWeight -= queue.weight
+          queue.resume(wake: wake)
+          state.publishers[ObjectIdentifier(queue)] = queue
+          return (queue, queue.committedNumber, queue.acceptedNumber + 1)
+        }
+        guard state.hasRoom else { throw .noRoom }
+        guard state.named.count < PublisherMarks.capacity else { throw .tooMany }
+        let last = Swift.max(firstNumber - 1, state.marks[key] ?? 0)
+        let queue = PublishQueue(wake: wake, key: key, after: last)
+        state.named[key] = queue
+        state.publishers[ObjectIdentifier(queue)] = queue
+        return (queue, last, last + 1)
+      }
+    }.get()
   }
 
   /// The publisher has gone; what it brought stays.
@@ -171,6 +237,7 @@ public final class PublishInlet: Publisher, Sendable {
       guard state.publishers.removeValue(forKey: ObjectIdentifier(queue)) != nil else { return }
       queue.beLeft()
       state.leftWeight += queue.weight
+      state.forgetIfDone(queue)
     }
   }
 
@@ -189,7 +256,8 @@ public final class PublishInlet: Publisher, Sendable {
       let isDone = queue.look()
       return Standing(
         heldCount: queue.heldCount, heldBytes: queue.heldBytes, isDone: isDone,
-        hasEnded: state.hasEnded && !state.isStopping, window: state.window, hasLostValues: queue.hasLostValues)
+        hasEnded: state.hasEnded && !state.isStopping, window: state.window, hasLostValues: queue.hasLostValues,
+        committedNumber: queue.key == nil ? nil : queue.committedNumber)
     }
   }
 
@@ -248,12 +316,15 @@ public final class PublishInlet: Publisher, Sendable {
     var step = Step()
     guard state.demand > .none else { return step }
     if !state.unsettled.isEmpty {
-      for queue in state.unsettled where state.weigh(queue, { $0.settle() }) {
-        if let wake = queue.wake { step.calls.append(wake) }
+      for queue in state.unsettled {
+        if state.weigh(queue, { $0.settle() }), let wake = queue.wake { step.calls.append(wake) }
+        state.forgetIfDone(queue)
       }
       state.unsettled.removeAll(keepingCapacity: true)
     }
     guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
+    // Marks of before `interrupt` may count what was lost.
+    guard !state.needsMarks || state.named.isEmpty else { return step }
     if batchCount >= batchesInARow, let wake = next.wake {
       step.calls.append(wake)
       return step
@@ -282,21 +353,41 @@ extension PublishInlet.State {
   /// The next batch. Each publisher that has something gets an equal share of it, in turn, and who has more another one
   /// while there is room; whoever has been served stands behind those who have not.
   fileprivate mutating func takeBatch() -> EventBatch {
-    let mostValues = min(PublishWindow.mostValues, limits.events)
-    let mostBytes = min(PublishWindow.bytes / 4, limits.bytes)
+    // With marks a batch is to fit into the log at once: only then are its values and its marks committed together.
+    let ringBytes = named.isEmpty ? limits.bytes : limits.bytes / 4
+    let mostValues = max(1, min(PublishWindow.mostValues, limits.events, ringBytes / PublishWindow.leastValueBytes))
+    let mostBytes = min(PublishWindow.bytes / 4, ringBytes)
     let share = (count: max(1, mostValues / ready.count), byteCount: mostBytes / ready.count)
     var batch = EventBatch()
     var byteCount = 0
     var served = 0
+    var hasNewMarks = false
     while served < ready.count, batch.count < mostValues, byteCount < mostBytes {
       let queue = ready[served]
+      let room = named.isEmpty ? Int.max : mostBytes - byteCount
+      if !batch.isEmpty, !queue.fits(room) { break }
       served += 1
       if !queue.isUnsettled { unsettled.append(queue) }
-      byteCount += queue.take(min(share.count, mostValues - batch.count), share.byteCount, into: &batch)
+      byteCount += queue.take(min(share.count, mostValues - batch.count), share.byteCount, room, into: &batch)
+      if let key = queue.key {
+        marks.set(key, to: queue.takenNumber) { [named] in named[$0] != nil }
+        hasNewMarks = true
+      }
       if !queue.values.isEmpty { ready.append(queue) }
     }
     ready.removeFirst(served)
+    if hasNewMarks { batch.checkpoint = marks.checkpoint }
     return batch
+  }
+
+  /// Whether what publishers have left behind leaves room for another one.
+  fileprivate var hasRoom: Bool {
+    leftWeight < PublishWindow.totalBytes
+  }
+
+  /// Lets go of a named publisher that has left, and of which nothing waits.
+  fileprivate mutating func forgetIfDone(_ queue: PublishQueue) {
+    if let key = queue.key, queue.wake == nil, queue.heldCount == 0, named[key] === queue { named[key] = nil }
   }
 }
 

@@ -15,11 +15,31 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   private var seenCount = 0
   /// The publisher has said COMPLETE.
   private var isComplete = false
+  /// Of a named publisher.
+  let key: PublisherKey?
+  /// Of a named publisher: the number of the last value that was moved into a batch; its values follow in order.
+  private(set) var takenNumber: UInt64
+  /// Of a named publisher: the number of the last value that the stream has.
+  private(set) var committedNumber: UInt64
   /// Of what was taken from it, some may never get to the stream.
   private(set) var hasLostValues = false
 
-  init(wake: (@Sendable () -> Void)?) {
+  /// - Parameter number: of the last value that the stream has of a named publisher.
+  init(wake: (@Sendable () -> Void)?, key: PublisherKey? = nil, after number: UInt64 = 0) {
     self.wake = wake
+    self.key = key
+    (takenNumber, committedNumber) = (number, number)
+  }
+
+  /// The number of the last value that a named publisher has brought.
+  var acceptedNumber: UInt64 { takenNumber + UInt64(values.count) }
+
+  /// A named publisher is back, and continues behind what is still here.
+  func resume(wake: @escaping @Sendable () -> Void) {
+    self.wake = wake
+    isLeft = false
+    isComplete = false
+    isWatched = true
   }
 
   /// It has a share in the batch that the stream has been given.
@@ -37,7 +57,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   func bring(_ batch: EventBatch, isComplete: Bool) -> Bool {
     isWatched = true
     if isComplete { self.isComplete = true }
-    guard !batch.isEmpty else { return false }
+    guard !batch.isEmpty, !(hasLostValues && key != nil) else { return false }
     if values.isEmpty {
       values = batch
       return true
@@ -46,9 +66,14 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     return false
   }
 
-  /// Moves values into a batch: as many as `count` and, but for the first, `byteCount` allow.
+  /// Whether what waits first has no more than `room` bytes.
+  func fits(_ room: Int) -> Bool {
+    values.byteCount <= room || values.first.map { $0.count <= room } ?? true
+  }
+
+  /// Moves values into a batch: as many as `count` and, but for the last, `byteCount` allow; but for the first, `room`.
   /// - Returns: the bytes of those that were moved.
-  func take(_ count: Int, _ byteCount: Int, into batch: inout EventBatch) -> Int {
+  func take(_ count: Int, _ byteCount: Int, _ room: Int, into batch: inout EventBatch) -> Int {
     var taken = (count: 0, byteCount: 0)
     if values.count <= count, values.byteCount <= byteCount {
       taken = (values.count, values.byteCount)
@@ -56,7 +81,9 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
       values = EventBatch()
     } else {
       values.withUnsafeBytes(of: 0..<min(count, values.count)) { value in
-        guard taken.count == 0 || taken.byteCount < byteCount else { return false }
+        guard taken.count == 0 || taken.byteCount < byteCount && taken.byteCount + value.count <= room else {
+          return false
+        }
         taken.count += 1
         taken.byteCount += value.count
         batch.append(value)
@@ -64,6 +91,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
       }
       values.removeFirst(taken.count)
     }
+    takenNumber += UInt64(taken.count)
     unsettledCount += taken.count
     unsettledBytes += taken.byteCount
     return taken.byteCount
@@ -74,6 +102,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   func settle() -> Bool {
     unsettledCount = 0
     unsettledBytes = 0
+    committedNumber = takenNumber
     guard !isWatched, wake != nil, isComplete ? heldCount == 0 : heldCount <= seenCount / 2 else { return false }
     isWatched = true
     return true
@@ -91,6 +120,8 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     unsettledBytes = 0
     hasLostValues = true
     isWatched = true
+    // A named publisher sends again what is not committed, and in order.
+    if key != nil { values = EventBatch() }
   }
 
   /// The publisher's loop has seen how things stand, and is called when that has changed.

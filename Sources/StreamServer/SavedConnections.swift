@@ -25,7 +25,7 @@ public struct SavedConnections: Sendable {
   let ends: [String: UInt64]
 
   private static let magic: UInt32 = 0x5354_524D  // "STRM"
-  private static let version: UInt32 = 2
+  private static let version: UInt32 = 3
 
   init(_ sessions: [SavedSession], waiting: [Waiting] = [], ends: [String: UInt64] = [:]) {
     self.sessions = sessions
@@ -221,7 +221,10 @@ extension StreamServer {
         }
         for batch in waiting { streams[batch.stream]?.append(batch.events, report: report) }
         sourcesWait.store(false, ordering: .releasing)
-        for stream in streams.all { stream.log.resume() }
+        for stream in streams.all {
+          stream.admitNamedPublishers()
+          stream.log.resume()
+        }
         completed()
       }
     }

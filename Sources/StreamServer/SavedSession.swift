@@ -21,6 +21,8 @@ struct SavedSession: Sendable {
     let stream: String
     /// Values that it may still send.
     let credit: Int
+    /// Of a named publisher.
+    let named: InboundNumbering?
   }
 
   var descriptor: CInt
@@ -70,6 +72,12 @@ extension SavedSession {
       state.write(publication.id.rawValue)
       state.write(publication.stream)
       state.write(UInt64(publication.credit))
+      state.write(publication.named?.name ?? [])
+      for number in [
+        publication.named?.next ?? 0, UInt64(publication.named?.demand ?? 0), publication.named?.told ?? 0,
+      ] {
+        state.write(number)
+      }
     }
   }
 
@@ -98,10 +106,18 @@ extension SavedSession {
     self.subscriptions = subscriptions
     var publications: [Publication] = []
     for _ in 0..<(try state.number(UInt32.self)) {
-      publications.append(
-        Publication(
-          id: StreamID(try state.number()), stream: try state.text(),
-          credit: Int(clamping: try state.number(UInt64.self))))
+      let (id, stream) = (StreamID(try state.number()), try state.text())
+      let credit = Int(clamping: try state.number(UInt64.self))
+      let name = try state.data()
+      let (next, demand, told): (UInt64, UInt64, UInt64) = (try state.number(), try state.number(), try state.number())
+      guard name.count <= PublisherEntry.maximumNameBytes, name.isEmpty || (1...1 << 62).contains(next) else {
+        throw .init()
+      }
+      let named =
+        name.isEmpty
+        ? nil
+        : InboundNumbering(name: name, next: next, demand: UInt32(clamping: demand), told: told)
+      publications.append(Publication(id: id, stream: stream, credit: credit, named: named))
     }
     self.publications = publications
     try check()

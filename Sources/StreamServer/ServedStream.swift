@@ -150,7 +150,15 @@ final class ServedStream: Sendable {
     }
     eventLimit.bytes.store(limit, ordering: .relaxed)
     inlet?.open(limits)
+    admitNamedPublishers()
     reports.forEach(report)
+  }
+
+  /// Lets named publishers join: all that is on its way to the log is in it, or waits for room.
+  func admitNamedPublishers() {
+    guard let inlet else { return }
+    let newest = log.overflowInputs.last { $0.checkpoint != nil }?.checkpoint
+    inlet.admitNamed(newest ?? log.read { storage, _ in storage.checkpoint })
   }
 
   func note(_ state: SourceState) {

@@ -189,7 +189,7 @@ final class Session: EventLoop.Handler {
     guard admits(stream.configuration.write) else { return refuse(saved.id, stream.name, mayNotWrite(stream.name)) }
     let publications = publications ?? Publications(session: self, worker: worker)
     self.publications = publications
-    publications.restore(saved.id, to: stream, inlet, credit: saved.credit)
+    publications.restore(saved.id, to: stream, inlet, credit: saved.credit, saved.named)
   }
 
   // MARK: When streams change
@@ -317,10 +317,13 @@ final class Session: EventLoop.Handler {
     case .payloads(let id, let range):
       let frames = PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range]))
       publications?.receive(id, frames.lazy.map(\.data), isComplete: false)
+    case .valueTooLarge(let id): publications?.refuseLargeValue(id)
     case .complete(let id): publications?.receive(id, EmptyCollection(), isComplete: true)
     case .requestN(let id, let count):
       if let subscription = subscriptions[id], !subscription.frames.completes {
         subscription.lane.grant(Self.demand(count), to: subscription)
+      } else {
+        publications?.grant(id, count)
       }
     case .cancel(let id), .error(let id, _, _):
       if let subscription = subscriptions[id] { remove(subscription) } else { publications?.leave(id) }
@@ -366,8 +369,10 @@ final class Session: EventLoop.Handler {
     _ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload, isComplete: Bool
   ) {
     let name: String
+    var publisher: PublisherEntry?
     do {
       name = try machine.metadataFormat.route(in: payload.metadata)
+      if kind == .channel { publisher = try machine.metadataFormat.publisher(in: payload.metadata) }
     } catch {
       return machine.sendError(id, .invalid, error.message)
     }
@@ -387,7 +392,8 @@ final class Session: EventLoop.Handler {
     case .channel, .fireAndForget:
       let publications = publications ?? Publications(session: self, worker: worker)
       self.publications = publications
-      publications.request(id, kind, to: stream, payload.data, isComplete: isComplete)
+      publications.request(
+        id, kind, to: stream, payload.data, isComplete: isComplete, demand: demand, publisher: publisher)
     }
   }
 

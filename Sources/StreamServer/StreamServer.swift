@@ -105,7 +105,7 @@ public final class StreamServer: Sendable {
     }
     let stream = ServedStream(configuration, storage: storage, inlet: inlet)
     stream.setSource(source, report: report)
-    if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() }
+    if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     if systemStreams.name(stream.visibleTo) { changeViews() }
     stream.log.start()

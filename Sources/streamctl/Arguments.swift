@@ -7,8 +7,7 @@ struct Arguments: Equatable {
     case subscribe(name: String, Subscription)
     /// `timeout`: how long to wait for the event; `nil`: for ever.
     case get(name: String, EventFormat, timeout: Duration?)
-    /// `data`: one event; `nil`: standard input.
-    case publish(name: String, data: String?)
+    case publish(name: String, Publication)
     case status
     case top(Top)
     case help
@@ -27,6 +26,16 @@ struct Arguments: Equatable {
     var reconnects = true
     /// How long it may be without an event before the program ends; `nil`: for ever.
     var timeout: Duration?
+  }
+
+  /// What `pub` is to do.
+  struct Publication: Equatable {
+    /// One event; `nil`: standard input.
+    var data: String?
+    /// Under which it publishes; `nil`: one that nobody else has.
+    var publisher: String?
+    /// Whether it goes on after a lost connection.
+    var reconnects = true
   }
 
   /// What `top` is to do.
@@ -51,7 +60,8 @@ struct Arguments: Equatable {
       sub NAME            print a stream's events as they come, until it ends
       get NAME            print a stream's newest event
       pub NAME [DATA]     publish DATA as one event, or standard input: each line is one, as fast as the daemon
-                          takes them; ends when the daemon has confirmed that all are in the stream
+                          takes them; ends when the daemon has confirmed that all are in the stream;
+                          a restart or crash of the daemon in between neither loses nor repeats a line
       status              the daemon's counters
       top                 the streams and how fast they are, once a second; in place on a terminal, where
                           n sorts by name, r by rate, and q quits
@@ -61,9 +71,15 @@ struct Arguments: Equatable {
       --count N           stop after N events; never ask for more
       --from POS          begin at: replay (default), latest, new, an event id (what came after it),
                           an RFC 3339 time, or a span ago such as -5m
-      --no-reconnect      end when the connection is lost, instead of trying again and going on after the last event
       --on-lag POLICY     after falling behind: skip (go on with the oldest event still held), latest, fail
                           (default: as the stream is configured)
+
+    Options of sub and pub:
+      --no-reconnect      end when the connection is lost, instead of making it again and resuming there
+
+    Options of pub:
+      --as NAME           publish under this name, 1 to 48 bytes: another run of the same input under it skips the
+                          lines that are in the stream already (default: a name for this run)
 
     Options of sub and get:
       --format FORMAT     data: one event per line, the line breaks of JSON made spaces (default)
@@ -129,11 +145,12 @@ extension Arguments {
     if let maximumEventBytes { self.maximumEventBytes = maximumEventBytes }
   }
 
-  /// The only option of a command without a value.
+  /// The only option without a value.
   private static let noReconnect = "--no-reconnect"
 
   private static let options: Set = [
     "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
+    "--as",
   ]
 
   private static func command(
@@ -151,11 +168,17 @@ extension Arguments {
       let format: EventFormat? = try choice("--format", values)
       return .get(name: try name(operands), format ?? .data, timeout: try time("--timeout", values))
     case "pub":
-      try refuse(values, except: [], for: verb)
+      try refuse(values, except: ["--as", noReconnect], for: verb)
       guard operands.count <= 3 else { throw .usage("pub takes one event, not also \"\(operands[3])\"") }
-      return .publish(name: try name(Array(operands.prefix(2))), data: operands.count == 3 ? operands[2] : nil)
+      let publication = Publication(
+        data: operands.count == 3 ? operands[2] : nil, publisher: values["--as"], reconnects: values[noReconnect] == nil
+      )
+      if publication.publisher != nil, !publication.reconnects {
+        throw .usage("--as is no option beside \(noReconnect)")
+      }
+      return .publish(name: try name(Array(operands.prefix(2))), publication)
     case "sub":
-      try refuse(values, except: options.subtracting(["--sort"]).union([noReconnect]), for: verb)
+      try refuse(values, except: options.subtracting(["--sort", "--as"]).union([noReconnect]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       subscription.options.onLag = try choice("--on-lag", values)

@@ -23,9 +23,13 @@ enum Program {
       var output = Output()
       try format.append(event, to: &output)
       try output.flush()
-    case .publish(let name, let data):
+    case .publish(let name, let publication):
       let session = try Session(arguments, watchesOutput: false)
-      if let data { try session.publish(Array(data.utf8), to: name) } else { try session.publishLines(to: name) }
+      if let data = publication.data {
+        try session.publish(Array(data.utf8), to: name, publication)
+      } else {
+        try session.publishLines(to: name, publication)
+      }
     case .top(let wanted): try Session(arguments, screen: Screen()).top(wanted)
     case .subscribe(let name, let subscription):
       try Session(arguments).follow(name, subscription)

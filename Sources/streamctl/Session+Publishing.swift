@@ -4,15 +4,15 @@ import StreamClient
 
 extension Session {
   /// Publishes one event.
-  func publish(_ data: [UInt8], to name: String) throws(Stop) {
-    let sink = sink(to: name)
+  func publish(_ data: [UInt8], to name: String, _ publication: Arguments.Publication) throws(Stop) {
+    let sink = sink(to: name, publication)
     Just(data).subscribe(sink)
     try waitForConfirmation()
   }
 
   /// Publishes standard input, a line an event.
-  func publishLines(to name: String) throws(Stop) {
-    let sink = sink(to: name)
+  func publishLines(to name: String, _ publication: Arguments.Publication) throws(Stop) {
+    let sink = sink(to: name, publication)
     let failure = Guarded<Stop?>(nil)
     let done = DispatchSemaphore(value: 0)
     // On a thread of its own: when the daemon refuses, the program ends, whatever that one waits for.
@@ -26,15 +26,22 @@ extension Session {
     if let stop = failure.withLock({ $0 }) { throw stop }
   }
 
-  private func sink(to name: String) -> RemoteSink {
-    let sink = connection.sink(to: name) { [inbox] completion in inbox.receive(completion: completion) }
+  private func sink(to name: String, _ publication: Arguments.Publication) -> RemoteSink {
+    let publisher =
+      publication.reconnects
+      ? PublisherName(publication.publisher, reconnect: ReconnectPolicy { [inbox] in inbox.note($0) }) : nil
+    let sink = connection.sink(to: name, as: publisher) { [inbox] completion in
+      inbox.receive(completion: completion)
+    }
     inbox.cancels(sink)
     return sink
   }
 
   private func waitForConfirmation() throws(Stop) {
     while true {
-      if let end = inbox.takeAll().end {
+      let end = inbox.takeAll().end
+      for notice in inbox.takeNotices() { Stop.say(notice) }
+      if let end {
         if end == .done { return }
         throw end
       }

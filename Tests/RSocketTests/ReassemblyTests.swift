@@ -118,6 +118,27 @@ struct ReassemblyTests {
     #expect(!server.machine.isClosed)
   }
 
+  @Test("A value over the limit ends its request alone")
+  func valueOverTheLimit() {
+    for sizes in [[60, 41], [60, 30, 11], [60, 60, 1]] {
+      let server = Side.openServer(limits: ConnectionLimits(maximumRequestBytes: 100))
+      for id in [StreamID(1), StreamID(3)] {
+        _ = server.receive(.request(id, .channel, initialRequest: 1, Payload(), follows: false, isComplete: false))
+        server.machine.sendRequestN(id, 5)
+      }
+      let parts = sizes.enumerated().map { index, size in
+        fragment(Payload(data: [UInt8](repeating: 0, count: size)), follows: index < sizes.count - 1)
+      }
+      #expect(parts.flatMap { server.receive($0) } == [.valueTooLarge(StreamID(1))])
+      #expect(server.receive(fragment(Payload("more"), follows: false)) == [])
+      server.machine.sendError(StreamID(1), .invalid, "too large")
+      #expect(
+        server.receive(fragment(Payload("a"), id: StreamID(3), follows: false))
+          == [.payload(StreamID(3), Payload("a"), isComplete: false)])
+      #expect(!server.machine.isClosed && server.machine.liveCount == 1)
+    }
+  }
+
   @Test("A whole request over the limit is CONNECTION_ERROR, one at the limit is not")
   func limit() {
     for (count, isFine) in [(100, true), (101, false)] {

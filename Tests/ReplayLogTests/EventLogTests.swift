@@ -32,6 +32,32 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(Array(log.record(at: 100)) == [0, 0, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0x0F, 0x42, 0x40, 0xAB])
   }
 
+  @Test func aBatchWithACheckpointWaitsWholeForRoomThatThereCanBe() throws {
+    func batch(_ events: [[UInt8]], _ number: UInt8) -> EventBatch {
+      var batch = EventBatch(events)
+      batch.checkpoint = Checkpoint([number])
+      return batch
+    }
+    for (events, size) in [(4, 1), (100, 900)] {  // by number, by bytes: three fit beside each other
+      let log = try makeLog(events: events, bytes: 4096)
+      func event(_ number: UInt8) -> [UInt8] { Array(repeating: number, count: size) }
+      log.hold(from: 100)
+      #expect(log.appendWhatFits(batch([event(1), event(2)], 1)) == nil)
+      let next = batch([event(3), event(4), event(5)], 2)
+      #expect(log.appendWhatFits(next) == next)
+      #expect(log.endPosition == 102 && log.checkpoint == Checkpoint([1]))
+      log.hold(from: 102)
+      #expect(log.appendWhatFits(next) == nil)
+      #expect(log.endPosition == 105 && log.checkpoint == Checkpoint([2]))
+      // One that no log of this size has room for comes in parts.
+      let tooMany = batch((6...12).map { event($0) }, 3)
+      log.hold(from: 105)
+      let rest = try #require(log.appendWhatFits(tooMany))
+      #expect(!rest.isEmpty && rest.count < tooMany.count && rest.checkpoint == Checkpoint([3]))
+      #expect(log.checkpoint == Checkpoint([2]))
+    }
+  }
+
   @Test func whatIsHeldIsNotDroppedForNumberBytesOrAge() throws {
     let clock = MovedClock()
     let log = try makeLog(events: 3, bytes: 4096, age: .seconds(1), clock: clock)

@@ -113,7 +113,8 @@ import Testing
       (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (64, "get a --timeout 5"), (64, "get a --timeout 0s"),
       (64, "list --timeout 5s"),
       (64, "sub a --max-event 5GiB"), (64, "sub a --max-event x"), (69, "--socket /nowhere sub a"), (64, "pub"),
-      (64, "pub a b c"), (64, "pub a --count 1"),
+      (64, "pub a b c"), (64, "pub a --count 1"), (64, "pub a --as b --no-reconnect"),
+      (65, "pub a b --as 0123456789012345678901234567890123456789012345678"),
       (69, "--socket /nowhere pub a b"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
     ] as [(CInt, String)]) func mistakesAreOneLineAndACode(code: CInt, arguments: String) async throws
   {
@@ -136,7 +137,7 @@ import Testing
   @Test func linesArePublishedAgainstCreditAndTheEndIsConfirmed() async throws {
     try await ScriptedServer.run { server in
       let id = StreamID(1)
-      let command = try Command(["--socket", server.path, "pub", "log"], holdsInput: true)
+      let command = try Command(["--socket", server.path, "pub", "--no-reconnect", "log"], holdsInput: true)
       await command.write("1\n2\n3\n4\n5")
       #expect(await server.next() == .request(id, .channel, 1, "log", "1"))
       for grant in [1, 2] as [UInt32] {
@@ -156,7 +157,7 @@ import Testing
 
   @Test func anInterruptGivesThePublishingUp() async throws {
     try await ScriptedServer.run { server in
-      let command = try Command(["--socket", server.path, "pub", "log"], holdsInput: true)
+      let command = try Command(["--socket", server.path, "pub", "--no-reconnect", "log"], holdsInput: true)
       await command.write("1\n")
       #expect(await server.next() == .request(StreamID(1), .channel, 1, "log", "1"))
       command.interrupt()
@@ -169,7 +170,7 @@ import Testing
     try await ScriptedServer.run(script: { peer, event in
       if case .request = event { peer.close() }
     }) { server in
-      let command = try Command(["--socket", server.path, "pub", "log", "x"])
+      let command = try Command(["--socket", server.path, "pub", "log", "x", "--no-reconnect"])
       #expect(await command.end() == (69, "streamctl: the server closed the connection\n"))
     }
   }

@@ -270,7 +270,7 @@ import Testing
       client.publish("p", [1], id: 3)
       _ = try grant(client, id: 3)
       client.values([[2], large, [3]], id: 3)
-      #expect(try client.receive() == .error(StreamID(3), .invalid, sentence))
+      #expect(try client.receive() == .error(StreamID(3), .invalid, "value 3: \(sentence)"))
       client.subscribe("p", credit: 9, id: 5)
       #expect(try client.events(2) == [[1], [2]])
       #expect(try client.isSilent())

@@ -334,7 +334,13 @@ import Testing
     #expect(!refused { ($0.number, $0.subscriptions, $0.publications) })
     #expect(refused { (.max, $0.subscriptions, $0.publications) })
     #expect(refused { ($0.number, $0.subscriptions + $0.subscriptions, $0.publications) })
-    #expect(refused { ($0.number, $0.subscriptions, [.init(id: StreamID(7), stream: "p", credit: 1)]) })
-    #expect(refused { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40)]) })
+    #expect(refused { ($0.number, $0.subscriptions, [.init(id: StreamID(7), stream: "p", credit: 1, named: nil)]) })
+    #expect(
+      refused { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40, named: nil)]) })
+    for (nameBytes, next) in [(1, 0), (1, 1 << 62 + 1), (1, .max), (49, 1)] as [(Int, UInt64)] {
+      let named = InboundNumbering(name: Array(repeating: 0xff, count: nameBytes), next: next, demand: 1, told: .max)
+      #expect(
+        refused { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1, named: named)]) })
+    }
   }
 }

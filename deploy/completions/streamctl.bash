@@ -24,7 +24,7 @@ _streamctl() {
       continue
     fi
     case $word in
-      --socket | --credit | --count | --from | --on-lag | --format | --max-event | --sort | --timeout) option=$word ;;
+      --socket | --credit | --count | --from | --on-lag | --format | --max-event | --sort | --timeout | --as) option=$word ;;
       -*) ;;
       *) if [[ ! $command ]]; then command=$word; else name=$word; fi ;;
     esac
@@ -41,13 +41,14 @@ _streamctl() {
     --on-lag) offered='skip latest fail' ;;
     --format) offered='data json raw' ;;
     --sort) offered='name rate' ;;
-    --credit | --count) ;;
+    --credit | --count | --as) ;;
     --max-event) offered='64MiB 256MiB 1GiB' ;;
     --timeout) offered='5s 30s 5m' ;;
     *)
       case $command:$current in
         sub:-*) offered='--credit --count --from --no-reconnect --on-lag --format --max-event --timeout --socket' ;;
         get:-*) offered='--format --max-event --timeout --socket' ;;
+        pub:-*) offered='--as --no-reconnect --socket' ;;
         top:-*) offered='--count --sort --socket' ;;
         :-*) offered='--socket --help --version' ;;
         *:-*) offered='--socket' ;;

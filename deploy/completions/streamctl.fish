@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout
+        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout --as
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -57,7 +57,8 @@ complete -c streamctl -n __streamctl_wants_command -l version -d 'The version'
 complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Ask for so many events at a time'
 complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after so many'
 complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -1m -5m -1h' -d 'Where to begin'
-complete -c streamctl -n '__streamctl_is sub' -l no-reconnect -d 'End when the connection is lost'
+complete -c streamctl -n '__streamctl_is pub' -l as -x -d 'Publish under this name'
+complete -c streamctl -n '__streamctl_is sub pub' -l no-reconnect -d 'End when the connection is lost'
 complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'What to do after falling behind'
 complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'How to print events'
 complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'The largest event that is read'

@@ -43,6 +43,12 @@ _streamctl() {
         '--timeout=[end when no event comes for so long]:time:(5s 30s 5m)'
       )
       ;;
+    pub)
+      options+=(
+        '--as=[publish under this name]:name: '
+        '--no-reconnect[end when the connection is lost]'
+      )
+      ;;
     top)
       options+=(
         '--count=[stop after so many tables]:number: '

@@ -58,6 +58,9 @@ extension SharedLog {
     }
   }
 
+  /// What has had no room, oldest first.
+  public var overflowInputs: [Storage.Input] { state.withLock { $0.overflow?.inputs ?? [] } }
+
   private func endAfterOverflow() {
     let readers = state.withLock { state -> [AttachedReader] in
       guard let overflow = state.overflow, overflow.isEmpty, let completion = overflow.completion else { return [] }

@@ -143,6 +143,7 @@ private struct Listener {
     case .payload(let id, let payload, _):
       if payload.data.count % 5 == 4 { machine.sendError(id, .invalid, "five") } else { machine.sendRequestN(id, 1) }
     case .payloads(let id, let range): machine.sendRequestN(id, UInt32(range.count))
+    case .valueTooLarge(let id): machine.sendError(id, .invalid, "too large")
     case .complete(let id): machine.sendComplete(id)
     case .cancel(let id): machine.sendCancel(id)
     case .lease(_, let count):

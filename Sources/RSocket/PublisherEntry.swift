@@ -1,0 +1,43 @@
+/// What a publisher says of itself beside the route, so that none of its values is published twice: an entry of the composite
+/// metadata, which every other responder passes over. Source: WIRE.md, "Named publishers".
+public struct PublisherEntry: Equatable, Sendable {
+  /// Of the entry.
+  public static let mimeType = "message/x.streamd.publisher.v0"
+  /// Bytes of a name, at most.
+  public static let maximumNameBytes = 48
+
+  /// 1 to ``maximumNameBytes`` bytes, any.
+  public let name: [UInt8]
+  /// The number of the first value that the publisher still has, at least 1.
+  public let firstNumber: UInt64
+
+  /// - Throws: ``RoutingError`` for a name or a number out of bounds.
+  public init(name: [UInt8], firstNumber: UInt64) throws(RoutingError) {
+    guard (1...Self.maximumNameBytes).contains(name.count) else {
+      throw RoutingError("a publisher's name has 1 to \(Self.maximumNameBytes) bytes, not \(name.count)")
+    }
+    guard (1...Self.greatestNumber).contains(firstNumber) else {
+      throw RoutingError("a publisher's values are numbered from 1, not \(firstNumber)")
+    }
+    self.name = name
+    self.firstNumber = firstNumber
+  }
+
+  /// Numbers stay below, so that nothing that is added to one overflows.
+  private static let greatestNumber: UInt64 = 1 << 62
+
+  /// Number, big endian, and name.
+  init(_ content: ArraySlice<UInt8>) throws(RoutingError) {
+    guard content.count > 8 else { throw RoutingError("the publisher's entry has \(content.count) bytes, too few") }
+    let number = content.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    try self.init(name: Array(content.dropFirst(8)), firstNumber: number)
+  }
+
+  /// With its MIME type and length.
+  var compositeEntry: [UInt8] {
+    var entry = [UInt8(Self.mimeType.utf8.count - 1)] + Array(Self.mimeType.utf8)
+    entry += [0, 0, UInt8(8 + name.count)]
+    entry.append(bigEndian: firstNumber)
+    return entry + name
+  }
+}

@@ -1,0 +1,394 @@
+import Events
+import Glibc
+import RSocket
+import Reactive
+import Testing
+
+@testable import ReplayLog
+@testable import StreamServer
+
+/// Publishers that name themselves and number their values: none of them gets into the stream twice.
+@Suite struct NamedPublishingTests {
+  /// What a named publisher was told.
+  private enum News: Equatable {
+    case greeting(committed: UInt64, next: UInt64)
+    case committed(UInt64)
+    case granted(UInt32)
+    case complete
+    case error(ErrorCode, String)
+  }
+
+  private static let setup = Setup(metadataMIMEType: MetadataFormat.composite.mimeType)
+
+  private func open(
+    _ client: WireClient, _ stream: String = "s", as name: String = "p", from number: UInt64 = 1, id: UInt32 = 1,
+    demand: UInt32 = Credit.unlimited
+  ) throws {
+    let entry = try PublisherEntry(name: Array(name.utf8), firstNumber: number)
+    let payload = Payload(metadata: try MetadataFormat.composite.metadata(route: stream, publisher: entry), data: [])
+    client.send(
+      .request(StreamID(id), .channel, initialRequest: demand, payload, follows: false, isComplete: false))
+  }
+
+  private func news(_ client: WireClient, id: UInt32 = 1) throws -> News {
+    func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
+    switch try client.receive() {
+    case .payload(StreamID(id), let payload, follows: false, isComplete: false, isNext: true)?:
+      guard payload.data.count == 16 else { return .committed(number(payload.data[...])) }
+      return .greeting(committed: number(payload.data[..<8]), next: number(payload.data[8...]))
+    case .payload(StreamID(id), _, follows: false, isComplete: true, isNext: false)?: return .complete
+    case .requestN(StreamID(id), let count)?: return .granted(count)
+    case .error(StreamID(id), let code, let message)?: return .error(code, message)
+    case let other:
+      Issue.record("not for a named publisher: \(String(describing: other))")
+      throw WireClient.Silence()
+    }
+  }
+
+  private func events(_ harness: ServerHarness, _ count: Int, of stream: String = "s") throws -> [[UInt8]] {
+    let reader = try WireClient.ready(harness.path)
+    reader.subscribe(stream, credit: 1000, options: #"{"from":0}"#)
+    let events = try reader.events(count)
+    #expect(try reader.isSilent())
+    return events
+  }
+
+  @Test func aPublisherThatComesBackHearsWhereToContinueAndRepeatsNothing() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      do {
+        let first = try WireClient.ready(harness.path, Self.setup)
+        try open(first)
+        #expect(try news(first) == .greeting(committed: 0, next: 1))
+        guard case .granted = try news(first) else { return #expect(Bool(false), "no credit") }
+        first.value([1], [2], [3])
+        #expect(try news(first) == .committed(3))
+      }
+      harness.eventually { harness.server.statistics.connections == 0 }
+      let second = try WireClient.ready(harness.path, Self.setup)
+      try open(second, from: 2)  // it has not heard of 2 and 3
+      #expect(try news(second) == .greeting(committed: 3, next: 4))
+      guard case .granted = try news(second) else { return #expect(Bool(false), "no credit") }
+      second.value([4], isComplete: true)
+      #expect(try news(second) == .committed(4))
+      #expect(try news(second) == .complete)
+      #expect(try events(harness, 4) == [[1], [2], [3], [4]])
+    }
+  }
+
+  @Test func namesAreApartFromEachOtherAndFromOtherStreams() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      try harness.addPublished("t")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      for (index, (stream, name)) in [("s", "p"), ("s", "q"), ("t", "p")].enumerated() {
+        let id = UInt32(index * 2 + 1)
+        try open(client, stream, as: name, id: id)
+        #expect(try news(client, id: id) == .greeting(committed: 0, next: 1))
+        guard case .granted = try news(client, id: id) else { return #expect(Bool(false), "no credit") }
+        client.value([UInt8(index)], id: id)
+        #expect(try news(client, id: id) == .committed(1))
+      }
+      #expect(try events(harness, 2) == [[0], [1]])
+    }
+  }
+
+  @Test func ofTwoUnderOneNameTheSecondHasToWait() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      try open(client)
+      #expect(try news(client) == .greeting(committed: 0, next: 1))
+      guard case .granted = try news(client) else { return #expect(Bool(false), "no credit") }
+      try open(client, id: 3)
+      guard case .error(.canceled, _) = try news(client, id: 3) else { return #expect(Bool(false), "no error") }
+      client.send(.cancel(StreamID(1)))
+      try open(client, id: 5)
+      #expect(try news(client, id: 5) == .greeting(committed: 0, next: 1))
+    }
+  }
+
+  @Test func confirmationsKeepToTheirDemand() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      try open(client, demand: 1)
+      #expect(try news(client) == .greeting(committed: 0, next: 1))
+      guard case .granted = try news(client) else { return #expect(Bool(false), "no credit") }
+      client.value([1], [2])
+      #expect(try client.isSilent())
+      client.send(.requestN(StreamID(1), 1))
+      #expect(try news(client) == .committed(2))
+      client.value([3], isComplete: true)
+      #expect(try news(client) == .complete)
+    }
+  }
+
+  @Test func whatWaitsForRoomIsNotConfirmedAndNotTakenTwice() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s") {
+        $0.overflow = .block(timeout: nil)
+        $0.limits = .init(events: 4, bytes: 8 << 20)
+      }
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      do {
+        let first = try WireClient.ready(harness.path, Self.setup)
+        try open(first)
+        #expect(try news(first) == .greeting(committed: 0, next: 1))
+        #expect(try news(first) == .granted(4))
+        first.value([1], [2], [3], [4])
+        var last = try news(first)
+        while case .granted(let count) = last { if count > 0 { last = try news(first) } }
+        first.value([5], [6])  // some of it has to wait
+        _ = try first.isSilent()
+      }
+      harness.eventually { harness.server.statistics.connections == 1 }
+      let second = try WireClient.ready(harness.path, Self.setup)
+      try open(second, from: 1)
+      guard case .greeting(let committed, let next) = try news(second) else {
+        return #expect(Bool(false), "no greeting")
+      }
+      #expect(committed < 7 && next <= 7 && committed < next)
+      slow.send(.requestN(StreamID(1), 1000))
+      var values = Array(next...9).map { [UInt8($0)] }
+      while !values.isEmpty {
+        guard case .granted(let count) = try news(second) else { continue }
+        second.values(Array(values.prefix(Int(count))))
+        values.removeFirst(min(Int(count), values.count))
+      }
+      second.complete()
+      while try news(second) != .complete {}
+      #expect(try slow.events(9) == (1...9).map { [UInt8($0)] })
+      #expect(try slow.isSilent())
+    }
+  }
+
+  @Test func theLogKeepsWhatItHasOfEach() async throws {
+    let limits = EventLog.Limits(events: 100, bytes: 1 << 20)
+    let log = try #require(EventLog(name: "s", limits: limits))
+    for (round, next) in [(1, 1), (2, 3)] as [(UInt8, UInt64)] {
+      try await withServer { harness in
+        let inlet = PublishInlet()
+        try harness.server.add(
+          StreamConfiguration(name: "s", limits: limits), log: log,
+          source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
+        let client = try WireClient.ready(harness.path, Self.setup)
+        try open(client)
+        #expect(try news(client) == .greeting(committed: next - 1, next: next))
+        guard case .granted = try news(client) else { return #expect(Bool(false), "no credit") }
+        client.value([round], [round], isComplete: true)
+        #expect(try news(client) == .committed(next + 1))
+        #expect(try news(client) == .complete)
+        if round == 2 { #expect(try events(harness, 4) == [[1], [1], [2], [2]]) }
+      }
+    }
+  }
+
+  @Test func aConnectionThatIsHandedOverGoesOnCounting() async throws {
+    let next = try ServerHarness(restores: true)
+    try await withServer { first in
+      for harness in [first, next] { try harness.addPublished("s") }
+      let client = try WireClient.ready(first.path, Self.setup)
+      try open(client, from: 5)
+      #expect(try news(client) == .greeting(committed: 4, next: 5))
+      guard case .granted = try news(client) else { return #expect(Bool(false), "no credit") }
+      client.value([5], [6])
+      #expect(try news(client) == .committed(6))
+      try await first.handOver(to: next)
+      client.value([7], isComplete: true)
+      var last = try news(client)
+      while case .granted = last { last = try news(client) }
+      #expect(last == .committed(7))
+      #expect(try news(client) == .complete)
+    }
+    await next.stop()
+  }
+
+  @Test func mistakesAreAnswered() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s") { $0.limits = .init(events: 10, bytes: 4096) }
+      let client = try WireClient.ready(harness.path, Self.setup)
+      let route = try MetadataFormat.composite.metadata(route: "s")
+      func entry(_ content: [UInt8]) -> [UInt8] {
+        let type = Array(PublisherEntry.mimeType.utf8)
+        return [UInt8(type.count - 1)] + type + [0, 0, UInt8(content.count)] + content
+      }
+      let number: [UInt8] = [0, 0, 0, 0, 0, 0, 0, 1]
+      let cases: [([UInt8], [UInt8], String)] = [
+        (entry(number), [], "the publisher's entry has 8 bytes, too few"),
+        (entry(number + Array(repeating: 0x61, count: 49)), [], "a publisher's name has 1 to 48 bytes, not 49"),
+        (
+          entry(Array(repeating: 0xff, count: 9)), [],
+          "a publisher's values are numbered from 1, not 18446744073709551615"
+        ),
+        (entry(Array(repeating: 0, count: 9)), [], "a publisher's values are numbered from 1, not 0"),
+        (entry(number + [0x61]), [1], "the request of a named publisher carries no value"),
+      ]
+      for (index, (entry, data, sentence)) in cases.enumerated() {
+        let id = UInt32(index * 2 + 1)
+        client.send(
+          .request(
+            StreamID(id), .channel, initialRequest: 1, Payload(metadata: route + entry, data: data), follows: false,
+            isComplete: false))
+        #expect(try news(client, id: id) == .error(.invalid, sentence))
+      }
+      try open(client, from: 41, id: 21)
+      #expect(try news(client, id: 21) == .greeting(committed: 40, next: 41))
+      guard case .granted = try news(client, id: 21) else { return #expect(Bool(false), "no credit") }
+      client.value([1], Array(repeating: 0, count: 5000), [2], id: 21)
+      guard case .error(.invalid, let sentence) = try news(client, id: 21) else {
+        return #expect(Bool(false), "no error")
+      }
+      #expect(sentence.hasPrefix("value 42: a value of 5000 bytes is too large"))
+      #expect(try events(harness, 1) == [[1]])
+    }
+  }
+
+  @Test func oneMoreThanTheTableHoldsIsRefused() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      for number in 0..<PublisherMarks.capacity {
+        let id = UInt32(number * 2 + 1)
+        try open(client, as: "\(number)", id: id)
+        #expect(try news(client, id: id) == .greeting(committed: 0, next: 1))
+        guard case .granted = try news(client, id: id) else { return #expect(Bool(false), "no credit") }
+      }
+      let id = UInt32(PublisherMarks.capacity * 2 + 1)
+      try open(client, as: "one more", id: id)
+      #expect(try news(client, id: id) == .error(.rejected, #""s" has 64 named publishers, which is the limit"#))
+      client.send(.cancel(StreamID(1)))
+      try open(client, as: "one more", id: id + 2)
+      #expect(try news(client, id: id + 2) == .greeting(committed: 0, next: 1))
+    }
+  }
+
+  @Test func anyNumberOfNamesTakesTheRoomOfTheLastOnes() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      func publish(as name: String, committed: UInt64, id: UInt32) throws {
+        try open(client, as: name, id: id)
+        #expect(try news(client, id: id) == .greeting(committed: committed, next: committed + 1))
+        guard case .granted = try news(client, id: id) else { return #expect(Bool(false), "no credit") }
+        client.value([1], isComplete: true, id: id)
+        #expect(try news(client, id: id) == .committed(committed + 1))
+        #expect(try news(client, id: id) == .complete)
+      }
+      for number in 0..<500 { try publish(as: "\(number)", committed: 0, id: UInt32(number * 2 + 1)) }
+      try publish(as: "499", committed: 1, id: 1001)
+      try publish(as: "436", committed: 1, id: 1003)
+      try publish(as: "1", committed: 0, id: 1005)  // forgotten
+    }
+    var marks = PublisherMarks()
+    let user = PeerCredentials(process: 1, user: .max, group: 0)
+    for number in 0..<10_000 {
+      let digits = Array("\(number)".utf8)
+      let name = digits + Array(repeating: 0xff, count: PublisherEntry.maximumNameBytes - digits.count)
+      marks.set(PublisherKey(name, of: user), to: 1 << 62) { _ in false }
+    }
+    #expect(try #require(marks.checkpoint).bytes.count <= Checkpoint.maximumByteCount)
+  }
+
+  @Test func numbersThatJumpAreTakenAsTheyCome() async throws {
+    try await withServer { harness in
+      try harness.addPublished("s")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      let jumps: [(from: UInt64, committed: UInt64)] = [
+        (1 << 62, 1 << 62 - 1), (1, 1 << 62), (1 << 62, 1 << 62 + 1), (7, 1 << 62 + 2),
+      ]
+      for (index, jump) in jumps.enumerated() {
+        let id = UInt32(index * 2 + 1)
+        try open(client, from: jump.from, id: id)
+        #expect(try news(client, id: id) == .greeting(committed: jump.committed, next: jump.committed + 1))
+        guard case .granted = try news(client, id: id) else { return #expect(Bool(false), "no credit") }
+        client.value([UInt8(index)], isComplete: true, id: id)
+        #expect(try news(client, id: id) == .committed(jump.committed + 1))
+        #expect(try news(client, id: id) == .complete)
+      }
+      #expect(try events(harness, 4) == [[0], [1], [2], [3]])
+    }
+  }
+
+  @Test func aValueOverTheLimitOfARequestIsNamedAndCostsNoConnection() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.requestBytes = 1024
+    try await withServer(limits) { harness in
+      try harness.addPublished("s")
+      let client = try WireClient.ready(harness.path, Self.setup)
+      try open(client)
+      #expect(try news(client) == .greeting(committed: 0, next: 1))
+      guard case .granted = try news(client) else { return #expect(Bool(false), "no credit") }
+      client.value([1])
+      #expect(try news(client) == .committed(1))
+      for isLast in [false, true] {
+        let part = Payload(data: Array(repeating: 0, count: 600))
+        client.send(.payload(StreamID(1), part, follows: !isLast, isComplete: false, isNext: true))
+      }
+      #expect(
+        try news(client)
+          == .error(.invalid, "value 2: its fragments are over the limit of 1024 bytes for what has begun to arrive"))
+      try open(client, from: 2, id: 3)
+      #expect(try news(client, id: 3) == .greeting(committed: 1, next: 2))
+      #expect(try events(harness, 1) == [[1]])
+    }
+  }
+
+  /// Asks for one batch.
+  private final class Taker: Subscriber, Sendable {
+    let batches = Guarded<[EventBatch]>([])
+    func receive(subscription: any Subscription) { subscription.request(.max(1)) }
+    func receive(_ batch: EventBatch) -> Subscribers.Demand {
+      batches.withLock { $0.append(batch) }
+      return .none
+    }
+    func receive(completion: Subscribers.Completion<Never>) {}
+  }
+
+  @Test func whatAnotherPipelineLostOfOneThatHasGoneIsNotCounted() throws {
+    let inlet = PublishInlet()
+    inlet.admitNamed(nil)
+    let (gone, other) = (PublisherKey([1], of: nil), PublisherKey([2], of: nil))
+    let (former, later) = (Taker(), Taker())
+    inlet.receive(subscriber: former)
+    let queue = try inlet.join(gone, firstNumber: 1) {}.queue
+    _ = inlet.take([[1], [2]], isComplete: false, from: queue)
+    #expect(former.batches.withLock { $0.map { PublisherMarks($0.checkpoint)[gone] } } == [2])
+    inlet.leave(queue)
+    let otherQueue = try inlet.join(other, firstNumber: 1) {}.queue
+    _ = inlet.take([[9]], isComplete: false, from: otherQueue)
+    inlet.interrupt()
+    inlet.receive(subscriber: later)
+    #expect(later.batches.withLock { $0.isEmpty })
+    #expect(throws: PublishInlet.Obstacle.inUse) { try inlet.join(gone, firstNumber: 1) {} }
+    inlet.admitNamed(nil)
+    let batches = later.batches.withLock { $0 }
+    #expect(batches.map { Array($0) } == [[[9]]])
+    let marks = PublisherMarks(batches.first?.checkpoint)
+    #expect(marks[gone] == nil && marks[other] == 1)
+    let again = try inlet.join(gone, firstNumber: 1) {}
+    #expect(again.committed == 0 && again.next == 1)
+  }
+
+  @Test func marksSurviveAsTheyAreAndNothingElseIsTakenForThem() throws {
+    var marks = PublisherMarks()
+    #expect(PublisherMarks(marks.checkpoint) == marks)
+    let keys = (0..<70).map { index in
+      PublisherKey(
+        Array(repeating: UInt8(index), count: 48),
+        of: PeerCredentials(process: 1, user: UInt32(index % 3), group: 0))
+    }
+    for (index, key) in keys.enumerated() { marks.set(key, to: UInt64(index + 1)) { $0 == keys[0] } }
+    #expect(marks[keys[0]] == 1 && marks[keys[1]] == nil && marks[keys[6]] == nil && marks[keys[7]] == 8)
+    let checkpoint = try #require(marks.checkpoint)
+    #expect(PublisherMarks(checkpoint) == marks)
+    for count in 0..<checkpoint.bytes.count {
+      let cut = PublisherMarks(Checkpoint(Array(checkpoint.bytes.prefix(count))))
+      #expect(cut == PublisherMarks() || cut.checkpoint?.bytes == Array(checkpoint.bytes.prefix(count)))
+    }
+    #expect(PublisherMarks(Checkpoint(Array("etag: x".utf8))) == PublisherMarks())
+    #expect(PublisherMarks(nil) == PublisherMarks())
+  }
+}

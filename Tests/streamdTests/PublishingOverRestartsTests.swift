@@ -1,0 +1,111 @@
+import FoundationEssentials
+import Glibc
+import StreamClient
+import TestSupport
+import Testing
+
+/// Publishers whose daemon goes away: every line once, in order.
+@Suite(.timeLimit(.minutes(5))) struct PublishingOverRestartsTests {
+  private static func stream(_ more: String = "") -> String {
+    """
+    [streams.build]
+    publish = true
+    keep = "disk"
+    replay = 100000
+    buffer = { events = 100000, bytes = "16MiB" }
+    \(more)
+
+    """
+  }
+
+  /// Publishes lines while the daemon is killed and stopped again and again, and compares with what the stream has.
+  private func expectEachLineOnce(_ configuration: String, _ arguments: [String] = []) async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(configuration)
+    let publisher = try ChildProcess(
+      ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "pub", "build"] + arguments,
+      holdsInput: true)
+    let lines = (1...30_000).map { "line \($0) \(String(repeating: "x", count: $0 % 70))" }
+    let writing = Task {
+      for start in stride(from: 0, to: lines.count, by: 1000) {
+        let chunk = lines[start..<min(lines.count, start + 1000)].joined(separator: "\n") + "\n"
+        guard await publisher.write(Array(chunk.utf8)) else { return false }
+        try await Task.sleep(for: .milliseconds(30))
+      }
+      publisher.endInput()
+      return true
+    }
+    for isKill in [true, false, true, true] {
+      try await Task.sleep(for: .milliseconds(200))
+      if isKill { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
+      try daemon.start(configuration)
+    }
+    #expect(try await writing.value)
+    #expect(await publisher.end() == 0)
+    let events = try await daemon.events(lines.count, of: "build")
+    #expect(events.map { String(decoding: $0.data, as: UTF8.self) } == lines)
+    #expect(try await daemon.newest(of: "build").id == events.last?.id)
+    #expect(await publisher.text(of: publisher.errors).hasPrefix("streamctl: connection lost, trying again\n"))
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func everyLineIsThereOnceAfterKillsAndRestarts() async throws {
+    try await expectEachLineOnce(Self.stream())
+  }
+
+  @Test func aStreamThatDropsNothingHasEveryLineOnceToo() async throws {
+    try await expectEachLineOnce(Self.stream(#"overflow = "block""#))
+  }
+
+  @Test func anotherRunUnderTheSameNameSkipsWhatIsThere() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(Self.stream())
+    for count in [3, 3, 5] {
+      let publisher = try ChildProcess(
+        ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "pub", "build", "--as", "nightly"],
+        holdsInput: true)
+      await publisher.write(Array((1...count).map { "\($0)\n" }.joined().utf8))
+      publisher.endInput()
+      #expect(await publisher.end() == 0)
+      await daemon.kill()
+      try daemon.start(Self.stream())
+    }
+    let events = try await daemon.events(5, of: "build")
+    #expect(events.map { String(decoding: $0.data, as: UTF8.self) } == ["1", "2", "3", "4", "5"])
+    #expect(try await daemon.newest(of: "build").id == events.last?.id)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func theShellsWay() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(Self.stream())
+    let script = """
+      i=0
+      while [ $i -lt 60 ]; do i=$((i + 1)); echo "step $i"; echo "warning $i" >&2; sleep 0.05; done
+      """
+    let pipeline = try ChildProcess(
+      "sh",
+      [
+        "-c",
+        "(\(script)) 2>&1 | \(ChildProcess.built("streamctl")) --socket \(daemon.folder.path("s")) pub build",
+      ])
+    for isKill in [false, true] {
+      try await Task.sleep(for: .milliseconds(700))
+      if isKill { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
+      try daemon.start(Self.stream())
+    }
+    #expect(await pipeline.end() == 0)
+    let events = try await daemon.events(120, of: "build").map { String(decoding: $0.data, as: UTF8.self) }
+    #expect(events == (1...60).flatMap { ["step \($0)", "warning \($0)"] })
+    #expect(await daemon.stop() == 0)
+  }
+}
+
+extension RestartedDaemon {
+  /// The newest event of a stream.
+  func newest(of stream: String) async throws -> StreamEvent {
+    let connection = try StreamConnection(socket: folder.path("s"))
+    defer { connection.close() }
+    return try await connection.value(of: stream).value
+  }
+}
