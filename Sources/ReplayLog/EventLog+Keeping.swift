@@ -47,6 +47,14 @@ extension EventLog {
     _ = region.sync()
   }
 
+  /// Of a log in a file: another goes on with its ids, and the file stays. The next process that reads it gives ids behind
+  /// a gap. Nothing may be appended any more; blocks for as long as the disk takes.
+  public func leaveBehind() {
+    guard let region = owner as? MappedRegion else { return }
+    layout.leaveBehind()
+    _ = region.sync()
+  }
+
   /// Of the memory or the file that the log is in; stays the log's.
   public var descriptor: CInt { (owner as? MappedRegion)?.descriptor ?? -1 }
 }
@@ -54,6 +62,13 @@ extension EventLog {
 extension LogLayout {
   static func byteCount(for limits: EventLog.Limits) -> Int {
     byteCount(slots: slots(for: limits.events), ringBytes: limits.bytes)
+  }
+
+  /// Notes that ids after its last one may be given elsewhere: it counts as cut off from now on.
+  fileprivate func leaveBehind() {
+    guard var state = try? state() else { return }
+    (state.boot, state.isClosed) = (.unknown, false)
+    write(state)
   }
 }
 
@@ -103,6 +118,9 @@ public struct LogRemains {
   /// The id that the next event would get.
   public var endPosition: UInt64 { state.end }
 
+  /// Where the events end that are left: below `endPosition` where ids go on after a gap.
+  public var eventsEnd: UInt64 { state.salvagedEnd ?? state.end }
+
   /// Events that are left.
   public var count: UInt64 { state.count }
 
@@ -135,6 +153,12 @@ public struct LogRemains {
       }
     }
     return EventLog(layout, state, limits: limits, owner: region, didGrow: didGrow)
+  }
+
+  /// Of remains in a file: as `EventLog.leaveBehind()`.
+  public func leaveBehind() {
+    layout.leaveBehind()
+    _ = region.sync()
   }
 
   /// The log for somebody who takes it over; nothing may be appended to it.

@@ -38,6 +38,8 @@ final class KeptLogs {
   /// Under which name the service manager holds a stream's log.
   private var storedNames: [String: String] = [:]
   private var filed: [String: EventLog] = [:]
+  /// Streams that should be on the disk and run from memory; what their files hold stays there.
+  private var leftBehind: Set<String> = []
   /// All that are in use.
   private var logs: [String: EventLog] = [:]
 
@@ -96,7 +98,9 @@ final class KeptLogs {
   // MARK: What the service manager held
 
   private func take(_ stored: PassedDescriptors.Stored) {
-    guard stored.name.hasPrefix(Self.namePrefix), let number = Int(stored.name.dropFirst(Self.namePrefix.count)) else {
+    guard stored.name.hasPrefix(Self.namePrefix), let number = Int(stored.name.dropFirst(Self.namePrefix.count)),
+      (0..<1 << 32).contains(number)
+    else {
       Glibc.close(stored.descriptor)
       return manager.removeStored(stored.name)
     }
@@ -182,8 +186,12 @@ final class KeptLogs {
       if file != nil { folder.remove(stream.name) }
       return Kept(log: try made(fresh(stream.name, limits), stream.name))
     }
-    // Whoever gave the highest id was the last to run.
-    let isFileNewer = file.map { $0.endPosition >= held?.remains.endPosition ?? 0 } ?? false
+    // The one with the last event was the last to run. A file that was left behind is older than what took its place.
+    let isFileNewer =
+      file.map { file in
+        let end = held?.remains.endPosition ?? 0
+        return file.isSalvaged ? file.eventsEnd > end : file.endPosition >= end
+      } ?? false
     if stream.keep == .disk {
       do throws(LogRefusal) {
         let log = try logInFile(of: stream.name, limits, file, isFileNewer ? nil : held?.remains, refusal)
@@ -208,8 +216,14 @@ final class KeptLogs {
       hold(log, of: stream.name)
       release(held)
     }
-    // Its ids are older from now on.
-    if file != nil { folder.remove(stream.name) }
+    if stream.keep == .disk {
+      if let file {
+        file.leaveBehind()
+        leftBehind.insert(stream.name)
+      }
+    } else if file != nil {
+      folder.remove(stream.name)
+    }
     return Kept(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
@@ -231,6 +245,7 @@ final class KeptLogs {
         let log = try folder.makeLog(of: name, limits: limits, takingOver: old)
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
+        leftBehind.remove(name)
         return Kept(log: log)
       } catch {
         refusal = error
@@ -247,8 +262,14 @@ final class KeptLogs {
       if stream.keep != .no { hold(log, of: name) }
       release(stored: storedName)
     }
-    if isFiled {
+    if stream.keep == .disk {
+      if let file = filed.removeValue(forKey: name) {
+        file.leaveBehind()
+        leftBehind.insert(name)
+      }
+    } else if isFiled || leftBehind.contains(name) {
       filed[name] = nil
+      leftBehind.remove(name)
       folder.remove(name)
     }
     return Kept(log: log, remark: refusal.map { "not on disk: \($0)" })
@@ -257,6 +278,7 @@ final class KeptLogs {
   /// Lets go of the log of a stream that is no longer served. What is in a file stays there.
   func forget(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
+    leftBehind.remove(stream)
     if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.endPosition) }
     filed.removeValue(forKey: stream)?.close()
   }

@@ -36,6 +36,7 @@ func endWithoutConfiguration(
 
 func serve(_ path: String) {
   signal(SIGPIPE, SIG_IGN)
+  signal(SIGXFSZ, SIG_IGN)  // a file over a limit of the process is an error like that of a full disk
   signal(SIGCHLD, SIG_DFL)  // ignored, as it may have been left to us, it would keep how a program ended from us
   // Or else the allocator raises it with each large block that is freed, and keeps the next ones of that size for good.
   mallopt(M_MMAP_THRESHOLD, 256 << 10)

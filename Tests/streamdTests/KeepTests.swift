@@ -242,6 +242,69 @@ import Testing
     #expect(access(daemon.state + "/s.log", F_OK) == 0)
   }
 
+  /// In the way of a larger file, as a full disk is.
+  private func withoutRoom(_ daemon: RestartedDaemon, _ body: () async throws -> Void) async throws {
+    #expect(mkdir(daemon.state + "/s.log.new", 0o700) == 0)
+    try await body()
+    #expect(rmdir(daemon.state + "/s.log.new") == 0)
+    #expect(daemon.log.contains("events are kept in memory, not on disk"))
+  }
+
+  @Test(arguments: [false, true], [false, true])
+  func aFileStaysWhereALargerOneHasNoRoom(hasManager: Bool, isReload: Bool) async throws {
+    let daemon = try RestartedDaemon(hasManager: hasManager)
+    let larger = keptStream(keep: "disk", bytes: "2MiB")
+    try daemon.start(keptStream(keep: "disk"))
+    let before = try await daemon.events(30)
+    var last: [StreamEvent] = []
+    try await withoutRoom(daemon) {
+      if isReload {
+        try daemon.reload(larger)
+      } else {
+        #expect(await daemon.stop() == 0)
+        try daemon.start(larger)
+      }
+      last = try await daemon.events(60)
+      #expect(Array(last.prefix(30)) == before)
+      #expect(access(daemon.state + "/s.log", F_OK) == 0)
+      if hasManager { try daemon.eventually("the log is kept") { daemon.keptLogs.count == 1 } }
+      await daemon.kill()
+    }
+    try daemon.start(keptStream(keep: "disk"))
+    let live = ids(try await daemon.events(1, from: .new))[0]
+    let after = try await daemon.events(.max, through: live)
+    #expect(Array(after.prefix(30)) == before)
+    if hasManager {
+      #expect(Array(after.prefix(60)) == last)
+      try daemon.eventually("no log is kept") { daemon.keptLogs.isEmpty }
+    } else {
+      // An id that was given is not given again.
+      let old = Dictionary(last.map { ($0.id, $0) }) { first, _ in first }
+      #expect(after.allSatisfy { event in old[event.id].map { $0 == event } ?? (event.id ?? 0 > ids(last)[59]) })
+    }
+  }
+
+  @Test func aFileThatWasLeftGoesWithTheWishForADisk() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(keptStream(keep: "disk"))
+    _ = try await daemon.events(1)
+    try await withoutRoom(daemon) { try daemon.reload(keptStream(keep: "disk", bytes: "2MiB")) }
+    #expect(access(daemon.state + "/s.log", F_OK) == 0)
+    try daemon.reload(keptStream(keep: "memory", bytes: "2MiB"))
+    #expect(access(daemon.state + "/s.log", F_OK) != 0)
+  }
+
+  @Test(arguments: ["log-9223372036854775807", "log--9223372036854775808", "config-9223372036854775807"])
+  func aNameInTheStoreWithAnExtremeNumberIsHarmless(name: String) async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    let file = open(daemon.folder.path("rubbish"), O_CREAT | O_RDWR, 0o600)
+    manager.keep(file, as: "kept-" + name)
+    try daemon.start(keptStream(keep: "memory"))
+    try daemon.eventually("the log is kept") { daemon.keptLogs == ["kept-log-0"] }
+    _ = try await daemon.events(1)
+  }
+
   @Test func checkSaysWhereTheFolderOfAStreamOnDiskIsMissing() async throws {
     let folder = try TemporaryFolder()
     let streams = keptStream("a", keep: "disk") + keptStream("b", keep: "memory")
