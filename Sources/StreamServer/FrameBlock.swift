@@ -7,8 +7,6 @@ struct FrameFormat: Equatable {
   let ids: Bool
   /// Whether the first event also completes the request: the answer to REQUEST_RESPONSE.
   let completes: Bool
-  /// What the first event's metadata tells behind its id and time; `none`: nothing is added.
-  var gap = Gap.none
 }
 
 /// Ready-made PAYLOAD frames from one place of a log on, built once for all subscribers that stand there.
@@ -34,6 +32,8 @@ final class FrameBlock {
   private var eventCount = 0
   private var log: ObjectIdentifier?
   private var format = FrameFormat(ids: true, completes: false)
+  /// What the first event's metadata tells behind its id and time; `none`: nothing is added.
+  private var gap = Gap.none
   private var streamID = StreamID.connection
   private var start = Cursor(position: 0)
   private var end = Cursor(position: 0)
@@ -62,12 +62,13 @@ final class FrameBlock {
         Gap(storage.missedEvents(from: cursor.position, to: next)))
     }
     guard cursor.position < storage.endPosition else { return .caughtUp }
-    var wanted = subscription.frames
-    if cursor.sentBytes == 0, wanted.ids { wanted.gap = subscription.gap }
+    let gap = cursor.sentBytes == 0 && subscription.frames.ids ? subscription.gap : .none
     let isCurrent =
-      log == ObjectIdentifier(storage) && start == cursor && format == wanted
+      log == ObjectIdentifier(storage) && start == cursor && format == subscription.frames && self.gap == gap
       && (logEnd == storage.endPosition || end.position < logEnd)
-    if !isCurrent { build(from: storage, at: cursor, format: wanted, streamID: subscription.id) }
+    if !isCurrent {
+      build(from: storage, at: cursor, gap, format: subscription.frames, streamID: subscription.id)
+    }
     if streamID != subscription.id { patch(streamID: subscription.id) }
     return .frames
   }
@@ -115,9 +116,11 @@ final class FrameBlock {
     )
   }
 
-  private func build(from storage: EventLog, at cursor: Cursor, format: FrameFormat, streamID: StreamID) {
+  private func build(
+    from storage: EventLog, at cursor: Cursor, _ gap: Gap, format: FrameFormat, streamID: StreamID
+  ) {
     (log, start, end, logEnd) = (ObjectIdentifier(storage), cursor, cursor, storage.endPosition)
-    (self.format, self.streamID) = (format, streamID)
+    (self.format, self.gap, self.streamID) = (format, gap, streamID)
     byteCount = 0
     eventCount = 0
     let runEnd = storage.endOfRun(from: cursor.position)
@@ -125,7 +128,7 @@ final class FrameBlock {
     while byteCount < Self.targetBytes, end.position < runEnd {
       let record = records[end.position]
       let stamp = end.sentBytes == 0 && format.ids ? EventLog.stampBytes : 0
-      let gapBytes = byteCount == 0 && format.gap != .none ? Self.gapBytes : 0
+      let gapBytes = byteCount == 0 && gap != .none ? Self.gapBytes : 0
       let left = record.count - EventLog.stampBytes - end.sentBytes
       let count = min(left, PayloadFrame.maximumContentByteCount - stamp - gapBytes)
       let follows = count < left
@@ -140,7 +143,7 @@ final class FrameBlock {
         (frame + header).copyMemory(from: source, byteCount: stamp + count)
       } else {
         (frame + header).copyMemory(from: source, byteCount: stamp)
-        (frame + header + stamp).storeBytes(of: format.gap.count.bigEndian, as: UInt64.self)
+        (frame + header + stamp).storeBytes(of: gap.count.bigEndian, as: UInt64.self)
         (frame + header + stamp + gapBytes).copyMemory(from: source + stamp, byteCount: count)
       }
       byteCount += header + stamp + gapBytes + count
