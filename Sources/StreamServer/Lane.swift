@@ -14,6 +14,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   let worker: Worker
   private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
+  /// Of those members that have missed events and were not told.
+  var gaps: [ObjectIdentifier: Gap] = [:]
   /// How far the members' credit reaches, as the log was told: while that is beyond its end, the source is asked for more.
   private var reach: UInt64 = 0
   /// Of a stream that drops nothing: the position of the member furthest behind, as the log was told.
@@ -71,6 +73,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if subscription.state == .waiting { stopWaiting(subscription) }
     subscription.state = .ended
     forgetDebt(of: subscription)
+    subscription.tellGap()
     let last = members.removeLast()
     if last !== subscription {
       members[Int(subscription.memberIndex)] = last

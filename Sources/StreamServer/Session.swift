@@ -35,37 +35,37 @@ final class Session: EventLoop.Handler {
   private let worker: Worker
   let share: UserShare
   private var registration: EventLoop.Registration?
+  /// For what the connection waits for in its present phase: its SETUP, a sign of life, or that what is left is read.
   private var clock: TimerID?
-  private var leaseClock: TimerID?
   var machine: ConnectionMachine
   private var subscriptions = SubscriptionList()
-  /// Subscriptions that wait for room in the socket; some may have ended meanwhile.
-  var blocked: [StreamSubscription] = []
-  /// Subscriptions in the queue of their user, and those for which there is no place in it.
-  var readyCount: Int32 = 0
-  var standby: Standby?
   /// Made for the first value that the client publishes.
   private var publications: Publications?
   private var unsent: [UInt8] = []
-  private var unsentOffset = 0
   private var heardAt: UInt64
-  /// What was read and not handled yet: its user's turn was over.
-  private var waitingInput: WaitingInput?
+  /// Made for the first that it is needed for.
+  private var extras: Extras?
+  /// Of `unsent`: a client that reads nothing makes that no longer than some MiB.
+  private var unsentStart: UInt32 = 0
+  /// Subscriptions in the queue of their user, of which there are `Slices.subscriptions` at most.
+  var readyCount: UInt8 = 0
   /// It stands in its user's queue of those with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
   /// What its user's account counts of it.
   private var held = HeldByConnection()
 
-  /// A class, because nearly every session has none.
+  /// What nearly every idle session has none of.
+  private final class Extras {
+    var leaseClock: TimerID?
+    var blocked: [StreamSubscription] = []
+    var standby: Fifo<StreamSubscription>?
+    var waitingInput: WaitingInput?
+  }
+
   private final class WaitingInput {
     let bytes: [UInt8]
     var offset = 0
     init(_ bytes: some Collection<UInt8>) { self.bytes = Array(bytes) }
-  }
-
-  /// Subscriptions that wait for a place in their user's queue. A class, because few sessions have so many.
-  final class Standby {
-    var queue = Fifo<StreamSubscription>()
   }
 
   /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
@@ -81,6 +81,55 @@ final class Session: EventLoop.Handler {
   private static let closingTime = Duration.seconds(1)
   /// Bytes of a name that is looked for, and repeated to who asked: a routing tag holds no more.
   private static let nameLimit = 255
+
+  private var unsentOffset: Int {
+    get { Int(unsentStart) }
+    set { unsentStart = UInt32(newValue) }
+  }
+
+  private var leaseClock: TimerID? {
+    get { extras?.leaseClock }
+    set { set(\.leaseClock, newValue) }
+  }
+
+  /// Subscriptions that wait for room in the socket; some may have ended meanwhile.
+  private var blocked: [StreamSubscription] {
+    get { extras?.blocked ?? [] }
+    set { if extras != nil || !newValue.isEmpty { needExtras().blocked = newValue } }
+  }
+
+  /// What was read and not handled yet: its user's turn was over.
+  private var waitingInput: WaitingInput? {
+    get { extras?.waitingInput }
+    set { set(\.waitingInput, newValue) }
+  }
+
+  private func set<Value>(_ extra: ReferenceWritableKeyPath<Extras, Value?>, _ value: Value?) {
+    if extras != nil || value != nil { needExtras()[keyPath: extra] = value }
+  }
+
+  private func needExtras() -> Extras {
+    let needed = extras ?? Extras()
+    extras = needed
+    return needed
+  }
+
+  /// The subscription waits for a place in its user's queue.
+  func standBy(_ subscription: StreamSubscription) {
+    let extras = needExtras()
+    if extras.standby == nil { extras.standby = Fifo() }
+    extras.standby?.append(subscription)
+  }
+
+  /// The one that has waited for such a place longest; some may have ended meanwhile.
+  func takeStandby() -> StreamSubscription? {
+    if let next = extras?.standby?.popFirst() { return next }
+    extras?.standby = nil
+    return nil
+  }
+
+  /// The subscription waits for room in the socket.
+  func block(_ subscription: StreamSubscription) { needExtras().blocked.append(subscription) }
 
   /// - Parameter machine: of a connection that goes on here; nil for a new one.
   init(
@@ -99,15 +148,8 @@ final class Session: EventLoop.Handler {
   func start() -> Bool {
     registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
     guard registration != nil else { return false }
-    if !machine.isOpen { awaitSetup() }
+    if !machine.isOpen { setClock(after: worker.limits.handshakeTimeout) }
     return true
-  }
-
-  private func awaitSetup() {
-    setClock(after: worker.limits.handshakeTimeout) {
-      $0.drop("no SETUP within the handshake timeout")
-      $0.close()
-    }
   }
 
   // MARK: From one process to the next
@@ -353,7 +395,7 @@ final class Session: EventLoop.Handler {
       drop("silent for \(isPromised ? "its maximum lifetime of \(lifetime)" : "\(lifetime), the longest allowed")")
       return close()
     }
-    setClock(after: lifetime - silence) { $0.watchLifetime() }
+    setClock(after: lifetime - silence)
   }
 
   private func renewLease() {
@@ -626,13 +668,13 @@ final class Session: EventLoop.Handler {
     waitingInput = nil
     leaveAll()
     cancelClocks()
-    setClock(after: Self.closingTime) { $0.close() }
+    setClock(after: Self.closingTime)
     if flush(), unsent.isEmpty { close() }
   }
 
   private func leaveAll() {
     blocked = []
-    standby = nil
+    extras?.standby = nil
     let leaving = subscriptions
     subscriptions = SubscriptionList()
     for subscription in leaving {
@@ -646,12 +688,23 @@ final class Session: EventLoop.Handler {
   // Timers hold the connection: `cancelClocks` is called on every way out, and none is set after that.
 
   /// Sets the clock for what the connection waits for in its present phase, in place of the one that runs.
-  private func setClock(after delay: Duration, _ action: @escaping (Session) -> Void) {
+  private func setClock(after delay: Duration) {
     clearClock()
     guard phase != .closed else { return }
     clock = worker.loop.schedule(after: delay) { [self] in
       clock = nil
-      action(self)
+      timeIsOver()
+    }
+  }
+
+  private func timeIsOver() {
+    switch phase {
+    case .open where machine.isOpen: watchLifetime()
+    case .open:
+      drop("no SETUP within the handshake timeout")
+      close()
+    case .closing: close()
+    case .closed: break
     }
   }
 

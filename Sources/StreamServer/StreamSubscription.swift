@@ -6,7 +6,17 @@ struct Cursor: Equatable {
   /// The id of the next event to be sent.
   var position: UInt64
   /// Data bytes of it that were sent as fragments. Only ever non-zero between two fragments.
-  var sentBytes = 0
+  var sentBytes: Int {
+    get { Int(sent) }
+    set { sent = UInt32(clamping: newValue) }
+  }
+  /// Small, as every subscription has one; an event's size has 32 bits.
+  private var sent: UInt32
+
+  init(position: UInt64, sentBytes: Int = 0) {
+    self.position = position
+    sent = UInt32(clamping: sentBytes)
+  }
 }
 
 /// Events that a subscriber has missed and was not told of.
@@ -55,8 +65,6 @@ final class StreamSubscription {
   // In this order, and the last as small as they are, because there may be very many.
   var cursor: Cursor
   var credit: Subscribers.Demand
-  /// Before the event at its cursor; `none` where it did not ask for that.
-  private(set) var gap = Gap.none
   var state = State.idle
   let frames: FrameFormat
   let onLag: LagPolicy
@@ -85,16 +93,23 @@ final class StreamSubscription {
     self.cursor = cursor
     self.credit = credit
     tellsGaps = gap != nil
-    self.gap = gap ?? .none
+    if let gap { miss(gap) }
   }
+
+  /// What was missed before the event at its cursor; `none` where it did not ask for that. The lane has those of its few
+  /// members with one.
+  var gap: Gap { tellsGaps ? lane.gaps[ObjectIdentifier(self)] ?? .none : .none }
 
   /// Events before the cursor were missed.
-  func miss(_ gap: Gap) {
-    if tellsGaps { self.gap += gap }
+  func miss(_ more: Gap) {
+    guard tellsGaps, more != .none else { return }
+    lane.gaps[ObjectIdentifier(self), default: .none] += more
   }
 
-  /// What was missed is told: the event at the cursor is on its way.
-  func tellGap() { gap = .none }
+  /// What was missed is told, or of no interest any more: the event at the cursor is on its way.
+  func tellGap() {
+    if !lane.gaps.isEmpty { lane.gaps[ObjectIdentifier(self)] = nil }
+  }
 }
 
 /// The subscriptions of one session, by request: nearly always one, which therefore needs no table.

@@ -280,9 +280,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     let session = subscription.session
     guard session.readyCount < Slices.subscriptions else {
       subscription.state = .standby
-      if session.standby == nil { session.standby = Session.Standby() }
-      session.standby?.queue.append(subscription)
-      return
+      return session.standBy(subscription)
     }
     session.readyCount += 1
     subscription.state = .ready
@@ -296,10 +294,9 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// A subscription of the session is in the queue no more, or is not to be served: the next one takes its place.
   func leaveQueue(_ session: Session) {
     session.readyCount -= 1
-    while let next = session.standby?.queue.popFirst() {
+    while let next = session.takeStandby() {
       if next.state == .standby { return makeReady(next) }  // else it has ended meanwhile
     }
-    session.standby = nil
   }
 
   /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
@@ -426,7 +423,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// The subscription waits for room in its socket.
   private func block(_ subscription: StreamSubscription) {
-    subscription.session.blocked.append(subscription)
+    subscription.session.block(subscription)
     subscription.lane.rest(subscription, .blocked)
   }
 
