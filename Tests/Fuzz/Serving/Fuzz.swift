@@ -164,8 +164,7 @@ private final class World {
     turn(1)
     // The sockets of the former server are closed with it, as its process's would be.
     let former = formerServers.removeFirst()
-    former.stop {}
-    for _ in 0..<4 { former.loops[0].runOneTurn() }
+    Self.stop(former)
   }
 
   func end() {
@@ -177,8 +176,13 @@ private final class World {
       if isEmpty { break }
     }
     precondition(isEmpty, "connections, subscribers or publishers are left: \(server.statistics)")
+    Self.stop(server)
+  }
+
+  private static func stop(_ server: StreamServer) {
     server.stop {}
-    turn(4)
+    for _ in 0..<4 { server.loops[0].runOneTurn() }
+    server.loops[0].endOfTurn = nil  // as at the end of the loop's thread: what it holds goes
   }
 
   private var isEmpty: Bool {
