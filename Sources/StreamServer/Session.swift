@@ -498,7 +498,7 @@ final class Session: EventLoop.Handler {
   /// - Returns: whether the stream has nothing newer; if it has, its lane is told when it is there.
   private func bringUpToDate(_ stream: ServedStream) -> Bool {
     guard let feed = stream.feed else { return true }
-    return feed.isCurrent(in: stream) { [worker] in
+    return feed.isCurrent(in: stream, for: worker) { [worker] in
       worker.loop.execute { worker.existingLane(of: stream)?.streamIsCurrent() }
     }
   }

@@ -22,8 +22,8 @@ final class SystemFeed: Sendable {
     var value: [UInt8] = []
     /// When the last look began, in nanoseconds of the monotonic clock.
     var time: UInt64?
-    /// Called after the look that is under way.
-    var waiting: [@Sendable () -> Void] = []
+    /// Called after the look that is under way, by the worker that asked.
+    var waiting: [ObjectIdentifier: @Sendable () -> Void] = [:]
 
     func isYounger(than age: UInt64) -> Bool { time.map { EventLoop.monotonicNow() - $0 < age } ?? false }
   }
@@ -47,12 +47,17 @@ final class SystemFeed: Sendable {
 
   /// Whether the stream's newest event is young enough to be an answer.
   ///
-  /// - Parameter looked: called on any thread, if it is not, when it is.
-  func isCurrent(in stream: ServedStream, orAfter looked: @escaping @Sendable () -> Void) -> Bool {
+  /// - Parameters:
+  ///   - worker: that asks, and is called once for all that it asks until then.
+  ///   - looked: called on any thread, if it is not, when it is.
+  func isCurrent(
+    in stream: ServedStream, for worker: AnyObject, orAfter looked: @escaping @Sendable () -> Void
+  ) -> Bool {
     let (isCurrent, isFirst) = state.withLock { state in
       if state.isYounger(than: maximumAge) { return (true, false) }
-      state.waiting.append(looked)
-      return (false, state.waiting.count == 1)
+      let isFirst = state.waiting.isEmpty
+      state.waiting[ObjectIdentifier(worker)] = looked
+      return (false, isFirst)
     }
     if isFirst { queue.async { [self] in bringUpToDate(stream) } }
     return isCurrent
@@ -61,10 +66,10 @@ final class SystemFeed: Sendable {
   private func bringUpToDate(_ stream: ServedStream) {
     if let changed = look(for: stream, after: maximumAge) { stream.log.append([changed]) }
     let waiting = state.withLock { state in
-      defer { state.waiting = [] }
+      defer { state.waiting = [:] }
       return state.waiting
     }
-    for looked in waiting { looked() }
+    for looked in waiting.values { looked() }
   }
 
   /// The value at each tick of a timer, when it has changed. The stream is not kept alive.

@@ -1,7 +1,9 @@
+import Dispatch
 import EventLoop
 import FoundationEssentials
 import RSocket
 import Reactive
+import ReplayLog
 import Testing
 
 @testable import StreamServer
@@ -299,4 +301,32 @@ import Testing
       }
     }
   }
+
+  @Test func viewsMayBeMadeAndUsedByManyThreadsAtOnce() throws {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    DispatchQueue.concurrentPerform(iterations: 4000) { index in
+      let visibility = Visibility.admitted([.user(UInt32(index % 40))])
+      _ = server.systemStreams.view(of: index % 3 == 0 ? "$streams" : "$stats", visibility)
+    }
+  }
+
+  @Test func aWorkerThatAsksAgainAndAgainIsCalledOnce() async throws {
+    let calls = Guarded(0)
+    let queue = DispatchQueue(label: "looks")
+    queue.suspend()
+    let feed = SystemFeed(.all, maximumAge: .seconds(60), on: queue) { [1] }
+    let configuration = StreamConfiguration(name: "$x")
+    let storage = try #require(EventLog(name: "$x", limits: configuration.limits))
+    let stream = ServedStream(configuration, storage: storage, feed: feed)
+    let workers = [Asker(), Asker()]
+    for index in 0..<100 {
+      #expect(!feed.isCurrent(in: stream, for: workers[index % 2]) { calls.withLock { $0 += 1 } })
+    }
+    queue.resume()
+    queue.sync {}
+    #expect(calls.withLock { $0 } == 2)
+    #expect(feed.isCurrent(in: stream, for: workers[0]) {})
+  }
+
+  private final class Asker {}
 }
