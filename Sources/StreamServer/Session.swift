@@ -51,6 +51,8 @@ final class Session: EventLoop.Handler {
   var readyCount: UInt8 = 0
   /// It stands in its user's queue of those with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
+  /// The peer takes nothing any more. What it has sent is read to its end: its values go into their streams.
+  private var hasLostReader = false
   /// What its user's account counts of it.
   private var held = HeldByConnection()
 
@@ -129,7 +131,15 @@ final class Session: EventLoop.Handler {
   }
 
   /// The subscription waits for room in the socket.
-  func block(_ subscription: StreamSubscription) { needExtras().blocked.append(subscription) }
+  func block(_ subscription: StreamSubscription) {
+    let extras = needExtras()
+    // A client that asks, cancels and reads nothing leaves many behind that have ended.
+    if extras.blocked.count > 64 + 2 * machine.liveCount { extras.blocked.removeAll { $0.state != .blocked } }
+    extras.blocked.append(subscription)
+  }
+
+  /// Subscriptions that wait for room in the socket, those included that have ended meanwhile.
+  var blockedCount: Int { extras?.blocked.count ?? 0 }
 
   /// - Parameter machine: of a connection that goes on here; nil for a new one.
   init(
@@ -429,6 +439,7 @@ final class Session: EventLoop.Handler {
     guard let stream = view(of: named) else { return refuse(id, name, "no room for another view of \"\(name)\"") }
     switch kind {
     case .stream, .response:
+      guard !hasLostReader else { return machine.end(id) }
       guard admits(stream.configuration.read) else { return refuse(id, name, mayNotRead(name)) }
       subscribe(id, to: stream, kind, demand, payload.data)
     case .channel, .fireAndForget:
@@ -592,6 +603,11 @@ final class Session: EventLoop.Handler {
   /// - Returns: whether the socket is free for events now.
   func flush() -> Bool {
     guard phase != .closed else { return false }
+    guard !hasLostReader else {
+      _ = machine.takeOutput()
+      if phase == .closing { close() } else { watch() }
+      return false
+    }
     if machine.hasOutput {
       unsent.removeFirst(unsentOffset)  // or a client that is never quite done reading would make it grow
       unsentOffset = 0
@@ -621,8 +637,17 @@ final class Session: EventLoop.Handler {
     let count = send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
     if count >= 0 { return .wrote(count) }
     if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
-    close()
+    if phase == .open, errno == EPIPE || errno == ECONNRESET { loseReader() } else { close() }
     return .gone
+  }
+
+  private func loseReader() {
+    hasLostReader = true
+    isBlocked = false
+    (unsent, unsentOffset) = ([], 0)
+    _ = machine.takeOutput()
+    endSubscriptions()
+    if publications == nil { close() } else { watch() }
   }
 
   /// The socket is full; `rest` is what it did not take of the frame that was begun.
@@ -672,7 +697,7 @@ final class Session: EventLoop.Handler {
     if flush(), unsent.isEmpty { close() }
   }
 
-  private func leaveAll() {
+  private func endSubscriptions() {
     blocked = []
     extras?.standby = nil
     let leaving = subscriptions
@@ -681,6 +706,10 @@ final class Session: EventLoop.Handler {
       subscription.lane.remove(subscription)
       worker.release(subscription.lane)
     }
+  }
+
+  private func leaveAll() {
+    endSubscriptions()
     publications?.leaveAll()
     publications = nil
   }

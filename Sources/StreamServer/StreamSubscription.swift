@@ -46,8 +46,10 @@ final class StreamSubscription {
     case idle
     /// Credit, and nothing to send: in its lane's waiting list. Becomes: ready, ended.
     case waiting
-    /// In its user's queue. Becomes: idle, waiting, blocked, ended.
+    /// In its user's queue. Becomes: serving, ended.
     case ready
+    /// Taken out of the queue for one write. Becomes: idle, waiting, ready, standby, blocked, ended.
+    case serving
     /// As ready, but others of its session are in the queue. Becomes: ready, ended.
     case standby
     /// Waits for a system stream to be brought up to date, to begin with its newest event or where its cursor is.

@@ -335,6 +335,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     for _ in 0..<Slices.writes {
       guard budget > 0, let subscription = share.output.popFirst() else { return }
       guard subscription.state == .ready else { continue }
+      subscription.state = .serving
       leaveQueue(subscription.session)
       budget -= serve(subscription)
       writes += 1
@@ -359,7 +360,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private func serve(_ subscription: StreamSubscription) -> Int {
     let session = subscription.session
     guard session.flush() else {
-      if subscription.state == .ready { block(subscription) }
+      if subscription.state == .serving { block(subscription) }
       return 1
     }
     let (finding, ending) = subscription.lane.stream.log.read { storage, completion in

@@ -1,4 +1,5 @@
 import EventLoop
+import Events
 import Glibc
 import RSocket
 import Reactive
@@ -44,6 +45,31 @@ import Testing
     // One slice as it comes, and those of the user in what waits: 4 ms of 100 us each, and as many as a slice begins.
     #expect(most <= 40 + 4 * Slices.frames)
     #expect(refused.withLock { $0 } == (0..<500).map { "no stream named \"no \($0)\"" })
+  }
+
+  @Test func requestsThatAreCancelledWhileTheSocketIsFullLeaveNothingBehind() throws {
+    let server = try stoppedServer()
+    let loop = server.loops[0]
+    try server.add(
+      StreamConfiguration(name: "s", replay: 64, start: .always),
+      source: [EventBatch(repeatElement([UInt8](repeating: 1, count: 60_000), count: 64))].publisher
+        .setFailureType(to: StreamFailure.self).append(Empty(completeImmediately: false)))
+    let client = try WireClient(server, user: 1001)
+    client.send(.setup(Setup()))
+    client.subscribe("s", credit: 0x7FFF_FFFF)
+    for _ in 0..<20 { loop.runOneTurn() }
+    let session = try #require(server.workers[0].allSessions.first)
+    #expect(session.isBlocked)
+    for round in 0..<20 {
+      let ids = (0..<200).map { UInt32(3 + (round * 200 + $0) * 2) }
+      for id in ids { client.subscribe("s", credit: 1, id: id) }
+      for _ in 0..<100 { loop.runOneTurn() }
+      #expect(server.statistics.subscribers == 201)
+      for id in ids { client.send(.cancel(StreamID(id))) }
+      for _ in 0..<100 { loop.runOneTurn() }
+      #expect(server.statistics.subscribers == 1)
+    }
+    #expect(session.blockedCount < 1000)
   }
 
   @Test func aUserWithManyConnectionsGetsOneShare() throws {

@@ -456,4 +456,21 @@ import Testing
       #expect(row.contains("\"source\":\"publish\"") && row.contains("\"state\":\"running\""))
     }
   }
+
+  @Test(arguments: [900, 1000, 1500])
+  func wholeValuesOfAPublisherThatHasGoneAreInTheStream(byteCount: Int) async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let value = [UInt8](repeating: 1, count: byteCount)
+      do {
+        let client = try WireClient.ready(harness.path)
+        client.publish("p", value)
+        _ = try grant(client)
+        client.values(Array(repeating: value, count: 127))
+      }  // gone, with credit on its way that cannot be delivered
+      harness.eventually { harness.server.statistics.eventsIn == 128 }
+      harness.eventually { harness.server.statistics.connections == 0 }
+      #expect(harness.server.statistics.publishers == 0)
+    }
+  }
 }
