@@ -68,6 +68,16 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     stream.log.subscriberJoined()
   }
 
+  /// Takes in a subscription of the process before. Where the events at its cursor are gone its turn finds that, as of any
+  /// other that fell behind.
+  func addRestored(_ subscription: StreamSubscription) {
+    let cursor = subscription.cursor
+    let first = stream.log.read { storage, _ in storage.firstPosition }
+    if cursor.position < first { subscription.cursor = Cursor(position: first) }
+    add(subscription)
+    subscription.cursor = cursor
+  }
+
   /// Lets a subscription go; its state is `ended` already or becomes so.
   func remove(_ subscription: StreamSubscription) {
     if subscription.state == .waiting { stopWaiting(subscription) }

@@ -10,6 +10,8 @@ final class ServedStream: Sendable {
   let log: SharedLog<EventLog, StreamFailure>
   /// The id that its first event in this process gets; changes with the log's lock held.
   private let firstID: Atomic<UInt64>
+  /// The id that its next event would have had in the process before; 0: not known.
+  private let formerEnd = Atomic<UInt64>(0)
   /// What feeds a stream of the server itself; nil for the others.
   let feed: SystemFeed?
   private let terms: Guarded<Terms>
@@ -221,9 +223,17 @@ final class ServedStream: Sendable {
   /// Gives its next event the id `position` at least: ids below were given by the process before, also where its events
   /// are gone and the clock was set back. Only while nothing was appended here.
   func begin(at position: UInt64) {
+    formerEnd.store(position, ordering: .relaxed)
     log.read { storage, _ in
       if storage.begin(at: position) { firstID.store(position, ordering: .relaxed) }
     }
+  }
+
+  /// How many events a subscriber of the process before had not got that went with a log in that process. Before anything
+  /// is appended here.
+  func eventsLost(from cursor: Cursor) -> UInt64 {
+    let end = formerEnd.load(ordering: .relaxed)
+    return isNew && cursor.position < end ? end - cursor.position : 0
   }
 
   /// Where a subscriber of the process before is in this log; nil: nowhere, as an event that is gone was sent in part.

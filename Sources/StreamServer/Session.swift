@@ -220,6 +220,11 @@ final class Session: EventLoop.Handler {
       return machine.sendError(
         saved.id, .lagged, "lagged: event \(saved.cursor.position) is gone, half of it was sent")
     }
+    let lost = stream.eventsLost(from: saved.cursor)
+    if lost > 0 { worker.countLost(lost, by: identity, of: stream) }
+    guard lost == 0 || saved.onLag != .fail else {
+      return machine.sendError(saved.id, .lagged, "lagged: \(lost) events lost")
+    }
     // A log that begins anew knows nothing of what the subscriber had not got.
     let gap = saved.gap.map { cursor.position == saved.cursor.position ? $0 : .unknown }
     let lane = worker.lane(of: stream)
@@ -228,7 +233,7 @@ final class Session: EventLoop.Handler {
       credit: saved.credit, gap: gap)
     subscriptions.insert(subscription)
     worker.makeReady(subscription)
-    lane.add(subscription)
+    lane.addRestored(subscription)
   }
 
   private func restore(_ saved: SavedSession.Publication) {

@@ -428,11 +428,16 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     subscription.lane.rest(subscription, .blocked)
   }
 
+  /// Events of a stream are gone that a client had not got.
+  func countLost(_ lost: UInt64, by client: ClientIdentity, of stream: ServedStream) {
+    counters.laggedEvents.add(lost, ordering: .relaxed)
+    report(.clientLagged(client, stream: stream.name, lost: lost))
+  }
+
   /// The log no longer holds the subscription's place.
   private func fellBehind(_ subscription: StreamSubscription, next: UInt64, lost: UInt64, _ gap: Gap) {
     let session = subscription.session
-    counters.laggedEvents.add(lost, ordering: .relaxed)
-    report(.clientLagged(session.identity, stream: subscription.lane.stream.name, lost: lost))
+    countLost(lost, by: session.identity, of: subscription.lane.stream)
     if subscription.cursor.sentBytes > 0 {
       // Half of an event is with the client already, and the other half is gone: there is no way to go on.
       session.fail(

@@ -89,10 +89,66 @@ import Testing
       try await first.handOver(to: next)
       client.send(.requestN(StreamID(1), Self.unlimited))
       #expect(try client.events(2) == [[5], [6]])
-      guard case .eventsTooLarge(stream: "s", count: 2, limit: 4072)? = next.reports.first else {
+      #expect(lost(next) == [4])
+      guard case .eventsTooLarge(stream: "s", count: 2, limit: 4072)? = next.reports.dropFirst().first else {
         Issue.record("not reported: \(next.reports)")
         return
       }
+    }
+  }
+
+  /// The count behind id and time; nil where there is none.
+  private func gap(_ client: WireClient) throws -> UInt64? {
+    let metadata = try client.payload().metadata
+    return metadata.count == 24 ? metadata[16...].reduce(0) { $0 << 8 | UInt64($1) } : nil
+  }
+
+  /// How many events were lost, by each client that was reported.
+  private func lost(_ harness: ServerHarness) -> [UInt64] {
+    harness.reports.compactMap { report in
+      if case .clientLagged(_, stream: "s", let lost) = report { lost } else { nil }
+    }
+  }
+
+  @Test(arguments: [OverflowPolicy.drop, .block(timeout: nil)], [false, true])
+  func whoIsBehindALogThatBecameSmallerOrBeganAnewLags(overflow: OverflowPolicy, beginsAnew: Bool)
+    async throws
+  {
+    try await withTwoServers { first, next in
+      var configuration = StreamConfiguration(name: "s", replay: 100, start: .always)
+      configuration.overflow = overflow
+      let source = HandFedSource()
+      let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: 1000))
+      try first.server.add(configuration, log: log, source: source)
+      let options = [#"{"gaps":true,"on_lag":"fail"}"#, #"{"gaps":true}"#]
+      let clients = try options.map { options in
+        let client = try WireClient.ready(first.path)
+        client.subscribe("s", credit: 1, options: options)
+        return client
+      }
+      let current = try WireClient.ready(first.path)
+      current.subscribe("s", credit: Self.unlimited, options: options[0])
+      first.eventually { first.server.statistics.subscribers == 3 }
+      source.send(batch: (0..<10).map { [$0] })
+      for client in clients { #expect(try client.event().id == 1000) }
+      for id in 1000..<1010 { #expect(try current.event().id == UInt64(id)) }
+
+      configuration.limits = .init(events: 4, bytes: 8 << 20)
+      let later = HandFedSource()
+      let smaller = try #require(
+        EventLog(name: "s", limits: configuration.limits, firstID: beginsAnew ? 5000 : 1000))
+      if !beginsAnew { smaller.append(EventBatch((0..<10).map { [$0] })) }
+      try next.server.add(configuration, log: smaller, source: later)
+      try await first.handOver(to: next)
+      let count: UInt64 = beginsAnew ? 9 : 5
+      #expect(try clients[0].receive() == .error(StreamID(1), .lagged, "lagged: \(count) events lost"))
+      if beginsAnew { later.send([1]) }
+      clients[1].send(.requestN(StreamID(1), 1))
+      #expect(try gap(clients[1]) == (beginsAnew ? .max : 5))
+      #expect(lost(next) == [count, count] && next.server.statistics.laggedEvents == 2 * count)
+      #expect(next.server.statistics.subscribers == 2)
+      if beginsAnew { #expect(try current.event().id == 5000) }
+      #expect(try current.isSilent())
     }
   }
 
