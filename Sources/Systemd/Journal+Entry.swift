@@ -76,9 +76,7 @@ extension Journal.Entry {
 
   /// A peer chooses some of this text: it must not be able to forge a line or to steer a terminal.
   private static func onOneLine(_ text: String) -> String {
-    clipped(text).unicodeScalars.reduce(into: "") { line, scalar in
-      line += scalar.isDeceptive ? scalar.escaped(asASCII: true) : String(scalar)
-    }
+    clipped(text).escapedForTerminal
   }
 
   private static func quotedIfNeeded(_ value: String) -> String {

@@ -122,6 +122,13 @@ extension ServiceManager.Notice {
   }
 }
 
+extension String {
+  /// On one line, with escapes for what would forge a line or steer a terminal, as in the journal.
+  public var escapedForTerminal: String {
+    unicodeScalars.reduce(into: "") { $0 += $1.isDeceptive ? $1.escaped(asASCII: true) : String($1) }
+  }
+}
+
 extension Unicode.Scalar {
   /// Whether it would show as something else than itself: control characters (C0, DEL, C1), which move a terminal's
   /// cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide what stands beside

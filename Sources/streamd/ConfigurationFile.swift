@@ -7,11 +7,16 @@ struct FileRefusal: Error {
 
 /// The bytes of the file at `path`.
 ///
-/// - Throws: the system's reason, or that it has more than `limit` bytes (so that a device never fills the memory).
+/// - Throws: the system's reason, that it is no regular file, or that it has more than `limit` bytes.
 func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
-  let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+  // Or else a FIFO would be waited for.
+  let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
   guard descriptor >= 0 else { throw FileRefusal(reason: systemMessage(errno)) }
   defer { close(descriptor) }
+  var status = stat()
+  guard fstat(descriptor, &status) == 0 else { throw FileRefusal(reason: systemMessage(errno)) }
+  guard status.st_mode & S_IFMT != S_IFDIR else { throw FileRefusal(reason: systemMessage(EISDIR)) }
+  guard status.st_mode & S_IFMT == S_IFREG else { throw FileRefusal(reason: "it is no regular file") }
   var bytes: [UInt8] = []
   var chunk = [UInt8](repeating: 0, count: 65536)
   while true {

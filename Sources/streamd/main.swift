@@ -6,7 +6,7 @@ import StreamSources
 import Systemd
 
 func complain(_ line: String) {
-  let text = "streamd: \(line)\n"
+  let text = "streamd: \(line.escapedForTerminal)\n"
   write(STDERR_FILENO, text, text.utf8.count)
 }
 

@@ -305,6 +305,19 @@ import Testing
     _ = try await daemon.events(1)
   }
 
+  @Test func checkRefusesAFIFOAndShowsNoControlCharacters() async throws {
+    let folder = try TemporaryFolder()
+    #expect(mkfifo(folder.path("fifo"), 0o600) == 0)
+    let fifo = try await run(["--check", "--config", folder.path("fifo")])
+    #expect(fifo.status != 0 && fifo.errors.contains("it is no regular file"))
+    unlink(folder.path("fifo"))
+    let text = "[server]\nsocket = \"/s\"\n[streams.s]\ntimer = { every = \"\\u001B[2J\\u202E\" }\n"
+    try folder.write(Array(text.utf8), to: "streamd.toml")
+    let mistake = try await run(["--check", "--config", folder.path("streamd.toml")])
+    #expect(mistake.status != 0 && mistake.errors.contains("2J"))
+    #expect(!mistake.errors.unicodeScalars.contains { $0 == "\u{1B}" || $0 == "\u{202E}" })
+  }
+
   @Test func checkSaysWhereTheFolderOfAStreamOnDiskIsMissing() async throws {
     let folder = try TemporaryFolder()
     let streams = keptStream("a", keep: "disk") + keptStream("b", keep: "memory")
