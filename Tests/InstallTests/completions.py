@@ -70,6 +70,9 @@ def commands_are_offered(installation):
     others = options_of(installation, "streamctl", "Other options")
     of_sub = options_of(installation, "streamctl", "Options of sub")
     of_both = options_of(installation, "streamctl", "Options of sub and get")
+    of_sub |= options_of(installation, "streamctl", "Options of sub and pub")
+    of_pub = options_of(installation, "streamctl", "Options of pub")
+    of_pub |= options_of(installation, "streamctl", "Options of sub and pub")
     of_top = options_of(installation, "streamctl", "Options of top")
     daemon = options_of(installation, "streamd")
     expect_equal(bash(installation, "streamctl", ""), commands, "bash, streamctl")
@@ -77,13 +80,13 @@ def commands_are_offered(installation):
     for words, wanted in [
         (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | {"--socket"}),
         (["streamctl", "get", "--"], of_both | {"--socket"}), (["streamctl", "top", "--"], of_top | {"--socket"}),
-        (["streamctl", "list", "--"], {"--socket"}), (["streamctl", "pub", "x", "--"], {"--socket"}),
+        (["streamctl", "list", "--"], {"--socket"}), (["streamctl", "pub", "x", "--"], of_pub | {"--socket"}),
         (["streamd", "--"], daemon),
     ]:
         expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")
         offered = {offer for offer in fish(installation, " ".join(words)) if offer.startswith("--")}
         expect_equal(offered, wanted, f"fish, {' '.join(words)}")
-    for program, names in [("streamctl", others | of_sub | of_both | of_top | commands), ("streamd", daemon)]:
+    for program, names in [("streamctl", others | of_sub | of_both | of_pub | of_top | commands), ("streamd", daemon)]:
         text = next((installation.prefix / "share/zsh").glob(f"*/_{program}")).read_text()
         missing = [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
         expect(not missing, f"zsh does not know {missing}")
