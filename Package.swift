@@ -25,46 +25,50 @@ let package = Package(
   ],
   targets: [
     // C and C++ libraries, each behind one small module.
-    .systemLibrary(name: "CLinux"),
-    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
-    .systemLibrary(name: "CJq", providers: [.apt(["libjq-dev"])]),
-    .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
-    .target(name: "CChecksum"),
-    .target(name: "CToml"),
+    .systemLibrary(name: "CLinux", path: "Sources/C/CLinux"),
+    .systemLibrary(
+      name: "CCurl", path: "Sources/C/CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CJq", path: "Sources/C/CJq", providers: [.apt(["libjq-dev"])]),
+    .systemLibrary(
+      name: "CSystemd", path: "Sources/C/CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+    .target(name: "CChecksum", path: "Sources/C/CChecksum"),
+    .target(name: "CToml", path: "Sources/C/CToml"),
 
     // In the order in which data passes; arrows point up only.
-    .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: settings),
+    .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: settings),
     .target(name: "Reactive", swiftSettings: librarySettings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: settings),
     .target(name: "Events", swiftSettings: settings),
     .target(name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive"], swiftSettings: settings),
     .target(
-      name: "StreamSources", dependencies: ["CCurl", "CJq", "EventLoop", "Events", "Reactive"],
+      name: "StreamSources", dependencies: ["CCurl", "CJq", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: settings),
     .target(
-      name: "StreamServer", dependencies: ["CLinux", "EventLoop", "Events", "Reactive", "ReplayLog", "RSocket"],
+      name: "StreamServer", dependencies: ["CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime"],
       swiftSettings: settings),
-    .target(name: "StreamClient", dependencies: ["EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
+    .target(name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamRuntime"], swiftSettings: settings),
     .target(name: "Systemd", dependencies: ["CLinux", "CSystemd"], swiftSettings: settings),
     .executableTarget(
       name: "streamd",
       dependencies: [
-        "CLinux", "CToml", "EventLoop", "Events", "Reactive", "ReplayLog", "StreamServer", "StreamSources", "Systemd",
+        "CLinux", "CToml", "Events", "Reactive", "ReplayLog", "StreamRuntime", "StreamServer", "StreamSources",
+        "Systemd",
       ],
       swiftSettings: settings),
     .executableTarget(
-      name: "streambench", dependencies: ["CLinux", "EventLoop", "Reactive", "RSocket"], swiftSettings: settings),
+      name: "streambench", dependencies: ["CLinux", "RSocket", "Reactive", "StreamRuntime"], swiftSettings: settings),
     .executableTarget(
       name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: settings),
     .executableTarget(
-      name: "streamctl", dependencies: ["EventLoop", "Reactive", "StreamClient"], swiftSettings: settings),
+      name: "streamctl", dependencies: ["Reactive", "StreamClient", "StreamRuntime"], swiftSettings: settings),
 
     .target(
-      name: "TestSupport", dependencies: ["CLinux", "EventLoop", "Reactive"], path: "Tests/TestSupport",
+      name: "TestSupport", dependencies: ["CLinux", "Reactive", "StreamRuntime"], path: "Tests/TestSupport",
       exclude: ["Server"],
       swiftSettings: settings),
-    .testTarget(name: "EventLoopTests", dependencies: ["CLinux", "EventLoop", "TestSupport"], swiftSettings: settings),
+    .testTarget(
+      name: "StreamRuntimeTests", dependencies: ["CLinux", "StreamRuntime", "TestSupport"], swiftSettings: settings),
     .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
     .target(name: "CAllocationCounter", path: "Tests/Allocations/Counter"),
     .executableTarget(
@@ -78,29 +82,29 @@ let package = Package(
       name: "logwriter", dependencies: ["Events", "ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),
     .testTarget(
       name: "ReplayLogTests",
-      dependencies: ["CChecksum", "EventLoop", "Events", "Reactive", "ReplayLog", "TestSupport", "logwriter"],
+      dependencies: ["CChecksum", "Events", "Reactive", "ReplayLog", "StreamRuntime", "TestSupport", "logwriter"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
-      dependencies: ["EventLoop", "Events", "Reactive", "StreamSources", "streamd", "TestSupport"],
+      dependencies: ["Events", "Reactive", "StreamRuntime", "StreamSources", "TestSupport", "streamd"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests",
       dependencies: [
-        "CLinux", "EventLoop", "Events", "Reactive", "ReplayLog", "RSocket", "StreamServer", "TestSupport",
+        "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime", "StreamServer", "TestSupport",
       ],
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",
       dependencies: [
-        "EventLoop", "Reactive", "RSocket", "StreamClient", "StreamServer", "example", "streamctl", "TestSupport",
+        "RSocket", "Reactive", "StreamClient", "StreamRuntime", "StreamServer", "TestSupport", "example", "streamctl",
       ],
       swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
       name: "streamdTests",
       dependencies: [
-        "EventLoop", "Reactive", "ReplayLog", "RSocket", "StreamSources", "streamd", "StreamClient", "TestSupport",
+        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamRuntime", "StreamSources", "TestSupport", "streamd",
       ],
       swiftSettings: settings),
   ],

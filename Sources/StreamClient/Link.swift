@@ -1,7 +1,7 @@
-import EventLoop
 import Glibc
 import RSocket
 import Reactive
+import StreamRuntime
 
 /// What a request has to tell the server next.
 enum LinkSignal {

@@ -1,6 +1,6 @@
-import EventLoop
 import RSocket
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// Publishes to a stream of the server what it is given: a subscriber whose demand is the server's credit.

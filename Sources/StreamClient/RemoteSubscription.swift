@@ -1,6 +1,6 @@
-import EventLoop
 import RSocket
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// One subscriber's request: from the demand that any thread may add, to the frames that only the loop may send.

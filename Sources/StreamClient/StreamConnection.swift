@@ -1,6 +1,6 @@
-import EventLoop
 import RSocket
 import Reactive
+import StreamRuntime
 
 /// One connection to a streamd socket, shared by any number of remote streams.
 ///

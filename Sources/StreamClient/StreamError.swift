@@ -1,5 +1,5 @@
-import EventLoop
 import RSocket
+import StreamRuntime
 
 /// Why a remote stream failed. The texts are the server's own sentences, except where said.
 public enum StreamError: Error, Equatable, Sendable {

@@ -1,4 +1,4 @@
-import EventLoop
+import StreamRuntime
 
 // Who holds up a stream that drops nothing. While a member rests, a clock looks every so often whether the source waits for
 // the lane's slowest members. For these the time adds up in which it does, as a debt, and each event that they take pays

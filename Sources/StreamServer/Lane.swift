@@ -1,6 +1,6 @@
-import EventLoop
 import Reactive
 import ReplayLog
+import StreamRuntime
 import Synchronization
 
 /// The subscribers of one stream on one event loop: the log's reader there.

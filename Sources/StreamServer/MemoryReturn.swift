@@ -1,6 +1,6 @@
 import CLinux
 import Dispatch
-import EventLoop
+import StreamRuntime
 import Synchronization
 
 /// Gives memory back to the system that connections have released: the allocator keeps it, for whoever comes next, and a

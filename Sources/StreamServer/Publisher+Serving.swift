@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Reactive
+import StreamRuntime
 
 extension Publisher where Output == [UInt8] {
   /// Serves this publisher to other processes: a stream on a Unix socket, each value an event. `StreamClient` has its

@@ -1,4 +1,4 @@
-import EventLoop
+import StreamRuntime
 
 /// A client, as log lines name it.
 public struct ClientIdentity: Equatable, Sendable {

@@ -1,8 +1,8 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
 import Reactive
+import StreamRuntime
 
 /// One client's connection: its socket, its protocol state, its subscriptions. Lives on one loop.
 ///

@@ -1,10 +1,10 @@
 import CLinux
-import EventLoop
 import Events
 import Glibc
 import RSocket
 import Reactive
 import ReplayLog
+import StreamRuntime
 import Synchronization
 
 /// Serves streams over sockets: each source is subscribed to once, each client reads at the pace of its own credit.

@@ -1,9 +1,9 @@
 import Dispatch
-import EventLoop
 import Events
 import FoundationEssentials
 import Reactive
 import ReplayLog
+import StreamRuntime
 
 /// What feeds a stream of the server itself: a value that is looked at every so often while a client listens, and when a
 /// client asks and the last look is too old, and appended when it has changed.

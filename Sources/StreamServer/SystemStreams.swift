@@ -1,7 +1,7 @@
 import Dispatch
-import EventLoop
 import Reactive
 import ReplayLog
+import StreamRuntime
 
 /// What a client sees of the server's own streams.
 enum Visibility: Hashable, Sendable {

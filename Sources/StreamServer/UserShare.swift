@@ -1,5 +1,5 @@
-import EventLoop
 import Reactive
+import StreamRuntime
 
 // Who gets how much of a loop. Work that clients cause waits in queues of its user: input that has not been handled, and
 // subscriptions that have something to send. Each turn goes round the users and gives each a slice, until the turn's time is

@@ -1,8 +1,8 @@
-import EventLoop
 import Glibc
 import RSocket
 import Reactive
 import ReplayLog
+import StreamRuntime
 import Synchronization
 
 /// One event loop with its sessions: reads what they ask, and at the end of each turn sends what their credit allows.

@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// The daemon's own program once more, for what must not be done in its process.
 public enum HelperProcess {

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A child process, which its thread keeps until it is over.
 protocol KeptProcess: AnyObject {

@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 
 /// The limits to compare with: a process that does nothing but the system calls which cannot be avoided. It is this program
 /// again, told so by its arguments.

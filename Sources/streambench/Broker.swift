@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// How an event looks that arrives, and how one is sent: every one has the same size, so that counting bytes counts events.
 ///

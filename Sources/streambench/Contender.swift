@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A server with its subscribers, and with a publisher where it is a broker.
 final class Contender {

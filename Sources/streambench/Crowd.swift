@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// Many subscribers on one thread, and on one epoll set with the publisher: the same reader for every contender.
 ///

@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A publisher that is never the one who waits: its requests stand ready in a block, and only numbers and times are
 /// filled in. It keeps within its credit, and within a window before the subscriber that is furthest behind.

@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 import Synchronization
 
 /// An HTTP server on a thread of its own that does as little as one can: every request gets the same few bytes, and the

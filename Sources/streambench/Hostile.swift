@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 
 // Whether clients that obey nothing cost those that do anything: events, time, or the daemon.
 

@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 
 /// Clients that obey nothing, in a process of their own that has no rights: floods of every kind of frame, fragments without
 /// an end, sockets that are closed by half, silence, and deaths at random bytes. What each does follows from the seed.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// How long events take from the publisher's `send` to the subscriber's `recv`, in milliseconds.
 struct Latencies {

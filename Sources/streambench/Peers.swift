@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 // The peers, each spoken to in its own protocol, which for these few sentences is short. They are told to keep what is
 // published for slow subscribers without a limit: how far ahead it gets is the publisher's business here.

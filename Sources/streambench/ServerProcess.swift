@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A server under measurement, ended with this value; its files are in a folder that goes with it.
 final class ServerProcess {

@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 
 // Hours of use in minutes: whether what every client gets stays exact, and whether the daemon ends as it began.
 

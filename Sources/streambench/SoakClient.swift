@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 
 /// One client of a soak: connects, subscribes, grants, stalls, cancels, publishes, misbehaves and leaves, as its own dice
 /// have it, and holds the daemon to every frame that it gets.

@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 
 /// The daemon on a configuration with one stream that clients publish to, told over a notify socket when it is ready.
 final class StreamdBroker: Broker {

@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// Question and answer on a blocking socket, before a run: each broker's way of saying hello.
 enum Talk {

@@ -1,8 +1,8 @@
 import Dispatch
-import EventLoop
 import Glibc
 import Reactive
 import StreamClient
+import StreamRuntime
 
 /// Standard input as what a sink publishes: a line is a value, at the pace at which they are asked for.
 final class InputLines: Subscription, Sendable {

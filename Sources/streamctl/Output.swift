@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// Standard output, gathered: written when that is worth a call, or when there is nothing else to do.
 struct Output {

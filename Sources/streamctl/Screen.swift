@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Reactive
+import StreamRuntime
 
 /// The terminal that standard output is, taken over from `enter` to `leave`: its second screen, without a cursor, and
 /// keys that arrive as they are pressed.

@@ -1,5 +1,5 @@
-import EventLoop
 import StreamClient
+import StreamRuntime
 
 extension Session {
   /// Draws the table of streams with every look at the daemon's counters: in place on a terminal, one after the other

@@ -1,8 +1,8 @@
 import Dispatch
-import EventLoop
 import Glibc
 import Reactive
 import StreamClient
+import StreamRuntime
 
 /// One run of the program: a connection on a loop of its own, the signals that end it, and the main thread, which may block on its output.
 struct Session {

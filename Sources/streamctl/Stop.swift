@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import StreamClient
+import StreamRuntime
 
 /// Why the program ends: its exit code, as in sysexits.h, and one line for standard error unless all is well.
 struct Stop: Error, Equatable {

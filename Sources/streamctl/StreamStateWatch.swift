@@ -1,6 +1,6 @@
-import EventLoop
 import Reactive
 import StreamClient
+import StreamRuntime
 
 /// Reports once that a stream is failing or blocked while no event comes: it might never. On the connection's loop.
 final class StreamStateWatch: @unchecked Sendable {  // everything but `start` happens on the loop

@@ -1,7 +1,7 @@
 import Dispatch
-import EventLoop
 import Glibc
 import Reactive
+import StreamRuntime
 import StreamServer
 import StreamSources
 import Systemd

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// How many of the process's descriptors clients may take, so that what serves them always has its own.
 struct DescriptorBudget: Equatable {

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 import StreamServer
 import Systemd
 

@@ -1,7 +1,7 @@
 import Dispatch
-import EventLoop
 import Glibc
 import ReplayLog
+import StreamRuntime
 import Synchronization
 import Systemd
 

@@ -1,4 +1,4 @@
-import EventLoop
+import StreamRuntime
 import Systemd
 
 /// Serves the log level on the bus, from an event loop, for as long as the loop runs. Where there is no bus, or it goes

@@ -1,4 +1,4 @@
-import EventLoop
+import StreamRuntime
 import Systemd
 
 /// Reads the configuration anew when that is asked for, and applies what differs, or nothing at all.

@@ -1,4 +1,4 @@
-import EventLoop
+import StreamRuntime
 import StreamServer
 import Systemd
 

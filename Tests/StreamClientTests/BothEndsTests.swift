@@ -1,7 +1,7 @@
-import EventLoop
 import Glibc
 import Reactive
 import StreamClient
+import StreamRuntime
 import StreamServer
 import TestSupport
 import Testing

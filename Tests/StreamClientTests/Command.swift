@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 import TestSupport
 
 /// The built streamctl, running; its output and errors read as they come.

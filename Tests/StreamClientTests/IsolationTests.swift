@@ -1,6 +1,6 @@
-import EventLoop
 import Reactive
 import StreamClient
+import StreamRuntime
 import StreamServer
 import TestSupport
 import Testing

@@ -1,7 +1,7 @@
 import Dispatch
-import EventLoop
 import Glibc
 import Reactive
+import StreamRuntime
 
 /// A terminal for a program under test: what the program draws, as pictures.
 final class PseudoTerminal: Sendable {

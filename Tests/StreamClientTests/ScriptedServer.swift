@@ -1,9 +1,9 @@
-import EventLoop
 import Glibc
-import Reactive
-import TestSupport
 import RSocket
+import Reactive
 import StreamClient
+import StreamRuntime
+import TestSupport
 
 /// What happened, in order, for a test to wait for.
 final class Recorder<Value: Sendable>: Sendable {

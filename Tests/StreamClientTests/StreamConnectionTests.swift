@@ -1,8 +1,8 @@
-import EventLoop
 import Glibc
 import RSocket
 import Reactive
 import StreamClient
+import StreamRuntime
 import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct StreamConnectionTests {

@@ -1,7 +1,7 @@
-import EventLoop
 import Glibc
 import RSocket
 import Reactive
+import StreamRuntime
 import Testing
 
 @testable import StreamServer

@@ -1,8 +1,8 @@
-import EventLoop
 import Events
 import Glibc
 import RSocket
 import Reactive
+import StreamRuntime
 import Testing
 
 @testable import StreamServer

@@ -1,8 +1,8 @@
 import Dispatch
-import EventLoop
 import Glibc
 import RSocket
 import Reactive
+import StreamRuntime
 import Testing
 
 @testable import StreamServer

@@ -1,9 +1,9 @@
-import EventLoop
 import Events
 import Glibc
 import RSocket
 import Reactive
 import ReplayLog
+import StreamRuntime
 import Testing
 
 @testable import StreamServer

@@ -1,7 +1,7 @@
-import EventLoop
 import Events
 import Glibc
 import Reactive
+import StreamRuntime
 import TestSupport
 import Testing
 

@@ -1,9 +1,9 @@
 import Dispatch
-import EventLoop
 import FoundationEssentials
 import RSocket
 import Reactive
 import ReplayLog
+import StreamRuntime
 import Testing
 
 @testable import StreamServer

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import RSocket
+import StreamRuntime
 import Testing
 
 @testable import StreamServer

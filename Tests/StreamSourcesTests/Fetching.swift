@@ -1,5 +1,5 @@
-import EventLoop
 import Foundation
+import StreamRuntime
 import Synchronization
 import TestSupport
 import Testing

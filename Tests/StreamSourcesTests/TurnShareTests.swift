@@ -5,7 +5,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import EventLoop
+@testable import StreamRuntime
 @testable import StreamSources
 
 /// What upstreams may cost in one turn of the thread that all sources share. The test is the thread: it counts turns.

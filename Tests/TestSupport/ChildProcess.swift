@@ -1,8 +1,8 @@
 import CLinux
 import Dispatch
-import EventLoop
 import Glibc
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// A program that a test runs.

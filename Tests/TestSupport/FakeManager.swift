@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A service manager as its services see it: takes what they notify, and keeps the descriptors that they give it.
 ///

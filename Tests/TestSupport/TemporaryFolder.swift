@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A folder that goes away, with all files in it, with the value.
 public final class TemporaryFolder: Sendable {

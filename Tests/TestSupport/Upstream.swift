@@ -1,7 +1,7 @@
 import CLinux
-import EventLoop
 import FoundationEssentials
 import Glibc
+import StreamRuntime
 
 /// The HTTP server of `Server/server.py`, for as long as this value lives.
 public final class Upstream: Sendable {

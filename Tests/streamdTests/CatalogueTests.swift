@@ -1,5 +1,5 @@
-import EventLoop
 import FoundationEssentials
+import StreamRuntime
 import StreamSources
 import Systemd
 import Testing

@@ -1,8 +1,8 @@
-import EventLoop
 import FoundationEssentials
 import Glibc
 import Reactive
 import StreamClient
+import StreamRuntime
 import Synchronization
 import TestSupport
 

@@ -1,9 +1,9 @@
-import EventLoop
 import FoundationEssentials
 import Glibc
 import RSocket
 import Reactive
 import StreamClient
+import StreamRuntime
 import TestSupport
 import Testing
 

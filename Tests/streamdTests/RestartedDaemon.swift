@@ -1,7 +1,7 @@
-import EventLoop
 import FoundationEssentials
 import Glibc
 import StreamClient
+import StreamRuntime
 import TestSupport
 
 /// A daemon that is started again and again on the same configuration, state folder and service manager.

@@ -1,7 +1,7 @@
-import EventLoop
 import FoundationEssentials
 import Glibc
 import StreamClient
+import StreamRuntime
 import TestSupport
 import Testing
 

@@ -1,5 +1,5 @@
 import CCurl
-import EventLoop
+import StreamRuntime
 
 /// libcurl's multi interface on an event loop: many transfers, one thread, no waiting. Connections and looked-up names are
 /// kept for the next transfer. Everything here belongs to the loop's thread.

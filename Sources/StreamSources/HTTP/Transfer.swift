@@ -1,5 +1,5 @@
 import CCurl
-import EventLoop
+import StreamRuntime
 
 /// One request and its answer, redirects included. Belongs to the client's loop.
 ///

@@ -1,4 +1,4 @@
-import EventLoop
+import StreamRuntime
 
 /// One upstream host: the budget that all sources share who talk to it, on the loop's clock. Belongs to the loop.
 final class UpstreamHost {

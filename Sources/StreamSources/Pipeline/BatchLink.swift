@@ -1,6 +1,6 @@
-import EventLoop
 import Events
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// What there is to do for an operator over batches that cannot answer each one at once.

@@ -1,6 +1,6 @@
-import EventLoop
 import Events
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// What an operator has to know about the programs of a stream.

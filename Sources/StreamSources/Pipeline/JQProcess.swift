@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A child process that runs a stream's programs, seen from the daemon. On the source thread's loop.
 final class JQProcess: EventLoop.Handler, KeptProcess {

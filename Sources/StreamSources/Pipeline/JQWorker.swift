@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// The process in which a stream's programs run: this program once more, with nothing but a socket to the daemon.
 ///

@@ -1,6 +1,6 @@
-import EventLoop
 import Events
 import Reactive
+import StreamRuntime
 
 extension Publisher where Output == EventBatch, Failure == Never {
   /// Delivers at most one event per interval, the newest.

@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 extension ChildProgram {
   /// A program that has just been started, and all by which this process holds it.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// A program that runs, and the process group that it leads. Belongs to the source thread, which keeps it.
 ///

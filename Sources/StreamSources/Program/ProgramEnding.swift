@@ -1,5 +1,5 @@
 import CLinux
-import EventLoop
+import StreamRuntime
 
 /// How a program came to its end.
 enum ProgramEnding: Equatable {

@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// Ends programs that would outlive this process: a process of its own that is told of each program's group, and that ends
 /// those which are left when its standard input does. A killed process tells nobody, but the kernel closes what it had.

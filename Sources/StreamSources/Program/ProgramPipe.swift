@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 
 /// The end of a pipe that a program writes into. Belongs to the source thread's loop.
 ///

@@ -15,7 +15,7 @@ import RSocket
 import Reactive
 import ReplayLog
 
-@testable import EventLoop
+@testable import StreamRuntime
 @testable import StreamServer
 
 /// Called by libFuzzer with each input; a broken invariant traps.

@@ -1,6 +1,6 @@
-import EventLoop
 import Events
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// A program's output, an event per line; started again when it ends.

@@ -1,6 +1,6 @@
-import EventLoop
 import FoundationEssentials
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// One request and its answer, for each subscriber: what `URLSession.dataTaskPublisher` is elsewhere, on libcurl.

@@ -1,6 +1,6 @@
-import EventLoop
 import Events
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// Fetches a URL again and again, while somebody wants what it says.

@@ -3,7 +3,7 @@ import Glibc
 import Synchronization
 import Testing
 
-@testable import EventLoop
+@testable import StreamRuntime
 
 /// A loop that runs while `body` does, on a thread of its own.
 func withRunningLoop<R>(_ body: (EventLoop) async throws -> R) async throws -> R {

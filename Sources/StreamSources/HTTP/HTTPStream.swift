@@ -1,6 +1,6 @@
-import EventLoop
 import Events
 import Reactive
+import StreamRuntime
 import Synchronization
 
 /// How a response without end is cut into events.

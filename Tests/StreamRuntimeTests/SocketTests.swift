@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import EventLoop
+@testable import StreamRuntime
 
 /// A path in a folder of its own that goes away with the test.
 func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {

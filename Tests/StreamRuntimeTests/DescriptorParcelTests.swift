@@ -1,6 +1,6 @@
 import CLinux
-import EventLoop
 import Glibc
+import StreamRuntime
 import Testing
 
 @Suite struct DescriptorParcelTests {

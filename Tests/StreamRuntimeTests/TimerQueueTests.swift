@@ -1,6 +1,6 @@
 import Testing
 
-@testable import EventLoop
+@testable import StreamRuntime
 
 @Suite struct TimerQueueTests {
   @Test func actionsComeDueInOrderOfTheirDeadlines() {
