@@ -18,8 +18,8 @@ import Synchronization
 ///
 /// Values may come from any thread; what the sink calls (the publisher's subscription, the completion), it calls on the
 /// connection's loop.
-public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecked Sendable {
-  // Sendable: what is not in the inbox belongs to the link's loop.
+public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unchecked Sendable {
+  // Sendable: what is not in the inbox belongs to the transport's loop.
 
   /// One event's bytes.
   public typealias Input = [UInt8]
@@ -47,7 +47,7 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     case over
   }
 
-  private let link: Link
+  private let transport: ClientTransport
   private let inbox = Guarded(Inbox())
   /// Sticky, and looked at before every call.
   private let isCancelled = Atomic(false)
@@ -79,7 +79,7 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     _ connection: StreamConnection, name: String, publisher: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void
   ) {
-    link = connection.link
+    transport = connection.transport
     request = RemoteRequest(connection: connection, kind: .channel, name: name)
     delivery = publisher.map { ConfirmedDelivery($0) }
     self.receiveCompletion = receiveCompletion
@@ -123,7 +123,7 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
       defer { inbox.isPosted = true }
       return !inbox.isPosted
     }
-    if mustPost { link.loop.execute { [self] in readInbox() } }
+    if mustPost { transport.loop.execute { [self] in readInbox() } }
   }
 
   // MARK: On the loop
@@ -198,10 +198,10 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
   private func speakIfNeeded() {
     guard hasSignal, !waitsToSpeak else { return }
     waitsToSpeak = true
-    link.hear(self)
+    transport.hear(self)
   }
 
-  func takeSignal() throws(StreamError) -> LinkSignal {
+  func takeSignal() throws(StreamError) -> RequestSignal {
     waitsToSpeak = false
     guard hasSignal else { return .nothing }
     switch phase {
@@ -234,7 +234,7 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     var byteCount = 0
     var end = waiting.startIndex
     let last = waiting.startIndex + min(waiting.count, credit.max ?? .max)
-    while end < last, byteCount < Link.roomByteCount {
+    while end < last, byteCount < ClientTransport.roomByteCount {
       byteCount += waiting[end].count
       end += 1
     }
@@ -305,14 +305,14 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
       case .idle, .confirming, .waiting, .cancelled, .over: break
       }
     }
-    if case .waiting(let timer) = phase { link.loop.cancel(timer) }
+    if case .waiting(let timer) = phase { transport.loop.cancel(timer) }
     phase = .over
     report(completion)
   }
 
   /// - Returns: true when the sink outlives the failure, and now waits for its next attempt.
   private func waits(after error: StreamError) -> Bool {
-    guard delivery != nil, receiveCompletion != nil, !link.isClosed, !isCancelled.load(ordering: .acquiring) else {
+    guard delivery != nil, receiveCompletion != nil, !transport.isClosed, !isCancelled.load(ordering: .acquiring) else {
       return false
     }
     if isDelivered {
@@ -322,11 +322,12 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
     }
     let fraction = Double.random(in: 0..<1)
     guard
-      let (delay, news) = delivery?.retry(after: error, isTurnedAway: link.isTurnedAway, fraction: fraction, &waiting)
+      let (delay, news) = delivery?.retry(
+        after: error, isTurnedAway: transport.isTurnedAway, fraction: fraction, &waiting)
     else { return false }
     credit = waiting.isEmpty ? .max(1) : .none  // a value opens the next request
     phase = .waiting(
-      link.loop.schedule(after: delay) { [self] in
+      transport.loop.schedule(after: delay) { [self] in
         phase = .idle
         ask()
         proceed()
@@ -341,7 +342,7 @@ public final class RemoteSink: Subscriber, Cancellable, LinkedRequest, @unchecke
       phase = .cancelled(id)
       speakIfNeeded()
     case .waiting(let timer):
-      link.loop.cancel(timer)
+      transport.loop.cancel(timer)
       phase = .over
     case .idle: phase = .over
     case .cancelled, .over: break

@@ -6,9 +6,9 @@ import Synchronization
 /// One subscriber's request: from the demand that any thread may add, to the frames that only the loop may send.
 ///
 /// What the subscriber asks for goes into an inbox; the loop is told once, however often that happens before it looks.
-/// Everything below "On the loop" belongs to the link's loop, which makes signals to the subscriber serial and lets
+/// Everything below "On the loop" belongs to the transport's loop, which makes signals to the subscriber serial and lets
 /// them happen outside every lock; that, and the inbox's lock, is why the class may be shared between threads.
-final class RemoteSubscription<Down: Subscriber>: Subscription, LinkedRequest, @unchecked Sendable
+final class RemoteSubscription<Down: Subscriber>: Subscription, TransportRequest, @unchecked Sendable
 where Down.Input == StreamEvent, Down.Failure == StreamError {
   private struct Inbox {
     var demand = Subscribers.Demand.none
@@ -25,7 +25,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     case over
   }
 
-  private let link: Link
+  private let transport: ClientTransport
   private let inbox = Guarded(Inbox())
   /// Sticky, and looked at before every value: set long before the loop has come to it.
   private let isCancelled = Atomic(false)
@@ -41,7 +41,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   private var waitsToSpeak = false
 
   init(_ request: RemoteRequest, _ down: Down) {
-    link = request.connection.link
+    transport = request.connection.transport
     self.request = request
     resumption = request.reconnect.map { Resumption(policy: $0) }
     self.down = down
@@ -78,8 +78,8 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   private func post() {
-    let erased: any LinkedRequest = self  // `Down` need not be Sendable, and is not used on the way
-    if link.loop.isCurrent { readInbox() } else { link.loop.execute { erased.readInbox() } }
+    let erased: any TransportRequest = self  // `Down` need not be Sendable, and is not used on the way
+    if transport.loop.isCurrent { readInbox() } else { transport.loop.execute { erased.readInbox() } }
   }
 
   // MARK: On the loop
@@ -95,7 +95,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
       switch phase {
       case .open(let id): phase = .cancelled(id)
       case .waiting(let timer):
-        link.loop.cancel(timer)
+        transport.loop.cancel(timer)
         phase = .over
       case .idle: phase = .over
       case .cancelled, .over: break
@@ -117,10 +117,10 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   private func speakIfNeeded() {
     guard hasSignal, !waitsToSpeak else { return }
     waitsToSpeak = true
-    link.hear(self)
+    transport.hear(self)
   }
 
-  func takeSignal() throws(StreamError) -> LinkSignal {
+  func takeSignal() throws(StreamError) -> RequestSignal {
     waitsToSpeak = false
     switch phase {
     case .idle:
@@ -176,16 +176,16 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
 
   /// - Returns: true when the subscription outlives the failure, and now waits for its next attempt.
   private func waits(after error: StreamError) -> Bool {
-    guard down != nil, !link.isClosed, !isCancelled.load(ordering: .acquiring) else { return false }
+    guard down != nil, !transport.isClosed, !isCancelled.load(ordering: .acquiring) else { return false }
     let fraction = Double.random(in: 0..<1)
     guard
       case .retry(let delay, let report)? = resumption?.fail(
-        error, isTurnedAway: link.isTurnedAway, fraction: fraction)
+        error, isTurnedAway: transport.isTurnedAway, fraction: fraction)
     else { return false }
     demand.takeBack()
     if let id = resumption?.lastID { request?.options.from = .after(id: id) }
     phase = .waiting(
-      link.loop.schedule(after: delay) { [self] in
+      transport.loop.schedule(after: delay) { [self] in
         phase = .idle
         speakIfNeeded()
       })

@@ -11,7 +11,7 @@ public final class StreamConnection: Sendable {
   /// carry one day fits beside the route. It costs four bytes a request.
   static let metadataFormat = MetadataFormat.composite
 
-  let link: Link
+  let transport: ClientTransport
 
   /// - Parameters:
   ///   - socket: path of the Unix socket, at most 107 bytes. Looked at only when the first request is made.
@@ -32,11 +32,11 @@ public final class StreamConnection: Sendable {
       metadataMIMEType: Self.metadataFormat.mimeType)
     let chosen: EventLoop
     if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
-    link = Link(path: path, loop: chosen, setup: setup, maximumEventBytes: maximumEventBytes)
+    transport = ClientTransport(path: path, loop: chosen, setup: setup, maximumEventBytes: maximumEventBytes)
   }
 
   deinit {
-    link.loop.execute { [link] in link.close() }
+    transport.loop.execute { [transport] in transport.close() }
   }
 
   /// The stream called `name`, 1 to 255 bytes. Nothing is asked of the server before a subscriber has demand.
@@ -57,7 +57,7 @@ public final class StreamConnection: Sendable {
   /// Closes the connection for good. Streams that are live, and later ones, fail with ``StreamError/disconnected(_:)``.
   /// From any thread; done when the loop comes to it.
   public func close() {
-    link.loop.execute { [link] in link.close() }
+    transport.loop.execute { [transport] in transport.close() }
   }
 }
 

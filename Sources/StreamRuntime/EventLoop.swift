@@ -140,9 +140,9 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   public func run() {
     threadID.store(pthread_self(), ordering: .relaxed)
     pthread_setname_np(pthread_self(), String(name.prefix(15)))
-    var patience: UInt64?
+    var timeout: UInt64?
     countedUntil = Self.monotonicNow()
-    while !stopRequested.load(ordering: .acquiring) { patience = turn(waitingAtMost: patience) }
+    while !stopRequested.load(ordering: .acquiring) { timeout = turn(waitingAtMost: timeout) }
     while let work = nextPostedWork() { work() }  // what was posted before the stop
     endOfTurn = nil
     threadID.store(0, ordering: .relaxed)  // another thread may get the same one
@@ -200,10 +200,10 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// One turn that does not wait: for tests that drive a loop by hand.
   package func runOneTurn() { _ = turn(waitingAtMost: 0) }
 
-  /// - Parameter patience: nanoseconds; nil: until something happens.
-  private func turn(waitingAtMost patience: UInt64?) -> UInt64? {
+  /// - Parameter timeout: nanoseconds; nil: until something happens.
+  private func turn(waitingAtMost timeout: UInt64?) -> UInt64? {
     if deliveredCount == readyCount {
-      waitForDescriptors(atMost: patience)
+      waitForDescriptors(atMost: timeout)
     } else {
       now = Self.monotonicNow()
       countBusy(until: now)
@@ -224,13 +224,13 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
       guard let action = timers.popDue(at: now) else { break }
       action()
     } while Self.monotonicNow() < deadline
-    let patience = endOfTurn?()
-    return deliveredCount < readyCount || doneCount < postedWork.count ? 0 : patience
+    let timeout = endOfTurn?()
+    return deliveredCount < readyCount || doneCount < postedWork.count ? 0 : timeout
   }
 
-  private func waitForDescriptors(atMost patience: UInt64?) {
-    let isWaiting = patience != 0
-    var timeout = patience
+  private func waitForDescriptors(atMost timeout: UInt64?) {
+    let isWaiting = timeout != 0
+    var timeout = timeout
     if isWaiting {
       let current = Self.monotonicNow()
       countBusy(until: current)

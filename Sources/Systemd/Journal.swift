@@ -32,7 +32,7 @@ public final class Journal: Sendable {
 
   private let destination: Destination
   private let time: Timekeeper
-  private let courier: Courier
+  private let queue: DroppingQueue
   private let threshold: Atomic<UInt8>
   private let flood = Mutex(FloodLimit())
   /// The thread sanitizer cannot see into the lock, which is in the runtime; it sees this pair. Plain moves on x86.
@@ -52,7 +52,7 @@ public final class Journal: Sendable {
   ) {
     self.destination = destination
     self.time = time
-    courier = Courier(label: "streamd.journal", limit: waitingLimit)
+    queue = DroppingQueue(label: "streamd.journal", limit: waitingLimit)
     threshold = Atomic(level.rawValue)
   }
 
@@ -89,7 +89,7 @@ public final class Journal: Sendable {
   /// - Returns: false when the time ran out first.
   @discardableResult public func flush(within timeout: Duration) -> Bool {
     withFlood { $0.takeSuppressed(at: nil) }.forEach(send)
-    return courier.flush(within: timeout)
+    return queue.flush(within: timeout)
   }
 
   private func withFlood<R: Sendable>(_ body: (inout FloodLimit) -> R) -> R {
@@ -107,7 +107,7 @@ public final class Journal: Sendable {
 
   private func send(_ entry: Entry) {
     let milliseconds = destination == .journal ? nil : time.wallClock?()
-    let isTaken = courier.carry { [self] in
+    let isTaken = queue.carry { [self] in
       deliver(entry, at: milliseconds)
       let lost = droppedCount.exchange(0, ordering: .relaxed)
       if lost > 0 {
@@ -119,7 +119,7 @@ public final class Journal: Sendable {
   }
 }
 
-// On the courier's thread, where waiting is allowed.
+// On the queue's thread, where waiting is allowed.
 extension Journal {
   /// - Parameter milliseconds: since the Unix epoch; `nil` for a line without a time.
   private func deliver(_ entry: Entry, at milliseconds: Int?) {

@@ -38,9 +38,9 @@ public final class ServiceManager: Sendable {
   /// systemd tells since version 254 (FDSTORE); before that the unit has to, beside its FileDescriptorStoreMax=.
   public let storeLimit: Int
 
-  private let courier = Courier(label: "streamd.notify", limit: waitingLimit)
+  private let queue = DroppingQueue(label: "streamd.notify", limit: waitingLimit)
   /// Apart, as nothing of it may be dropped: there are as many as descriptors, at most.
-  private let storeCourier = Courier(label: "streamd.store", limit: .max)
+  private let storeQueue = DroppingQueue(label: "streamd.store", limit: .max)
   let hasTakenDescriptors = Atomic<Bool>(false)
 
   /// Reads the environment once.
@@ -55,14 +55,14 @@ public final class ServiceManager: Sendable {
   public func notify(_ notices: Notice...) {
     guard isPresent, !notices.isEmpty else { return }
     let state = notices.map(\.assignment).joined(separator: "\n")
-    _ = courier.carry { sd_notify(0, state) }
+    _ = queue.carry { sd_notify(0, state) }
   }
 
   /// Waits until the manager has all that it was told before. For the moment before the process ends.
   ///
   /// - Returns: false when `timeout` ran out first.
   @discardableResult public func flush(within timeout: Duration) -> Bool {
-    storeCourier.flush(within: timeout) && courier.flush(within: timeout)
+    storeQueue.flush(within: timeout) && queue.flush(within: timeout)
   }
 
   /// Waits until the manager has also dealt with what was stored: it cannot tell whose a descriptor is that comes from a
@@ -85,7 +85,7 @@ public final class ServiceManager: Sendable {
     guard copy >= 0 else { return }
     // FDPOLL=0: the manager would watch for an end that memory never has, and let go of a socket at its peer's.
     let state = "FDSTORE=1\nFDPOLL=0\nFDNAME=" + PassedDescriptors.storedPrefix + name
-    _ = storeCourier.carry {
+    _ = storeQueue.carry {
       withUnsafePointer(to: copy) { _ = sd_pid_notify_with_fds(0, 0, state, $0, 1) }
       close(copy)
     }
@@ -95,7 +95,7 @@ public final class ServiceManager: Sendable {
   public func removeStored(_ name: String) {
     guard isPresent else { return }
     let state = "FDSTOREREMOVE=1\nFDNAME=" + PassedDescriptors.storedPrefix + name
-    _ = storeCourier.carry { sd_notify(0, state) }
+    _ = storeQueue.carry { sd_notify(0, state) }
   }
 }
 

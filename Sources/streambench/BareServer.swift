@@ -18,7 +18,7 @@ final class BareServer {
 
   init() throws {
     process = try ServerProcess("/proc/self/exe") { [Self.argument, $0 + "/s"] }
-    try process.waitUntilItServes { [process] () throws -> CInt in try Talk.connect(to: process.folder + "/s") }
+    try process.waitUntilItServes { [process] () throws -> CInt in try Handshake.connect(to: process.folder + "/s") }
   }
 
   static func run(_ path: String) throws {

@@ -86,7 +86,7 @@ private final class Bystanders {
       "[streams.timer-\($0)]\ntimer = { every = \"100ms\" }\nbuffer = { events = 64, bytes = \"64KiB\" }\n"
     }.joined()
 
-  private let crowd: Crowd
+  private let pool: SubscriberPool
   private let feeder: Feeder
   private let broker: StreamdBroker
   private var echoes: [Echo] = []
@@ -105,19 +105,19 @@ private final class Bystanders {
   init(_ broker: StreamdBroker) throws {
     self.broker = broker
     let sockets = try (0..<subscriberCount).map { _ in try broker.subscribe() }
-    crowd = try Crowd(broker.name, sockets, shape: broker.shape, firstNumber: 0, verifiesAll: true)
+    pool = try SubscriberPool(broker.name, sockets, shape: broker.shape, firstNumber: 0, verifiesAll: true)
     let feeder = try Feeder(broker)
     self.feeder = feeder
-    try crowd.watch(publisher: feeder.socket)
-    crowd.onPublisher = { try feeder.hear() }
+    try pool.watch(publisher: feeder.socket)
+    pool.onPublisher = { try feeder.hear() }
     // Dealt out four at a time, they are on every loop.
     for _ in 0..<16 {
-      let socket = try Talk.connect(to: broker.path)
-      try Talk.say(StreamdBroker.greeting(), to: socket)
+      let socket = try Handshake.connect(to: broker.path)
+      try Handshake.say(StreamdBroker.greeting(), to: socket)
       try StreamdBroker.awaitEcho(socket)
       echoes.append(Echo(socket: socket))
     }
-    crowd.onTimes = { [unowned self] bytes, stride, now in
+    pool.onTimes = { [unowned self] bytes, stride, now in
       // The first of one read has waited longest.
       let sent = bytes.loadUnaligned(as: UInt64.self)
       note(\.longestEvent, since: sent, now)
@@ -126,7 +126,7 @@ private final class Bystanders {
 
   deinit { for echo in echoes { close(echo.socket) } }
 
-  var total: Int { crowd.total }
+  var total: Int { pool.total }
 
   private func note(_ longest: WritableKeyPath<Waits, UInt64>, since sent: UInt64, _ now: UInt64) {
     guard sent > excusedUntil, now > sent else { return }
@@ -149,7 +149,7 @@ private final class Bystanders {
       last = now
       try feeder.feed(upTo: first + Int(elapsed * eventsPerSecond))
       try askAndHear(now)
-      try crowd.read(patience: 1)
+      try pool.read(timeout: 1)
       if elapsed > nextSecond {
         nextSecond += 1
         try eachSecond()
@@ -173,19 +173,19 @@ private final class Bystanders {
       } else {
         echoes[index].askedAt = now
         echoes[index].answerBytes = 0
-        try Talk.say(question, to: echoes[index].socket)
+        try Handshake.say(question, to: echoes[index].socket)
       }
     }
   }
 
   /// Reads what is under way still: everybody has to have every event.
   func drain() throws {
-    while crowd.least < feeder.sent {
-      guard try crowd.read(patience: 10_000) else {
-        throw BenchError("\(feeder.sent) events sent, but only \(crowd.least) received by one subscriber")
+    while pool.least < feeder.sent {
+      guard try pool.read(timeout: 10_000) else {
+        throw BenchError("\(feeder.sent) events sent, but only \(pool.least) received by one subscriber")
       }
     }
-    guard crowd.most == feeder.sent else { throw BenchError("more events received than sent") }
+    guard pool.most == feeder.sent else { throw BenchError("more events received than sent") }
   }
 
   func acceptedConnections() throws -> Int {

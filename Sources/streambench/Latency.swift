@@ -76,7 +76,7 @@ extension Contender {
     guard let feeder else { preconditionFailure("\(name) has no publisher") }
     var latencies = Latencies()
     let start = monotonicNanoseconds() + UInt64(seconds / 4 * 1e9)
-    crowd.onTimes = { bytes, stride, now in
+    pool.onTimes = { bytes, stride, now in
       var offset = 0
       while offset < bytes.count {
         let sent = bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
@@ -87,10 +87,10 @@ extension Contender {
     let pacer = try Pacer(
       feeder, count: Int(seconds * 1.25 * Double(Self.eventsPerSecond)), perSecond: Self.eventsPerSecond)
     let end = monotonicSeconds() + seconds * 1.25
-    while monotonicSeconds() < end { try crowd.read(patience: 10) }
+    while monotonicSeconds() < end { try pool.read(timeout: 10) }
     try pacer.join()
     try drain()
-    crowd.onTimes = nil
+    pool.onTimes = nil
     return try latencies.percentiles()
   }
 }

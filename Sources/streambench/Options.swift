@@ -15,7 +15,7 @@ struct Options {
   /// Where to draw deliveries over subscribers; nil: nowhere, as it takes long.
   var picture: String?
 
-  struct Mistake: Error {
+  struct UsageError: Error {
     let sentence: String
   }
 
@@ -30,13 +30,13 @@ struct Options {
   }
 
   /// - Parameter words: without the program's name.
-  init(_ words: [String]) throws(Mistake) {
+  init(_ words: [String]) throws(UsageError) {
     var rest = words[...]
     while let word = rest.popFirst() {
       switch word {
       case "--runs":
         guard let runs = rest.popFirst().flatMap({ Int($0) }), runs > 0 else {
-          throw Mistake(sentence: "--runs wants a number above 0")
+          throw UsageError(sentence: "--runs wants a number above 0")
         }
         self.runs = runs
       case "--quick": (runs, seconds, isQuick) = (2, 0.5, true)
@@ -46,16 +46,16 @@ struct Options {
         rows = (rest.popFirst() ?? "").split(separator: ",").map(String.init)
         let known = Row.all.map(\.name)
         if let unknown = rows.first(where: { !known.contains($0) }) {
-          throw Mistake(sentence: "no row \"\(unknown)\"; there are \(known.joined(separator: ", "))")
+          throw UsageError(sentence: "no row \"\(unknown)\"; there are \(known.joined(separator: ", "))")
         }
       case "--picture":
-        guard let path = rest.popFirst() else { throw Mistake(sentence: "--picture wants a file") }
+        guard let path = rest.popFirst() else { throw UsageError(sentence: "--picture wants a file") }
         picture = path
       default:
-        guard !word.hasPrefix("-"), program.isEmpty else { throw Mistake(sentence: "unknown argument \"\(word)\"") }
+        guard !word.hasPrefix("-"), program.isEmpty else { throw UsageError(sentence: "unknown argument \"\(word)\"") }
         program = word
       }
     }
-    guard !program.isEmpty else { throw Mistake(sentence: "the daemon's binary is missing") }
+    guard !program.isEmpty else { throw UsageError(sentence: "the daemon's binary is missing") }
   }
 }

@@ -26,13 +26,13 @@ final class RedisBroker: Broker {
   }
 
   func subscribe() throws -> CInt {
-    let raw = try Talk.connect(to: process.folder + "/s")
-    try Talk.say(Array("*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nb\r\n".utf8), to: raw)
-    try Talk.hear(Array("*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n".utf8), from: raw)
+    let raw = try Handshake.connect(to: process.folder + "/s")
+    try Handshake.say(Array("*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nb\r\n".utf8), to: raw)
+    try Handshake.hear(Array("*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n".utf8), from: raw)
     return raw
   }
 
-  func connectPublisher() throws -> CInt { try Talk.connect(to: process.folder + "/s") }
+  func connectPublisher() throws -> CInt { try Handshake.connect(to: process.folder + "/s") }
 }
 
 /// nats-server, core publish/subscribe over TCP, as it has no Unix sockets.
@@ -43,7 +43,7 @@ final class NatsBroker: Broker {
   private let port: UInt16
 
   init(_ program: String) throws {
-    let port = try Talk.freePort()
+    let port = try Handshake.freePort()
     self.port = port
     let configuration = """
       listen: "127.0.0.1:\(port)"
@@ -65,17 +65,17 @@ final class NatsBroker: Broker {
   /// It measures the way to each new client once, two seconds after it came.
   func settle(_ subscribers: [CInt]) throws {
     for subscriber in subscribers {
-      try Talk.hear(Array("PING\r\n".utf8), from: subscriber)
-      try Talk.say(Array("PONG\r\n".utf8), to: subscriber)
+      try Handshake.hear(Array("PING\r\n".utf8), from: subscriber)
+      try Handshake.say(Array("PONG\r\n".utf8), to: subscriber)
     }
   }
 
   func connectPublisher() throws -> CInt { try connect(saying: "") }
 
   private func connect(saying words: String) throws -> CInt {
-    let raw = try Talk.connect(toPort: port)
-    try Talk.say(Array("CONNECT {\"verbose\":false,\"pedantic\":false}\r\n\(words)PING\r\n".utf8), to: raw)
-    try Talk.hear(Array("PONG\r\n".utf8), from: raw)
+    let raw = try Handshake.connect(toPort: port)
+    try Handshake.say(Array("CONNECT {\"verbose\":false,\"pedantic\":false}\r\n\(words)PING\r\n".utf8), to: raw)
+    try Handshake.hear(Array("PONG\r\n".utf8), from: raw)
     return raw
   }
 }
@@ -116,19 +116,19 @@ final class MosquittoBroker: Broker {
 
   func subscribe() throws -> CInt {
     let raw = try connectPublisher()
-    try Talk.say([0x82, 6, 0, 1, 0, 1, UInt8(ascii: "b"), 0], to: raw)  // SUBSCRIBE to "b"
-    try Talk.hear([0x90, 3, 0, 1, 0], from: raw)
+    try Handshake.say([0x82, 6, 0, 1, 0, 1, UInt8(ascii: "b"), 0], to: raw)  // SUBSCRIBE to "b"
+    try Handshake.hear([0x90, 3, 0, 1, 0], from: raw)
     return raw
   }
 
   func connectPublisher() throws -> CInt {
     clients += 1
     let name = Array("c\(clients)".utf8)
-    let raw = try Talk.connect(to: process.folder + "/s")
+    let raw = try Handshake.connect(to: process.folder + "/s")
     // CONNECT: a clean session, no keepalive.
     let body: [UInt8] = [0, 4] + Array("MQTT".utf8) + [4, 2, 0, 0, 0, UInt8(name.count)] + name
-    try Talk.say([0x10, UInt8(body.count)] + body, to: raw)
-    try Talk.hear([0x20, 2, 0, 0], from: raw)
+    try Handshake.say([0x10, UInt8(body.count)] + body, to: raw)
+    try Handshake.hear([0x20, 2, 0, 0], from: raw)
     return raw
   }
 }

@@ -78,6 +78,6 @@ func draw(_ options: Options, to path: String) throws {
     for (index, rate) in rates.enumerated() { lines[index].points.append((subscribers, max(1, rate.figures.median))) }
   }
   guard let file = fopen(path, "w") else { throw BenchError("cannot write \(path): errno \(errno)") }
-  fputs(Picture(title: "64-byte events from one publisher, on \(Machine.description)", lines: lines).svg, file)
+  fputs(Picture(title: "64-byte events from one publisher, on \(HostInfo.description)", lines: lines).svg, file)
   fclose(file)
 }

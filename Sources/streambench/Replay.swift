@@ -35,23 +35,23 @@ private func replayed(_ broker: StreamdBroker, firstNumber: UInt64?, count: Int?
   count: Int, seconds: Double
 ) {
   let start = monotonicSeconds()
-  let crowd = try Crowd(
+  let pool = try SubscriberPool(
     broker.name, [broker.subscribe(since: "-1d")], shape: broker.shape, firstNumber: firstNumber, verifiesAll: verifies)
-  while crowd.total < count ?? .max {
-    guard try crowd.read(patience: count == nil ? 500 : 10_000) else { break }
+  while pool.total < count ?? .max {
+    guard try pool.read(timeout: count == nil ? 500 : 10_000) else { break }
   }
   let seconds = monotonicSeconds() - start
-  guard crowd.total == count ?? crowd.total else {
-    throw BenchError("\(crowd.total) events replayed instead of \(count ?? 0)")
+  guard pool.total == count ?? pool.total else {
+    throw BenchError("\(pool.total) events replayed instead of \(count ?? 0)")
   }
-  return (crowd.total, seconds)
+  return (pool.total, seconds)
 }
 
 private func bareReplay(_ server: BareServer, count: Int) throws -> Double {
   let start = monotonicSeconds()
-  let crowd = try Crowd(
-    "bare limit", [Talk.connect(to: server.path)], shape: BareServer.shape, firstNumber: nil, verifiesAll: false)
-  crowd.say(UInt8(ascii: "g"))
-  while crowd.total < count { try crowd.read(patience: 10_000) }
+  let pool = try SubscriberPool(
+    "bare limit", [Handshake.connect(to: server.path)], shape: BareServer.shape, firstNumber: nil, verifiesAll: false)
+  pool.say(UInt8(ascii: "g"))
+  while pool.total < count { try pool.read(timeout: 10_000) }
   return Double(count) / (monotonicSeconds() - start)
 }

@@ -30,8 +30,8 @@ private func connectionsPerSecond(_ path: String, count: Int) throws -> Double {
   let start = monotonicSeconds()
   let greeting = StreamdBroker.greeting()
   for _ in 0..<count / 100 {
-    let sockets = try (0..<100).map { _ in try Talk.connect(to: path) }
-    for socket in sockets { try Talk.say(greeting, to: socket) }
+    let sockets = try (0..<100).map { _ in try Handshake.connect(to: path) }
+    for socket in sockets { try Handshake.say(greeting, to: socket) }
     for socket in sockets {
       try StreamdBroker.awaitEcho(socket)
       close(socket)
@@ -40,10 +40,10 @@ private func connectionsPerSecond(_ path: String, count: Int) throws -> Double {
   return Double(count) / (monotonicSeconds() - start)
 }
 
-private let crowdSize = 9000
+private let subscriberCount = 9000
 
 func measureMemory(_ options: Options) throws {
-  Report.heading("memory per idle subscriber, at \(counted(crowdSize))", goal: "at most 512 bytes")
+  Report.heading("memory per idle subscriber, at \(counted(subscriberCount))", goal: "at most 512 bytes")
   var figures: [(name: String, values: [Double])] = []
   for run in 0..<options.runs {
     for (index, broker) in try brokers(options, stream: StreamdBroker.quiet).enumerated() {
@@ -58,17 +58,17 @@ func measureMemory(_ options: Options) throws {
 private func bytesPerSubscriber(_ broker: any Broker) throws -> Double {
   close(try broker.subscribe())  // what the first one costs is not every one's
   let before = try broker.process.residentBytes()
-  let sockets = try (0..<crowdSize).map { _ in try broker.subscribe() }
+  let sockets = try (0..<subscriberCount).map { _ in try broker.subscribe() }
   defer { sockets.forEach { close($0) } }
-  return Double(try broker.process.residentBytes() - before) / Double(crowdSize)
+  return Double(try broker.process.residentBytes() - before) / Double(subscriberCount)
 }
 
 func measureIdle(_ options: Options) throws {
   let seconds = max(2, Int(options.seconds * 5))
   Report.heading(
-    "wake-ups in \(seconds) s with \(counted(crowdSize)) subscribers on a quiet stream", goal: "the watchdog's")
+    "wake-ups in \(seconds) s with \(counted(subscriberCount)) subscribers on a quiet stream", goal: "the watchdog's")
   let broker = try StreamdBroker(options.program, stream: StreamdBroker.quiet)
-  let sockets = try (0..<crowdSize).map { _ in try broker.subscribe() }
+  let sockets = try (0..<subscriberCount).map { _ in try broker.subscribe() }
   defer { sockets.forEach { close($0) } }
   sleep(1)
   var switches: [Double] = []

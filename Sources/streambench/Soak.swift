@@ -5,7 +5,7 @@ import StreamRuntime
 
 // Hours of use in minutes: whether what every client gets stays exact, and whether the daemon ends as it began.
 
-private let crowdSize = 5000
+private let clientCount = 5000
 /// Any would do; with the same one every client makes the same choices.
 private let seed: UInt64 = 0x5EED
 private let eventsPerSecond = 25.0
@@ -16,7 +16,7 @@ private let memoryTolerance = 1 << 20
 func measureSoak(_ options: Options) throws {
   let seconds = options.isQuick ? 10.0 : 300.0
   Report.heading(
-    "soak, \(counted(crowdSize, "client")) for \(Int(seconds)) s, seed \(seed)",
+    "soak, \(counted(clientCount, "client")) for \(Int(seconds)) s, seed \(seed)",
     goal: "no violation, nothing left over")
   let broker = try StreamdBroker(options.program, stream: Soak.streams)
   // The first client of all: what serves timers is made for it, and stays.
@@ -24,7 +24,7 @@ func measureSoak(_ options: Options) throws {
   let descriptors = try descriptorCount(broker)
   let (memory, counts) = try soaked(broker, seconds)
   let (memoryAfter, descriptorsAfter) = (try broker.process.residentBytes(), try descriptorCount(broker))
-  Report.line("connections", counts.connections, "by \(counted(crowdSize, "client"))")
+  Report.line("connections", counts.connections, "by \(counted(clientCount, "client"))")
   Report.line("events delivered", counts.deliveries, "each looked at")
   Report.line("values confirmed", counts.confirmed, "published by the clients")
   Report.line("lags", counts.lags, "of clients that stalled or had no credit")
@@ -81,7 +81,7 @@ final class Soak {
   private let broker: StreamdBroker
   private let feeder: Feeder
   private let epoll: CInt
-  private let events = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: crowdSize + 1)
+  private let events = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: clientCount + 1)
   /// For what one client has sent; empty between two of them.
   let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 256 << 10, alignment: 64)
   private var clients: [SoakClient] = []
@@ -114,7 +114,7 @@ final class Soak {
     epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
     guard epoll >= 0 else { throw SystemError("epoll_create1") }
     try watch(feeder.socket, EPOLL_CTL_ADD, EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLET.rawValue, Self.feederToken)
-    clients = (0..<crowdSize).map { index in
+    clients = (0..<clientCount).map { index in
       SoakClient(index, index == 0 ? .witness : index % 50 == 0 ? .keeper : .wanderer, soak: self, seed: seed)
     }
     try fill()
@@ -148,15 +148,15 @@ final class Soak {
   }
 
   private func fill(_ stream: String) throws {
-    let socket = try Talk.connect(to: path)
+    let socket = try Handshake.connect(to: path)
     defer { Glibc.close(socket) }
-    try Talk.say(StreamdBroker.greeting(), to: socket)
+    try Handshake.say(StreamdBroker.greeting(), to: socket)
     try StreamdBroker.awaitEcho(socket)
     for index in 0..<5000 {
       let value = SoakValue(publication: SoakValue.filling, index: index).bytes
       let request = StreamdBroker.request(
         .fireAndForget, StreamID(UInt32(2 * index + 1)), stream, credit: 0, data: value)
-      try Talk.say(
+      try Handshake.say(
         StreamdBroker.encoded(request) + StreamdBroker.encoded(.keepalive(respond: true, position: 0, data: [])),
         to: socket)
       try StreamdBroker.awaitEcho(socket)
@@ -175,7 +175,7 @@ final class Soak {
       elapsed = Double(now - start) / 1e9
       try feeder.feed(upTo: first + Int(elapsed * eventsPerSecond))
       for index in clients.indices where times[index] <= now { times[index] = now + (try clients[index].act()) }
-      try read(patience: 5)
+      try read(timeout: 5)
     }
     try settle()
     try leave()
@@ -186,7 +186,7 @@ final class Soak {
   private func settle() throws {
     for client in clients { client.readOn() }
     var quietReads = 0
-    while quietReads < 10 { quietReads = try read(patience: 100) ? 0 : quietReads + 1 }
+    while quietReads < 10 { quietReads = try read(timeout: 100) ? 0 : quietReads + 1 }
     for client in clients { try client.settle() }
   }
 
@@ -195,14 +195,14 @@ final class Soak {
     let deadline = monotonicSeconds() + 10
     while let client = clients.first(where: { !$0.isAway }) {
       guard monotonicSeconds() < deadline else { throw BenchError("client \(client.index) is not let go") }
-      try read(patience: 10)
+      try read(timeout: 10)
     }
     try awaitNobody()
   }
 
   /// - Returns: whether there was anything.
-  @discardableResult private func read(patience: CInt) throws -> Bool {
-    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), patience)
+  @discardableResult private func read(timeout: CInt) throws -> Bool {
+    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
     let now = Self.wallClock()
     let turn = Int(now - self.now) / 1000
     counts.slowestTurn = max(counts.slowestTurn, turn)

@@ -57,31 +57,31 @@ final class StreamdBroker: Broker {
 
   /// - Parameter credit: at least 1.
   func subscribe(credit: UInt32, options: String) throws -> CInt {
-    let raw = try Talk.connect(to: path)
-    try Talk.say(Self.greeting(Self.subscription(credit: credit, options: options)), to: raw)
+    let raw = try Handshake.connect(to: path)
+    try Handshake.say(Self.greeting(Self.subscription(credit: credit, options: options)), to: raw)
     try Self.awaitEcho(raw)
     return raw
   }
 
   /// A subscriber whose events may be on their way already.
   func subscribe(since span: String) throws -> CInt {
-    let raw = try Talk.connect(to: path)
+    let raw = try Handshake.connect(to: path)
     let request = Self.subscription(credit: Credit.unlimited, options: "{\"from\":\"\(span)\"}")
-    try Talk.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
+    try Handshake.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
     return raw
   }
 
   /// The newest event of a stream, or the last of that many from it on; none may be longer than a frame.
   func ask(_ stream: String, events: Int = 1) throws -> [UInt8] {
-    let raw = try Talk.connect(to: path)
+    let raw = try Handshake.connect(to: path)
     defer { close(raw) }
     let request = Self.request(
       .stream, StreamID(1), stream, credit: UInt32(events), data: Array(#"{"from":"latest"}"#.utf8))
-    try Talk.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
+    try Handshake.say(Self.encoded(Self.setup) + Self.encoded(request), to: raw)
     var data: [UInt8] = []
     for _ in 0..<events {
-      let head = try Talk.hear(3, from: raw)
-      let body = try Talk.hear(Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2]), from: raw)
+      let head = try Handshake.hear(3, from: raw)
+      let body = try Handshake.hear(Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2]), from: raw)
       guard case .payload(_, let payload, _, _, _) = try body.withUnsafeBytes({ try Frame.decode($0) }) else {
         throw BenchError("streamd does not tell \(stream)")
       }
@@ -99,11 +99,11 @@ final class StreamdBroker: Broker {
 
   func connectPublisher() throws -> CInt {
     unread = []
-    let raw = try Talk.connect(to: path)
+    let raw = try Handshake.connect(to: path)
     var bytes = Self.encoded(Self.setup)
     let first = [UInt8](repeating: 0, count: EventShape.dataByteCount)
     bytes += Self.encoded(Self.request(.channel, StreamID(1), "b", credit: 1, data: first))
-    try Talk.say(bytes, to: raw)
+    try Handshake.say(bytes, to: raw)
     return raw
   }
 
@@ -135,7 +135,7 @@ final class StreamdBroker: Broker {
   }
 
   static func awaitEcho(_ descriptor: CInt) throws {
-    guard try Talk.hear(echo.count, from: descriptor) == echo else {
+    guard try Handshake.hear(echo.count, from: descriptor) == echo else {
       throw BenchError("streamd does not take the client")
     }
   }
@@ -175,8 +175,8 @@ final class StreamdBroker: Broker {
     _ = withUnsafePointer(to: &address) {
       $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(raw, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
     }
-    var patience = timeval(tv_sec: 10, tv_usec: 0)
-    setsockopt(raw, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
+    var timeout = timeval(tv_sec: 10, tv_usec: 0)
+    setsockopt(raw, SOL_SOCKET, SO_RCVTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
     return raw
   }
 }

@@ -3,12 +3,12 @@ extension Contender {
   /// - Returns: events delivered per second, to all subscribers together.
   /// - Throws: when an event was lost, doubled or out of order.
   func deliveriesPerSecond(over seconds: Double) throws -> Double {
-    if feeder == nil { crowd.say(UInt8(ascii: "g")) }
+    if feeder == nil { pool.say(UInt8(ascii: "g")) }
     try run(for: seconds / 4)
-    let (start, before) = (monotonicSeconds(), crowd.total)
+    let (start, before) = (monotonicSeconds(), pool.total)
     try run(for: seconds)
-    let rate = Double(crowd.total - before) / (monotonicSeconds() - start)
-    if feeder == nil { crowd.say(UInt8(ascii: "s")) }
+    let rate = Double(pool.total - before) / (monotonicSeconds() - start)
+    if feeder == nil { pool.say(UInt8(ascii: "s")) }
     try drain()
     return rate
   }

@@ -15,7 +15,7 @@ do {
     try HostileClients.run(words[1], seed: seed)
   }
   let options = try Options(words)
-  print(Machine.description)
+  print(HostInfo.description)
   if let path = options.picture {
     try draw(options, to: path)
     exit(EX_OK)
@@ -23,7 +23,7 @@ do {
   for row in Row.all where options.rows.isEmpty ? !row.isOnlyOnRequest : options.rows.contains(row.name) {
     try row.measure(options)
   }
-} catch let mistake as Options.Mistake {
+} catch let mistake as Options.UsageError {
   complain("\(mistake.sentence)\n\(Options.usage)")
   exit(EX_USAGE)
 } catch {

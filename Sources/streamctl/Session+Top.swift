@@ -2,14 +2,14 @@ import StreamClient
 import StreamRuntime
 
 extension Session {
-  /// Draws the table of streams with every look at the daemon's counters: in place on a terminal, one after the other
+  /// Draws the table of streams with every snapshot of the daemon's counters: in place on a terminal, one after the other
   /// where the output is none. A terminal's table waits for a daemon that is being restarted.
   func top(_ wanted: Arguments.Top) throws(Stop) {
     screen?.enter()
     defer { screen?.leave() }
     var output = Output()
     var order = wanted.order
-    var looks: (last: Look, before: Look?)?
+    var snapshots: (last: StatsSnapshot, before: StatsSnapshot?)?
     var left = wanted.count ?? .max
     var notice: String?
     watchStatistics()
@@ -26,26 +26,26 @@ extension Session {
       }
       if input?.mustSuspend == true { screen?.suspend() }
       for event in events {
-        looks = (try Look(event), looks?.last)
+        snapshots = (try StatsSnapshot(event), snapshots?.last)
         notice = nil
       }
       if let end {
-        guard screen != nil, looks != nil, end.isUnavailability, inbox.reuse(after: end) else { throw end }
+        guard screen != nil, snapshots != nil, end.isUnavailability, inbox.reuse(after: end) else { throw end }
         notice = end.message
         loop.execute { [self] in _ = loop.schedule(after: Self.retryDelay) { watchStatistics() } }
       }
-      if let looks {
-        let table = TopTable(looks.last, after: looks.before, order: order)
+      if let snapshots {
+        let table = TopTable(snapshots.last, after: snapshots.before, order: order)
         if let screen {
           let (width, height) = screen.size
           var lines = table.lines(width: width, height: height)
           if let notice, lines.count > 2 { lines[2] = String(Columns.printable(notice).prefix(width)) }
           try output.write(Screen.picture(lines, header: table.headerIndex).utf8)
-        } else if looks.before != nil, !events.isEmpty {
+        } else if snapshots.before != nil, !events.isEmpty {
           try output.write((table.lines() + [""]).map { $0 + "\n" }.joined().utf8)
         }
         try output.flush()
-        if !events.isEmpty, screen != nil || looks.before != nil { left -= 1 }
+        if !events.isEmpty, screen != nil || snapshots.before != nil { left -= 1 }
       }
       if !events.isEmpty, left > 0 { inbox.request(1) }
       if left > 0 { _ = inbox.wait() }
@@ -54,7 +54,7 @@ extension Session {
 
   private static let retryDelay = Duration.seconds(1)
 
-  /// One look is asked for at a time: none pile up here while the terminal is slow.
+  /// One snapshot is asked for at a time: none pile up here while the terminal is slow.
   private func watchStatistics() {
     connection.stream("$stats", options: SubscribeOptions(from: .latest, onLag: .latest)).subscribe(inbox)
     inbox.request(1)

@@ -1,4 +1,4 @@
-/// What `top` shows: the streams as of the last look, and how fast their counters rose since the one before.
+/// What `top` shows: the streams as of the last snapshot, and how fast their counters rose since the one before.
 struct TopTable {
   /// Which stream comes first.
   enum Order: String, CaseIterable {
@@ -6,7 +6,7 @@ struct TopTable {
   }
 
   private struct Row {
-    let stream: Look.Stream
+    let stream: StatsSnapshot.Stream
     /// Per second; nil where there is nothing to compare with.
     let eventsIn: Double?
     let bytesIn: Double?
@@ -30,23 +30,23 @@ struct TopTable {
   private let headlines: [String]
   private let rows: [Row]
 
-  /// - Parameter previous: an earlier look. When the daemon has been started anew since, it counts as none.
-  init(_ look: Look, after previous: Look?, order: Order) {
-    let earlier = previous.flatMap { ($0.uptime ?? .max) < (look.uptime ?? 0) ? $0 : nil }
-    let seconds = Double((look.uptime ?? 0) - (earlier?.uptime ?? 0)) / 1e6
+  /// - Parameter previous: an earlier snapshot. When the daemon has been started anew since, it counts as none.
+  init(_ snapshot: StatsSnapshot, after previous: StatsSnapshot?, order: Order) {
+    let earlier = previous.flatMap { ($0.uptime ?? .max) < (snapshot.uptime ?? 0) ? $0 : nil }
+    let seconds = Double((snapshot.uptime ?? 0) - (earlier?.uptime ?? 0)) / 1e6
     /// Counters only rise; one that fell belongs to a stream that was taken away and given again.
     func rate(_ now: UInt64?, _ before: UInt64?) -> Double? {
       guard let now, let before, now >= before else { return nil }
       return Double(now - before) / seconds
     }
     let known = Dictionary((earlier?.streams ?? []).map { ($0.name, $0) }) { first, _ in first }
-    let rows = (look.streams ?? []).map { stream in
+    let rows = (snapshot.streams ?? []).map { stream in
       let before = known[stream.name]
       return Row(
         stream: stream, eventsIn: rate(stream.eventsIn, before?.eventsIn),
         bytesIn: rate(stream.bytesIn, before?.bytesIn),
         eventsOut: rate(stream.eventsOut, before?.eventsOut),
-        age: stream.newest.flatMap { newest in look.time.map { $0 > newest ? $0 - newest : 0 } })
+        age: stream.newest.flatMap { newest in snapshot.time.map { $0 > newest ? $0 - newest : 0 } })
     }
     switch order {
     case .name: self.rows = rows.sorted { $0.stream.name < $1.stream.name }
@@ -54,27 +54,30 @@ struct TopTable {
       func speed(_ row: Row) -> Double { (row.eventsIn ?? 0) + (row.eventsOut ?? 0) }
       self.rows = rows.sorted { (speed($1), $0.stream.name) < (speed($0), $1.stream.name) }
     }
-    let eventsOut = rate(look.eventsOut, earlier?.eventsOut)
-    let writes = rate(look.writes, earlier?.writes)
+    let eventsOut = rate(snapshot.eventsOut, earlier?.eventsOut)
+    let writes = rate(snapshot.writes, earlier?.writes)
     let perWrite = writes.flatMap { writes in eventsOut.map { writes > 0 ? $0 / writes : 0 } }
     headlines = [
       [
-        "streamd \(look.version ?? "-")", "up \(StatusReport.span(seconds: Int64((look.uptime ?? 0) / 1_000_000)))",
-        Quantity.counted(look.connections, "connection"), Quantity.counted(look.subscribers, "subscriber"),
+        "streamd \(snapshot.version ?? "-")",
+        "up \(StatusReport.span(seconds: Int64((snapshot.uptime ?? 0) / 1_000_000)))",
+        Quantity.counted(snapshot.connections, "connection"), Quantity.counted(snapshot.subscribers, "subscriber"),
         Quantity.counted(UInt64(rows.count), "stream"),
       ].joined(separator: ", "),
       [
-        "in \(Quantity.rate(rate(look.eventsIn, earlier?.eventsIn)))/s",
-        "\(Quantity.byteRate(rate(look.bytesIn, earlier?.bytesIn)))B/s; out \(Quantity.rate(eventsOut))/s",
-        "\(Quantity.byteRate(rate(look.bytesOut, earlier?.bytesOut)))B/s",
-        "\(Quantity.rate(perWrite)) per write; loops busy \(Self.busy(look, earlier, seconds: seconds))",
+        "in \(Quantity.rate(rate(snapshot.eventsIn, earlier?.eventsIn)))/s",
+        "\(Quantity.byteRate(rate(snapshot.bytesIn, earlier?.bytesIn)))B/s; out \(Quantity.rate(eventsOut))/s",
+        "\(Quantity.byteRate(rate(snapshot.bytesOut, earlier?.bytesOut)))B/s",
+        "\(Quantity.rate(perWrite)) per write; loops busy \(Self.busy(snapshot, earlier, seconds: seconds))",
       ].joined(separator: ", "),
     ]
   }
 
   /// Of all loops, and of the one that has most to do: that one is full first.
-  private static func busy(_ look: Look, _ earlier: Look?, seconds: Double) -> String {
-    guard let now = look.busy, let before = earlier?.busy, now.count == before.count, !now.isEmpty else { return "-" }
+  private static func busy(_ snapshot: StatsSnapshot, _ earlier: StatsSnapshot?, seconds: Double) -> String {
+    guard let now = snapshot.busy, let before = earlier?.busy, now.count == before.count, !now.isEmpty else {
+      return "-"
+    }
     let shares = zip(now, before).map { now, before in
       now > before ? min(1, Double(now - before) / 1e6 / seconds) : 0
     }

@@ -24,12 +24,12 @@ enum Arguments: Equatable {
     """
 
   /// A command line that cannot be followed.
-  struct Mistake: Error, Equatable {
+  struct UsageError: Error, Equatable {
     let sentence: String
   }
 
   /// - Parameter arguments: without the program's name.
-  static func parse(_ arguments: [String]) throws(Mistake) -> Arguments {
+  static func parse(_ arguments: [String]) throws(UsageError) -> Arguments {
     var configuration = defaultConfiguration
     var isCheck = false
     var rest = arguments[...]
@@ -39,10 +39,10 @@ enum Arguments: Equatable {
       case "--version": return .version
       case "--check": isCheck = true
       case "--config", "-c":
-        guard let file = rest.popFirst() else { throw Mistake(sentence: "\(argument) needs a file") }
+        guard let file = rest.popFirst() else { throw UsageError(sentence: "\(argument) needs a file") }
         configuration = file
       case _ where argument.hasPrefix("--config="): configuration = String(argument.dropFirst("--config=".count))
-      default: throw Mistake(sentence: "unknown argument \"\(argument)\"; try --help")
+      default: throw UsageError(sentence: "unknown argument \"\(argument)\"; try --help")
       }
     }
     return isCheck ? .check(configuration: configuration) : .serve(configuration: configuration)

@@ -27,7 +27,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
   private var ended: (() -> Void)?
 
   /// How long the daemon's end waits for streams that are being changed.
-  private static let patience = Duration.seconds(2)
+  private static let noticeDelay = Duration.seconds(2)
 
   /// - Parameters:
   ///   - path: of the file.
@@ -58,7 +58,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
     phase = .reading
     manager.notify(.reloading)
     streams.queue.async { [self, path] in
-      let reading = Result { () throws(ConfigurationMistakes) in try ConfigurationSource.load(path: path) }
+      let reading = Result { () throws(ConfigurationErrors) in try ConfigurationSource.load(path: path) }
       loop.execute { self.take(reading) }
     }
   }
@@ -68,12 +68,12 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
     isOver = true
     guard phase == .applying else { return completed() }
     ended = completed
-    _ = loop.schedule(after: Self.patience) { [self] in tellEnd() }
+    _ = loop.schedule(after: Self.noticeDelay) { [self] in tellEnd() }
   }
 
   private func tellEnd() { ended.take()?() }
 
-  private func take(_ reading: Result<ConfigurationSource, ConfigurationMistakes>) {
+  private func take(_ reading: Result<ConfigurationSource, ConfigurationErrors>) {
     guard !isOver else { return }
     switch reading {
     case .failure(let mistakes): refuse(mistakes.sentences)
@@ -118,7 +118,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
 
   private func refuse(_ sentences: [String]) {
     for sentence in sentences { journal.write(.reloadRefused, .error, "configuration not reloaded: \(sentence)") }
-    finish(status("reload refused: \(ConfigurationMistakes.summary(of: sentences))"))
+    finish(status("reload refused: \(ConfigurationErrors.summary(of: sentences))"))
   }
 
   private func finish(_ status: String) {

@@ -6,9 +6,9 @@ extension HTTPConfiguration {
       url: http.url, timeout: http.timeout, maximumBodyBytes: stream.maxBodyBytes(http),
       headers: http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
       query: http.query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
-      unixSocket: http.unixSocket, route: HTTPRoute(http.manners.proxy), trust: HTTPTrust(http.manners),
-      redirects: HTTPRedirects(rawValue: http.manners.redirects.rawValue) ?? .sameOrigin,
-      retry: Backoff(stream.retry), userAgent: http.manners.userAgent ?? "streamd/\(Version.current)")
+      unixSocket: http.unixSocket, route: HTTPRoute(http.settings.proxy), trust: HTTPTrust(http.settings),
+      redirects: HTTPRedirects(rawValue: http.settings.redirects.rawValue) ?? .sameOrigin,
+      retry: Backoff(stream.retry), userAgent: http.settings.userAgent ?? "streamd/\(Version.current)")
     switch http.authorization {
     case .bearer(let token): bearer = token.content
     case .basic(let login): self.login = HTTPLogin(login)
@@ -40,10 +40,10 @@ extension HTTPLogin {
 }
 
 extension HTTPTrust {
-  fileprivate init(_ manners: Configuration.Manners) {
+  fileprivate init(_ settings: Configuration.HTTPSettings) {
     self.init(
-      authorities: manners.authorities,
-      identity: manners.identity.map {
+      authorities: settings.authorities,
+      identity: settings.identity.map {
         HTTPIdentity(certificate: $0.certificate, key: $0.key, passphrase: $0.passphrase?.content)
       })
   }

@@ -13,7 +13,7 @@ func complain(_ line: String) {
 /// Prints what is wrong with the configuration, if anything is, and ends with EX_CONFIG then. Programs that cannot be run are
 /// mistakes, too.
 func check(_ path: String) -> Configuration {
-  do throws(ConfigurationMistakes) {
+  do throws(ConfigurationErrors) {
     return try ConfigurationSource.load(path: path, checksPrograms: true).configuration
   } catch {
     error.sentences.forEach(complain)
@@ -46,11 +46,11 @@ func serve(_ path: String) {
   let stored = StoredConfiguration(takenFrom: &passed.stored)
   let source: ConfigurationSource
   var remark: String?
-  do throws(ConfigurationMistakes) {
+  do throws(ConfigurationErrors) {
     source = try ConfigurationSource.load(path: path)
   } catch {
     for sentence in error.sentences { journal.write(.configurationRefused, .error, sentence) }
-    let summary = ConfigurationMistakes.summary(of: error.sentences)
+    let summary = ConfigurationErrors.summary(of: error.sentences)
     guard let last = stored.load(as: path) else { endWithoutConfiguration(summary, passed, journal, manager) }
     source = last
     remark = "configuration refused: \(summary)"
@@ -76,7 +76,7 @@ setenv("LIBDISPATCH_LOG", "NO", 0)
 
 HelperProcess.runIfAsked()
 
-do throws(Arguments.Mistake) {
+do throws(Arguments.UsageError) {
   switch try Arguments.parse(Array(CommandLine.arguments.dropFirst())) {
   case .help: print(Arguments.usage)
   case .version: print("streamd \(Version.current)")

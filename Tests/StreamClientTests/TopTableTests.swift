@@ -6,24 +6,26 @@ import Testing
   private func stream(
     _ name: String, state: String = "running", subscribers: UInt64 = 1, in eventsIn: UInt64 = 0, bytes: UInt64 = 0,
     out: UInt64 = 0, lag: UInt64? = 0, newest: UInt64? = nil
-  ) -> Look.Stream {
-    Look.Stream(
+  ) -> StatsSnapshot.Stream {
+    StatsSnapshot.Stream(
       name: name, state: state, subscribers: subscribers, eventsIn: eventsIn, bytesIn: bytes, eventsOut: out, lag: lag,
       newest: newest)
   }
 
-  private func look(at seconds: Double, eventsIn: UInt64 = 0, busy: [UInt64] = [0, 0], _ streams: Look.Stream...)
-    -> Look
+  private func snapshot(
+    at seconds: Double, eventsIn: UInt64 = 0, busy: [UInt64] = [0, 0], _ streams: StatsSnapshot.Stream...
+  )
+    -> StatsSnapshot
   {
-    Look(
+    StatsSnapshot(
       version: "1.2.3", uptime: UInt64(seconds * 1e6), connections: 3, subscribers: 4, eventsIn: eventsIn,
       bytesIn: eventsIn * 2048, eventsOut: eventsIn * 100, bytesOut: eventsIn * 5000, writes: eventsIn * 8, busy: busy,
       streams: streams, time: 1_000_000_000 + UInt64(seconds * 1e6))
   }
 
   @Test func ratesAreDifferencesOverTheTimeBetweenTwoLooks() {
-    let before = look(at: 100, busy: [0, 5_000_000], stream("clock", in: 10, bytes: 100, out: 1000))
-    let now = look(
+    let before = snapshot(at: 100, busy: [0, 5_000_000], stream("clock", in: 10, bytes: 100, out: 1000))
+    let now = snapshot(
       at: 102, eventsIn: 2000, busy: [500_000, 6_500_000],
       stream("clock", in: 34, bytes: 4196, out: 7000, lag: 12, newest: 1_098_700_000), stream("new", lag: nil))
     #expect(
@@ -38,18 +40,18 @@ import Testing
   }
 
   @Test func theFirstLookHasNoRates() {
-    let lines = TopTable(look(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
+    let lines = TopTable(snapshot(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
     #expect(lines[1] == "in -/s, -B/s; out -/s, -B/s, - per write; loops busy -")
     #expect(lines[4] == "a     running         -        -       -            1    0    -")
   }
 
   @Test func aDaemonThatWasStartedAnewOrAStreamThatWasGivenAgainHasNoRateRatherThanANegativeOne() {
-    let before = look(at: 500, eventsIn: 9, stream("a", in: 900, bytes: 900, out: 900))
-    let restarted = TopTable(look(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
+    let before = snapshot(at: 500, eventsIn: 9, stream("a", in: 900, bytes: 900, out: 900))
+    let restarted = TopTable(snapshot(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
     #expect(restarted[1].hasPrefix("in -/s"))
     #expect(restarted[4] == "a     running         -        -       -            1    0    -")
     let replaced = TopTable(
-      look(at: 501, eventsIn: 10, stream("a", in: 5, bytes: 1900, out: 900)), after: before, order: .name
+      snapshot(at: 501, eventsIn: 10, stream("a", in: 5, bytes: 1900, out: 900)), after: before, order: .name
     ).lines()
     #expect(replaced[1].hasPrefix("in 1.0/s"))
     #expect(replaced[4] == "a     running         -     1000       0            1    0    -")
@@ -57,7 +59,7 @@ import Testing
 
   @Test func linesFitTheTerminalAndSayHowManyStreamsDoNot() {
     let streams = (1...9).map { stream("a-stream-with-a-long-name-\($0)") }
-    var table = look(at: 1)
+    var table = snapshot(at: 1)
     table.streams = streams
     let lines = TopTable(table, after: nil, order: .name).lines(width: 70, height: 8)
     #expect(lines.count == 8 && lines.allSatisfy { $0.count <= 70 })
@@ -71,8 +73,8 @@ import Testing
   }
 
   @Test func theFastestComeFirstWhereThatIsAskedForAndEqualOnesByName() {
-    let before = look(at: 1, stream("a"), stream("b"), stream("c"), stream("d"))
-    let now = look(at: 2, stream("d"), stream("c", in: 5), stream("b", out: 9), stream("a"))
+    let before = snapshot(at: 1, stream("a"), stream("b"), stream("c"), stream("d"))
+    let now = snapshot(at: 2, stream("d"), stream("c", in: 5), stream("b", out: 9), stream("a"))
     func names(_ order: TopTable.Order) -> [Character?] {
       TopTable(now, after: before, order: order).lines().dropFirst(4).map(\.first)
     }
@@ -81,7 +83,7 @@ import Testing
   }
 
   @Test func namesCannotMoveTheCursor() {
-    let lines = TopTable(look(at: 1, stream("a\u{1b}[2Jb\n\u{9b}c")), after: nil, order: .name).lines()
+    let lines = TopTable(snapshot(at: 1, stream("a\u{1b}[2Jb\n\u{9b}c")), after: nil, order: .name).lines()
     #expect(lines[4].hasPrefix(#"a\u{1B}[2Jb\n\u{009B}c  running"#))
   }
 

@@ -95,7 +95,7 @@ struct JQProgramTests {
     (".a |\n $q", "$q is not defined in line 2"),
   ])
   func aMistakeIsOneSentenceInJQsWords(program: String, sentence: String) {
-    #expect(throws: JQProgram.Mistake(sentence: sentence)) { try JQProgram(program) }
+    #expect(throws: JQProgram.CompileError(sentence: sentence)) { try JQProgram(program) }
   }
 
   @Test(arguments: [".a[", "import \"a\" as a; a::b", "include \"a\"; .", "\"", ".a)", "", "{\n a: }", "1 as $x"])
@@ -112,7 +112,7 @@ struct JQProgramTests {
   }
 
   @Test func aNULIsAMistake() {
-    #expect(throws: JQProgram.Mistake(sentence: "a NUL character")) { try JQProgram(".\0a") }
+    #expect(throws: JQProgram.CompileError(sentence: "a NUL character")) { try JQProgram(".\0a") }
     #expect(JQTransform.mistake(in: ".a[] | {b}") == nil)
     #expect(JQTransform.mistake(in: "nope") == "nope/0 is not defined")
   }

@@ -8,7 +8,7 @@ import Testing
 /// Reads `text` as `test.toml`, outside of a unit unless `credentials` says where.
 func parse(
   _ text: String, credentials: String? = nil, checksPrograms: Bool = false
-) throws(ConfigurationMistakes) -> Configuration {
+) throws(ConfigurationErrors) -> Configuration {
   try Configuration.parse(
     Array(text.utf8), file: "test.toml", credentialsDirectory: credentials, checksPrograms: checksPrograms)
 }
@@ -77,7 +77,7 @@ struct ConfigurationTests {
     #expect(http.timeout == .seconds(30))
     #expect(http.maxBodyBytes == nil)
     #expect(http.headers.isEmpty && http.query.isEmpty && http.authorization == nil && http.unixSocket == nil)
-    #expect(http.manners == Configuration.Manners() && http.manners.proxy == .environment)
+    #expect(http.settings == Configuration.HTTPSettings() && http.settings.proxy == .environment)
   }
 
   @Test func serverSentEventsAreTheirDataUnlessTheirNamesAreWanted() throws {

@@ -323,7 +323,9 @@ import Testing
     #expect(try Arguments.parse(["--check", "--config", "a"]) == .check(configuration: "a"))
     #expect(try Arguments.parse(["--config=b"]) == .serve(configuration: "b"))
     #expect(try Arguments.parse(["--check", "--help"]) == .help)
-    #expect(throws: Arguments.Mistake(sentence: "--config needs a file")) { try Arguments.parse(["--config"]) }
-    #expect(throws: Arguments.Mistake(sentence: "unknown argument \"-x\"; try --help")) { try Arguments.parse(["-x"]) }
+    #expect(throws: Arguments.UsageError(sentence: "--config needs a file")) { try Arguments.parse(["--config"]) }
+    #expect(throws: Arguments.UsageError(sentence: "unknown argument \"-x\"; try --help")) {
+      try Arguments.parse(["-x"])
+    }
   }
 }

@@ -40,7 +40,7 @@ namespace {
 constexpr auto most_dots_in_a_line = 256;
 constexpr size_t deepest_nesting = 32;
 
-struct Mistake {
+struct SyntaxError {
   std::string message;
   unsigned line, column;
 };
@@ -52,7 +52,7 @@ public:
 
   void node(const toml::node &node, unsigned line, size_t depth) {
     if (depth > deepest_nesting) {
-      throw Mistake{"tables and arrays nest more than 32 deep", line, 0};
+      throw SyntaxError{"tables and arrays nest more than 32 deep", line, 0};
     }
     json += "{\"line\":" + std::to_string(line) + ",";
     node.visit([&](const auto &value) {
@@ -129,7 +129,7 @@ void refuse_bottomless_keys(std::string_view text) {
   for (auto start = text.begin(); start != text.end(); line += 1) {
     auto end = std::find(start, text.end(), '\n');
     if (std::count(start, end, '.') > most_dots_in_a_line) {
-      throw Mistake{"this line has more than 256 dots", line, 1};
+      throw SyntaxError{"this line has more than 256 dots", line, 1};
     }
     start = end == text.end() ? end : end + 1;
   }
@@ -161,7 +161,7 @@ std::string json_of(std::string_view text) {
   try {
     writer.node(toml::parse(text), 1, 0);
   } catch (const BrokenAssumption &) {
-    throw Mistake{"this is not TOML; a header is written [name]", breaking_line(text), 0};
+    throw SyntaxError{"this is not TOML; a header is written [name]", breaking_line(text), 0};
   }
   return std::move(writer.json);
 }
@@ -188,7 +188,7 @@ struct toml_outcome toml_read(const char *text, size_t length) {
     return success(json_of(std::string_view(text, length)));
   } catch (const toml::parse_error &error) {
     return failure(error.description(), error.source().begin.line, error.source().begin.column);
-  } catch (const Mistake &mistake) {
+  } catch (const SyntaxError &mistake) {
     return failure(mistake.message, mistake.line, mistake.column);
   } catch (...) {
     return failure("out of memory", 0, 0);

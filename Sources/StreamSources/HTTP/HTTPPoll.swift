@@ -46,7 +46,7 @@ public struct HTTPPoll: Publisher, Sendable {
 
   /// As of any publisher. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    let poll = Poll(
+    let poll = PollSubscription(
       configuration, on: thread, memory: memory, resumption: resumption, report: report, to: AnySubscriber(subscriber))
     subscriber.receive(subscription: poll)
   }
@@ -69,7 +69,7 @@ private final class PollMemory: @unchecked Sendable {
 /// A subscription: the machine with a clock, a client and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Poll: RetractableSubscription, RestingSource, Transfer.Handler, @unchecked Sendable {
+private final class PollSubscription: RetractableSubscription, RestingSource, Transfer.Handler, @unchecked Sendable {
   private let configuration: HTTPConfiguration
   private let thread: SourceThread
   private let report: @Sendable (SourceReport) -> Void

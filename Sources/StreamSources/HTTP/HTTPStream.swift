@@ -55,12 +55,12 @@ public struct HTTPStream: Publisher, Sendable {
 
   /// As of any publisher. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: Reading(self, AnySubscriber(subscriber)))
+    subscriber.receive(subscription: HTTPStreamSubscription(self, AnySubscriber(subscriber)))
   }
 
   /// What outlives a subscription. Touched on the source thread alone.
   fileprivate final class Memory: @unchecked Sendable {
-    var machine: StreamMachine?
+    var machine: RestartMachine?
     /// As the thread's, when the machine was put here.
     var endedRests = 0
     var lastEventID: [UInt8] = []
@@ -72,11 +72,13 @@ public struct HTTPStream: Publisher, Sendable {
 /// A subscription: the machine with a clock, a client, a splitter and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Reading: RetractableSubscription, RestingSource, Transfer.Handler, @unchecked Sendable {
+private final class HTTPStreamSubscription: RetractableSubscription, RestingSource, Transfer.Handler,
+  @unchecked Sendable
+{
   private let source: HTTPStream
   private let isCancelled = Atomic(false)
   private var down: AnySubscriber<EventBatch, Never>?
-  private var machine: StreamMachine?  // from the first demand on
+  private var machine: RestartMachine?  // from the first demand on
   private var transfer: Transfer?
   private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
   private var isPaused = false
@@ -84,7 +86,7 @@ private final class Reading: RetractableSubscription, RestingSource, Transfer.Ha
   private var held = EventBatch()
   private var retryTimer: TimerID?
   /// Runs out when the next byte has not come.
-  private var patience: TimerID?
+  private var idleTimer: TimerID?
   private var heardAt = Duration.zero
   private let fingerprint: BodyDigest
   /// What the log says, or will once it has the last batch.
@@ -104,7 +106,7 @@ private final class Reading: RetractableSubscription, RestingSource, Transfer.Ha
       if machine == nil {
         machine =
           source.memory.machine.take()
-          ?? StreamMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
+          ?? RestartMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
         if source.memory.endedRests != source.thread.endedRests { machine?.endRest(at: now) }
         resume()
       }
@@ -208,9 +210,9 @@ private final class Reading: RetractableSubscription, RestingSource, Transfer.Ha
 
   /// Fails the response once nothing is heard for `limit`, while it is read.
   private func awaitSilence(of limit: Duration, after delay: Duration) {
-    patience = loop.schedule(after: delay) { [weak self] in
+    idleTimer = loop.schedule(after: delay) { [weak self] in
       guard let self else { return }
-      patience = nil
+      idleTimer = nil
       let silence = isPaused ? .zero : now - heardAt
       guard silence >= limit else { return awaitSilence(of: limit, after: limit - silence) }
       transfer?.cancel()
@@ -221,9 +223,9 @@ private final class Reading: RetractableSubscription, RestingSource, Transfer.Ha
   private func letGo() {
     transfer = nil
     isPaused = false
-    for timer in [retryTimer, patience] { if let timer { loop.cancel(timer) } }
+    for timer in [retryTimer, idleTimer] { if let timer { loop.cancel(timer) } }
     retryTimer = nil
-    patience = nil
+    idleTimer = nil
   }
 
   private func ended(_ failure: HTTPFailure?) {
@@ -301,7 +303,7 @@ private final class Reading: RetractableSubscription, RestingSource, Transfer.Ha
   }
 }
 
-extension Reading {
+extension HTTPStreamSubscription {
   /// The server has answered with something else than the stream.
   private func refused(_ head: ResponseHead) {
     var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)

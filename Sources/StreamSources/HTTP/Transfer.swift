@@ -43,7 +43,7 @@ final class Transfer {
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   private var hop: HTTPURL
   private var redirects = 0
-  private var standing = Standing.nowhere
+  private var queueState = QueueState.nowhere
   /// Whether it has had its turn: its request may have been sent.
   private(set) var hasBegun = false
   private var waitNotice: TimerID?
@@ -55,7 +55,7 @@ final class Transfer {
   private var headTimer: TimerID?
 
   /// Where it is with its hop's host.
-  private enum Standing {
+  private enum QueueState {
     case nowhere  // can become: inLine
     case inLine(UpstreamHost)  // can become: withPlace, nowhere
     case withPlace(UpstreamHost)  // can become: nowhere
@@ -78,7 +78,7 @@ final class Transfer {
   /// Of one hop, all its heads together. libcurl keeps them, before 8.3 without limit.
   private static let headerLimit = 256 << 10
   /// How long it is in line before it says so, and how often it looks whether the reason is still the same.
-  private static let (patience, waitPeriod) = (Duration.seconds(1), Duration.seconds(10))
+  private static let (noteDelay, waitPeriod) = (Duration.seconds(1), Duration.seconds(10))
 
   init(_ request: HTTPRequest, handler: any Handler, client: HTTPClient) {
     self.request = request
@@ -116,19 +116,19 @@ final class Transfer {
     let name =
       request.unixSocket.map { UpstreamHost.Name.unixSocket($0) }
       ?? .network(host: hop.origin.host, port: hop.origin.port)
-    if case .withPlace(let host) = standing {
+    if case .withPlace(let host) = queueState {
       if host.name == name { return begin() }
       leaveHost()
     }
     let host = client.host(named: name)
-    standing = .inLine(host)
+    queueState = .inLine(host)
     host.join(self)
-    if case .inLine = standing { noteWaiting(after: Self.patience) }
+    if case .inLine = queueState { noteWaiting(after: Self.noteDelay) }
   }
 
   /// It has a place now.
   func begin() {
-    if case .inLine(let host) = standing { standing = .withPlace(host) }
+    if case .inLine(let host) = queueState { queueState = .withPlace(host) }
     stopTimers()
     hasBegun = true
     hopBegan = .now
@@ -208,9 +208,9 @@ final class Transfer {
 
   /// Last of all: whoever gets the place may begin at once, and find the connection free.
   private func leaveHost() {
-    let standing = standing
-    self.standing = .nowhere
-    switch standing {
+    let queueState = queueState
+    self.queueState = .nowhere
+    switch queueState {
     case .nowhere: break
     case .inLine(let host): host.leave(self)
     case .withPlace(let host): host.free()
@@ -219,13 +219,13 @@ final class Transfer {
 
   private func noteWaiting(after delay: Duration) {
     waitNotice = client?.loop.schedule(after: delay) { [weak self] in
-      guard let self, case .inLine(let host) = standing else { return }
+      guard let self, case .inLine(let host) = queueState else { return }
       let reason = host.reasonToWait
       if reason != waitReason {
         waitReason = reason
         handler?.transferWaits(reason)
       }
-      if case .inLine = self.standing { noteWaiting(after: Self.waitPeriod) }
+      if case .inLine = self.queueState { noteWaiting(after: Self.waitPeriod) }
     }
   }
 
@@ -295,7 +295,7 @@ final class Transfer {
       contentType: header("Content-Type"), entityTag: header("ETag"), lastModified: header("Last-Modified"),
       retryAfter: retryAfter())
     self.head = head
-    if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = standing { host.rest(for: rest) }
+    if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queueState { host.rest(for: rest) }
     if [301, 302, 303, 307, 308].contains(status), let location = header("Location") {
       redirectsTo = location
       return true

@@ -31,7 +31,7 @@ public struct JQTransform: Sendable, Equatable {
   /// 30 ms with jq 1.6.
   public static func mistake(in text: String) -> String? {
     if sound.withLock({ $0.contains(text) }) { return nil }
-    do throws(JQProgram.Mistake) {
+    do throws(JQProgram.CompileError) {
       _ = try JQProgram(text)
     } catch {
       return error.sentence

@@ -11,7 +11,7 @@ import Events
 /// of a number that is too large). Events from outside belong into a process that may come to harm.
 final class JQProgram {
   /// Why a text is no program, in jq's own words.
-  struct Mistake: Error, Equatable {
+  struct CompileError: Error, Equatable {
     let sentence: String
   }
 
@@ -44,10 +44,10 @@ final class JQProgram {
     """
 
   /// Compiles.
-  /// - Throws: `Mistake`.
-  init(_ text: String) throws(Mistake) {
-    guard !text.utf8.contains(0) else { throw Mistake(sentence: "a NUL character") }
-    guard let state = jq_init() else { throw Mistake(sentence: "no memory") }
+  /// - Throws: `CompileError`.
+  init(_ text: String) throws(CompileError) {
+    guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
+    guard let state = jq_init() else { throw CompileError(sentence: "no memory") }
     self.state = state
     jq_set_error_cb(
       state,
@@ -59,7 +59,7 @@ final class JQProgram {
     jq_set_debug_cb(state, { _, message in jv_free(message) }, nil)
     jq_set_input_cb(state, { _, _ in jv_invalid() }, nil)
     guard jq_compile(state, Self.prologue + text) != 0 else {
-      throw Mistake(sentence: messages.sentence(namingLines: text.utf8.contains(UInt8(ascii: "\n"))))
+      throw CompileError(sentence: messages.sentence(namingLines: text.utf8.contains(UInt8(ascii: "\n"))))
     }
   }
 

@@ -27,7 +27,7 @@ enum JQWorker {
     let socket = Connection()
     guard let text = socket.next(), let keyText = socket.next() else { exit(0) }
     let (program, key): (JQProgram?, JQProgram?)
-    do throws(JQProgram.Mistake) {
+    do throws(JQProgram.CompileError) {
       program = try compile(text)
       key = try compile(keyText)
     } catch {
@@ -60,7 +60,7 @@ enum JQWorker {
     guard confine_to_descriptor_0() == 0 else { throw SystemError("seccomp") }
   }
 
-  private static func compile(_ text: ArraySlice<UInt8>) throws(JQProgram.Mistake) -> JQProgram? {
+  private static func compile(_ text: ArraySlice<UInt8>) throws(JQProgram.CompileError) -> JQProgram? {
     guard !text.isEmpty else { return nil }
     let program = try JQProgram(String(decoding: text, as: UTF8.self))
     program.whenOutOfMemory { _ in _exit(JQWorker.outOfMemory) }

@@ -46,7 +46,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   private var isDiscarding = false
   private var registration: EventLoop.Registration?
   /// Runs out when it must be ended, or killed.
-  private var patience: TimerID?
+  private var killTimer: TimerID?
   private var killDue = UInt64.max
   private var wasKilled = false
 
@@ -114,7 +114,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     switch phase {
     case .running:
       // Most often on its way out. Nothing can come of it any more, so it is not left to run.
-      setPatience(grace) { program in
+      setKillTimer(grace) { program in
         program.ending = .closedOutput(program.grace)
         program.terminate(within: program.grace)
       }
@@ -143,18 +143,18 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     let due = EventLoop.monotonicNow() &+ UInt64(grace / .nanoseconds(1))
     guard due < killDue else { return }
     killDue = due
-    setPatience(grace) { program in
+    setKillTimer(grace) { program in
       kill(-program.id, SIGKILL)
       program.wasKilled = true
       if program.phase == .leaderless { program.leaveDeadGroup() }
     }
   }
 
-  private func setPatience(_ delay: Duration, _ action: @escaping (ChildProgram) -> Void) {
-    if let patience { thread.loop.cancel(patience) }
-    patience = thread.loop.schedule(after: delay) { [weak self] in
+  private func setKillTimer(_ delay: Duration, _ action: @escaping (ChildProgram) -> Void) {
+    if let killTimer { thread.loop.cancel(killTimer) }
+    killTimer = thread.loop.schedule(after: delay) { [weak self] in
       guard let self else { return }
-      patience = nil
+      killTimer = nil
       action(self)
     }
   }
@@ -189,13 +189,13 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
 
   /// The killed are gone at once, but stay in the group for as long as whoever has to reap them does not.
   private func leaveDeadGroup() {
-    setPatience(Self.reapTime) { $0.groupEnded() }
+    setKillTimer(Self.reapTime) { $0.groupEnded() }
   }
 
   private func groupEnded() {
     thread.programGuard?.forget(id)
-    if let patience { thread.loop.cancel(patience) }
-    patience = nil
+    if let killTimer { thread.loop.cancel(killTimer) }
+    killTimer = nil
     errors.readWhatIsThere()
     errorLines.end().forEach(say)
     output.limitToWhatIsThere()

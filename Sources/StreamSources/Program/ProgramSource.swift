@@ -44,12 +44,12 @@ public struct ProgramSource: Publisher, Sendable {
 
   /// As of any publisher. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: Run(self, AnySubscriber(subscriber)))
+    subscriber.receive(subscription: ProgramSubscription(self, AnySubscriber(subscriber)))
   }
 
   /// What outlives a subscription. Touched on the source thread alone.
   fileprivate final class Memory: @unchecked Sendable {
-    var machine: StreamMachine?
+    var machine: RestartMachine?
   }
 }
 
@@ -58,7 +58,7 @@ public final class ProgramPlace: @unchecked Sendable {
   /// The one that runs, or has not ended yet.
   fileprivate var program: ChildProgram?
   /// Who starts the next one.
-  fileprivate weak var waiting: Run?
+  fileprivate weak var waiting: ProgramSubscription?
 
   /// A place where nothing runs yet.
   public init() {}
@@ -67,11 +67,11 @@ public final class ProgramPlace: @unchecked Sendable {
 /// A subscription: the machine with a clock, a program, a splitter and a subscriber.
 ///
 /// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class Run: RetractableSubscription, ChildProgram.Handler, @unchecked Sendable {
+private final class ProgramSubscription: RetractableSubscription, ChildProgram.Handler, @unchecked Sendable {
   private let source: ProgramSource
   private let isCancelled = Atomic(false)
   private var down: AnySubscriber<EventBatch, Never>?
-  private var machine: StreamMachine?  // from the first demand on
+  private var machine: RestartMachine?  // from the first demand on
   private var program: ChildProgram?
   private var splitter = LineSplitter(maximumBytes: 0)
   /// What was wrong with what the program wrote.
@@ -94,7 +94,7 @@ private final class Run: RetractableSubscription, ChildProgram.Handler, @uncheck
       if machine == nil {
         machine =
           source.memory.machine.take()
-          ?? StreamMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
+          ?? RestartMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
       }
       machine?.request(demand)
       advance()

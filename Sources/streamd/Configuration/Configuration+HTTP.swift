@@ -1,5 +1,5 @@
 extension Configuration {
-  /// `[http]`, but for the manners that it gives to all streams, which have them by now.
+  /// `[http]`, but for the settings that it gives to all streams, which have them by now.
   struct Upstreams: Sendable, Equatable {
     /// Transfers at a time to one host and port, or to one Unix socket; 1 to 1024.
     var maxPerHost = 4
@@ -25,7 +25,7 @@ extension Configuration {
     var authorization: Authorization?
     /// Path of the Unix socket that the upstream listens on, absolute, at most 107 bytes; `nil`: TCP.
     var unixSocket: String?
-    var manners = Manners()
+    var settings = HTTPSettings()
 
     /// What a response is.
     enum Fetching: Sendable, Equatable {
@@ -84,7 +84,7 @@ extension Configuration {
 
   /// How transfers present themselves, which way they take, whom they trust, and where redirects lead. What a stream does not say of it, `[http]`
   /// says for all of them.
-  struct Manners: Sendable, Equatable {
+  struct HTTPSettings: Sendable, Equatable {
     /// 1 to 256 bytes without control characters; `nil`: the daemon's name and version.
     var userAgent: String?
     var proxy = Proxy.environment

@@ -18,17 +18,17 @@ struct ConfigurationSource: Sendable {
   static func load(
     path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
     checksPrograms: Bool = false
-  ) throws(ConfigurationMistakes) -> ConfigurationSource {
+  ) throws(ConfigurationErrors) -> ConfigurationSource {
     let text: [UInt8]
     do {
       text = try readFile(at: path, limit: textLimit)
     } catch {
-      throw ConfigurationMistakes(file: path, [.init(text: "cannot be read: \(error.reason)")])
+      throw ConfigurationErrors(file: path, [.init(text: "cannot be read: \(error.reason)")])
     }
     let source = try parse(
       text, file: path, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
-      throw ConfigurationMistakes(file: path, [.init(key: "streams", text: sentence)])
+      throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
     }
     return source
   }
@@ -40,7 +40,7 @@ struct ConfigurationSource: Sendable {
     _ text: [UInt8], file: String,
     credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
     checksPrograms: Bool = false
-  ) throws(ConfigurationMistakes) -> ConfigurationSource {
+  ) throws(ConfigurationErrors) -> ConfigurationSource {
     let configuration = try Configuration.parse(
       text, file: file, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
     return ConfigurationSource(configuration: configuration, text: text)
@@ -53,18 +53,18 @@ extension Configuration {
   /// - Throws: the first mistake in TOML's grammar, else all mistakes in what it says.
   static func parse(
     _ text: [UInt8], file: String, credentialsDirectory: String?, checksPrograms: Bool = false
-  ) throws(ConfigurationMistakes) -> Configuration {
+  ) throws(ConfigurationErrors) -> Configuration {
     let root: ConfigurationNode
     do {
       root = try ConfigurationNode.parse(text)
     } catch {
-      throw ConfigurationMistakes(file: file, [error])
+      throw ConfigurationErrors(file: file, [error])
     }
     let reader = ConfigurationReader(
       credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms)
     let configuration = reader.configuration(root)
     guard let configuration, reader.collector.mistakes.isEmpty else {
-      throw ConfigurationMistakes(file: file, reader.collector.mistakes)
+      throw ConfigurationErrors(file: file, reader.collector.mistakes)
     }
     return configuration
   }
@@ -74,9 +74,9 @@ extension Configuration {
 struct ConfigurationReader {
   let credentials: CredentialFolder
   let checksPrograms: Bool
-  let collector = MistakeCollector()
+  let collector = ConfigurationErrorCollector()
   /// What streams with an HTTP source do unless they say otherwise.
-  var standardManners = Configuration.Manners()
+  var standardSettings = Configuration.HTTPSettings()
 
   /// - Parameter root: a table.
   func configuration(_ root: ConfigurationNode) -> Configuration? {
@@ -85,9 +85,9 @@ struct ConfigurationReader {
     configuration.server = table.table("server", server) ?? configuration.server
     configuration.log = table.table("log", log) ?? configuration.log
     var reader = self
-    if let (upstreams, manners) = table.table("http", upstreams) {
+    if let (upstreams, settings) = table.table("http", upstreams) {
       configuration.http = upstreams
-      reader.standardManners = manners
+      reader.standardSettings = settings
     }
     configuration.streams = table.table("streams", reader.streams) ?? []
     table.refuseUnknownKeys()

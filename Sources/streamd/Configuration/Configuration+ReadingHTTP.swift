@@ -22,8 +22,8 @@ extension ConfigurationReader {
     http.query = table.table("query", query) ?? []
     http.authorization = authorization(table, headers: http.headers)
     http.unixSocket = table.value("unix_socket", .socketPath)
-    http.manners = manners(table)
-    if table.holds("unix_socket"), table.holds("proxy"), http.manners.proxy != .none {
+    http.settings = settings(table)
+    if table.holds("unix_socket"), table.holds("proxy"), http.settings.proxy != .none {
       table.mistake("expected proxy or unix_socket, got both", at: "proxy")
     }
     return url == nil || fetching == nil ? nil : http

@@ -24,7 +24,7 @@ struct ConfigurationNode: Sendable {
   ///
   /// - Returns: the file's table.
   /// - Throws: the first mistake in the grammar; the parser does not go on after one.
-  static func parse(_ text: [UInt8]) throws(ConfigurationMistakes.Mistake) -> ConfigurationNode {
+  static func parse(_ text: [UInt8]) throws(ConfigurationError) -> ConfigurationNode {
     let outcome = text.withUnsafeBytes { toml_read($0.baseAddress, $0.count) }
     defer { toml_outcome_free(outcome) }
     guard let json = outcome.json else {

@@ -6,13 +6,13 @@ final class ConfigurationTable {
   let place: [String]
   let line: Int
   private let members: [String: ConfigurationNode]
-  private let collector: MistakeCollector
+  private let collector: ConfigurationErrorCollector
   private var knownKeys: Set<String> = []
   /// What to say of a table that nobody asked for.
   var hintForTable: ((_ key: String) -> String)?
 
   /// - Returns: `nil` when `node` is no table; that is not yet told.
-  init?(_ node: ConfigurationNode, path: String, place: [String] = [], collector: MistakeCollector) {
+  init?(_ node: ConfigurationNode, path: String, place: [String] = [], collector: ConfigurationErrorCollector) {
     guard case .table(let members) = node.value else { return nil }
     self.path = path
     self.place = place

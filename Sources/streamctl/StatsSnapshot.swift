@@ -2,7 +2,7 @@ import FoundationEssentials
 import StreamClient
 
 /// One `$stats` object, as far as it is shown over time. Only the names of streams have to be there.
-struct Look: Decodable, Equatable {
+struct StatsSnapshot: Decodable, Equatable {
   struct Stream: Decodable, Equatable {
     var name: String
     var state: String?
@@ -50,10 +50,10 @@ struct Look: Decodable, Equatable {
   }
 }
 
-extension Look {
+extension StatsSnapshot {
   init(_ event: StreamEvent) throws(Stop) {
     do {
-      self = try JSONDecoder().decode(Look.self, from: Data(event.data))
+      self = try JSONDecoder().decode(StatsSnapshot.self, from: Data(event.data))
     } catch {
       throw .badAnswer("the daemon's counters cannot be read")
     }

@@ -17,7 +17,7 @@ func mistakes(inStream text: String) -> [String] {
   mistakes("[streams.s]\ntimer = { every = \"1s\" }\n\(text)")
 }
 
-struct ConfigurationMistakeTests {
+struct ConfigurationErrorTests {
   @Test func allMistakesAreToldAtOnceInTheOrderOfTheFile() {
     let text = """
       [streams.quotes]
@@ -72,7 +72,7 @@ struct ConfigurationMistakeTests {
   }
 
   @Test func bytesThatAreNoTextAreRefused() throws {
-    let thrown = #expect(throws: ConfigurationMistakes.self) {
+    let thrown = #expect(throws: ConfigurationErrors.self) {
       try Configuration.parse([0x61, 0xff, 0xfe], file: "test.toml", credentialsDirectory: nil)
     }
     #expect(try #require(thrown).sentences.count == 1)
@@ -99,14 +99,14 @@ struct ConfigurationMistakeTests {
 
   @Test func aFileThatCannotBeReadSaysWhy() {
     #expect(
-      throws: ConfigurationMistakes(
+      throws: ConfigurationErrors(
         file: "/nonexistent/x.toml", [.init(text: "cannot be read: No such file or directory")])
     ) { try ConfigurationSource.load(path: "/nonexistent/x.toml") }
-    #expect(throws: ConfigurationMistakes(file: "/", [.init(text: "cannot be read: Is a directory")])) {
+    #expect(throws: ConfigurationErrors(file: "/", [.init(text: "cannot be read: Is a directory")])) {
       try ConfigurationSource.load(path: "/")
     }
     #expect(
-      throws: ConfigurationMistakes(
+      throws: ConfigurationErrors(
         file: "/dev/zero", [.init(text: "cannot be read: it is no regular file")])
     ) { try ConfigurationSource.load(path: "/dev/zero") }
   }

@@ -1,5 +1,5 @@
 /// Everything that is wrong with a file. Never empty.
-struct ConfigurationMistakes: Error, Equatable, CustomStringConvertible {
+struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
   /// One line each, in the order of the file: `FILE:LINE: KEY: expected WHAT, got WHAT`; without what is not known.
   let sentences: [String]
 
@@ -11,18 +11,7 @@ struct ConfigurationMistakes: Error, Equatable, CustomStringConvertible {
     return (sentences.first ?? "") + more
   }
 
-  /// One of them.
-  struct Mistake: Error {
-    /// From 1; 0: not known.
-    var line = 0
-    /// From 1; 0: not known.
-    var column = 0
-    /// The key with all that it stands in, such as `streams.quotes.http.every`; empty for the file itself.
-    var key = ""
-    var text: String
-  }
-
-  init(file: String, _ mistakes: [Mistake]) {
+  init(file: String, _ mistakes: [ConfigurationError]) {
     // Stable, unlike the library's guarantee for `sort`: mistakes of one line stay in the order of reading.
     let ordered = mistakes.enumerated().sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
     sentences = ordered.map { _, mistake in
@@ -34,13 +23,24 @@ struct ConfigurationMistakes: Error, Equatable, CustomStringConvertible {
   }
 }
 
+/// What is wrong at one place of a file.
+struct ConfigurationError: Error {
+  /// From 1; 0: not known.
+  var line = 0
+  /// From 1; 0: not known.
+  var column = 0
+  /// The key with all that it stands in, such as `streams.quotes.http.every`; empty for the file itself.
+  var key = ""
+  var text: String
+}
+
 /// Collects mistakes while a file is read, so that all of them are told at once.
-final class MistakeCollector {
-  private(set) var mistakes: [ConfigurationMistakes.Mistake] = []
+final class ConfigurationErrorCollector {
+  private(set) var mistakes: [ConfigurationError] = []
   /// The keys that each table may have, by its place.
   private(set) var knownKeys: [[String]: Set<String>] = [:]
 
-  func add(_ mistake: ConfigurationMistakes.Mistake) {
+  func add(_ mistake: ConfigurationError) {
     mistakes.append(mistake)
   }
 

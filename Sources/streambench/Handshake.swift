@@ -3,7 +3,7 @@ import Glibc
 import StreamRuntime
 
 /// Question and answer on a blocking socket, before a run: each broker's way of saying hello.
-enum Talk {
+enum Handshake {
   /// A blocking connection to a Unix socket; waits while the backlog is full.
   static func connect(to path: String) throws(SystemError) -> CInt {
     while true {

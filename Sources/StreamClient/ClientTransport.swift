@@ -4,7 +4,7 @@ import Reactive
 import StreamRuntime
 
 /// What a request has to tell the server next.
-enum LinkSignal {
+enum RequestSignal {
   case nothing
   case open(RequestKind, initialRequest: UInt32, Payload)
   case grant(StreamID, UInt32)
@@ -13,13 +13,13 @@ enum LinkSignal {
   case cancel(StreamID)
 }
 
-/// One request as its link sees it. All on the link's loop.
-protocol LinkedRequest: AnyObject, Sendable {
+/// One request as its transport sees it. All on the transport's loop.
+protocol TransportRequest: AnyObject, Sendable {
   /// Looks at what other threads have asked for.
   func readInbox()
-  /// Asked for when the link has room to send, once for each ``Link/hear(_:)``.
+  /// Asked for when the transport has room to send, once for each ``ClientTransport/hear(_:)``.
   /// - Throws: why the request cannot be made.
-  func takeSignal() throws(StreamError) -> LinkSignal
+  func takeSignal() throws(StreamError) -> RequestSignal
   /// The request was sent under this ID.
   func opened(_ id: StreamID)
   /// A value, within the demand.
@@ -32,7 +32,7 @@ protocol LinkedRequest: AnyObject, Sendable {
   func end(_ completion: Subscribers.Completion<StreamError>)
 }
 
-extension LinkedRequest {
+extension TransportRequest {
   /// Nothing, for a request that sends no values.
   func receiveDemand(_ count: UInt32) {}
   /// As above.
@@ -48,7 +48,7 @@ extension LinkedRequest {
 ///
 /// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``speak(_:)``, where the state is settled and
 /// what they start at once waits for the end of the turn. Everything is touched on `loop` alone.
-final class Link: EventLoop.Handler, @unchecked Sendable {
+final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
   private let path: String
   private let setup: Setup
@@ -61,7 +61,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
     var unwritten: ArraySlice<UInt8> = []
     var watchesWriting = false
     /// What may be unwritten before the server is taken for one that reads nothing: what was said last, and more.
-    var unwrittenByteLimit = Link.unwrittenByteLimit
+    var unwrittenByteLimit = ClientTransport.unwrittenByteLimit
     /// A write failed: the server is gone, but what it said before may still be there to read.
     var isDeaf = false
     /// Nanoseconds on the loop's clock.
@@ -85,9 +85,9 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
   private(set) var isClosed = false
   /// The last connection was one that the server did not want.
   private(set) var isTurnedAway = false
-  private var requests: [StreamID: any LinkedRequest] = [:]
+  private var requests: [StreamID: any TransportRequest] = [:]
   /// Those who have something to say, in the order in which they said so.
-  private var speakers: [any LinkedRequest] = []
+  private var speakers: [any TransportRequest] = []
   /// Whether a turn is under way, at whose end the speakers are heard.
   private var isBusy = false
   private var tick: TimerID?
@@ -105,7 +105,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
   }
 
   /// The request has something to say: at once, or at the end of the turn that is under way.
-  func hear(_ request: any LinkedRequest) {
+  func hear(_ request: any TransportRequest) {
     speakers.append(request)
     if !isBusy { turn {} }
   }
@@ -124,7 +124,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
 
   // MARK: Sending
 
-  /// Everything that happens on the link happens in a turn: `body`, then those who want to speak, then one write.
+  /// Everything that happens on the transport happens in a turn: `body`, then those who want to speak, then one write.
   private func turn(_ body: () -> Void) {
     let isOutermost = !isBusy
     isBusy = true
@@ -156,7 +156,7 @@ final class Link: EventLoop.Handler, @unchecked Sendable {
     }
   }
 
-  private func speak(_ request: any LinkedRequest) throws(StreamError) {
+  private func speak(_ request: any TransportRequest) throws(StreamError) {
     switch try request.takeSignal() {
     case .nothing: break
     case .open(let kind, let initialRequest, let payload):

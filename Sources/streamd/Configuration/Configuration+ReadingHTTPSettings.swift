@@ -1,30 +1,30 @@
 extension ConfigurationReader {
   /// Reads `[http]`.
   ///
-  /// - Returns: its own values, and the manners of all streams that do not say otherwise.
-  func upstreams(_ table: ConfigurationTable) -> (Configuration.Upstreams, Configuration.Manners) {
+  /// - Returns: its own values, and the settings of all streams that do not say otherwise.
+  func upstreams(_ table: ConfigurationTable) -> (Configuration.Upstreams, Configuration.HTTPSettings) {
     let maxPerHost = table.value("max_per_host", .count(1...1024), default: Configuration.Upstreams().maxPerHost)
-    return (Configuration.Upstreams(maxPerHost: maxPerHost), manners(table))
+    return (Configuration.Upstreams(maxPerHost: maxPerHost), settings(table))
   }
 
-  /// Reads the manners among the other keys of `table`, on top of the defaults.
-  func manners(_ table: ConfigurationTable) -> Configuration.Manners {
-    var manners = standardManners
-    manners.userAgent =
+  /// Reads the settings among the other keys of `table`, on top of the defaults.
+  func settings(_ table: ConfigurationTable) -> Configuration.HTTPSettings {
+    var settings = standardSettings
+    settings.userAgent =
       table.value(
         "user_agent",
         .text("a text of 1 to 256 bytes without control characters") {
           (1...256).contains($0.utf8.count) && !$0.hasControlCharacters
-        }) ?? manners.userAgent
-    manners.proxy = proxy(table) ?? manners.proxy
+        }) ?? settings.userAgent
+    settings.proxy = proxy(table) ?? settings.proxy
     if table.text("ca_file") == "system" {
-      manners.authorities = nil
+      settings.authorities = nil
     } else if let authorities = file("ca_file", table, label: "CERTIFICATE") {
-      manners.authorities = authorities
+      settings.authorities = authorities
     }
-    manners.redirects = table.value("redirects", .choice, default: manners.redirects)
-    if let identity = identity(table) { manners.identity = identity.value }
-    return manners
+    settings.redirects = table.value("redirects", .choice, default: settings.redirects)
+    if let identity = identity(table) { settings.identity = identity.value }
+    return settings
   }
 
   /// - Returns: `nil` when the table says nothing of it, or something that is a mistake.

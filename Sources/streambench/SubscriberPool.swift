@@ -6,7 +6,7 @@ import StreamRuntime
 ///
 /// Events have one size, so that bytes count them. Of each read the last whole event must be the one that the count says,
 /// or every event, where that is wanted.
-final class Crowd {
+final class SubscriberPool {
   private let name: String
   let count: Int
   private let shape: EventShape
@@ -34,7 +34,7 @@ final class Crowd {
 
   /// - Parameters:
   ///   - name: of the server, for what there is to complain of.
-  ///   - sockets: subscribed already; the crowd closes them.
+  ///   - sockets: subscribed already; the pool closes them.
   ///   - firstNumber: of the event that they get first; nil where events are not numbered.
   init(_ name: String, _ sockets: [CInt], shape: EventShape, firstNumber: UInt64?, verifiesAll: Bool) throws {
     self.name = name
@@ -92,10 +92,10 @@ final class Crowd {
   var most: Int { (received.max() ?? 0) / shape.byteCount }
 
   /// Reads what is there, once from each that has something.
-  /// - Parameter patience: milliseconds to wait for the first of it.
+  /// - Parameter timeout: milliseconds to wait for the first of it.
   /// - Returns: whether there was anything.
-  @discardableResult func read(patience: CInt) throws -> Bool {
-    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), patience)
+  @discardableResult func read(timeout: CInt) throws -> Bool {
+    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
     for index in 0..<max(0, Int(ready)) {
       let token = events[index].data.u64
       if token == Self.publisherToken { try onPublisher?() } else { try read(Int(token)) }

@@ -6,10 +6,10 @@ import Synchronization
 /// Carries calls that may block (a full journal, a busy service manager, a terminal on hold) away from the threads that
 /// serve clients. What does not fit is dropped, so that neither a caller nor memory ever waits for the far end.
 ///
-/// Calls keep their order and run on one thread of the courier's own. Dispatch would make a thread for each burst, and
+/// Calls keep their order and run on one thread of the queue's own. Dispatch would make a thread for each burst, and
 /// where the system has none left it keeps the caller waiting until there is one.
-final class Courier: Sendable {
-  /// What the thread shares with the courier, and keeps when that has gone.
+final class DroppingQueue: Sendable {
+  /// What the thread shares with the queue, and keeps when that has gone.
   private final class Queue: Sendable {
     let calls = Mutex<[@Sendable () -> Void]>([])
     /// The thread sanitizer cannot see into the lock, which is in the runtime; it sees this pair. Plain moves on x86.
@@ -100,7 +100,7 @@ final class Courier: Sendable {
       &thread, nil,
       { argument in
         guard let argument else { return nil }
-        Courier.run(Unmanaged<Queue>.fromOpaque(argument).takeRetainedValue())
+        DroppingQueue.run(Unmanaged<Queue>.fromOpaque(argument).takeRetainedValue())
         return nil
       }, box.toOpaque())
     guard result == 0 else {

@@ -1,7 +1,7 @@
 import Glibc
 
 /// Where it was measured, for tables and pictures.
-enum Machine {
+enum HostInfo {
   /// The processor, how many of it, the kernel, and the day: `AMD EPYC, 2 cores, Linux 6.1, 2026-11-20`.
   static var description: String {
     var names = utsname()

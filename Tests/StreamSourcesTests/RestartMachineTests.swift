@@ -2,13 +2,13 @@ import Testing
 
 @testable import StreamSources
 
-@Suite struct StreamMachineTests {
+@Suite struct RestartMachineTests {
   private let retry = Backoff(first: .seconds(1), max: .seconds(60))
   private let down = HTTPFailure("down")
 
-  private func machine() -> StreamMachine { StreamMachine(retry: retry, seed: 1) }
+  private func machine() -> RestartMachine { RestartMachine(retry: retry, seed: 1) }
 
-  private func time(_ action: StreamMachine.Action) -> Duration? {
+  private func time(_ action: RestartMachine.Action) -> Duration? {
     if case .wait(let due) = action { due } else { nil }
   }
 
@@ -110,7 +110,7 @@ import Testing
     }
     #expect(machine.next(at: now) == .begin)
     #expect(machine.answered(at: now) == .recovered(afterFailures: 5))
-    now += StreamMachine.healthyTime
+    now += RestartMachine.healthyTime
     guard case .failing("down", attempt: 1, _)? = machine.ended(down, at: now) else {
       Issue.record("the row goes on")
       return

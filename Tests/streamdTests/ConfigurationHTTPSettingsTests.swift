@@ -8,7 +8,7 @@ private let certificate = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICAT
 private let key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII\n-----END ENCRYPTED PRIVATE KEY-----\n"
 
 /// `[http]`, and what a stream says of the same things.
-struct ConfigurationMannersTests {
+struct ConfigurationHTTPSettingsTests {
   private let folder: TemporaryFolder
 
   init() throws {
@@ -16,11 +16,11 @@ struct ConfigurationMannersTests {
       ["ca.pem": certificate, "client.pem": certificate, "key": key, "both.pem": certificate + key, "word": "s3cret"])
   }
 
-  /// The manners of a stream, of which `text` says more, and with `http` as the defaults.
-  private func manners(_ text: String, http: String = "") throws(ConfigurationMistakes) -> Configuration.Manners? {
+  /// The settings of a stream, of which `text` says more, and with `http` as the defaults.
+  private func settings(_ text: String, http: String = "") throws(ConfigurationErrors) -> Configuration.HTTPSettings? {
     let stream = "[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\n\(text)\n[http]\n\(http)"
     guard case .http(let http) = try parse(stream, credentials: folder.path).streams.first?.source else { return nil }
-    return http.manners
+    return http.settings
   }
 
   private func mistake(_ text: String) -> [String] {
@@ -47,19 +47,20 @@ struct ConfigurationMannersTests {
       client_key_passphrase = { credential = "word" }
       """
     let secret = Secret(name: "word", content: "s3cret")
-    let expected = Configuration.Manners(
+    let expected = Configuration.HTTPSettings(
       userAgent: "me/1", proxy: .server("socks5h://p:1080", .init(user: "u", password: secret)),
       authorities: folder.path("ca.pem"),
       identity: .init(certificate: folder.path("client.pem"), key: folder.path("key"), passphrase: secret),
       redirects: .https)
-    #expect(try manners("", http: http) == expected)
-    #expect(try manners(http) == expected)
+    #expect(try settings("", http: http) == expected)
+    #expect(try settings(http) == expected)
   }
 
   @Test func redirectsStayWithTheOriginUnlessToldOtherwise() throws {
-    #expect(try manners("")?.redirects == .sameOrigin)
-    #expect(try manners("", http: "redirects = \"any\"")?.redirects == .any)
-    #expect(try manners("redirects = \"none\"", http: "redirects = \"any\"")?.redirects == Configuration.Redirects.none)
+    #expect(try settings("")?.redirects == .sameOrigin)
+    #expect(try settings("", http: "redirects = \"any\"")?.redirects == .any)
+    #expect(
+      try settings("redirects = \"none\"", http: "redirects = \"any\"")?.redirects == Configuration.Redirects.none)
     #expect(
       mistake("redirects = \"all\"") == [
         #"test.toml:4: streams.s.http.redirects: expected "none", "same-origin", "https" or "any", got "all""#
@@ -80,12 +81,12 @@ struct ConfigurationMannersTests {
       ca_file = "system"
       client_certificate = "none"
       """
-    var expected = Configuration.Manners(userAgent: "you/1")
+    var expected = Configuration.HTTPSettings(userAgent: "you/1")
     expected.proxy = .none
-    #expect(try manners(stream, http: http) == expected)
+    #expect(try settings(stream, http: http) == expected)
     let both = folder.path("both.pem")
-    #expect(try manners("", http: http)?.identity == .init(certificate: both, key: both))
-    #expect(try manners("unix_socket = \"/s\"", http: http)?.proxy == .server("http://p:3128", nil))
+    #expect(try settings("", http: http)?.identity == .init(certificate: both, key: both))
+    #expect(try settings("unix_socket = \"/s\"", http: http)?.proxy == .server("http://p:3128", nil))
   }
 
   @Test(arguments: [
