@@ -90,7 +90,7 @@ public final class EventLog {
   private var positions: LogPositions
   private(set) var holeStart: UInt64
   private(set) var holeEnd: UInt64
-  /// From here on every position but those in the hole was given to an event; what was before it is not known any more.
+  /// From here on every position but those in the hole was given to an event; positions before it are unknown. In the header.
   private var historyStart: UInt64
   private var lastTime: UInt64 = 0
   /// Before which of the events held the clock was set back; the newest such places.
@@ -129,7 +129,7 @@ public final class EventLog {
     committedEnd = state.end
     checkpointNote = layout.checkpointNote
     checkpoint = checkpointNote?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
-    historyStart = state.first
+    historyStart = state.historyStart
     guard state.count > 0 else { return }
     let newest = position(ofLast: 1)
     newestID = newest
@@ -227,7 +227,7 @@ public final class EventLog {
     layout.write(LogState(startingAt: position, boot: boot))
     positions = layout.positions()
     (firstPosition, endPosition, committedEnd) = (position, position, position)
-    (holeStart, holeEnd) = (0, 0)
+    (holeStart, holeEnd, historyStart) = (0, 0, position)
     if endPosition >= reserveAgainAt { reserveMore() }
     return true
   }
@@ -243,9 +243,9 @@ public final class EventLog {
         state = LogState(startingAt: other.holeEnd, boot: boot)
       }
     }
+    state.historyStart = state.holeEnd > 0 ? other.historyStart : max(other.historyStart, other.holeEnd)
     (firstPosition, endPosition, committedEnd) = (state.first, state.first, state.first)
-    (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
-    historyStart = holeEnd > 0 ? other.historyStart : max(other.historyStart, other.holeEnd)
+    (holeStart, holeEnd, historyStart) = (state.holeStart, state.holeEnd, state.historyStart)
     layout.write(state)
     positions = layout.positions()
     (newestID, lastTime, nextOffset) = (other.newestID, other.lastTime, 0)
@@ -269,6 +269,7 @@ public final class EventLog {
   func noteClosed() {
     var state = LogState(startingAt: firstPosition, boot: boot)
     (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, true)
+    state.historyStart = historyStart
     layout.write(state)
     positions = layout.positions()
   }
@@ -335,7 +336,7 @@ public final class EventLog {
   }
 
   /// The events that a reader misses that goes on at `end` in place of `start`.
-  /// - Returns: `nil` if that cannot be known: a hole is between, or what was before this log had its first event.
+  /// - Returns: `nil` if that cannot be known: a hole is between, or `start` is before the log's history.
   public func missedEvents(from start: UInt64, to end: UInt64) -> UInt64? {
     guard start < end else { return 0 }
     guard start >= historyStart, start >= holeEnd || end <= holeStart else { return nil }

@@ -11,14 +11,16 @@ import Synchronization
 //           u32 whether the log was closed, u32 checksum of all but the first two
 //     128   state 1
 //     512   the stream's name: u8 count, bytes
-//     1088  copy of state 0's two positions
-//     1152  copy of state 1's
+//     1088  copy of state 0's two positions; then what state 0 says of the history: u64 first position from which on every
+//           position but those in the hole was given, u32 checksum of it
+//     1152  the same of state 1
 //     4096  index: a slot for each position modulo the slots, a power of two: its record's offset in the ring (u64)
 //     …     ring: records, each in one piece, aligned to 8
 //           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
 //     …     notes: see `LogNotes`
 //
-// Version 2 had neither copies nor notes; it is read, and taken over into a region of this version.
+// Version 2 had neither copies nor notes; it is read, and taken over into a region of this version. Where the history has no
+// valid checksum, as in regions that earlier programs wrote, it begins with the first position.
 //
 // Id, time and data stand together because that is what a payload on the wire carries.
 //
@@ -161,12 +163,14 @@ struct LogState: Equatable {
   var boot = BootID.unknown
   /// Nothing was appended after all of it had reached the disk.
   var isClosed = false
+  /// From here on every position but those in the hole was given to an event. At most `first`.
+  var historyStart: UInt64
   /// How far events are known to be complete, if not up to `end`; not in the header.
   var salvagedEnd: UInt64?
 
   /// A log that has had no event yet.
   init(startingAt first: UInt64, boot: BootID = .unknown) {
-    (self.first, end, self.boot) = (first, first, boot)
+    (self.first, end, historyStart, self.boot) = (first, first, first, boot)
   }
 
   /// How many events there are.
@@ -222,7 +226,10 @@ extension LogLayout {
     let place = bytes.baseAddress! + offset(ofState: number)
     let words = [state.first, state.end, state.holeStart, state.holeEnd, state.boot.high, state.boot.low]
     place.copyMemory(from: words, byteCount: 48)
-    (place + Self.copyDistance).copyMemory(from: words, byteCount: 16)
+    let copy = place + Self.copyDistance
+    copy.copyMemory(from: words, byteCount: 16)
+    copy.storeBytes(of: state.historyStart, toByteOffset: 16, as: UInt64.self)
+    copy.storeBytes(of: crc32c(copy + 16, 8), toByteOffset: 24, as: UInt32.self)
     place.storeBytes(of: state.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
     place.storeBytes(of: crc32c(place + 16, 36), toByteOffset: 52, as: UInt32.self)
     stateInForce.pointee.store(number, ordering: .releasing)
@@ -245,8 +252,13 @@ extension LogLayout {
       state.end = hasRecords(in: end[0]..<end[1], state) ? end[1] : end[0]
       state.first = first[1] > state.end || hasRecords(in: first[0]..<first[1], state) ? first[0] : first[1]
     }
+    state.historyStart = historyStart(besideStateAt: place) ?? state.first
     // The hole is forgotten once all that is held stands behind it.
-    if state.first >= state.holeEnd { (state.holeStart, state.holeEnd) = (0, 0) }
+    if state.first >= state.holeEnd {
+      state.historyStart = max(state.historyStart, state.holeEnd)
+      (state.holeStart, state.holeEnd) = (0, 0)
+    }
+    state.historyStart = min(state.historyStart, state.first)
     let holeSize = state.holeEnd &- state.holeStart
     guard state.first <= state.end, state.end < Self.idLimit,
       state.holeEnd == 0
@@ -255,6 +267,15 @@ extension LogLayout {
       state.count <= slots
     else { throw LogRefusal("its positions are impossible") }
     return state
+  }
+}
+
+extension LogLayout {
+  /// - Returns: nil where it was never written, or is damaged.
+  private func historyStart(besideStateAt place: UnsafeMutableRawPointer) -> UInt64? {
+    let copy = place + Self.copyDistance
+    guard isCurrent, copy.load(fromByteOffset: 24, as: UInt32.self) == crc32c(copy + 16, 8) else { return nil }
+    return copy.load(fromByteOffset: 16, as: UInt64.self)
   }
 }
 

@@ -66,6 +66,9 @@ extension LogLayout {
       return empty
     }
     var salvaged = LogState(startingAt: first)
+    // A header older than the events may be of another beginning.
+    if first <= state.end { salvaged.historyStart = state.historyStart }
+    if first >= state.holeEnd { salvaged.historyStart = max(salvaged.historyStart, state.holeEnd) }
     salvaged.salvagedEnd = last + 1
     salvaged.holeStart = last + 1
     salvaged.holeEnd = holeEnd(from: last + 1, atLeast: next)

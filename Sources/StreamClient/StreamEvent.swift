@@ -4,7 +4,8 @@ import RSocket
 public enum EventGap: Equatable, Sendable {
   /// Exactly so many, at least 1.
   case events(UInt64)
-  /// Some, or none: the daemon cannot know, because the stream's events did not outlive a restart or a loss of power.
+  /// Some, or none: the daemon cannot know. The stream's events did not outlive a restart or a loss of power, or the id to
+  /// resume from is older than the stream's log.
   case unknown
 }
 

@@ -8,20 +8,28 @@ struct GapReport {
     var gapCount = 0
     var lostCount: UInt64 = 0
     var hasUnknown = false
+    /// The id to resume from, of a gap of unknown size before the first event.
+    var startID: UInt64?
     var lastID: UInt64?
 
-    mutating func add(_ gap: EventGap, before id: UInt64?) {
+    mutating func add(_ gap: EventGap, startID: UInt64?, before id: UInt64?) {
       gapCount += 1
       lastID = id
       switch gap {
       case .events(let count):
         let (sum, overflow) = lostCount.addingReportingOverflow(count)
         lostCount = overflow ? .max : sum
-      case .unknown: hasUnknown = true
+      case .unknown:
+        hasUnknown = true
+        self.startID = startID
       }
     }
 
     func sentence(isTotal: Bool) -> String {
+      if gapCount == 1, let startID, let lastID {
+        return "events may be lost between event \(startID) and event \(lastID): the stream's log does not have all "
+          + "events in between, and the daemon cannot know how many"
+      }
       let place = isTotal ? "" : lastID.map { " before event \($0)" } ?? ""
       let gaps = gapCount > 1 ? " in \(gapCount) gaps" + (place.isEmpty ? "" : ", the last") : ""
       guard lostCount > 0 else {
@@ -32,6 +40,7 @@ struct GapReport {
     }
   }
 
+  private let startID: UInt64?
   private var unsaid = Tally()
   private var total = Tally()
   private var sentenceCount = 0
@@ -40,12 +49,20 @@ struct GapReport {
   /// Nanoseconds between two sentences.
   private static let interval: UInt64 = 1_000_000_000
 
-  /// Takes note of what is missing before an event.
-  /// - Parameter time: monotonic, in nanoseconds.
+  /// - Parameter startID: the id after which the subscription begins, if it is given.
+  init(from startID: UInt64? = nil) {
+    self.startID = startID
+  }
+
+  /// Records what is missing before an event.
+  /// - Parameters:
+  ///   - previous: the id of the event received before; `nil` for the first.
+  ///   - time: monotonic, in nanoseconds.
   /// - Returns: a sentence, when it is time for one.
-  mutating func note(_ gap: EventGap, before id: UInt64?, at time: UInt64) -> String? {
-    unsaid.add(gap, before: id)
-    total.add(gap, before: id)
+  mutating func note(_ gap: EventGap, after previous: UInt64?, before id: UInt64?, at time: UInt64) -> String? {
+    let startID = previous == nil ? startID : nil
+    unsaid.add(gap, startID: startID, before: id)
+    total.add(gap, startID: startID, before: id)
     guard sentenceCount == 0 || time - saidAt >= Self.interval else { return nil }
     saidAt = time
     return say()

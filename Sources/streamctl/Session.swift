@@ -78,7 +78,7 @@ struct Session {
   /// is half written, so that an output that takes its time costs no memory here and no event there.
   /// - Throws: also when events were lost.
   func follow(_ name: String, _ wanted: Arguments.Subscription) throws(Stop) {
-    var gaps = GapReport()
+    var gaps = if case .after(let id) = wanted.options.from { GapReport(from: id) } else { GapReport() }
     var end = Stop.done
     do throws(Stop) {
       try follow(name, wanted, &gaps)
@@ -99,13 +99,17 @@ struct Session {
     inbox.request(granted)
     StreamStateWatch(name, connection, inbox).start(on: loop, wanted.timeout)
     var deadline = Self.deadline(wanted.timeout)
+    var previousID: UInt64?
     while unwritten > 0 {
       let (events, end) = inbox.takeAll()
       for notice in inbox.takeNotices() { Stop.say(notice) }  // after: what belongs to these events is there
       for event in events {
-        if let gap = event.gap, let notice = gaps.note(gap, before: event.id, at: EventLoop.monotonicNow()) {
+        if let gap = event.gap,
+          let notice = gaps.note(gap, after: previousID, before: event.id, at: EventLoop.monotonicNow())
+        {
           Stop.say(notice)
         }
+        previousID = event.id
         try wanted.format.append(event, to: &output)
         unwritten -= 1
         granted -= 1

@@ -106,6 +106,76 @@ extension EventLog {
     #expect(try place.log().heldIDs.isEmpty)
   }
 
+  // MARK: What was dropped before
+
+  @Test func anotherProcessCountsEventsThatWereDroppedBefore() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    log.appendContents(200)
+    func expectCounted(_ log: EventLog) {
+      let first = log.firstPosition
+      #expect(first > 1100 && log.missedEvents(from: 1010, to: first) == first - 1010)
+      #expect(log.missedEvents(from: 1000, to: first) == first - 1000)
+      #expect(log.missedEvents(from: 999, to: first) == nil)
+    }
+    expectCounted(log)
+    expectCounted(try place.log())
+    log.noteClosed()
+    expectCounted(try place.log(boot: 2))
+    // Opened again, which wrote another state; cut off by a loss of power; in another region.
+    expectCounted(try place.log(boot: 2))
+    expectCounted(try place.log(boot: 3))
+    let smaller = EventLog.Limits(events: 20, bytes: 8192)
+    let other = try #require(EventLog(name: "test", limits: smaller, takingOver: try place.log()))
+    expectCounted(other)
+    expectCounted(try LogRemains(memory: dup(other.descriptor)).log())
+  }
+
+  @Test func whereItIsDamagedOrFromAnEarlierVersionWhatWasDroppedBeforeIsUnknown() throws {
+    let place = try SpoiltRegion()
+    try place.log().appendContents(200)
+    for change in [0 as UInt8, 1] {
+      let spoilt = try SpoiltRegion(place.bytes)
+      // Behind the copies of both states' positions.
+      for offset in [1104, 1168] {
+        if change == 0 {
+          for index in 0..<12 { spoilt.region.bytes[offset + index] = 0 }
+        } else {
+          spoilt.region.bytes[offset] ^= change
+        }
+      }
+      let again = try spoilt.log()
+      #expect(again.heldIDs.last == 1199 && again.isIntact)
+      #expect(again.missedEvents(from: 1010, to: again.firstPosition) == nil)
+      #expect(again.missedEvents(from: again.firstPosition, to: again.endPosition) != nil)
+    }
+  }
+
+  @Test func theNumberOfEventsBeforeAHigherBeginningIsUnknown() throws {
+    let place = try SpoiltRegion()
+    let log = try place.log()
+    #expect(log.begin(at: 5000))
+    log.appendContents(200)
+    for log in [log, try place.log()] {
+      #expect(log.missedEvents(from: 2000, to: 5100) == nil)
+      #expect(log.missedEvents(from: 5000, to: 5100) == 100)
+    }
+  }
+
+  /// The hole is forgotten once nothing before it is held.
+  @Test func noCountSpansAHoleThatIsForgotten() throws {
+    let place = try SpoiltRegion()
+    try place.log().appendContents(30)
+    let cut = try place.log(boot: 2, time: 9000)
+    let beyond = cut.endPosition
+    #expect(beyond > 1030)
+    cut.appendContents(200)
+    let again = try place.log(boot: 2)
+    #expect(again.holeEnd == 0)
+    #expect(again.missedEvents(from: 1010, to: again.firstPosition) == nil)
+    #expect(again.missedEvents(from: beyond, to: again.firstPosition) == again.firstPosition - beyond)
+  }
+
   @Test func fewerEventsThanBeforeKeepsTheNewest() throws {
     let place = try SpoiltRegion()
     try place.log().appendContents(40)

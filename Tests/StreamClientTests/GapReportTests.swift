@@ -13,7 +13,8 @@ import Testing
     var sentences: [String] = []
     for (index, gap) in gaps.enumerated() {
       let time = 7 * Self.second + UInt64(index) * Self.second / 2
-      if let sentence = report.note(gap, before: UInt64(index + 1), at: time) { sentences.append(sentence) }
+      let id = UInt64(index + 1)
+      if let sentence = report.note(gap, after: id - 1, before: id, at: time) { sentences.append(sentence) }
     }
     #expect(report.isEmpty == gaps.isEmpty)
     return sentences + report.end()
@@ -24,6 +25,17 @@ import Testing
     #expect(sentences(.events(1)) == ["1 event lost before event 1"])
     #expect(sentences(.events(1_900_000)) == ["1900000 events lost before event 1"])
     #expect(sentences(.unknown) == ["events may be lost before event 1: \(Self.unknown)"])
+  }
+
+  /// Of a log that the client never read, there is no telling that it was lost.
+  @Test func aGapBeforeTheFirstEventIsThatToTheEventAskedFor() {
+    var report = GapReport(from: 5)
+    let range = "the stream's log does not have all events in between, and the daemon cannot know how many"
+    #expect(
+      report.note(.unknown, after: nil, before: 9, at: 0) == "events may be lost between event 5 and event 9: \(range)")
+    #expect(report.note(.events(3), after: nil, before: 9, at: Self.second) == "3 events lost before event 9")
+    let later = report.note(.unknown, after: 9, before: 20, at: 3 * Self.second)
+    #expect(later == "events may be lost before event 20: \(Self.unknown)")
   }
 
   @Test func manyGapsAreASentenceASecondAndTheirSum() {
