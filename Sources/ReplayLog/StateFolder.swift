@@ -52,8 +52,16 @@ public final class StateFolder {
   /// What an earlier process has left of a stream's log.
   ///
   /// - Returns: nil when there is no file.
-  /// - Throws: `LogRefusal`, of the file or of the folder.
+  /// - Throws: `LogRefusal`, of the file or of the folder. A file is never replaced: what cannot be used is to be set aside.
   public func remains(of stream: String) throws(LogRefusal) -> LogRemains? {
+    do throws(LogRefusal) {
+      return try readRemains(of: stream)
+    } catch {
+      throw error.remedy == .replace ? LogRefusal(error.description, .setAside("unreadable")) : error
+    }
+  }
+
+  private func readRemains(of stream: String) throws(LogRefusal) -> LogRemains? {
     guard try enter() else { return nil }
     let descriptor = open(path(of: stream), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else {

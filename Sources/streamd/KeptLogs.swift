@@ -295,14 +295,11 @@ final class KeptLogs {
     of stream: String, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?, _ refusal: LogRefusal?
   ) throws(LogRefusal) -> EventLog {
     if let refusal {
-      let fate: String
-      switch refusal.remedy {
-      case .leave: throw refusal
-      case .replace: fate = "is of no use"
-      case .setAside(let suffix): fate = "is set aside as \(try folder.setAside(stream, suffix))"
-      }
+      guard case .setAside(let suffix) = refusal.remedy else { throw refusal }
+      let name = try folder.setAside(stream, suffix)
       journal.write(
-        .stateLost, .warning, "what was kept on disk \(fate), the stream begins anew: \(refusal)", .stream(stream))
+        .stateLost, .warning,
+        "what was kept on disk is set aside as \(name), the stream begins anew: \(refusal)", .stream(stream))
     }
     if let file, newer == nil, file.isSalvaged {
       journal.write(

@@ -83,17 +83,29 @@ import Testing
   }
 
   @Test(arguments: ["", "rubbish", String(repeating: "x", count: 100_000)])
-  func rubbishIsRefusedAndReplaced(content: String) throws {
+  func rubbishIsRefusedAndSetAside(content: String) throws {
     let folder = try TemporaryFolder(["a.log": content, "a.log.new": content])
     do {
       _ = try state(folder).remains(of: "a")
       Issue.record("it was not refused")
     } catch {
-      #expect(error.remedy == .replace)
+      #expect(error.remedy == .setAside("unreadable"))
     }
     let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
     log.append([[7]])
     #expect(access(folder.path("a.log.new"), F_OK) != 0)
+  }
+
+  @Test(arguments: [-4096, -8, -1, 1, 8, 4096]) func aFileOfAnotherLengthIsSetAside(difference: Int) throws {
+    let folder = try TemporaryFolder()
+    do {
+      let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
+      log.append([[1], [2]])
+      log.close()
+    }
+    #expect(truncate(folder.path("a.log"), off_t(LogLayout.byteCount(for: limits) + difference)) == 0)
+    let refusal = #expect(throws: LogRefusal.self) { try state(folder).remains(of: "a") }
+    #expect(refusal?.remedy == .setAside("unreadable"))
   }
 
   @Test(arguments: [0, 4096, 40_000, 70_000]) func aSectorThatCannotBeReadIsARefusal(offset: Int) throws {

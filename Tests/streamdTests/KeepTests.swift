@@ -167,7 +167,8 @@ import Testing
     #expect(daemon.keptLogs.count == 2)
   }
 
-  @Test func aSpoiltFileCostsItsStreamTheHistoryAndNothingElse() async throws {
+  @Test(arguments: ["rubbish", "longer", "shorter"])
+  func aSpoiltFileIsSetAsideAndCostsItsStreamTheHistoryAndNothingElse(damage: String) async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     let streams = keptStream("s", keep: "disk") + keptStream("t", keep: "disk")
     try daemon.start(streams)
@@ -175,13 +176,21 @@ import Testing
     let other = try await daemon.events(20, of: "t")
     #expect(await daemon.stop() == 0)
     let rubbish = (0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7919) }
-    let file = open(daemon.state + "/s.log", O_WRONLY | O_TRUNC)
-    #expect(write(file, rubbish, rubbish.count) == rubbish.count)
+    let file = open(daemon.state + "/s.log", O_WRONLY)
+    var spoilt = stat()
+    fstat(file, &spoilt)
+    let size = spoilt.st_size
+    #expect(ftruncate(file, damage == "rubbish" ? 0 : damage == "longer" ? size + 100 : size - 100) == 0)
+    if damage == "rubbish" { #expect(write(file, rubbish, rubbish.count) == rubbish.count) }
+    fstat(file, &spoilt)
     close(file)
     try daemon.start(streams)
     let after = try await daemon.events(20)
     #expect(ids(after)[0] > ids(before)[19])
-    #expect(daemon.log.contains("the stream begins anew: it is no log of streamd stream=s"))
+    #expect(daemon.log.contains("is set aside as s.log.unreadable, the stream begins anew: it"))
+    var aside = stat()
+    #expect(stat(daemon.state + "/s.log.unreadable", &aside) == 0)
+    #expect(aside.st_ino == spoilt.st_ino && aside.st_size == spoilt.st_size)
     #expect(try await daemon.events(20, of: "t") == other)
   }
 
