@@ -45,7 +45,8 @@ let package = Package(
       name: "StreamSources", dependencies: ["CCurl", "CJq", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: settings),
     .target(
-      name: "StreamServer", dependencies: ["CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime"],
+      name: "StreamServer",
+      dependencies: ["CChecksum", "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime"],
       swiftSettings: settings),
     .target(name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamRuntime"], swiftSettings: settings),
     .target(name: "Systemd", dependencies: ["CLinux", "CSystemd"], swiftSettings: settings),

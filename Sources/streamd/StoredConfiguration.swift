@@ -1,6 +1,6 @@
 import Glibc
 import StreamRuntime
-import Synchronization
+import StreamServer
 import Systemd
 
 /// The text of the configuration that was served last, in the keeping of the service manager: it lasts exactly as long as
@@ -18,17 +18,29 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
   private static let namePrefix = "config-"
 
   /// Takes what an earlier process stored out of `stored`. It stays in the manager's keeping.
-  init(takenFrom stored: inout [PassedDescriptors.Stored]) {
+  init(takenFrom stored: inout [PassedDescriptors.Stored], _ journal: Journal) {
     let mine = stored.filter { $0.name.hasPrefix(Self.namePrefix) }
     stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
     func number(_ stored: PassedDescriptors.Stored) -> Int { Int(stored.name.dropFirst(Self.namePrefix.count)) ?? 0 }
     for stored in mine.sorted(by: { number($0) < number($1) }) {
       // Of several the newest: a process was killed while it replaced one with the other.
-      text = MemoryFile.bytes(of: stored.descriptor, limit: ConfigurationSource.textLimit) ?? text
+      do throws(InvalidSavedState) {
+        text = try Self.text(in: stored.descriptor)
+      } catch {
+        journal.write(.stateLost, .warning, "the stored configuration is not used: \(error.reason)")
+      }
       names.append(stored.name)
       nextNumber = max(nextNumber, number(stored) &+ 1)
       close(stored.descriptor)
     }
+  }
+
+  private static func text(in descriptor: CInt) throws(InvalidSavedState) -> [UInt8] {
+    let limit = SavedState.headerBytes + ConfigurationSource.textLimit
+    guard let bytes = MemoryFile.bytes(of: descriptor, limit: limit) else {
+      throw InvalidSavedState(reason: "it cannot be read, or has more than \(limit) bytes")
+    }
+    return Array(try SavedState.open(bytes, as: .configuration))
   }
 
   /// How many descriptors it has in the manager's keeping.
@@ -45,7 +57,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
     // Where there is little room it is for connections.
     guard manager.storeLimit > KeptLogs.reservedDescriptors, text != self.text else { return }
     do {
-      let descriptor = try MemoryFile.make(text, name: "configuration")
+      let descriptor = try MemoryFile.make(SavedState.seal(text, as: .configuration), name: "configuration")
       defer { close(descriptor) }
       let name = "\(Self.namePrefix)\(nextNumber)"
       manager.store(descriptor, as: name)

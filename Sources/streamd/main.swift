@@ -43,7 +43,7 @@ func serve(_ path: String) {
   let journal = Journal()
   let manager = ServiceManager()
   var passed = manager.takeDescriptors()
-  let stored = StoredConfiguration(takenFrom: &passed.stored)
+  let stored = StoredConfiguration(takenFrom: &passed.stored, journal)
   let source: ConfigurationSource
   var remark: String?
   do throws(ConfigurationErrors) {

@@ -65,11 +65,39 @@ import Testing
   @Test func aKeptConfigurationThatIsDamagedIsNotServed() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    for bytes in [[0xff, 0x00, 0x5b], [UInt8](repeating: 0x20, count: (1 << 20) + 1)] {
+    for bytes in [[], [0x0a], [0xff, 0x00, 0x5b], [UInt8](repeating: 0x20, count: (1 << 20) + 1)] {
       manager.keep(try MemoryFile.make(bytes, name: "x"), as: "kept-config-9223372036854775807")
     }
     #expect(try await daemon.startAndEnd(broken) == 78)
     try daemon.start(keptStream(keep: "no"))
+    #expect(await daemon.stop() == 0)
+  }
+
+  /// Where something else is kept, the manager is to try again.
+  @Test(arguments: ["empty", "short", "other byte"])
+  func aKeptConfigurationThatIsDamagedEndsNothingThatIsKept(damage: String) async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(keptStream(keep: "memory"))
+    let before = try await daemon.events(10)
+    try daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
+    await daemon.kill()
+    manager.receiveAll()
+    let kept = try #require(manager.kept.first { $0.name == "kept-config-0" }).descriptor
+    let bytes = try #require(MemoryFile.bytes(of: kept))
+    // Every such text is a configuration: of fewer streams, or with another interval.
+    let place = try #require(bytes.lastIndex(of: UInt8(ascii: "2")))
+    switch damage {
+    case "empty": #expect(ftruncate(kept, 0) == 0)
+    case "short": #expect(ftruncate(kept, off_t(place / 2)) == 0)
+    default: #expect(pwrite(kept, "1", 1, off_t(place)) == 1)
+    }
+    #expect(try await daemon.startAndEnd(broken) == 75)
+    #expect(daemon.log.contains("the stored configuration is not used: "))
+    manager.receiveAll()
+    #expect(manager.kept.contains { $0.name == "kept-log-0" })
+    try daemon.start(keptStream(keep: "memory"))
+    #expect(try await daemon.events(10) == before)
     #expect(await daemon.stop() == 0)
   }
 

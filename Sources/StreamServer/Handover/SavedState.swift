@@ -1,0 +1,58 @@
+import CChecksum
+
+/// Saved state that a process cannot restore.
+public struct InvalidSavedState: Error, Equatable {
+  /// The rest of a sentence that begins with what was saved.
+  public let reason: String
+
+  package init(reason: String) { self.reason = reason }
+}
+
+/// What one process leaves to the next, in an envelope that shows whether it is whole (numbers big endian):
+///
+///     0   u32 magic: what the content is
+///     4   u32 version of the content's format
+///     8   u8 how many processes have begun to restore it: counted in place, outside of the checksum
+///     9   3 bytes, 0
+///     12  u32 CRC-32C of the content
+///     16  content
+package enum SavedState {
+  /// What the content can be.
+  package enum Kind: UInt32 {
+    /// The text of a configuration.
+    case configuration = 0x5354_5243  // "STRC"
+
+    /// Of the content's format.
+    var version: UInt32 {
+      switch self {
+      case .configuration: 1
+      }
+    }
+  }
+
+  /// Bytes before the content.
+  package static let headerBytes = 16
+
+  /// Puts content into its envelope.
+  package static func seal(_ content: [UInt8], as kind: Kind) -> [UInt8] {
+    let numbers = [kind.rawValue, kind.version, 0, crc32c(content, content.count)]
+    return numbers.flatMap { number in (0..<4).map { UInt8(truncatingIfNeeded: number >> (24 - 8 * $0)) } } + content
+  }
+
+  /// - Returns: the content.
+  /// - Throws: for any bytes but those that `seal` returned for this kind.
+  package static func open(_ bytes: [UInt8], as kind: Kind) throws(InvalidSavedState) -> ArraySlice<UInt8> {
+    guard bytes.count >= headerBytes else { throw InvalidSavedState(reason: "it has \(bytes.count) bytes") }
+    func number(at offset: Int) -> UInt32 { bytes[offset..<offset + 4].reduce(0) { $0 << 8 | UInt32($1) } }
+    guard number(at: 0) == kind.rawValue else { throw InvalidSavedState(reason: "it is no saved state of streamd") }
+    guard number(at: 4) == kind.version else {
+      throw InvalidSavedState(
+        reason: "its format is version \(number(at: 4)), and this is written for version \(kind.version)")
+    }
+    let content = bytes[headerBytes...]
+    guard content.withUnsafeBytes({ crc32c($0.baseAddress, $0.count) }) == number(at: 12) else {
+      throw InvalidSavedState(reason: "it is damaged: its checksum does not match")
+    }
+    return content
+  }
+}
