@@ -1,6 +1,6 @@
-# Completes streamctl in bash: commands, options, their values, and the names of streams, asked of the daemon.
+# Completes streamctl in bash: commands, options, their values, and names of streams, requested from the daemon.
 
-# Names of streams: of all, or of those whose source is $1. None, and no complaint, where no daemon answers at once.
+# Names of all streams, or of those with source $1. Empty, without an error, if no daemon replies at once.
 _streamctl_names() {
   timeout 1 streamctl "${socket[@]}" list 2>/dev/null </dev/null |
     awk -v source="${1-}" 'NR > 1 && (source == "" || $3 == source) { print $1 }'
@@ -8,7 +8,7 @@ _streamctl_names() {
 
 _streamctl() {
   local word words=() index
-  # `--name=value` comes as three words.
+  # Bash splits `--name=value` into three words.
   for ((index = 1; index < COMP_CWORD; index++)); do
     word=${COMP_WORDS[index]}
     if [[ $word != '=' ]]; then words+=("$word"); fi

@@ -1,6 +1,6 @@
-# Completes streamctl in fish: commands, options, their values, and the names of streams, asked of the daemon.
+# Completes streamctl in fish: commands, options, their values, and names of streams, requested from the daemon.
 
-# Names of streams: of all, or of those whose source is $argv[1]. None, and no complaint, where no daemon answers at once.
+# Names of all streams, or of those with source $argv[1]. Empty, without an error, if no daemon replies at once.
 function __streamctl_names
     set -l socket
     set -l words (commandline -opc)
@@ -15,7 +15,7 @@ function __streamctl_names
         awk -v source="$argv[1]" 'NR > 1 && (source == "" || $3 == source) { print $1 }'
 end
 
-# The operands so far: the command, then what it takes.
+# The operands so far: the command and its arguments.
 function __streamctl_operands
     set -l is_value 0
     for word in (commandline -opc)[2..-1]
@@ -43,24 +43,24 @@ function __streamctl_wants_name
 end
 
 complete -c streamctl -f
-complete -c streamctl -n __streamctl_wants_command -a list -d 'What the daemon serves'
-complete -c streamctl -n __streamctl_wants_command -a sub -d 'Print the events of a stream as they come'
+complete -c streamctl -n __streamctl_wants_command -a list -d 'List the streams'
+complete -c streamctl -n __streamctl_wants_command -a sub -d 'Print the events of a stream as they arrive'
 complete -c streamctl -n __streamctl_wants_command -a get -d 'Print the newest event of a stream'
 complete -c streamctl -n __streamctl_wants_command -a pub -d 'Publish an event, or each line of standard input'
-complete -c streamctl -n __streamctl_wants_command -a status -d 'The counters of the daemon'
-complete -c streamctl -n __streamctl_wants_command -a top -d 'The streams and how fast they are'
+complete -c streamctl -n __streamctl_wants_command -a status -d 'Print the counters of the daemon'
+complete -c streamctl -n __streamctl_wants_command -a top -d 'Show the rates of the streams'
 complete -c streamctl -n '__streamctl_wants_name sub get' -a '(__streamctl_names)'
 complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
 complete -c streamctl -l socket -r -F -d 'The socket of the daemon'
-complete -c streamctl -n __streamctl_wants_command -s h -l help -d 'A short help'
-complete -c streamctl -n __streamctl_wants_command -l version -d 'The version'
-complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Ask for so many events at a time'
-complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after so many'
-complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -1m -5m -1h' -d 'Where to begin'
+complete -c streamctl -n __streamctl_wants_command -s h -l help -d 'Print a short help text'
+complete -c streamctl -n __streamctl_wants_command -l version -d 'Print the version'
+complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Events to request at a time'
+complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after this number'
+complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -1m -5m -1h' -d 'First event'
 complete -c streamctl -n '__streamctl_is pub' -l as -x -d 'Publish under this name'
-complete -c streamctl -n '__streamctl_is sub pub' -l no-reconnect -d 'End when the connection is lost'
-complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'What to do after falling behind'
-complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'How to print events'
-complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'The largest event that is read'
-complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'End when no event comes for so long'
-complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate' -d 'Which stream comes first'
+complete -c streamctl -n '__streamctl_is sub pub' -l no-reconnect -d 'Exit when the connection is lost'
+complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'Behaviour after falling behind'
+complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'Output format'
+complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'Size of the largest event'
+complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'Exit when no event arrives for this time'
+complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate' -d 'Order of streams'

@@ -1,7 +1,7 @@
 #compdef streamctl
-# Completes streamctl in zsh: commands, options, their values, and the names of streams, asked of the daemon.
+# Completes streamctl in zsh: commands, options, their values, and names of streams, requested from the daemon.
 
-# Names of streams: of all, or of those whose source is $1. None, and no complaint, where no daemon answers at once.
+# Names of all streams, or of those with source $1. Empty, without an error, if no daemon replies at once.
 _streamctl_names() {
   local -a socket names
   if [[ -n ${opt_args[--socket]} ]]; then socket=(--socket ${(Q)opt_args[--socket]}); fi
@@ -15,47 +15,47 @@ _streamctl() {
   local -A opt_args
   local -a commands options
   commands=(
-    'list:what the daemon serves'
-    'sub:print the events of a stream as they come'
+    'list:list the streams'
+    'sub:print the events of a stream as they arrive'
     'get:print the newest event of a stream'
     'pub:publish an event, or each line of standard input'
-    'status:the counters of the daemon'
-    'top:the streams and how fast they are'
+    'status:print the counters of the daemon'
+    'top:show the rates of the streams'
   )
   options=('--socket=[the socket of the daemon]:socket:_files')
   case ${words[(r)(list|sub|get|pub|status|top)]} in
     sub)
       options+=(
-        '--credit=[ask for so many events at a time]:number: '
-        '--count=[stop after so many events]:number: '
-        '--from=[where to begin]:position:(replay latest new -1m -5m -1h)'
-        '--no-reconnect[end when the connection is lost]'
-        '--on-lag=[what to do after falling behind]:policy:(skip latest fail)'
-        '--format=[how to print events]:format:(data json raw)'
-        '--max-event=[the largest event that is read]:size:(64MiB 256MiB 1GiB)'
-        '--timeout=[end when no event comes for so long]:time:(5s 30s 5m)'
+        '--credit=[events to request at a time]:number: '
+        '--count=[stop after this number of events]:number: '
+        '--from=[first event]:position:(replay latest new -1m -5m -1h)'
+        '--no-reconnect[exit when the connection is lost]'
+        '--on-lag=[behaviour after falling behind]:policy:(skip latest fail)'
+        '--format=[output format]:format:(data json raw)'
+        '--max-event=[size of the largest event]:size:(64MiB 256MiB 1GiB)'
+        '--timeout=[exit when no event arrives for this time]:time:(5s 30s 5m)'
       )
       ;;
     get)
       options+=(
-        '--format=[how to print the event]:format:(data json raw)'
-        '--max-event=[the largest event that is read]:size:(64MiB 256MiB 1GiB)'
-        '--timeout=[end when no event comes for so long]:time:(5s 30s 5m)'
+        '--format=[output format]:format:(data json raw)'
+        '--max-event=[size of the largest event]:size:(64MiB 256MiB 1GiB)'
+        '--timeout=[exit when no event arrives for this time]:time:(5s 30s 5m)'
       )
       ;;
     pub)
       options+=(
         '--as=[publish under this name]:name: '
-        '--no-reconnect[end when the connection is lost]'
+        '--no-reconnect[exit when the connection is lost]'
       )
       ;;
     top)
       options+=(
-        '--count=[stop after so many tables]:number: '
-        '--sort=[which stream comes first]:order:(name rate)'
+        '--count=[stop after this number of tables]:number: '
+        '--sort=[order of streams]:order:(name rate)'
       )
       ;;
-    '') options+=('(-h --help)'{-h,--help}'[a short help]' '--version[the version]') ;;
+    '') options+=('(-h --help)'{-h,--help}'[print a short help text]' '--version[print the version]') ;;
   esac
 
   _arguments -C $options '1:command:->command' '2:name:->name' '*: :' && ret=0

@@ -1,7 +1,7 @@
 #compdef streamd
 # Completes streamd in zsh.
 _arguments \
-  '(-c --config)'{-c,--config=}'[the configuration]:file:_files -g "*.toml"' \
-  '--check[say every mistake in the configuration]' \
+  '(-c --config)'{-c,--config=}'[configuration file]:file:_files -g "*.toml"' \
+  '--check[report all errors in the configuration]' \
   '(- *)--version[print the version]' \
-  '(- *)'{-h,--help}'[print a short help]'
+  '(- *)'{-h,--help}'[print a short help text]'

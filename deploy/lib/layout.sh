@@ -1,7 +1,7 @@
-# Where deploy/install puts things and deploy/uninstall finds them; sourced, not run.
+# The paths of deploy/install and deploy/uninstall; sourced, not run.
 DESTDIR=${DESTDIR-}
 PREFIX=${PREFIX-/usr}
-[[ $PREFIX == /* ]] || die "PREFIX has to begin with /, got $PREFIX"
+[[ $PREFIX == /* ]] || die "PREFIX must begin with /, got $PREFIX"
 
 programs=(streamd streamctl)
 bin=$PREFIX/bin
@@ -13,14 +13,14 @@ config=/etc/streamd/streamd.toml
 shipped_config=$documents/streamd.toml
 state=/var/lib/streamd
 
-# The bus reads one folder of the system's own, wherever the rest is.
+# With another PREFIX the policy goes to /etc, where D-Bus finds it.
 bus_policy=$PREFIX/share/dbus-1/system.d/org.streamd.conf
 [[ $PREFIX == /usr ]] || bus_policy=/etc/dbus-1/system.d/org.streamd.conf
-# Debian's zsh looks for what packages bring in a folder of its own.
+# Debian's zsh has a directory of its own for the completions of packages.
 zsh_functions=$PREFIX/share/zsh/site-functions
 [[ $PREFIX != /usr || ! -e $DESTDIR/etc/debian_version ]] || zsh_functions=$PREFIX/share/zsh/vendor-completions
 
-# Files that are installed as they are, and where to.
+# Files that are installed unchanged, and their destinations.
 declare -A copies=(
   [deploy/systemd/streamd.sysusers]=$sysusers
   [deploy/systemd/streamd.socket]=$units/streamd.socket
@@ -40,11 +40,11 @@ for example in config/examples/*.toml deploy/systemd/examples/*.conf; do
   copies[$example]=$documents/examples/${example##*/}
 done
 
-# Files in which the programs' folder is filled in, and where to.
+# Files in which the directory of the programs is inserted, and their destinations.
 declare -A services=(
   [deploy/systemd/streamd.service]=$units/streamd.service
   [deploy/systemd/user/streamd.service]=$user_units/streamd.service
 )
 
-# Whether this is the running system rather than a folder, and systemd runs it.
+# Whether the target is the running system, under systemd.
 is_live() { [[ -z $DESTDIR && -d /run/systemd/system ]]; }
