@@ -107,7 +107,7 @@ public final class StreamServer: Sendable {
     stream.setSource(source, report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
-    if systemStreams.name(stream.visibleTo) { changeViews() }
+    if systemStreams.add(stream.visibleTo, of: stream.name) { changeViews() }
     stream.log.start()
   }
 
@@ -145,15 +145,15 @@ public final class StreamServer: Sendable {
     guard streams.insert(stream) else { throw .nameTaken(name) }
   }
 
-  /// Clients may see more of the streams than before: those that read views of them get others.
+  /// Clients may see more of the streams than before, or less: those that read views of them get others.
   private func changeViews() {
     for worker in workers { worker.loop.execute { worker.changeViews() } }
   }
 
   /// The rules of streams have changed.
   func reviewViews() {
-    let named = userStreams.reduce(into: Set()) { $0.formUnion($1.visibleTo) }
-    if systemStreams.nameAll(named) { changeViews() }
+    let rules = Dictionary(uniqueKeysWithValues: userStreams.map { ($0.name, $0.visibleTo) })
+    if systemStreams.replaceRules(rules) { changeViews() }
   }
 
   // MARK: Running

@@ -11,10 +11,13 @@ enum Visibility: Hashable, Sendable {
   /// streams that the client matches, so that clients with equal rights share one view.
   case admitted(Set<AccessRules.Rule>)
 
-  func shows(_ stream: ServedStream) -> Bool {
+  func shows(_ stream: ServedStream) -> Bool { shows(stream.visibleTo) }
+
+  /// - Parameter visibleTo: the rules of a stream.
+  func shows(_ visibleTo: Set<AccessRules.Rule>) -> Bool {
     switch self {
     case .all: true
-    case .admitted(let rules): !stream.visibleTo.isDisjoint(with: rules)
+    case .admitted(let rules): !visibleTo.isDisjoint(with: rules)
     }
   }
 }
@@ -43,7 +46,9 @@ final class SystemStreams: Sendable {
 
   fileprivate struct State {
     var kinds: [String: Kind] = [:]
-    /// What the rules of the streams name. Clients differ only in which of these they match.
+    /// The rules of each stream.
+    var rules: [String: Set<AccessRules.Rule>] = [:]
+    /// What these name. Clients differ only in which of these they match.
     var named: Set<AccessRules.Rule> = [.anyone]
     var views: [Key: View] = [:]
     /// The least id of each view's first event, by the stream's name.
@@ -142,21 +147,31 @@ final class SystemStreams: Sendable {
 
   // MARK: When streams change
 
-  /// A stream has these rules.
+  /// A stream is new, and has these rules.
   /// - Returns: whether clients may see more of the streams than their views show: they have to get others.
-  func name(_ rules: Set<AccessRules.Rule>) -> Bool { setNamed { $0.union(rules) } }
-
-  /// These are the rules of all streams.
-  /// - Returns: as above.
-  func nameAll(_ rules: Set<AccessRules.Rule>) -> Bool { setNamed { _ in rules.union([.anyone]) } }
-
-  private func setNamed(_ change: (Set<AccessRules.Rule>) -> Set<AccessRules.Rule>) -> Bool {
-    let dropped = state.withLock { state -> [Key: View] in
+  func add(_ rules: Set<AccessRules.Rule>, of stream: String) -> Bool {
+    let dropped = state.withLock { state -> [View] in
+      state.rules[stream] = rules
       let former = state.named
-      state.named = change(former)
-      guard !state.named.isSubset(of: former) else { return [:] }
-      defer { state.views = [:] }
-      return state.views
+      state.named.formUnion(rules)
+      return state.named == former ? [] : state.takeViews { _ in true }
+    }
+    return !dropped.isEmpty
+  }
+
+  /// These are the rules of all streams. Views that have shown a stream, and may not show it any more, begin anew: what they
+  /// hold is from before.
+  /// - Returns: whether there are clients that have to get other views.
+  func replaceRules(_ rules: [String: Set<AccessRules.Rule>]) -> Bool {
+    let dropped = state.withLock { state -> [View] in
+      let (former, formerlyNamed) = (state.rules, state.named)
+      state.rules = rules
+      state.named = rules.values.reduce(into: [.anyone]) { $0.formUnion($1) }
+      guard state.named.isSubset(of: formerlyNamed) else { return state.takeViews { _ in true } }
+      let changed = former.filter { rules[$0.key] != $0.value }
+      return state.takeViews { key in
+        changed.contains { key.visibility.shows($0.value) && !key.visibility.shows(rules[$0.key] ?? []) }
+      }
     }
     return !dropped.isEmpty
   }
@@ -168,5 +183,12 @@ extension SystemStreams.State {
     let unused = views.filter { isOld($0.value) && $0.value.stream.log.subscriberCount == 0 }
     for key in unused.keys { views[key] = nil }
     return Array(unused.values)
+  }
+
+  /// Takes out views: clients that ask from now on get others. Their end is not to come under the lock.
+  fileprivate mutating func takeViews(_ isIncluded: (SystemStreams.Key) -> Bool) -> [SystemStreams.View] {
+    let taken = views.filter { isIncluded($0.key) }
+    for key in taken.keys { views[key] = nil }
+    return Array(taken.values)
   }
 }

@@ -329,4 +329,32 @@ import Testing
   }
 
   private final class Asker {}
+
+  @Test func aViewForgetsWhatAStreamThatBecamePrivateShowedAndOtherViewsForgetNothing() async throws {
+    try await withServer { harness in
+      _ = try harness.add("open")
+      _ = try harness.add("secret") { $0.read = .owner }
+      _ = try harness.add("finance") { $0.read = AccessRules([.user(1001), .user(1002)]) }
+      func first(_ user: UInt32) throws -> (id: UInt64, names: [String]) {
+        let client = try WireClient(harness.server, user: user)
+        client.subscribe("$streams", credit: 10, options: #"{"from": "-1h"}"#)
+        let (id, data) = try client.event()
+        return (id, try catalogue(data).map(\.name))
+      }
+      #expect(try first(1001).names == ["finance", "open"] && first(1002).names == ["finance", "open"])
+      let before = try first(1003)
+      #expect(before.names == ["open"])
+      let reader = try WireClient(harness.server, user: 1001)
+      reader.subscribe("$streams", credit: 10)
+      #expect(try catalogue(reader.event().data).map(\.name) == ["finance", "open"])
+      let change = StreamConfiguration(name: "finance", start: .always, read: AccessRules([.user(1002)]))
+      #expect(harness.server.change([StreamChange(change)], removing: []).isEmpty)
+      #expect(try first(1001).names == ["open"] && first(1002).names == ["finance", "open"])
+      #expect(try first(1003) == before)
+      #expect(try catalogue(reader.event().data).map(\.name) == ["open"])
+      // Nor does it show what was there before a stream was taken away.
+      #expect(harness.server.change([], removing: ["finance"]).isEmpty)
+      #expect(try first(1002).names == ["open"])
+    }
+  }
 }
