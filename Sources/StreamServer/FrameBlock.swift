@@ -25,6 +25,8 @@ final class FrameBlock {
     case caughtUp
     /// The cursor's place is gone, with so many events; this is where it goes on.
     case fellBehind(next: UInt64, lost: UInt64, Gap)
+    /// The cursor stands in the gap of the log's ids, which another log has moved; it stands for this position.
+    case inGap(end: UInt64)
   }
 
   private let base: UnsafeMutableRawPointer
@@ -61,7 +63,9 @@ final class FrameBlock {
         next: next, lost: storage.count(from: cursor.position, to: next),
         Gap(storage.missedEvents(from: cursor.position, to: next)))
     }
-    guard cursor.position < storage.endPosition else { return .caughtUp }
+    let position = storage.skip(cursor.position)
+    guard position == cursor.position else { return .inGap(end: position) }
+    guard position < storage.endPosition else { return .caughtUp }
     let gap = cursor.sentBytes == 0 && subscription.frames.ids ? subscription.gap : .none
     let isCurrent =
       log == ObjectIdentifier(storage) && start == cursor && format == subscription.frames && self.gap == gap

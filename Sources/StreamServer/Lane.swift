@@ -118,6 +118,12 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if jumped { raiseReach(for: subscription) }
   }
 
+  /// The subscription's position is in a gap that the log has got anew: it stands for its end.
+  func leaveGap(_ subscription: StreamSubscription, to position: UInt64) {
+    advance(subscription, to: Cursor(position: position), spending: 0)
+    raiseReach(for: subscription)
+  }
+
   /// It does not go on by itself: it has no credit, or its socket is full.
   func rest(_ subscription: StreamSubscription, _ state: StreamSubscription.State) {
     subscription.state = state

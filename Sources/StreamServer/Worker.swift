@@ -369,6 +369,9 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     }
     switch finding {
     case .fellBehind(let next, let lost, let gap): fellBehind(subscription, next: next, lost: lost, gap)
+    case .inGap(let end):
+      subscription.lane.leaveGap(subscription, to: end)
+      makeReady(subscription)
     case .caughtUp:
       if let ending {
         session.end(subscription, with: ending)

@@ -152,4 +152,54 @@ import Testing
         String(decoding: try client.event().data, as: UTF8.self).contains(#""message":"not on disk: it is full""#))
     }
   }
+
+  /// A larger ring has another end of the gap; clients that stood at the former one are in it then.
+  @Test func subscribersAtAnEndThatAnotherLogMovesGetWhatComesThen() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2], [3]], start: .whileSubscribed(linger: .zero))
+      let (waiting, resting) = (try WireClient.ready(harness.path), try WireClient.ready(harness.path))
+      waiting.subscribe("s", credit: 5)
+      resting.subscribe("s", credit: 3)
+      for client in [waiting, resting] {
+        #expect(try client.events(3) == [[1], [2], [3]])
+        #expect(try client.isSilent())
+      }
+      var larger = StreamConfiguration(name: "s", replay: 100, start: .whileSubscribed(linger: .zero))
+      larger.limits = EventLog.Limits(events: 60_000, bytes: 8 << 20)
+      let change = StreamChange(larger) { [larger] old in
+        let log = try #require(EventLog(name: "s", limits: larger.limits, takingOver: old))
+        #expect(log.endPosition > old.endPosition)
+        return log
+      }
+      #expect(harness.server.change([change], removing: []).isEmpty)
+      #expect(try waiting.isSilent() && resting.isSilent())
+      harness.eventually { source.demand > .none }
+      source.send([4])
+      source.send([5])
+      resting.send(.requestN(StreamID(1), 1))
+      #expect(try waiting.events(2) == [[4], [5]])
+      #expect(try resting.events(1) == [[4]])
+      #expect(harness.server.statistics.laggedEvents == 0)
+    }
+  }
+
+  @Test func aStreamThatDropsNothingWaitsForASubscriberAtAnEndThatAnotherLogMoves() async throws {
+    try await withServer { harness in
+      let source = try add(harness, before: [[1], [2], [3]]) { $0.overflow = .block(timeout: nil) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 3)
+      #expect(try client.events(3) == [[1], [2], [3]])
+      var larger = StreamConfiguration(name: "s", replay: 100, start: .always, overflow: .block(timeout: nil))
+      larger.limits = EventLog.Limits(events: 60_000, bytes: 8 << 20)
+      let change = StreamChange(larger) { [larger] in
+        try #require(EventLog(name: "s", limits: larger.limits, takingOver: $0))
+      }
+      #expect(harness.server.change([change], removing: []).isEmpty)
+      source.send(batch: (0..<70_000).map { [UInt8(truncatingIfNeeded: $0)] })
+      #expect(source.demand == .none)
+      client.send(.requestN(StreamID(1), 70_000))
+      #expect(try client.events(70_000) == (0..<70_000).map { [UInt8(truncatingIfNeeded: $0)] })
+      harness.eventually { source.demand > .none }
+    }
+  }
 }
