@@ -282,6 +282,7 @@ final class Session: EventLoop.Handler {
 
   /// What has come is handled when it is this user's turn.
   func waitForTurn() {
+    guard !isWaitingForTurn else { return }
     isWaitingForTurn = true
     worker.enqueue(inputOf: self)
     watch()
@@ -301,6 +302,8 @@ final class Session: EventLoop.Handler {
       let count = recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
       guard count > 0 else {
         if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
+        // One that neither reads nor has published is of no use any more.
+        if hasLostReader, publications == nil { return close() }
         return watch()
       }
       heardAt = worker.loop.now
@@ -316,6 +319,7 @@ final class Session: EventLoop.Handler {
     }
     guard phase == .open, waitingInput != nil else {
       _ = flush()
+      if phase == .open, hasLostReader, publications == nil { waitForTurn() }
       return
     }
     // Answers go with the last of what was read: a peer that reads none of them may have sent values all the same.
@@ -651,8 +655,10 @@ final class Session: EventLoop.Handler {
     isBlocked = false
     (unsent, unsentOffset) = ([], 0)
     _ = machine.takeOutput()
+    for subscription in subscriptions { machine.end(subscription.id) }
     endSubscriptions()
-    if publications == nil { close() } else { watch() }
+    settle()
+    if publications == nil { waitForTurn() } else { watch() }
   }
 
   /// The socket is full; `rest` is what it did not take of the frame that was begun.

@@ -100,4 +100,72 @@ import Testing
     #expect(worker == nil)
     #expect(session == nil)
   }
+
+  /// A peer that has shut down its own reading, and nothing else.
+  @Test func aPeerThatReadsNoMoreLosesItsSubscriptionsAndStillPublishes() async throws {
+    try await withServer(ServerLimits(workers: 1, requestsPerConnection: 4)) { harness in
+      let source = try harness.add("s")
+      try harness.addPublished("p")
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [0], id: 1)
+      guard case .requestN(StreamID(1), let credit)? = try client.receive() else { throw WireClient.Silence() }
+      client.subscribe("s", credit: Self.unlimited, id: 3)
+      client.subscribe("s", credit: Self.unlimited, id: 5)
+      harness.eventually { harness.server.statistics.subscribers == 2 }
+      shutdown(client.descriptor.raw, CInt(SHUT_RD))
+      source.send([1])
+      harness.eventually { harness.server.statistics.subscribers == 0 }
+      // Its subscriptions are no requests any more, and a new one ends at once.
+      client.subscribe("s", credit: 1, id: 7)
+      client.publish("p", [1], id: 27)
+      client.toss("p", [2], id: 29)
+      client.values(numbers(0..<Int(credit)), id: 1)
+      harness.eventually { harness.server.statistics.eventsIn == 4 + UInt64(credit) }
+      let statistics = harness.server.statistics
+      #expect(statistics.connections == 1 && statistics.subscribers == 0 && statistics.publishers == 2)
+      shutdown(client.descriptor.raw, CInt(SHUT_WR))
+      harness.eventually { harness.server.statistics.connections == 0 && harness.server.statistics.publishers == 0 }
+      #expect(harness.server.accounts.heldBytes.load(ordering: .relaxed) == 0)
+    }
+  }
+
+  /// What it has sent is still in the socket when an event finds that it reads no more.
+  @Test func whatAPeerThatReadsNoMoreHasSentIsTakenInToItsEnd() throws {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let loop = server.loops[0]
+    let source = HandFedSource()
+    try server.add(StreamConfiguration(name: "s", start: .always), source: source)
+    let inlet = PublishInlet()
+    try server.add(
+      StreamConfiguration(name: "p", write: .init()), source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet
+    )
+    let client = try WireClient(server, user: 1001)
+    client.subscribe("s", credit: Self.unlimited)
+    while server.statistics.subscribers == 0 { loop.runOneTurn() }
+    shutdown(client.descriptor.raw, CInt(SHUT_RD))
+    // More than is read at once.
+    for _ in 0..<10 { client.send(.keepalive(respond: false, position: 0, data: [UInt8](repeating: 0, count: 10_000))) }
+    client.toss("p", [1], id: 3)
+    source.send([1])
+    for _ in 0..<50 { loop.runOneTurn() }
+    #expect(server.statistics.subscribers == 0 && server.statistics.byStream[0].eventsIn == 1)
+    shutdown(client.descriptor.raw, CInt(SHUT_WR))
+    for _ in 0..<10 { loop.runOneTurn() }
+    #expect(server.statistics.connections == 0)
+  }
+
+  @Test func aPeerThatReadsNoMoreAndHasPublishedNothingIsClosed() throws {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let loop = server.loops[0]
+    let source = HandFedSource()
+    try server.add(StreamConfiguration(name: "s", start: .always), source: source)
+    let client = try WireClient(server, user: 1001)
+    client.subscribe("s", credit: Self.unlimited)
+    while server.statistics.subscribers == 0 { loop.runOneTurn() }
+    shutdown(client.descriptor.raw, CInt(SHUT_RD))
+    for _ in 0..<10 { client.send(.keepalive(respond: false, position: 0, data: [UInt8](repeating: 0, count: 10_000))) }
+    source.send([1])
+    for _ in 0..<50 { loop.runOneTurn() }
+    #expect(server.statistics.connections == 0)
+  }
 }
