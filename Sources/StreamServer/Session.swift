@@ -73,7 +73,9 @@ final class Session: EventLoop.Handler {
   /// Input is left in the socket while more than this is unsent: whoever asks without reading the answers waits.
   private static let unsentLimit = 64 << 10
   /// Input is left in the socket, too, while values of more bytes than this wait for room in their streams, or more than
-  /// its share of one of them. Credit keeps a publisher below, unless its values grow all of a sudden.
+  /// its share of one of them. Credit keeps a publisher below, unless its values grow all of a sudden. Not so for a client
+  /// that has a subscription: the stream may wait for the credit that it sends for that. What is over the limit is in its
+  /// user's account.
   private static let heldLimit = 8 << 20
   /// What may be unsent beside answers: the rest of one frame of events.
   private static let frameLimit = 72 << 10
@@ -332,9 +334,9 @@ final class Session: EventLoop.Handler {
   @discardableResult
   func settle() -> Bool {
     let answers = max(0, unsent.count - Self.frameLimit) + machine.outputByteCount
+    let values = publications.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) } ?? 0
     let input =
-      (waitingInput?.bytes.count ?? 0) + (publications?.excessBytes ?? 0)
-      + machine.partialByteCount(perRequest: Self.assemblyBytes)
+      (waitingInput?.bytes.count ?? 0) + values + machine.partialByteCount(perRequest: Self.assemblyBytes)
     return held.settle(
       requests: phase == .closed ? 0 : machine.liveCount, bytes: phase == .closed ? 0 : input + answers,
       worker.accounts, share.account)
@@ -676,7 +678,7 @@ final class Session: EventLoop.Handler {
   }
 
   private var holdsValues: Bool {
-    guard let publications else { return false }
+    guard let publications, subscriptions.isEmpty else { return false }
     return publications.heldBytes > Self.heldLimit || publications.excessBytes > 0
   }
 

@@ -119,6 +119,8 @@ struct SubscriptionList: Sequence {
   private var first: StreamSubscription?
   private var others: [StreamID: StreamSubscription] = [:]
 
+  var isEmpty: Bool { first == nil && others.isEmpty }
+
   /// - Complexity: O(1), however many there are.
   subscript(id: StreamID) -> StreamSubscription? { first?.id == id ? first : others[id] }
 

@@ -473,4 +473,64 @@ import Testing
       #expect(harness.server.statistics.publishers == 0)
     }
   }
+
+  /// Publishes `count` values of 900 kB, all at once, to a stream that drops nothing and that it reads itself, one by one.
+  private func publishGrowingValues(_ harness: ServerHarness, _ count: Int) throws -> WireClient {
+    try harness.addPublished("p") {
+      $0.limits = .init(events: 1024, bytes: 2 << 20)
+      $0.overflow = .block(timeout: nil)
+    }
+    let client = try WireClient.ready(harness.path)
+    // Not to wait for ever for a server that has stopped reading.
+    var timeout = timeval(tv_sec: 3, tv_usec: 0)
+    setsockopt(client.descriptor.raw, SOL_SOCKET, SO_SNDTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
+    client.publish("p", [1])
+    #expect(try grant(client) > count)
+    client.subscribe("p", credit: 1, options: #"{"ids": false}"#, id: 3)
+    client.values(Array(repeating: [UInt8](repeating: 7, count: 900_000), count: count))
+    return client
+  }
+
+  @Test func aConnectionThatReadsWhatItPublishesGetsAllOfItWhenItsValuesGrow() async throws {
+    try await withServer { harness in
+      let client = try publishGrowingValues(harness, 20)
+      let accounts = harness.server.accounts
+      // All that is more than the share of a publisher, and neither in the buffer nor on its way there.
+      harness.eventually {
+        accounts.heldBytes.load(ordering: .relaxed) > 18_000_000 - (2 << 20) - PublishWindow.bytes - 900_000
+      }
+      var sizes: [Int] = []
+      var byteCount = 0
+      while sizes.count < 21 {
+        switch try client.receive() {
+        case .payload(StreamID(3), let payload, let follows, _, isNext: true)?:
+          byteCount += payload.data.count
+          guard !follows else { continue }
+          sizes.append(byteCount)
+          byteCount = 0
+          client.send(.requestN(StreamID(3), 1))
+        case .requestN(StreamID(1), _)?: continue
+        case let other:
+          Issue.record("expected an event, got \(String(describing: other))")
+          throw WireClient.Silence()
+        }
+      }
+      #expect(sizes == [1] + Array(repeating: 900_000, count: 20))
+      harness.eventually { accounts.heldBytes.load(ordering: .relaxed) == 0 }
+    }
+  }
+
+  @Test func whatItPublishesAndDoesNotReadStaysWithinItsUsersBudget() async throws {
+    try await withServer(ServerLimits(workers: 1, inputBytesPerUser: 8 << 20)) { harness in
+      let client = try publishGrowingValues(harness, 40)
+      let sentence = "uid \(getuid()) has more than \(8 << 20) bytes under way (max_input_per_user)"
+      while let frame = try client.receive() {
+        if case .payload = frame { continue }
+        #expect(frame == .error(.connection, .connectionError, sentence))
+        break
+      }
+      #expect(harness.server.accounts.heldBytes.load(ordering: .relaxed) < 10 << 20)
+      harness.eventually { harness.server.statistics.connections == 0 }
+    }
+  }
 }
