@@ -6,7 +6,8 @@ public struct ServerLimits: Equatable, Sendable {
   public var workers: Int
   /// Connections at a time; one more is told REJECTED_SETUP and closed.
   public var connections: Int
-  /// Connections at a time of one user; one more is told REJECTED_SETUP and closed. nil: three quarters of `connections`.
+  /// Connections at a time of one user; one more is told REJECTED_SETUP and closed. nil: three times as many as are free
+  /// of `connections`, so that one user alone gets three quarters of them, and those that come then a part of the rest.
   public var connectionsPerUser: Int?
   /// Requests at a time on one connection; one more is REJECTED.
   public var requestsPerConnection: Int
@@ -18,7 +19,8 @@ public struct ServerLimits: Equatable, Sendable {
   /// not read, and of values beyond a publisher's share of its stream, on all connections; one that wants more gets
   /// CONNECTION_ERROR.
   public var inputBytes: Int
-  /// The same, on all connections of one user.
+  /// The same, on all connections of one user. Below `inputBytes`, a user gets no more than is free of those either: one
+  /// user alone half of them, and those that come then a part of the rest.
   public var inputBytesPerUser: Int
   /// How long a client may be silent, whatever its SETUP says; it is closed then.
   public var lifetime: Duration
@@ -36,8 +38,19 @@ public struct ServerLimits: Equatable, Sendable {
   /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
   var neighbours: UInt64 = 4
 
-  /// Connections of one user, at most.
-  var mostConnectionsPerUser: Int { min(connections, connectionsPerUser ?? (connections * 3 + 3) / 4) }
+  // What one user may have of a total depends on how much of that is free: a dynamic threshold, after Choudhury and Hahne,
+  // "Dynamic queue length thresholds for shared-memory packet switches", 1998. So a few users cannot take it all.
+
+  /// Whether a user that has `count` connections may have another, while `free` are free. One without any may.
+  func admitsConnection(ofUserWith count: Int, free: Int) -> Bool {
+    count == 0 || count < connectionsPerUser ?? 3 * free
+  }
+
+  /// Whether a user has more than its part of `inputBytes`.
+  /// - Parameter total: what all users have.
+  func exceedsInputShare(_ bytes: Int, ofAll total: Int) -> Bool {
+    inputBytesPerUser < inputBytes ? bytes > inputBytes - total : total > inputBytes
+  }
 
   var ofConnection: ConnectionLimits {
     ConnectionLimits(maximumRequestBytes: requestBytes, maximumRequests: requestsPerConnection)

@@ -38,8 +38,9 @@ public enum ServerReport: Sendable {
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.
   case connectionLimitReached(Int)
-  /// The user of the client has its configured number of connections.
-  case userConnectionLimitReached(ClientIdentity, Int)
+  /// The user of the client has so many connections, which is its configured number, or else its part while so many are
+  /// left.
+  case userConnectionLimitReached(ClientIdentity, Int, left: Int?)
   /// What an orderly client does, for who looks for a fault: `publishes`. Only told to who wants it.
   case clientActs(ClientIdentity, stream: String?, what: String)
   /// Events too large for their stream's buffer were dropped.

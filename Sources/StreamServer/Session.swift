@@ -345,11 +345,12 @@ final class Session: EventLoop.Handler {
   /// Why the connection may not hold more, if it may not.
   private var excess: String? {
     let limits = worker.limits
-    if share.account.heldBytes.load(ordering: .relaxed) > limits.inputBytesPerUser {
+    let held = share.account.heldBytes.load(ordering: .relaxed)
+    if held > limits.inputBytesPerUser {
       return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes under way (max_input_per_user)"
     }
-    if worker.accounts.heldBytes.load(ordering: .relaxed) > limits.inputBytes {
-      return "clients have more than \(limits.inputBytes) bytes under way (max_input)"
+    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed)) {
+      return "\(identity.user) has more bytes under way than are free of \(limits.inputBytes) (max_input)"
     }
     return nil
   }

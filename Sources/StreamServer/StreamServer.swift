@@ -193,20 +193,27 @@ public final class StreamServer: Sendable {
   /// - Parameter credentials: nil for a peer without any.
   func accept(_ socket: consuming OwnedDescriptor, _ credentials: PeerCredentials?) {
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
-    guard counts.open.add(1, ordering: .relaxed).newValue <= limits.connections else {
+    let open = counts.open.add(1, ordering: .relaxed).oldValue
+    guard open < limits.connections else {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
       report(.connectionLimitReached(limits.connections))
       return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
     }
     let user = ClientUser(credentials, of: socket.raw)
-    let limit = limits.mostConnectionsPerUser
-    guard let account = accounts.enter(user, limit: limit) else {
+    let free = limits.connections - open
+    let entry = accounts.enter(user) { limits.admitsConnection(ofUserWith: $0, free: free) }
+    guard let account = entry.account else {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
       let client = ClientIdentity(number: number, credentials: credentials)
-      report(.userConnectionLimitReached(client, limit))
-      return Self.turnAway(socket, "\(client.user) has \(limit) connections already")
+      let isGiven = limits.connectionsPerUser != nil
+      report(.userConnectionLimitReached(client, entry.connections, left: isGiven ? nil : free))
+      return Self.turnAway(
+        socket,
+        "\(client.user) has \(entry.connections) connections already"
+          + (isGiven
+            ? " (max_connections_per_user)" : ", with \(free) of \(limits.connections) left (max_connections)"))
     }
     let raw = socket.release()
     let worker = workers[Int((number - 1) / limits.neighbours % UInt64(workers.count))]

@@ -23,18 +23,16 @@ final class UserAccounts: Sendable {
 
   /// Counts a connection in.
   ///
-  /// - Parameter limit: connections that a user may have.
-  /// - Returns: nil when the user has as many already.
-  func enter(_ user: ClientUser, limit: Int = .max) -> UserAccount? {
+  /// - Parameter isAdmitted: whether a user that has so many connections may have another.
+  /// - Returns: no account when it may not, and how many connections it had.
+  func enter(
+    _ user: ClientUser, isAdmitted: (Int) -> Bool = { _ in true }
+  ) -> (account: UserAccount?, connections: Int) {
     accounts.withLock { accounts in
-      guard let (account, connections) = accounts[user] else {
-        let account = UserAccount(user)
-        accounts[user] = (account, 1)
-        return account
-      }
-      guard connections < limit else { return nil }
+      let (account, connections) = accounts[user] ?? (UserAccount(user), 0)
+      guard isAdmitted(connections) else { return (nil, connections) }
       accounts[user] = (account, connections + 1)
-      return account
+      return (account, connections)
     }
   }
 

@@ -102,7 +102,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   func restore(_ saved: SavedSession) {
     let credentials = PeerCredentials(of: saved.descriptor)
     let user = ClientUser(credentials, of: saved.descriptor)
-    guard let account = accounts.enter(user) else { preconditionFailure("no limit was given") }
+    guard let account = accounts.enter(user).account else { preconditionFailure("no limit was given") }
     let session = Session(
       OwnedDescriptor(saved.descriptor), number: saved.number, credentials, share(of: account),
       machine: saved.machine, worker: self)

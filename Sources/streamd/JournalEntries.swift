@@ -32,10 +32,12 @@ extension Journal.Entry {
       self.init(.limitReached, .warning, "no new clients for a second: \(error)")
     case .connectionLimitReached(let limit):
       self.init(.limitReached, .warning, "client turned away: max_connections is \(limit)")
-    case .userConnectionLimitReached(let client, let limit):
+    case .userConnectionLimitReached(let client, let count, let left):
+      let reason =
+        left.map { "\(count) connections, and \($0) of max_connections left" }
+        ?? "max_connections_per_user, \(count), already"
       self.init(
-        .limitReached, .warning, "client turned away: \(client.user) has max_connections_per_user, \(limit), already",
-        client.fields(stream: nil))
+        .limitReached, .warning, "client turned away: \(client.user) has \(reason)", client.fields(stream: nil))
     case .clientActs(let client, let stream, let what):
       self.init(.clientActs, .debug, "client \(what)", client.fields(stream: stream))
     case .eventsTooLarge(let stream, let count, let limit):

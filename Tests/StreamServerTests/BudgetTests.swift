@@ -228,7 +228,7 @@ import Testing
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= 390_000 }
       let second = try WireClient(harness.server, user: 1002)
       second.send(start(ofLength: 1 << 20, 1_000_000))
-      try expectEnd(second, "clients have more than 1048576 bytes under way (max_input)")
+      try expectEnd(second, "uid 1002 has more bytes under way than are free of 1048576 (max_input)")
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) < 1 << 20 }
     }
   }
@@ -239,13 +239,95 @@ import Testing
       for client in clients { #expect(try client.isSilent()) }
       let turnedAway = try WireClient(harness.server, user: 1001)
       #expect(
-        try turnedAway.receive() == .error(.connection, .rejectedSetup, "uid 1001 has 3 connections already"))
+        try turnedAway.receive()
+          == .error(
+            .connection, .rejectedSetup, "uid 1001 has 3 connections already, with 1 of 4 left (max_connections)"))
       #expect(try WireClient(harness.server, user: 1002).isSilent())
-      guard case .userConnectionLimitReached(let client, 3)? = harness.reports.last else { throw WireClient.Silence() }
+      guard case .userConnectionLimitReached(let client, 3, left: 1)? = harness.reports.last else {
+        throw WireClient.Silence()
+      }
       #expect(client.credentials?.user == 1001)
       clients.removeLast()
       harness.eventually { harness.server.statistics.connections < 3 }
       #expect(try WireClient(harness.server, user: 1001).isSilent())
+    }
+  }
+
+  @Test func twoUsersThatTakeAllTheConnectionsTheyGetLeaveRoomForAThird() async throws {
+    try await withServer(ServerLimits(workers: 1, connections: 16)) { harness in
+      var clients: [WireClient] = []
+      func connect(_ user: UInt32) throws -> Bool {
+        let client = try WireClient(harness.server, user: user)
+        clients.append(client)
+        client.send(.keepalive(respond: true, position: 0, data: [1]))
+        return try client.receive() == .keepalive(respond: false, position: 0, data: [1])
+      }
+      var counts: [Int] = []
+      for user in [1001, 1002] as [UInt32] {
+        counts.append(0)
+        while try connect(user) { counts[counts.count - 1] += 1 }
+      }
+      #expect(counts == [12, 3])
+      #expect(try connect(0))
+      #expect(try !connect(1003))  // there are none left
+      guard case .connectionLimitReached(16)? = harness.reports.last else { throw WireClient.Silence() }
+    }
+  }
+
+  @Test func aUserMayHaveAllConnectionsWhereItsNumberIsGiven() async throws {
+    try await withServer(ServerLimits(workers: 1, connections: 4, connectionsPerUser: 4)) { harness in
+      let clients = try (0..<4).map { _ in try WireClient(harness.server, user: 1001) }
+      for client in clients { #expect(try client.isSilent()) }
+    }
+    try await withServer(ServerLimits(workers: 1, connections: 4, connectionsPerUser: 2)) { harness in
+      let clients = try (0..<2).map { _ in try WireClient(harness.server, user: 1001) }
+      for client in clients { #expect(try client.isSilent()) }
+      let refusal = try WireClient(harness.server, user: 1001).receive()
+      let sentence = "uid 1001 has 2 connections already (max_connections_per_user)"
+      #expect(refusal == .error(.connection, .rejectedSetup, sentence))
+      guard case .userConnectionLimitReached(_, 2, left: nil)? = harness.reports.last else {
+        throw WireClient.Silence()
+      }
+    }
+  }
+
+  @Test func usersThatSendAllTheyMayInPartLeaveRoomForAnother() async throws {
+    try await withServer(ServerLimits(workers: 2, inputBytes: 4 << 20, inputBytesPerUser: 3 << 20)) { harness in
+      let accounts = harness.server.accounts
+      var clients: [WireClient] = []
+      /// Half-sent requests of 950 kB, until one is too much.
+      func fill(_ user: UInt32, _ count: Int) throws {
+        for _ in 0..<count {
+          let before = accounts.heldBytes.load(ordering: .relaxed)
+          clients.append(try WireClient(harness.server, user: user))
+          clients.last?.send(start(ofLength: 1 << 20, 950_000))
+          harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= before + 940_000 }
+        }
+        clients.append(try WireClient(harness.server, user: user))
+        clients.last?.send(start(ofLength: 1 << 20, 950_000))
+        try expectEnd(
+          clients[clients.count - 1], "uid \(user) has more bytes under way than are free of 4194304 (max_input)")
+      }
+      try fill(1001, 2)
+      try fill(1002, 1)
+      let other = try WireClient(harness.server, user: 0)
+      other.send(start(ofLength: 300_000, 200_000))
+      harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= 3 * 940_000 + 190_000 }
+      other.send([UInt8](repeating: 0, count: 300_003 - 200_000))
+      let answer = try other.receive()
+      guard case .error(StreamID(1), .invalid, _)? = answer else {
+        Issue.record("expected an error of the request, got \(String(describing: answer))")
+        return
+      }
+    }
+  }
+
+  @Test func aUserMayHoldAllWhereItsLimitIsThatOfAll() async throws {
+    try await withServer(ServerLimits(workers: 2, inputBytes: 4 << 20, inputBytesPerUser: 4 << 20)) { harness in
+      let clients = try (0..<4).map { _ in try WireClient(harness.server, user: 1001) }
+      for client in clients { client.send(start(ofLength: 1 << 20, 950_000)) }
+      harness.eventually { harness.server.accounts.heldBytes.load(ordering: .relaxed) >= 4 * 940_000 }
+      #expect(harness.server.statistics.connections == 4 && clients.allSatisfy { !$0.hasInput })
     }
   }
 

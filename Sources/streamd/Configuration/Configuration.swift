@@ -17,7 +17,7 @@ struct Configuration: Sendable, Equatable {
     /// Event loops; 0: one per core.
     var workers = 0
     var maxConnections = 65536
-    /// `nil`: three quarters of `maxConnections`.
+    /// `nil`: what is free of `maxConnections` decides.
     var maxConnectionsPerUser: Int?
     var maxRequestsPerConnection = 256
     var maxRequestsPerUser = 65536
