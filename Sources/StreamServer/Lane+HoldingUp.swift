@@ -1,33 +1,67 @@
 import StreamRuntime
+import Reactive
 
-// Who holds up a stream that drops nothing. While a member rests, a clock looks every so often whether the source waits for
-// the lane's slowest members. For these the time adds up in which it does, as a debt, and each event that they take pays
-// off the stream's pace: as much as one may take for an event. So a member that takes an event now and then does not begin
-// anew with each, and one that keeps the pace never owes anything. Nothing else pays: the debt is cheap to keep, and
-// members that take turns in holding the stream up owe the more for it.
+// Which members hold up a stream that drops nothing. While a member rests, a clock looks every so often whether the source
+// waits for the slowest members. For as long as it does, each member that rests with events unread owes the time, and each
+// event that it takes pays off the stream's pace: as much as one may take for an event. So a member that takes an event now
+// and then does not begin anew with each, and one that keeps the pace never owes anything. Nothing else pays: the debt is
+// cheap to keep, and members that take turns in holding the stream up owe the more for it.
+//
+// Only the slowest members are reported and cut off: the source waits for no other. As those behind them owe as well, and
+// the look after a cut comes soon, a row of members at different positions costs one timeout and some moments.
+//
+// What a member owes when it leaves stays with its user (`UserDebts`), decays at a tenth of the speed of time, and passes on
+// to the next member of the user that rests so. An heir that keeps the pace is not cut off for that.
 
 extension Lane {
   /// What the clock has seen so far.
   struct HoldUp {
     var timer: TimerID?
-    /// When it looked last, in nanoseconds on the loop's clock.
+    /// When it looks next, and when it looked last, in nanoseconds on the loop's clock.
+    var nextLook = UInt64.max
     var lookedAt: UInt64
-    /// Of members that the source has waited for.
+    /// Of members that have rested while the source waited.
     var debts: [ObjectIdentifier: Debt] = [:]
     /// The client that the stream's state names.
     var noted: ClientIdentity?
   }
 
-  /// What a member owes.
-  struct Debt {
-    /// Where it stood at the last look.
-    var position: UInt64
-    var owed = Duration.zero
-    var isReported = false
+  /// What there is to see at one moment.
+  private struct Look {
+    let now: UInt64
+    /// When the look before was.
+    let before: UInt64
+    let period: Duration
+    let timeout: Duration?
+    let pace: Duration
+    /// The position of the slowest members of all lanes; nil while the source waits for none.
+    let waitedFor: UInt64?
+    /// The position of the newest event; nil when none is held.
+    let newest: UInt64?
+
+    func owes(_ member: StreamSubscription) -> Bool {
+      // One that has everything and asks for no more keeps no source waiting.
+      guard waitedFor != nil, let newest, member.cursor.position <= newest else { return false }
+      return member.state == .idle || member.state == .blocked
+    }
+
+    /// Brings a debt up to date, by the time since the last look, or since the member was noted first.
+    func settle(_ debt: inout Debt, of member: StreamSubscription) {
+      // A loop that was late is not the members' fault.
+      let time = min(.nanoseconds(Int64(clamping: now - min(now, max(before, debt.since)))), period * 2)
+      debt.settle(at: member.cursor.position, adding: owes(member) ? time : .zero, pace: pace)
+    }
+
+    func reaches(_ limit: Duration, _ debt: Debt) -> Bool {
+      debt.reaches(limit, tolerance: Debt.tolerance(for: limit, period: period, pace: pace))
+    }
   }
 
   /// Between two looks, at most.
   private static let period = Duration.seconds(1)
+
+  /// Between two looks, at least: after a cut, and while a member waits for its own. A look costs some 100 ns for each member.
+  private var moment: Duration { .milliseconds(10) + .microseconds(members.count) }
 
   /// Looks from now on, for as long as a member rests or owes something.
   func watchHoldUp() {
@@ -42,9 +76,28 @@ extension Lane {
     holdUp = nil
   }
 
-  /// A member leaves, and what it owes with it.
-  func forgetDebt(of member: StreamSubscription) {
-    holdUp?.debts[ObjectIdentifier(member)] = nil
+  /// A member is new: it may leave before it is looked at.
+  func noteNewcomer(_ member: StreamSubscription) {
+    guard let nextLook = holdUp?.nextLook else { return }
+    let now = worker.loop.now
+    holdUp?.debts[ObjectIdentifier(member)] = Debt(position: member.cursor.position, since: now)
+    guard stream.debts.withLock({ $0.owes(member.session.share.account.user, at: now) }) else { return }
+    let moment = moment
+    if nextLook > now + UInt64(moment / .nanoseconds(1)) { look(after: moment) }
+  }
+
+  /// A member leaves, and its user owes for it. Before it has ended.
+  func keepDebt(of member: StreamSubscription) {
+    guard var debt = holdUp?.debts.removeValue(forKey: ObjectIdentifier(member)),
+      let look = glance()
+    else { return }
+    look.settle(&debt, of: member)
+    keep(debt, of: member, look)
+  }
+
+  private func keep(_ debt: Debt, of member: StreamSubscription, _ look: Look) {
+    guard let timeout = look.timeout else { return }
+    stream.debts.withLock { $0.keep(debt, of: member.session.share.account.user, at: look.now, limit: timeout) }
   }
 
   /// - Parameter holder: the client that the source waits for, for longer than ordinary backpressure takes.
@@ -55,59 +108,85 @@ extension Lane {
     if let holder { stream.note(.init(client: holder.client, unread: holder.unread)) }
   }
 
-  private func rests(_ member: StreamSubscription) -> Bool { member.state == .idle || member.state == .blocked }
-
-  private func look() {
-    guard holdUp?.debts.isEmpty == false || members.contains(where: rests) else { return stopWatchingHoldUp() }
-    guard case .block(let timeout, let pace) = stream.configuration.overflow else { return stopWatchingHoldUp() }
-    let period = min(Self.period, worker.limits.holdUpTime / 4, (timeout ?? Self.period) / 4)
-    judge(timeout, pace, longest: period * 2)
-    guard holdUp != nil else { return }  // the last member was cut off
-    holdUp?.timer = worker.loop.schedule(after: period) { [self] in look() }
+  /// - Returns: nil for a stream that drops.
+  private func glance() -> Look? {
+    guard case .block(let timeout, let pace) = stream.configuration.overflow else { return nil }
+    let now = worker.loop.now
+    return Look(
+      now: now, before: holdUp?.lookedAt ?? now,
+      period: min(Self.period, worker.limits.holdUpTime / 4, (timeout ?? Self.period) / 4), timeout: timeout,
+      pace: pace, waitedFor: stream.log.positionUpstreamWaitsFor,
+      newest: stream.log.read { storage, _ in
+        storage.firstPosition < storage.endPosition ? storage.position(ofLast: 1) : nil
+      })
   }
 
-  /// - Parameter longest: counts of the time since the last look. A loop that was late is not the members' fault.
-  private func judge(_ timeout: Duration?, _ pace: Duration, longest: Duration) {
-    let now = worker.loop.now
-    let elapsed = min(.nanoseconds(Int64(clamping: now - (holdUp?.lookedAt ?? now))), longest)
-    holdUp?.lookedAt = now
+  private func look() {
+    guard holdUp?.debts.isEmpty == false || members.contains(where: { $0.state == .idle || $0.state == .blocked })
+    else { return stopWatchingHoldUp() }
+    guard let seen = glance() else { return stopWatchingHoldUp() }
+    let pause = judge(seen)
+    if holdUp != nil { look(after: pause) }  // else the last member was cut off
+  }
+
+  private func look(after pause: Duration) {
+    if let timer = holdUp?.timer { worker.loop.cancel(timer) }
+    holdUp?.nextLook = worker.loop.now + UInt64(pause / .nanoseconds(1))
+    holdUp?.timer = worker.loop.schedule(after: pause) { [self] in look() }
+  }
+
+  /// - Returns: when to look again.
+  private func judge(_ look: Look) -> Duration {
+    holdUp?.lookedAt = look.now
     let unread = stream.log.read { storage, _ in storage.count(from: held, to: storage.endPosition) }
-    // One that has everything and asks for no more keeps no source waiting.
-    let waits = unread > 0 && stream.log.upstreamWaits(forReaderAt: held)
+    let holdUpTime = worker.limits.holdUpTime
+    let isSlowest = look.waitedFor == held
     var holder: StreamSubscription?
     var overdue: [StreamSubscription] = []
-    for member in members where holdUp?.debts.isEmpty == false || waits && member.cursor.position == held {
-      let holds = waits && member.cursor.position == held && rests(member)
-      guard let debt = settle(member, holds: holds, elapsed, pace), holds else { continue }
-      if debt.owed >= worker.limits.holdUpTime {
+    var isRow = false
+    for member in members where holdUp?.debts.isEmpty == false || look.waitedFor != nil {
+      let owes = look.owes(member)
+      let holds = owes && isSlowest && member.cursor.position == held
+      guard let debt = settle(member, owes: owes, look), owes else { continue }
+      if holds, look.reaches(holdUpTime, debt) {
         if !debt.isReported { report(member, unread) }
         holder = holder ?? member
       }
-      if let timeout, debt.owed >= timeout { overdue.append(member) }
+      guard let timeout = look.timeout, look.reaches(timeout, debt) else { continue }
+      if holds { overdue.append(member) } else { isRow = true }  // its turn comes with the end of another
     }
     note(holder.map { ($0.session.identity, unread) })
     // The end of one may be the end of its connection, and of others with it.
     for member in overdue where member.state != .ended {
+      holdUp?.debts[ObjectIdentifier(member)]?.beginAnew()
       worker.report(.clientCutOff(member.session.identity, stream: stream.name, unread: unread))
       member.session.fail(
-        member, .lagged, "held \"\(stream.name)\" up for \(timeout ?? .zero), \(unread) events behind")
+        member, .lagged, "held \"\(stream.name)\" up for \(look.timeout ?? .zero), \(unread) events behind")
     }
+    return overdue.isEmpty && !isRow ? look.period : min(look.period, moment)
   }
 
   /// Brings a member's debt up to date.
-  /// - Returns: nil for none, as for one that the source has just begun to wait for.
-  private func settle(_ member: StreamSubscription, holds: Bool, _ elapsed: Duration, _ pace: Duration) -> Debt? {
+  /// - Returns: nil for none.
+  private func settle(_ member: StreamSubscription, owes: Bool, _ look: Look) -> Debt? {
     let key = ObjectIdentifier(member)
-    let position = member.cursor.position
-    guard var debt = holdUp?.debts[key] else {
-      if holds { holdUp?.debts[key] = Debt(position: position) }
-      return nil
+    var debt: Debt
+    if let known = holdUp?.debts[key] {
+      debt = known
+      look.settle(&debt, of: member)
+    } else {
+      guard owes else { return nil }
+      debt = Debt(position: member.cursor.position, since: look.now)
     }
-    let taken = Int(clamping: min(position - min(position, debt.position), 1 << 31))
-    debt.owed = max(.zero, debt.owed + (holds ? elapsed : .zero) - pace * taken)
-    debt.position = position
-    if debt.owed < worker.limits.holdUpTime { debt.isReported = false }
-    holdUp?.debts[key] = holds || debt.owed > .zero ? debt : nil
+    let user = member.session.share.account.user
+    if owes, let kept = stream.debts.withLock({ $0.take(user, at: look.now) }) { debt.inherit(kept) }
+    if !debt.reaches(worker.limits.holdUpTime, tolerance: .zero) { debt.isReported = false }
+    if owes || debt.own > .zero {
+      holdUp?.debts[key] = debt
+    } else {
+      holdUp?.debts[key] = nil
+      keep(debt, of: member, look)  // it decays there
+    }
     return debt
   }
 

@@ -64,6 +64,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
         subscription.miss(Gap(stream.log.read { [held] storage, _ in storage.missedEvents(from: position, to: held) }))
       }
     }
+    noteNewcomer(subscription)
     raiseReach(for: subscription)
     stream.log.subscriberJoined()
   }
@@ -81,8 +82,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Lets a subscription go; its state is `ended` already or becomes so.
   func remove(_ subscription: StreamSubscription) {
     if subscription.state == .waiting { stopWaiting(subscription) }
+    keepDebt(of: subscription)
     subscription.state = .ended
-    forgetDebt(of: subscription)
     subscription.tellGap()
     let last = members.removeLast()
     if last !== subscription {

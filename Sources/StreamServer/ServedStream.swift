@@ -22,6 +22,8 @@ final class ServedStream: Sendable {
   private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Guarded<Holder?>(nil)
   private let remark = Guarded<String?>(nil)
+  /// What users owe for members that have left its lanes.
+  let debts = Guarded(UserDebts())
 
   /// Whom the source has been waiting for, for a while.
   struct Holder: Sendable, Equatable {

@@ -14,17 +14,17 @@ import Testing
     #expect(probe.send([1, 2, 3]) == .max(1))
     #expect(probe.send([4, 5, 6, 7, 8, 9]) == Subscribers.Demand.none)
     #expect(log.values == [1, 2, 3, 4])
-    #expect(log.upstreamWaits(forReaderAt: 0))
+    #expect(log.positionUpstreamWaitsFor == 0)
     log.reader(fast, holdsFrom: 4)
     #expect(log.values == [1, 2, 3, 4])
     log.reader(slow, holdsFrom: 3)
     #expect(log.values == [4, 5, 6, 7])
-    #expect(log.upstreamWaits(forReaderAt: 3) && !log.upstreamWaits(forReaderAt: 4))
+    #expect(log.positionUpstreamWaitsFor == 3)
     log.reader(slow, holdsFrom: 7)
     #expect(log.values == [5, 6, 7, 8])
     log.reader(fast, holdsFrom: 7)
     #expect(log.values == [6, 7, 8, 9])
-    #expect(probe.requested == .max(3) && !log.upstreamWaits(forReaderAt: 7))
+    #expect(probe.requested == .max(3) && log.positionUpstreamWaitsFor == nil)
   }
 
   @Test func aFullLogIsNotAskedForMoreThoughItHasTakenEverything() {

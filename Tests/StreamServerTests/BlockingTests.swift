@@ -273,4 +273,66 @@ import Testing
       }
     }
   }
+
+  /// Each time before its timeout is over a client subscribes anew, and then ends the subscription before.
+  @Test(arguments: [true, false]) func subscribingAnewDoesNotBeginTheTimeAnew(isOneConnection: Bool) async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        $0.limits = .init(events: 16)
+        $0.overflow = .block(timeout: .milliseconds(400), pace: .milliseconds(1))
+      }
+      var client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send(batch: numbers(0..<1000))
+      let first = try client.event().id
+      var isCutOff = false
+      for round in 1...40 where !isCutOff {
+        let time = EventLoop.monotonicNow() + 90_000_000
+        harness.eventually { EventLoop.monotonicNow() > time }
+        let id = UInt32(1 + 2 * round)
+        let next = isOneConnection ? client : try WireClient.ready(harness.path)
+        next.subscribe("s", credit: 1, options: #"{"from": \#(first)}"#, id: id)
+        // Its event comes, or the former subscription is cut off, or both.
+        frames: while true {
+          switch try next.receive() {
+          case .payload(StreamID(id), _, _, _, _)?: break frames
+          case .error(_, ErrorCode(rawValue: 0x301), _)?:
+            isCutOff = true
+            break frames
+          case let other:
+            Issue.record("expected an event, got \(String(describing: other))")
+            throw WireClient.Silence()
+          }
+        }
+        isCutOff = isCutOff || client.hasInput
+        if isOneConnection { client.send(.cancel(StreamID(id - 2))) }
+        client = next
+      }
+      #expect(isCutOff)
+    }
+  }
+
+  /// Each of them is behind the next by one event, so that each is the slowest only when those before are gone.
+  @Test(arguments: [1, 2]) func aRowOfSubscriptionsIsCutOffAfterOneTimeout(workers: Int) async throws {
+    try await withServer(ServerLimits(workers: workers)) { harness in
+      let source = try harness.add("s") {
+        $0.limits = .init(events: 16)
+        $0.overflow = .block(timeout: .seconds(1), pace: .milliseconds(1))
+      }
+      let clients = try (0..<12).map { _ in try WireClient.ready(harness.path) }
+      for (index, client) in clients.enumerated() { client.subscribe("s", credit: UInt32(index) + 1) }
+      let reader = try WireClient.ready(harness.path)
+      reader.subscribe("s", credit: Self.unlimited)
+      harness.eventually { harness.server.statistics.subscribers == 13 }
+      let start = EventLoop.monotonicNow()
+      source.send(batch: numbers(0..<100))
+      #expect(try reader.events(100) == numbers(0..<100))
+      #expect(EventLoop.monotonicNow() - start < 6_000_000_000)
+      for (index, client) in clients.enumerated() {
+        #expect(try client.events(index + 1) == numbers(0..<index + 1))
+        guard case .error(_, ErrorCode(rawValue: 0x301), _)? = try client.receive() else { throw WireClient.Silence() }
+      }
+    }
+  }
 }

@@ -35,18 +35,15 @@ extension SharedLog {
     return first
   }
 
-  /// Whether upstream could go on and is not asked to, because there are subscribers that do not take what there is.
-  /// Always false for a log that drops.
-  ///
-  /// - Parameter position: what the slowest reader holds.
-  public func upstreamWaits(forReaderAt position: UInt64) -> Bool {
+  /// What the slowest reader holds, while upstream could send more and is not asked to, because subscribers do not take
+  /// what there is. Nil while upstream does not wait; always nil for a log that drops.
+  public var positionUpstreamWaitsFor: UInt64? {
     state.withLock { state in
-      guard let overflow = state.overflow, state.frozen == nil, state.completion == nil, state.subscribers > 0 else {
-        return false
-      }
-      return (state.connection.subscription != nil || !overflow.isEmpty)
-        && !state.connection.isOutstanding && !state.connection.isReceiving
-        && overflow.holds.values.min() == position
+      guard let overflow = state.overflow, state.frozen == nil, state.completion == nil, state.subscribers > 0,
+        state.connection.subscription != nil || !overflow.isEmpty,
+        !state.connection.isOutstanding, !state.connection.isReceiving
+      else { return nil }
+      return overflow.holds.values.min()
     }
   }
 
