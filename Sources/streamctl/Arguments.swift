@@ -56,53 +56,53 @@ struct Arguments: Equatable {
     Usage: streamctl [--socket PATH] COMMAND
 
     Commands:
-      list                what the daemon serves, a line per stream
-      sub NAME            print a stream's events as they come, until it ends
-      get NAME            print a stream's newest event
-      pub NAME [DATA]     publish DATA as one event, or standard input: each line is one, as fast as the daemon
-                          takes them; ends when the daemon has confirmed that all are in the stream;
-                          a restart or crash of the daemon in between neither loses nor repeats a line
-      status              the daemon's counters
-      top                 the streams and how fast they are, once a second; in place on a terminal, where
-                          n sorts by name, r by rate, and q quits
+      list                list the streams, one per line
+      sub NAME            print the events of a stream as they arrive, until it ends
+      get NAME            print the newest event of a stream
+      pub NAME [DATA]     publish DATA as one event, or each line of standard input as an event; end when the
+                          daemon has confirmed all of them; a restart or crash of the daemon neither loses
+                          nor repeats a line
+      status              print the daemon's counters
+      top                 show the rates of the streams once a second; on a terminal in place, with keys
+                          n: sort by name, r: sort by rate, q: quit
 
     Options of sub:
-      --credit N          ask for N events at a time, and for more once half of them are written (default 256)
-      --count N           stop after N events; never ask for more
-      --from POS          begin at: replay (default), latest, new, an event id (what came after it),
-                          an RFC 3339 time, or a span ago such as -5m
-      --on-lag POLICY     after falling behind: skip (go on with the oldest event still held), latest, fail
-                          (default: as the stream is configured)
+      --credit N          request N events at a time, and more when half of them are written (default 256)
+      --count N           stop after N events; request no more than that
+      --from POS          begin with: replay (default), latest, new, the events after an event id,
+                          those since an RFC 3339 time, or since a duration ago such as -5m
+      --on-lag POLICY     after falling behind: skip (continue with the oldest event in the buffer), latest, fail
+                          (default: the stream's configuration)
 
     Options of sub and pub:
-      --no-reconnect      end when the connection is lost, instead of making it again and resuming there
+      --no-reconnect      exit when the connection is lost, instead of reconnecting and resuming
 
     Options of pub:
-      --as NAME           publish under this name, 1 to 48 bytes: another run of the same input under it skips the
-                          lines that are in the stream already (default: a name for this run)
+      --as NAME           publish under this name, 1 to 48 bytes: another run of the same input under it skips
+                          the lines that are in the stream (default: a random name)
 
     Options of sub and get:
-      --format FORMAT     data: one event per line, the line breaks of JSON made spaces (default)
+      --format FORMAT     data: one event per line, line breaks in JSON replaced by spaces (default)
                           json: one object per line with id, time and data; data is the event itself
-                                when it is JSON, else a string
-                          raw: the events' bytes and nothing else
-      --timeout TIME      end with exit code 69 when no event comes for so long, such as 500ms, 30s or 5m
-      --max-event SIZE    the largest event that is read, such as 1GiB; a larger one ends the program
+                                if it is JSON, else a string
+                          raw: the bytes of the events, without separators
+      --timeout TIME      exit with code 69 when no event arrives for this time, such as 500ms, 30s or 5m
+      --max-event SIZE    accept events up to this size, such as 1GiB; exit with code 65 on a larger one
                           (default 64MiB)
 
     Options of top:
       --count N           stop after N tables
-      --sort ORDER        name (default) or rate: the fastest first
+      --sort ORDER        name (default), or rate: the highest first
 
     Other options:
       --socket PATH       the daemon's socket (default $STREAMD_SOCKET, else \(defaultSocket))
-      -h, --help          this text
-      --version           the version
+      -h, --help          print this text
+      --version           print the version
 
-    Exit codes: 0, also when the reader of the output has had enough; 64 usage; 65 options or events that the
-    daemon does not take; 69 no daemon, or connection lost; 70 the stream failed; 71 out of descriptors or
-    threads; 74 input or output error; 75 events were lost: standard error has their number; 76 unexpected
-    answer; 77 refused; 128 + N for signal N.
+    Exit codes: 0 success, or the reader of the output has closed it; 64 usage error; 65 the daemon rejected
+    the options or the event; 69 no daemon, or connection lost; 70 the stream failed; 71 no free descriptors
+    or threads; 74 input or output error; 75 events were lost, standard error has the number; 76 unexpected
+    reply; 77 access refused, or no such stream; 128 + N terminated by signal N.
 
     """
 }

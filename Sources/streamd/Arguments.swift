@@ -10,17 +10,17 @@ enum Arguments: Equatable {
   static let usage = """
     Usage: streamd [--config FILE] [--check]
 
-    Fetches each configured source once, keeps its last events, and shares them with
-    any number of local clients over a Unix socket, each at the pace of its own credit.
+    Reads each configured source once, stores its last events, and sends them to any
+    number of local clients over a Unix socket, within each client's own credit.
 
-      --config FILE  the configuration (default: \(defaultConfiguration))
-      --check        say every mistake in the configuration, and exit: 0 none, 78 some
+      --config FILE  configuration file (default: \(defaultConfiguration))
+      --check        report all errors in the configuration; exit 0 if none, 78 otherwise
       --version      print the version
-      --help         print this
+      --help         print this text
 
-    Signals: SIGTERM and SIGINT end every request with CANCELED and stop the daemon;
-    SIGHUP applies another configuration under the clients, or refuses it whole.
-    Look at a stream with: streamctl sub NAME
+    Signals: SIGTERM and SIGINT end all requests with CANCELED and stop the daemon;
+    SIGHUP reloads the configuration: all of it, or nothing if it has an error.
+    Print the events of a stream with: streamctl sub NAME
     """
 
   /// A command line that cannot be followed.
