@@ -40,7 +40,9 @@ let package = Package(
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: settings),
     .target(name: "Events", swiftSettings: settings),
-    .target(name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive"], swiftSettings: settings),
+    .target(
+      name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
+      swiftSettings: settings),
     .target(
       name: "StreamSources", dependencies: ["CCurl", "CJq", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: settings),
@@ -49,7 +51,7 @@ let package = Package(
       dependencies: ["CChecksum", "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime"],
       swiftSettings: settings),
     .target(name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamRuntime"], swiftSettings: settings),
-    .target(name: "Systemd", dependencies: ["CLinux", "CSystemd"], swiftSettings: settings),
+    .target(name: "Systemd", dependencies: ["CLinux", "CSystemd", "StreamRuntime"], swiftSettings: settings),
     .executableTarget(
       name: "streamd",
       dependencies: [

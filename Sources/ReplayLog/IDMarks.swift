@@ -1,6 +1,7 @@
 import Dispatch
 import Glibc
 import Reactive
+import StreamRuntime
 
 /// For each stream an id that none which was given is at or above: what is left of a stream whose log is gone, so that the
 /// next one gives higher ids, whatever the clock says.
@@ -17,7 +18,7 @@ final class IDMarks: Sendable {
 
   private let path: String
   private let report: @Sendable (String) -> Void
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let queue = DispatchQueue(label: "streamd.ids")
 
   /// Of the file; what is beyond it is not read.

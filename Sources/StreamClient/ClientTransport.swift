@@ -47,7 +47,7 @@ extension TransportRequest {
 /// answers of, is cut off.
 ///
 /// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``speak(_:)``, where the state is settled and
-/// what they start at once waits for the end of the turn. Everything is touched on `loop` alone.
+/// what they start at once waits for the end of the turn. Everything is touched on `loop` alone, which is checked.
 final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
   private let path: String

@@ -48,7 +48,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   }
 
   private let transport: ClientTransport
-  private let inbox = Guarded(Inbox())
+  private let inbox = Locked(Inbox())
   /// Sticky, and looked at before every call.
   private let isCancelled = Atomic(false)
 

@@ -1,4 +1,5 @@
 import Reactive
+import StreamRuntime
 import Synchronization
 
 extension RemoteStream {
@@ -89,7 +90,7 @@ final class EventQueue: Subscriber, Sendable {
     var waiter: Waiter?
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   /// How many events may be asked for and not taken; replenished at half.
   private static let capacity = 16

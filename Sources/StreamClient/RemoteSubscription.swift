@@ -26,7 +26,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   private let transport: ClientTransport
-  private let inbox = Guarded(Inbox())
+  private let inbox = Locked(Inbox())
   /// Sticky, and looked at before every value: set long before the loop has come to it.
   private let isCancelled = Atomic(false)
 

@@ -1,4 +1,5 @@
 import Reactive
+import StreamRuntime
 
 extension StreamConnection {
   /// A subscriber that publishes what it is given to the stream called `name`, 1 to 255 bytes. For one publisher.
@@ -90,7 +91,7 @@ private final class SinkFeed: Subscription, Sendable {
     var waiter: CheckedContinuation<Void, Never>?
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   func request(_ demand: Subscribers.Demand) { change { $0.demand += demand } }
 

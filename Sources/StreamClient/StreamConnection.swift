@@ -63,21 +63,16 @@ public final class StreamConnection: Sendable {
 
 /// The loop of all connections that were given none.
 private enum SharedLoop {
-  private static let loop = Guarded<EventLoop?>(nil)
+  private static let loop = Locked<EventLoop?>(nil)
 
   static func get() throws(SystemError) -> EventLoop {
     // A failure is not kept: descriptors may be free again next time.
-    let result: Result<EventLoop, SystemError> = loop.withLock { loop in
-      if let loop { return .success(loop) }
-      do throws(SystemError) {
-        let new = try EventLoop(name: "stream client")
-        try new.start()
-        loop = new
-        return .success(new)
-      } catch {
-        return .failure(error)
-      }
+    try loop.withLock { loop throws(SystemError) in
+      if let loop { return loop }
+      let new = try EventLoop(name: "stream client")
+      try new.start()
+      loop = new
+      return new
     }
-    return try result.get()
   }
 }

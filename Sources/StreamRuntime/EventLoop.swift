@@ -187,7 +187,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
 
   /// Runs `action` once, `delay` from now; never early, late by what else the turn does and by the system's timer slack.
   public func schedule(after delay: Duration, _ action: @escaping () -> Void) -> TimerID {
-    timers.schedule(at: Self.monotonicNow() &+ delay.nanoseconds, action)
+    return timers.schedule(at: Self.monotonicNow() &+ UInt64(max(0, delay.wholeNanoseconds)), action)
   }
 
   /// Does nothing when the action has run or was cancelled before.
@@ -308,14 +308,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     clock_gettime(CLOCK_MONOTONIC, &time)
     return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
   }
-}
 
-extension Duration {
-  /// Whole nanoseconds; 0 for a negative duration, the greatest value for one that does not fit (584 years).
-  var nanoseconds: UInt64 {
-    let (seconds, attoseconds) = components
-    guard seconds >= 0, attoseconds >= 0 else { return 0 }
-    let (whole, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
-    return overflow ? UInt64.max / 2 : min(whole &+ UInt64(attoseconds / 1_000_000_000), UInt64.max / 2)
-  }
+  /// As `monotonicNow()`, to reckon with durations.
+  package static var monotonicTime: Duration { .nanoseconds(Int64(clamping: monotonicNow())) }
 }

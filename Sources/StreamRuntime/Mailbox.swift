@@ -1,26 +1,21 @@
-import Synchronization
+/// Messages from any thread for one reader, in the order in which they came.
+package final class Mailbox<Message: Sendable>: Sendable {
+  private let pending = Locked<[Message]>([])
 
-/// The one door into a loop from another thread.
-final class Mailbox<Message: Sendable>: Sendable {
-  private let pending = Mutex<[Message]>([])
-  /// The thread sanitizer cannot see into the lock, which is in the runtime; it sees this pair. Plain moves on x86.
-  private let edge = Atomic(0)
+  /// An empty one.
+  package init() {}
 
   /// - Returns: true for the first message of a batch; only then does the caller have to wake the reader.
-  func post(_ message: sending Message) -> Bool {
+  @discardableResult package func post(_ message: Message) -> Bool {
     pending.withLock { queue in
-      _ = edge.load(ordering: .acquiring)
-      defer { edge.store(0, ordering: .releasing) }
       queue.append(message)
       return queue.count == 1
     }
   }
 
   /// Everything posted since the last time, in order.
-  func takeAll() -> [Message] {
+  package func takeAll() -> [Message] {
     pending.withLock { queue in
-      _ = edge.load(ordering: .acquiring)
-      defer { edge.store(0, ordering: .releasing) }
       var taken: [Message] = []
       swap(&taken, &queue)
       return taken

@@ -37,7 +37,7 @@ enum SourcePosition: Equatable {
       bytes.append(text: Array((lastModified ?? "").utf8))
     case .serverSentEvents(let lastEventID, let time):
       bytes.append(2)
-      bytes.append(number: UInt64(time?.milliseconds ?? 0))
+      bytes.append(number: UInt64(time?.wholeMilliseconds ?? 0))
       bytes.append(text: lastEventID)
     }
     return Checkpoint(bytes)

@@ -14,7 +14,7 @@ protocol RestingSource: AnyObject {
 }
 
 /// The thread on which every upstream's work is done, so that none of it can delay a client.
-public final class SourceThread: @unchecked Sendable {  // but for `loop`, touched on the loop's thread only
+public final class SourceThread: @unchecked Sendable {  // but for `loop`, touched on the loop's thread only: checked
   /// Whose turns upstream work takes. Timers and descriptors of other sources may live on it, too.
   public let loop: EventLoop
   private var client: HTTPClient?

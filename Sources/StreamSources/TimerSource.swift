@@ -1,6 +1,7 @@
 import Dispatch
 import Events
 import Reactive
+import StreamRuntime
 
 /// An event at intervals: `{"tick":n,"time":"2026-01-02T03:04:05.678Z"}`.
 ///
@@ -52,9 +53,4 @@ struct TickCounter: Sendable {
     origin = min(origin, time - (last - 1) * interval)
     return last
   }
-}
-
-extension Duration {
-  /// Cut to what an `Int` holds.
-  fileprivate var wholeNanoseconds: Int { Int(clamping: Int128(self / .nanoseconds(1))) }
 }

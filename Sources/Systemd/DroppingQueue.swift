@@ -1,6 +1,7 @@
 import CLinux
 import Dispatch
 import Glibc
+import StreamRuntime
 import Synchronization
 
 /// Carries calls that may block (a full journal, a busy service manager, a terminal on hold) away from the threads that
@@ -11,31 +12,10 @@ import Synchronization
 final class DroppingQueue: Sendable {
   /// What the thread shares with the queue, and keeps when that has gone.
   private final class Queue: Sendable {
-    let calls = Mutex<[@Sendable () -> Void]>([])
-    /// The thread sanitizer cannot see into the lock, which is in the runtime; it sees this pair. Plain moves on x86.
-    let edge = Atomic(0)
+    let calls = Mailbox<@Sendable () -> Void>()
     /// Signalled for each call, and once for the end.
     let arrived = DispatchSemaphore(value: 0)
     let isOver = Atomic(false)
-
-    func append(_ call: @escaping @Sendable () -> Void) {
-      calls.withLock { calls in
-        _ = edge.load(ordering: .acquiring)
-        defer { edge.store(0, ordering: .releasing) }
-        calls.append(call)
-      }
-      arrived.signal()
-    }
-
-    func takeAll() -> [@Sendable () -> Void] {
-      calls.withLock { calls in
-        _ = edge.load(ordering: .acquiring)
-        defer { edge.store(0, ordering: .releasing) }
-        var taken: [@Sendable () -> Void] = []
-        swap(&taken, &calls)
-        return taken
-      }
-    }
   }
 
   private let label: String
@@ -77,11 +57,12 @@ final class DroppingQueue: Sendable {
   func flush(within timeout: Duration) -> Bool {
     let done = DispatchSemaphore(value: 0)
     append { done.signal() }
-    return done.wait(timeout: .now() + .nanoseconds(timeout.nanoseconds)) == .success
+    return done.wait(timeout: .now() + .nanoseconds(timeout.wholeNanoseconds)) == .success
   }
 
   private func append(_ call: @escaping @Sendable () -> Void) {
-    queue.append(call)
+    queue.calls.post(call)
+    queue.arrived.signal()
     startThread()
   }
 
@@ -114,17 +95,8 @@ final class DroppingQueue: Sendable {
   private static func run(_ queue: Queue) {
     while true {
       queue.arrived.wait()
-      for call in queue.takeAll() { call() }
+      for call in queue.calls.takeAll() { call() }
       if queue.isOver.load(ordering: .acquiring) { return }
     }
-  }
-}
-
-extension Duration {
-  /// Whole nanoseconds, up to about 146 years either way; further is clipped.
-  var nanoseconds: Int {
-    let (seconds, attoseconds) = components
-    let clipped = Int(max(-4_600_000_000, min(4_600_000_000, seconds)))
-    return clipped * 1_000_000_000 + Int(attoseconds / 1_000_000_000)
   }
 }

@@ -1,6 +1,7 @@
 import CSystemd
 import Dispatch
 import Glibc
+import StreamRuntime
 import Synchronization
 
 /// The daemon's log: native entries in the journal, or the same lines on standard error where that is not the journal.
@@ -23,7 +24,7 @@ public final class Journal: Sendable {
     /// Milliseconds since the Unix epoch, for lines that are to carry the time; `nil`: they are not.
     var wallClock: (@Sendable () -> Int)?
     var after: @Sendable (Duration, @escaping @Sendable () -> Void) -> Void = { delay, call in
-      DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(delay.nanoseconds), execute: call)
+      DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(delay.wholeNanoseconds), execute: call)
     }
   }
 
@@ -34,9 +35,7 @@ public final class Journal: Sendable {
   private let time: Timekeeper
   private let queue: DroppingQueue
   private let threshold: Atomic<UInt8>
-  private let flood = Mutex(FloodLimit())
-  /// The thread sanitizer cannot see into the lock, which is in the runtime; it sees this pair. Plain moves on x86.
-  private let edge = Atomic(0)
+  private let flood = Locked(FloodLimit())
   private let droppedCount = Atomic<Int>(0)
 
   /// Finds out by itself where entries go: JOURNAL_STREAM names the file that standard error is when it is the journal.
@@ -74,7 +73,7 @@ public final class Journal: Sendable {
   public func write(_ entry: Entry) {
     guard entry.priority <= level else { return }
     let now = time.now()
-    let (summaries, verdict) = withFlood { ($0.takeSuppressed(at: now), $0.admit(entry, at: now)) }
+    let (summaries, verdict) = flood.withLock { ($0.takeSuppressed(at: now), $0.admit(entry, at: now)) }
     summaries.forEach(send)
     switch verdict {
     case .pass: send(entry)
@@ -88,21 +87,13 @@ public final class Journal: Sendable {
   ///
   /// - Returns: false when the time ran out first.
   @discardableResult public func flush(within timeout: Duration) -> Bool {
-    withFlood { $0.takeSuppressed(at: nil) }.forEach(send)
+    flood.withLock { $0.takeSuppressed(at: nil) }.forEach(send)
     return queue.flush(within: timeout)
-  }
-
-  private func withFlood<R: Sendable>(_ body: (inout FloodLimit) -> R) -> R {
-    flood.withLock { flood in
-      _ = edge.load(ordering: .acquiring)
-      defer { edge.store(0, ordering: .releasing) }
-      return body(&flood)
-    }
   }
 
   private func reportSuppressed() {
     let now = time.now()
-    withFlood { $0.takeSuppressed(at: now) }.forEach(send)
+    flood.withLock { $0.takeSuppressed(at: now) }.forEach(send)
   }
 
   private func send(_ entry: Entry) {

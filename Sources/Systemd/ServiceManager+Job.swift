@@ -1,5 +1,6 @@
 import CSystemd
 import Glibc
+import StreamRuntime
 
 extension ServiceManager {
   /// What the service manager is about to do with this service, beyond stopping it.
@@ -59,7 +60,7 @@ private final class Bus {
 
   deinit { sd_bus_close_unref(bus) }
 
-  private var microsecondsLeft: UInt64 { UInt64(max(0, (deadline - .now).nanoseconds / 1000)) }
+  private var microsecondsLeft: UInt64 { UInt64(max(0, (deadline - .now).wholeMicroseconds)) }
 
   /// For the next call.
   ///

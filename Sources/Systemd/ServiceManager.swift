@@ -1,5 +1,6 @@
 import CSystemd
 import Glibc
+import StreamRuntime
 import Synchronization
 
 /// The service manager that started this process, if there is one: what it is told and what it asks for.
@@ -70,7 +71,7 @@ public final class ServiceManager: Sendable {
   ///
   /// - Returns: false when `timeout` ran out first.
   @discardableResult public func settle(within timeout: Duration) -> Bool {
-    flush(within: timeout) && isPresent && sd_notify_barrier(0, UInt64(timeout.nanoseconds / 1000)) >= 0
+    flush(within: timeout) && isPresent && sd_notify_barrier(0, UInt64(timeout.wholeMicroseconds)) >= 0
   }
 
   /// Gives a descriptor into the manager's keeping: the next process of this service gets it, however this one ends, as
@@ -104,21 +105,13 @@ extension ServiceManager.Notice {
   var assignment: String {
     switch self {
     case .ready: "READY=1"
-    case .reloading: "RELOADING=1\nMONOTONIC_USEC=\(Self.monotonicMicroseconds)"
+    case .reloading: "RELOADING=1\nMONOTONIC_USEC=\(EventLoop.monotonicNow() / 1000)"
     case .stopping: "STOPPING=1"
     case .status(let text):
       "STATUS=" + String(String.UnicodeScalarView(text.unicodeScalars.map { $0.isDeceptive ? " " : $0 }))
     case .watchdog: "WATCHDOG=1"
-    case .extendTimeout(let time): "EXTEND_TIMEOUT_USEC=\(max(0, time.nanoseconds / 1000))"
+    case .extendTimeout(let time): "EXTEND_TIMEOUT_USEC=\(max(0, time.wholeMicroseconds))"
     }
-  }
-}
-
-extension ServiceManager.Notice {
-  private static var monotonicMicroseconds: UInt64 {
-    var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 }
 

@@ -1,4 +1,4 @@
-import Synchronization
+import StreamRuntime
 
 /// Proves progress: the service manager gets its keep-alive only once every participant has come round.
 ///
@@ -16,7 +16,7 @@ public final class Watchdog: Sendable {
 
   private let participants: [Participant]
   private let keepAlive: @Sendable () -> Void
-  private let round = Mutex(Round())
+  private let round = Locked(Round())
 
   /// - Parameter keepAlive: called once per round, on the thread of the last beat.
   public init(participants: [Participant], keepAlive: @escaping @Sendable () -> Void) {

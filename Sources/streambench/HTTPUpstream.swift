@@ -42,7 +42,7 @@ final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is to
 
   /// When the requests of each path have arrived so far, in nanoseconds of the monotonic clock. From another thread.
   func takeArrivals() -> [[UInt64]] {
-    let taken = Mutex<[[UInt64]]?>(nil)
+    let taken = Locked<[[UInt64]]?>(nil)
     loop.execute { [self] in taken.withLock { $0 = arrivals } }
     while true {
       if let arrivals = taken.withLock({ $0 }) { return arrivals }

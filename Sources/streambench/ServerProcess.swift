@@ -23,7 +23,9 @@ final class ServerProcess {
       fputs(content, file)
       fclose(file)
     }
-    id = try spawn([program] + arguments(folder), environment: environment(folder))
+    var server = Spawn([program] + arguments(folder))
+    server.environment = environment(folder)
+    id = try server.start()
   }
 
   deinit {
@@ -105,31 +107,6 @@ final class ServerProcess {
     }
     return numbers
   }
-}
-
-/// Starts a program with nothing but this environment; what it says goes nowhere.
-func spawn(_ arguments: [String], environment: [String]) throws(SystemError) -> pid_t {
-  var argv = arguments.map { strdup($0) } + [nil]
-  var envp = environment.map { strdup($0) } + [nil]
-  defer { (argv + envp).forEach { free($0) } }
-  var actions = posix_spawn_file_actions_t()
-  posix_spawn_file_actions_init(&actions)
-  defer { posix_spawn_file_actions_destroy(&actions) }
-  for descriptor in [STDOUT_FILENO, STDERR_FILENO] {
-    posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
-  }
-  // Whoever started this program may have blocked the signal that ends the server.
-  var attributes = posix_spawnattr_t()
-  posix_spawnattr_init(&attributes)
-  defer { posix_spawnattr_destroy(&attributes) }
-  var none = sigset_t()
-  sigemptyset(&none)
-  posix_spawnattr_setsigmask(&attributes, &none)
-  posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
-  var child = pid_t()
-  let result = posix_spawn(&child, arguments[0], &actions, &attributes, &argv, &envp)
-  guard result == 0 else { throw SystemError("posix_spawn", arguments[0], code: result) }
-  return child
 }
 
 func monotonicNanoseconds() -> UInt64 { EventLoop.monotonicNow() }

@@ -1,6 +1,7 @@
 import Dispatch
 import Reactive
 import StreamClient
+import StreamRuntime
 
 /// Where events wait between the event loop and the main thread, which may block on its output for as long as that
 /// pleases: the loop goes on answering the daemon. Holds no more than was asked for.
@@ -22,9 +23,9 @@ final class EventInbox: Subscriber, Sendable {
     var subscription: (any Subscription)?
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let wake = DispatchSemaphore(value: 0)
-  private let handle = Guarded<Handle?>(nil)
+  private let handle = Locked<Handle?>(nil)
 
   func request(_ count: Int) {
     handle.withLock { $0 }?.subscription?.request(.max(count))

@@ -11,7 +11,7 @@ final class InputLines: Subscription, Sendable {
     var isCancelled = false
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let wake = DispatchSemaphore(value: 0)
 
   private static let readByteCount = 64 << 10

@@ -18,7 +18,7 @@ final class Screen: Sendable {
     var isEntered = false
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   /// Signals that are the screen's to handle.
   static let signals = [SIGWINCH, SIGTSTP]

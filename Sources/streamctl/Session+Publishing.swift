@@ -1,6 +1,7 @@
 import Dispatch
 import Reactive
 import StreamClient
+import StreamRuntime
 
 extension Session {
   /// Publishes one event.
@@ -13,7 +14,7 @@ extension Session {
   /// Publishes standard input, a line an event.
   func publishLines(to name: String, _ publication: Arguments.Publication) throws(Stop) {
     let sink = sink(to: name, publication)
-    let failure = Guarded<Stop?>(nil)
+    let failure = Locked<Stop?>(nil)
     let done = DispatchSemaphore(value: 0)
     // On a thread of its own: when the daemon refuses, the program ends, whatever that one waits for.
     DispatchQueue(label: "standard input").async {

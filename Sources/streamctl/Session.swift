@@ -70,8 +70,7 @@ struct Session {
 
   private static func deadline(_ timeout: Duration?) -> DispatchTime {
     guard let timeout else { return .distantFuture }
-    let (seconds, attoseconds) = timeout.components
-    return .now() + .seconds(Int(seconds)) + .nanoseconds(Int(attoseconds / 1_000_000_000))
+    return .now() + .nanoseconds(timeout.wholeNanoseconds)
   }
 
   /// Prints a stream's events until it ends, or as many as are wanted. More are asked for only when what was asked for

@@ -1,4 +1,5 @@
 import Reactive
+import StreamRuntime
 import StreamServer
 import StreamSources
 import Systemd
@@ -9,7 +10,7 @@ final class FeedReports: Sendable {
   private let stream: String
   private let server: StreamServer
   private let journal: Journal
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   private struct State {
     /// Others have taken their place.

@@ -57,7 +57,7 @@ extension Journal.Entry {
   init(_ report: SourceReport, of stream: String) {
     switch report {
     case .failing(let reason, let attempt, let retry):
-      let seconds = Double(retry.components.seconds) + Double(retry.components.attoseconds) / 1e18
+      let seconds = retry / .seconds(1)
       self.init(
         .sourceFailing, .warning,
         "source failing: \(reason); failure \(attempt) in a row, next try in \((seconds * 10).rounded() / 10) s",

@@ -1,6 +1,7 @@
 import Events
 import Glibc
 import Reactive
+import StreamRuntime
 import TestSupport
 import Testing
 
@@ -51,7 +52,7 @@ import Testing
       "1 \(long)", "\0\0\0", "8 z",
     ]
     let folder = try TemporaryFolder(["ids": lines.joined(separator: "\n")])
-    let reports = Guarded<[String]>([])
+    let reports = Locked<[String]>([])
     let marks = IDMarks(path: folder.path("ids")) { report in reports.withLock { $0.append(report) } }
     #expect(marks.mark(of: "a") == 7 && marks.mark(of: "b") == 0 && marks.mark(of: "z") == 8)
     #expect(reports.withLock { $0 } == ["\(folder.path("ids")) has 8 lines that are no id and name of a stream"])
@@ -62,7 +63,7 @@ import Testing
 
   @Test func aFileThatCannotBeWrittenIsToldOnce() throws {
     let folder = try TemporaryFolder()
-    let reports = Guarded<[String]>([])
+    let reports = Locked<[String]>([])
     let path = folder.path("none/ids")
     let marks = IDMarks(path: path) { report in reports.withLock { $0.append(report) } }
     for id in 1...5 as ClosedRange<UInt64> {

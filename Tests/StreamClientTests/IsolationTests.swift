@@ -99,7 +99,7 @@ import Testing
 /// Keeps subscriptions for as long as the tests run.
 private enum Held {
   nonisolated(unsafe) private static var cancellables: Set<AnyCancellable> = []
-  private static let lock = Guarded(())
+  private static let lock = Locked(())
   static var shared: Set<AnyCancellable> {
     get { lock.withLock { _ in cancellables } }
     set { lock.withLock { _ in cancellables = newValue } }

@@ -13,7 +13,7 @@ final class PseudoTerminal: Sendable {
   /// The program's side.
   let program: CInt
   private let screen: CInt
-  private let seen = Guarded<[UInt8]>([])
+  private let seen = Locked<[UInt8]>([])
 
   private static let setLock: UInt = 0x4004_5431  // TIOCSPTLCK
   private static let getNumber: UInt = 0x8004_5430  // TIOCGPTN

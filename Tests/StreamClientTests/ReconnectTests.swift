@@ -207,7 +207,7 @@ import Testing
   @Test func cancellingInTheReportIsFinalToo() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
-      let cancellable = Guarded<Probe?>(nil)
+      let cancellable = Locked<Probe?>(nil)
       let policy = ReconnectPolicy(first: .nanoseconds(1)) { [reports] report in
         reports.record(report)
         cancellable.withLock { $0 }?.cancel()

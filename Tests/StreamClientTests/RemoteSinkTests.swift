@@ -24,7 +24,7 @@ private final class Feed: Publisher, Sendable {
   }
 
   private let signals = Recorder<Signal>()
-  private let subscriber = Guarded<AnySubscriber<[UInt8], Never>?>(nil)
+  private let subscriber = Locked<AnySubscriber<[UInt8], Never>?>(nil)
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == [UInt8], S.Failure == Never {
     self.subscriber.withLock { $0 = AnySubscriber(subscriber) }
@@ -82,7 +82,7 @@ private final class Feed: Publisher, Sendable {
   }
 
   @Test func muchCreditIsPassedOnInStepsAndAllValuesArriveInOrder() async throws {
-    let received = Guarded<[Int]>([])
+    let received = Locked<[Int]>([])
     let produced = Count()
     try await ScriptedServer.run(script: { peer, event in
       switch event {

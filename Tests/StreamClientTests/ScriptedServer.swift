@@ -129,7 +129,7 @@ final class ScriptedServer: Sendable {
   let path: String
   let events = Recorder<ServerEvent>()
   let loop: EventLoop
-  private let peers = Guarded<[Peer]>([])
+  private let peers = Locked<[Peer]>([])
 
   private init(path: String) throws {
     self.path = path

@@ -12,7 +12,7 @@ import Testing
   @Test func demandCrossesTheSocket() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
-    let asked = Guarded(Subscribers.Demand.none)
+    let asked = Locked(Subscribers.Demand.none)
     let isCancelled = CurrentValueSubject<Bool, Never>(false)
     let numbers = (1...100).publisher.handleEvents(
       receiveCancel: { isCancelled.value = true }, receiveRequest: { demand in asked.withLock { $0 += demand } })

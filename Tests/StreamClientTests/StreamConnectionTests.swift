@@ -107,7 +107,7 @@ import Testing
     var expected: [UInt8] = []
     Frame.keepalive(respond: true, position: 0, data: []).encode(into: &expected)
     let keepalive = expected
-    let received = Guarded<[UInt8]>([])
+    let received = Locked<[UInt8]>([])
     try await ScriptedServer.run(
       raw: true,
       script: { peer, event in

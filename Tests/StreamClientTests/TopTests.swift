@@ -21,7 +21,7 @@ import Testing
 
   /// Answers each request for a look with the next of these; nil leaves one without an answer.
   private func withDaemon(_ looks: [String?], body: (ScriptedServer) async throws -> Void) async throws {
-    let given = Guarded(0)
+    let given = Locked(0)
     try await ScriptedServer.run(
       script: { peer, event in
         switch event {

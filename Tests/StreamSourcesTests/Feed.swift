@@ -1,5 +1,6 @@
 import Events
 import Reactive
+import StreamRuntime
 
 /// A source under the test's control, with one subscriber at a time: counts what happens to it.
 final class Feed: Publisher, Sendable {
@@ -13,11 +14,11 @@ final class Feed: Publisher, Sendable {
     var retractions = 0
     var cancellations = 0
   }
-  private let state = Guarded(State())
+  private let state = Locked(State())
   /// Sent by itself, one for each batch that is asked for; then it finishes. What `receive` returns is not heeded.
-  private let script: Guarded<[[String]]>
+  private let script: Locked<[[String]]>
 
-  init(_ script: [[String]] = []) { self.script = Guarded(script) }
+  init(_ script: [[String]] = []) { self.script = Locked(script) }
 
   var now: State { state.withLock { $0 } }
 

@@ -1,5 +1,6 @@
 import Events
 import Reactive
+import StreamRuntime
 import TestSupport
 import Testing
 
@@ -17,7 +18,7 @@ final class Taker: Subscriber, Sendable {
 
   let events: AsyncStream<String>
   private let sink: AsyncStream<String>.Continuation
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let initial: Subscribers.Demand
   private let onValue: @Sendable (Taker) -> Subscribers.Demand
 
@@ -61,8 +62,8 @@ final class Taker: Subscriber, Sendable {
 
 /// Test state behind a lock, whatever is in it, for closures to share.
 final class Shared<Value>: Sendable {
-  private let state: Guarded<Value>
-  init(_ value: Value) { state = Guarded(value) }
+  private let state: Locked<Value>
+  init(_ value: Value) { state = Locked(value) }
   func withLock<R>(_ body: (inout Value) -> R) -> R { state.withLock(body) }
 }
 

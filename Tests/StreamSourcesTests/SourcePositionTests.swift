@@ -1,5 +1,6 @@
 import Events
 import Reactive
+import StreamRuntime
 import TestSupport
 import Testing
 
@@ -68,7 +69,7 @@ import Testing
 
   /// A log in place of the stream's: keeps what the batches bring.
   private final class Kept: Sendable {
-    let checkpoint = Guarded<Checkpoint?>(nil)
+    let checkpoint = Locked<Checkpoint?>(nil)
     var resumption: SourceResumption {
       SourceResumption { self.checkpoint.withLock { $0 } }
     }

@@ -19,8 +19,8 @@ import Testing
   private final class Meter: Subscriber, Sendable {
     typealias Input = EventBatch
     typealias Failure = Never
-    private let subscription = Guarded<(any Subscription)?>(nil)
-    let turns = Guarded<[UInt64: Int]>([:])
+    private let subscription = Locked<(any Subscription)?>(nil)
+    let turns = Locked<[UInt64: Int]>([:])
     let loop: EventLoop
     let pause: UInt32
 

@@ -23,9 +23,4 @@ struct DroppingQueueTests {
     #expect(queue.flush(within: .seconds(60)))
     #expect(queue.carry {})
   }
-
-  @Test(arguments: [(Duration.microseconds(1500), 1_500_000), (.seconds(Int64.max), 4_600_000_000_000_000_000)])
-  func durationsBecomeNanosecondsWithoutOverflow(duration: Duration, nanoseconds: Int) {
-    #expect(duration.nanoseconds == nanoseconds)
-  }
 }

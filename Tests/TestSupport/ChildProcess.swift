@@ -41,57 +41,48 @@ public final class ChildProcess: Sendable {
     _ program: String, _ arguments: [String] = [], terminal: CInt? = nil, holdsInput: Bool = false,
     output: Sink = .pipe, errors: Sink = .pipe, passing passed: [CInt] = []
   ) throws(SystemError) {
-    var actions = posix_spawn_file_actions_t()
-    posix_spawn_file_actions_init(&actions)
+    var command = Spawn([program] + arguments)
+    command.environment = nil
     var ours: [CInt] = []
     var theirs: [CInt] = []
-    defer {
-      posix_spawn_file_actions_destroy(&actions)
-      theirs.forEach { close($0) }
-    }
+    defer { theirs.forEach { close($0) } }
     if let terminal {
-      posix_spawn_file_actions_adddup2(&actions, terminal, STDIN_FILENO)
+      command.descriptors[0] = .copy(terminal)
       input = -1
     } else if holdsInput {
       // No pipe: writing to a program that is gone is to be no signal.
       var ends: [CInt] = [0, 0]
       let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
       guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { throw SystemError("socketpair") }
-      posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO)
+      command.descriptors[0] = .copy(ends[0])
       theirs.append(ends[0])
       input = ends[1]
     } else {
-      posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
       input = -1
     }
-    for (sink, target) in [(output, STDOUT_FILENO), (errors, STDERR_FILENO)] {
+    for (sink, target) in [(output, 1), (errors, 2)] {
       switch sink {
       case .pipe:
         let ends = try Self.pipe()
-        posix_spawn_file_actions_adddup2(&actions, ends.write, target)
+        command.descriptors[target] = .copy(ends.write)
         theirs.append(ends.write)
         ours.append(ends.read)
       case .descriptor(let descriptor):
-        posix_spawn_file_actions_adddup2(&actions, descriptor, target)
+        command.descriptors[target] = .copy(descriptor)
         ours.append(-1)
       case .file(let path):
-        posix_spawn_file_actions_addopen(&actions, target, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0o600)
+        command.descriptors[target] = .file(path)
         ours.append(-1)
       }
     }
-    // First out of the way of one another.
-    for (index, descriptor) in passed.enumerated() {
-      let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, CInt(3 + passed.count))
-      guard copy >= 0 else { throw SystemError("fcntl") }
-      theirs.append(copy)
-      posix_spawn_file_actions_adddup2(&actions, copy, CInt(3 + index))
-    }
+    command.descriptors += passed.map { .copy($0) }
     (self.output, self.errors) = (ours[0], ours[1])
-    let words = ([program] + arguments).map { strdup($0) }
-    defer { words.forEach { free($0) } }
-    var child = pid_t()
-    let result = posix_spawnp(&child, program, &actions, nil, words + [nil], environ)
-    guard result == 0 else { throw SystemError("posix_spawn", program, code: result) }
+    let child: pid_t
+    do throws(SystemError) {
+      child = try command.start()
+    } catch {
+      throw SystemError(error.call, program, code: error.code)
+    }
     id = child
     DispatchQueue(label: "reaper").async { [ending, child] in
       var status: CInt = 0
@@ -189,7 +180,7 @@ private final class Ending: Sendable {
     var waiting: [CheckedContinuation<CInt, Never>] = []
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   func set(_ code: CInt) {
     let waiting = state.withLock { state in

@@ -146,21 +146,16 @@ private final class DataRequest: Subscription, Transfer.Handler, @unchecked Send
 
 /// The thread of all publishers that were given none.
 private enum SharedSourceThread {
-  private static let thread = Guarded<SourceThread?>(nil)
+  private static let thread = Locked<SourceThread?>(nil)
 
   static func get() throws(SystemError) -> SourceThread {
     // A failure is not kept: descriptors may be free again next time.
-    let result: Result<SourceThread, SystemError> = thread.withLock { thread in
-      if let thread { return .success(thread) }
-      do throws(SystemError) {
-        let new = try SourceThread()
-        try new.start()
-        thread = new
-        return .success(new)
-      } catch {
-        return .failure(error)
-      }
+    try thread.withLock { thread throws(SystemError) in
+      if let thread { return thread }
+      let new = try SourceThread()
+      try new.start()
+      thread = new
+      return new
     }
-    return try result.get()
   }
 }

@@ -109,7 +109,7 @@ struct HTTPFailure: Error, Equatable {
 
   /// `10`, `0.25`.
   private static func seconds(_ duration: Duration) -> String {
-    let (whole, rest) = duration.milliseconds.quotientAndRemainder(dividingBy: 1000)
+    let (whole, rest) = duration.wholeMilliseconds.quotientAndRemainder(dividingBy: 1000)
     return rest == 0 ? "\(whole)" : "\(Double(whole) + Double(rest) / 1000)"
   }
 

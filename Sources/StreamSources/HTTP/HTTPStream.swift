@@ -216,7 +216,7 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
       let silence = isPaused ? .zero : now - heardAt
       guard silence >= limit else { return awaitSilence(of: limit, after: limit - silence) }
       transfer?.cancel()
-      ended(HTTPFailure("nothing heard within \(limit.milliseconds) ms"))
+      ended(HTTPFailure("nothing heard within \(limit.wholeMilliseconds) ms"))
     }
   }
 

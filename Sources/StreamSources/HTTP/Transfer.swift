@@ -254,7 +254,7 @@ final class Transfer {
     // Redirects are followed here, not by libcurl: it takes every header but Authorization and Cookie along.
     curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
     if !request.isEndless, let timeLeft {
-      curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, timeLeft.milliseconds))
+      curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, timeLeft.wholeMilliseconds))
     }
     curl_easy_set_pointer(easy, CURLOPT_HTTPHEADER, headerList)
     curl_easy_set_pointer(easy, CURLOPT_ERRORBUFFER, errorBuffer)
@@ -356,13 +356,5 @@ final class Transfer {
     var seconds: curl_off_t = 0
     curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)  // seconds or a date, made seconds from now
     return .seconds(max(0, seconds))
-  }
-}
-
-extension Duration {
-  /// Whole milliseconds, cut to what libcurl takes.
-  var milliseconds: Int {
-    let (seconds, attoseconds) = components
-    return Int(clamping: min(seconds, 1 << 31)) * 1000 + Int(attoseconds / 1_000_000_000_000_000)
   }
 }

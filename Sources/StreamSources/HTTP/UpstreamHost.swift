@@ -69,7 +69,7 @@ final class UpstreamHost {
     let duration = min(duration, Self.longestRest)
     let end = now + duration
     if end > budget.restsUntil {
-      let time = WallTime(milliseconds: WallTime.now.milliseconds + duration.milliseconds)
+      let time = WallTime(milliseconds: WallTime.now.milliseconds + duration.wholeMilliseconds)
       restEnd = time.description.prefix(19) + "Z"  // whole seconds, as it was asked for
     }
     budget.rest(until: end)
@@ -117,5 +117,5 @@ final class UpstreamHost {
     }
   }
 
-  private var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
+  private var now: Duration { EventLoop.monotonicTime }
 }

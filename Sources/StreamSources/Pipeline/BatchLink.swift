@@ -80,7 +80,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
   }
 
   private var isLive: Bool { !isCancelled.load(ordering: .acquiring) }
-  var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
+  var now: Duration { EventLoop.monotonicTime }
 
   private func letGo() {
     isCancelled.store(true, ordering: .releasing)

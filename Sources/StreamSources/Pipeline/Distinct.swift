@@ -1,5 +1,6 @@
 import Events
 import Reactive
+import StreamRuntime
 
 extension Publisher where Output == EventBatch, Failure == Never {
   /// Leaves out each event that is equal, byte for byte, to the one before.
@@ -16,9 +17,9 @@ extension Publisher where Output == EventBatch, Failure == Never {
 
 /// What the last event was compared by. Outlives a subscription.
 final class DistinctMemory: Sendable {
-  private let last = Guarded<[UInt8]?>(nil)
+  private let last = Locked<[UInt8]?>(nil)
   /// Of batches of which nothing was left since the last one that went on.
-  private let checkpoint = Guarded<Checkpoint?>(nil)
+  private let checkpoint = Locked<Checkpoint?>(nil)
 
   /// - Returns: the batch, with the last checkpoint that there was; nil if there is nothing in it.
   func carry(_ batch: EventBatch) -> EventBatch? {

@@ -44,7 +44,7 @@ public struct JQTransform: Sendable, Equatable {
   }
 
   /// Texts that were found to be programs: a configuration that is read again repeats nearly all of its own.
-  private static let sound = Guarded<Set<String>>([])
+  private static let sound = Locked<Set<String>>([])
 }
 
 extension Publisher where Output == EventBatch, Failure == Never {

@@ -46,7 +46,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     self.thread = thread
     self.owner = owner
     self.timePerEvent = timePerEvent
-    id = try spawnHelper(executable, [JQWorker.argument, "\(timePerEvent.milliseconds)", name], input: theirs.raw)
+    id = try spawnHelper(executable, [JQWorker.argument, "\(timePerEvent.wholeMilliseconds)", name], input: theirs.raw)
     guard fcntl(socket.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
     registration = try thread.loop.register(socket.raw, for: .readable, handler: self)
     thread.keep(self)

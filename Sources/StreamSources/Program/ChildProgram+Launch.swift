@@ -24,33 +24,11 @@ extension ChildProgram {
     init(_ command: [String], environment: [String]) throws(SystemError) {
       let output = try Pipe()
       let errors = try Pipe()
-      var actions = posix_spawn_file_actions_t()
-      posix_spawn_file_actions_init(&actions)
-      defer { posix_spawn_file_actions_destroy(&actions) }
-      posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
-      posix_spawn_file_actions_adddup2(&actions, output.writing.raw, STDOUT_FILENO)
-      posix_spawn_file_actions_adddup2(&actions, errors.writing.raw, STDERR_FILENO)
-      // Ours are closed on exec; what we were started with may not be.
-      posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1)
-
-      var attributes = posix_spawnattr_t()
-      posix_spawnattr_init(&attributes)
-      defer { posix_spawnattr_destroy(&attributes) }
-      var signals = sigset_t()
-      sigemptyset(&signals)
-      posix_spawnattr_setsigmask(&attributes, &signals)
-      sigfillset(&signals)
-      posix_spawnattr_setsigdefault(&attributes, &signals)
-      posix_spawnattr_setpgroup(&attributes, 0)
-      let flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF
-      posix_spawnattr_setflags(&attributes, Int16(flags))
-
-      let words = command.map { strdup($0) }
-      let assignments = environment.map { strdup($0) }
-      defer { (words + assignments).forEach { free($0) } }
-      var child = pid_t()
-      let code = posix_spawnp(&child, command[0], &actions, &attributes, words + [nil], assignments + [nil])
-      guard code == 0 else { throw SystemError("posix_spawn", code: code) }
+      var program = Spawn(command)
+      program.environment = environment
+      program.descriptors = [.null, .copy(output.writing.raw), .copy(errors.writing.raw)]
+      program.leadsGroup = true
+      let child = try program.start()
       let process = process_descriptor(child)
       guard process >= 0 else {
         let error = SystemError("pidfd_open")
@@ -58,8 +36,8 @@ extension ChildProgram {
         throw error
       }
       id = child
-      self.output = output.reading
-      self.errors = errors.reading
+      self.output = output.nonBlockingReading()
+      self.errors = errors.nonBlockingReading()
       self.process = OwnedDescriptor(process)
     }
   }
@@ -68,19 +46,5 @@ extension ChildProgram {
   static func endAtOnce(_ id: pid_t) {
     kill(-id, SIGKILL)
     while waitpid(id, nil, 0) < 0, errno == EINTR {}
-  }
-
-  /// Both ends are closed on exec; reading does not block.
-  private struct Pipe: ~Copyable {
-    let reading: OwnedDescriptor
-    let writing: OwnedDescriptor
-
-    init() throws(SystemError) {
-      var ends: [CInt] = [0, 0]
-      guard pipe2(&ends, O_CLOEXEC) == 0 else { throw SystemError("pipe2") }
-      reading = OwnedDescriptor(ends[0])
-      writing = OwnedDescriptor(ends[1])
-      _ = fcntl(ends[0], F_SETFL, O_NONBLOCK)
-    }
   }
 }

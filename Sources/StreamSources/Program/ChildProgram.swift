@@ -140,7 +140,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
 
   /// Unless that is to happen sooner.
   private func killGroup(after grace: Duration) {
-    let due = EventLoop.monotonicNow() &+ UInt64(grace / .nanoseconds(1))
+    let due = EventLoop.monotonicNow() &+ UInt64(grace.wholeNanoseconds)
     guard due < killDue else { return }
     killDue = due
     setKillTimer(grace) { program in

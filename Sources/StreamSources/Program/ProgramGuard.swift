@@ -41,12 +41,9 @@ final class ProgramGuard {
     private let pipe: OwnedDescriptor
 
     init(_ executable: String) throws(SystemError) {
-      var ends: [CInt] = [0, 0]
-      guard pipe2(&ends, O_CLOEXEC) == 0 else { throw SystemError("pipe2") }
-      pipe = OwnedDescriptor(ends[1])
-      let input = OwnedDescriptor(ends[0])
-      guard fcntl(pipe.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
-      id = try spawnHelper(executable, [ProgramGuard.argument], input: input.raw)
+      let pipe = try Pipe()
+      id = try spawnHelper(executable, [ProgramGuard.argument], input: pipe.reading.raw)
+      self.pipe = pipe.nonBlockingWriting()
     }
 
     deinit {
@@ -84,7 +81,7 @@ extension ProgramGuard {
       kill(-group, SIGTERM)
       kill(-group, SIGCONT)
     }
-    let deadline = EventLoop.monotonicNow() + UInt64(grace / .nanoseconds(1))
+    let deadline = EventLoop.monotonicNow() + UInt64(grace.wholeNanoseconds)
     while EventLoop.monotonicNow() < deadline {
       groups = groups.filter { kill(-$0, 0) == 0 }
       if groups.isEmpty { break }

@@ -1,0 +1,86 @@
+import CLinux
+import Glibc
+
+/// A program to start, with nothing open but the descriptors listed here, no signal blocked and none ignored.
+package struct Spawn {
+  /// What one of the program's descriptors is.
+  package enum Descriptor {
+    /// `/dev/null`, for reading and writing.
+    case null
+    /// A copy of one of this process; it stays the caller's.
+    case copy(CInt)
+    /// A file that is emptied, or made with mode 0600, and appended to.
+    case file(String)
+  }
+
+  /// A path, or a name without a slash, which is looked for on this process' own PATH.
+  package var program: String
+  /// Its arguments, beginning with its name for itself.
+  package var arguments: [String]
+  /// `NAME=value`; nil: this process' own.
+  package var environment: [String]? = []
+  /// The program's descriptors from 0 on.
+  package var descriptors: [Descriptor] = [.null, .null, .null]
+  /// Whether it leads a process group of its own, out of reach of what ends this process' group, such as a terminal.
+  package var leadsGroup = false
+
+  /// - Parameter command: the program and its arguments; not empty.
+  package init(_ command: [String]) {
+    precondition(!command.isEmpty, "a command without a program")
+    program = command[0]
+    arguments = command
+  }
+
+  /// Starts it.
+  ///
+  /// - Returns: its process, a child of this one, and with `leadsGroup` also the number of its group.
+  /// - Throws: the call that failed. Nothing runs then.
+  package func start() throws(SystemError) -> pid_t {
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    var moved: [CInt] = []
+    defer { moved.forEach { close($0) } }
+    for (index, descriptor) in descriptors.enumerated() {
+      switch descriptor {
+      case .null: posix_spawn_file_actions_addopen(&actions, CInt(index), "/dev/null", O_RDWR, 0)
+      case .copy(var source):
+        if source < descriptors.count {  // out of the way of the other ones
+          source = fcntl(source, F_DUPFD_CLOEXEC, CInt(descriptors.count))
+          guard source >= 0 else { throw SystemError("fcntl") }
+          moved.append(source)
+        }
+        posix_spawn_file_actions_adddup2(&actions, source, CInt(index))
+      case .file(let path):
+        let flags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND
+        posix_spawn_file_actions_addopen(&actions, CInt(index), path, flags, 0o600)
+      }
+    }
+    // Ours are closed on exec; what this process was started with may not be.
+    posix_spawn_file_actions_addclosefrom_np(&actions, CInt(descriptors.count))
+
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    var signals = sigset_t()
+    sigemptyset(&signals)
+    posix_spawnattr_setsigmask(&attributes, &signals)
+    sigfillset(&signals)
+    posix_spawnattr_setsigdefault(&attributes, &signals)
+    posix_spawnattr_setpgroup(&attributes, 0)
+    var flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF
+    if leadsGroup { flags |= POSIX_SPAWN_SETPGROUP }
+    posix_spawnattr_setflags(&attributes, Int16(flags))
+
+    let words = arguments.map { strdup($0) }
+    let assignments = (environment ?? []).map { strdup($0) }
+    defer { (words + assignments).forEach { free($0) } }
+    var child = pid_t()
+    let code =
+      environment == nil
+      ? posix_spawnp(&child, program, &actions, &attributes, words + [nil], environ)
+      : posix_spawnp(&child, program, &actions, &attributes, words + [nil], assignments + [nil])
+    guard code == 0 else { throw SystemError("posix_spawn", code: code) }
+    return child
+  }
+}
