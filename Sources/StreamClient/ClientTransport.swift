@@ -106,6 +106,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   /// The request has something to say: at once, or at the end of the turn that is under way.
   func hear(_ request: any TransportRequest) {
+    loop.assertOnLoop()
     speakers.append(request)
     if !isBusy { turn {} }
   }
@@ -126,6 +127,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   /// Everything that happens on the transport happens in a turn: `body`, then those who want to speak, then one write.
   private func turn(_ body: () -> Void) {
+    loop.assertOnLoop()
     let isOutermost = !isBusy
     isBusy = true
     body()

@@ -129,6 +129,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   // MARK: On the loop
 
   func readInbox() {
+    transport.loop.assertOnLoop()
     takeInbox()
     ask()
     proceed()
@@ -202,6 +203,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   }
 
   func takeSignal() throws(StreamError) -> RequestSignal {
+    transport.loop.assertOnLoop()
     waitsToSpeak = false
     guard hasSignal else { return .nothing }
     switch phase {
@@ -246,6 +248,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   }
 
   func opened(_ id: StreamID) {
+    transport.loop.assertOnLoop()
     guard delivery != nil else {
       phase = .open(id)
       return speakIfNeeded()
@@ -256,6 +259,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
 
   /// What the server says to a named publisher: first where to continue, then what is in the stream.
   func receive(_ payload: Payload) {
+    transport.loop.assertOnLoop()
     let id: StreamID
     switch phase {
     case .greeting(let request), .open(let request), .confirming(let request): id = request
@@ -284,12 +288,14 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   }
 
   func receiveDemand(_ count: UInt32) {
+    transport.loop.assertOnLoop()
     if count >= Credit.unlimited { credit = .unlimited } else { credit += .max(Int(count)) }
     ask()
     proceed()
   }
 
   func receiveCancel() {
+    transport.loop.assertOnLoop()
     guard case .open(let id) = phase else { return }
     phase = .cancelled(id)
     speakIfNeeded()
@@ -297,6 +303,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   }
 
   func end(_ completion: Subscribers.Completion<StreamError>) {
+    transport.loop.assertOnLoop()
     if case .failure(let error) = completion, waits(after: error) { return }
     var completion = completion
     if completion == .finished {

@@ -85,6 +85,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   // MARK: On the loop
 
   func readInbox() {
+    transport.loop.assertOnLoop()
     let more = inbox.withLock { inbox in
       defer { inbox = Inbox(isPosted: false) }
       return inbox.demand
@@ -121,6 +122,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   func takeSignal() throws(StreamError) -> RequestSignal {
+    transport.loop.assertOnLoop()
     waitsToSpeak = false
     switch phase {
     case .idle:
@@ -139,10 +141,12 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   func opened(_ id: StreamID) {
+    transport.loop.assertOnLoop()
     phase = .open(id)
   }
 
   func receive(_ payload: Payload) {
+    transport.loop.assertOnLoop()
     guard let down, !isCancelled.load(ordering: .acquiring) else { return }
     let event = StreamEvent(payload)
     demand.spend()
@@ -166,6 +170,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   func end(_ completion: Subscribers.Completion<StreamError>) {
+    transport.loop.assertOnLoop()
     if case .failure(let error) = completion, waits(after: error) { return }
     phase = .over
     request = nil

@@ -8,7 +8,7 @@ import Synchronization
 /// one kind keeps the others, or the end of the turn, waiting.
 ///
 /// Everything but `execute`, `start`, `stop` and `isCurrent` belongs to the loop's own thread, or to the thread that
-/// prepares it before `start`. Nothing here blocks but `epoll_wait`.
+/// prepares it before `start`, which debug builds check. Nothing here blocks but `epoll_wait`.
 public final class EventLoop: @unchecked Sendable {  // loop state is touched by one thread only, as said above
   /// What a descriptor is watched for, and what it was found ready for. A closed or failed peer is reported as both, so
   /// that the next read or write says which.
@@ -106,6 +106,18 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// Whether the caller is on the loop's thread.
   public var isCurrent: Bool { threadID.load(ordering: .relaxed) == pthread_self() }
 
+  /// Stops a debug build where the caller may not touch what belongs to the loop: on another thread, while the loop runs.
+  /// For the entry points of types that are confined to a loop; does nothing in a release build.
+  @inlinable public func assertOnLoop(file: StaticString = #fileID, line: UInt = #line) {
+    assert(isConfined, "called on another thread than the event loop's", file: file, line: line)
+  }
+
+  /// Whether this is the loop's thread, or the loop does not run.
+  @usableFromInline var isConfined: Bool {
+    let id = threadID.load(ordering: .relaxed)
+    return id == 0 || id == pthread_self()
+  }
+
   /// Nanoseconds in which the loop did anything but wait for something to do. The turn that is under way is not in it yet.
   public var busyNanoseconds: UInt64 { busy.load(ordering: .relaxed) }
 
@@ -153,6 +165,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   public func register(
     _ descriptor: CInt, for readiness: Readiness, handler: any Handler
   ) throws(SystemError) -> Registration {
+    assertOnLoop()
     let slot: UInt32
     if let free = freeSlots.popLast() {
       slot = free
@@ -172,12 +185,14 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
 
   /// Watches for something else from now on. Watching for nothing still reports a peer that is gone.
   public func update(_ registration: Registration, for readiness: Readiness) {
+    assertOnLoop()
     let result = control(EPOLL_CTL_MOD, registration, readiness)
     precondition(result == 0, "epoll_ctl on descriptor \(registration.descriptor): errno \(errno)")
   }
 
   /// Stops watching; no event of it is delivered any more, not even one that this turn has fetched already.
   public func unregister(_ registration: Registration) {
+    assertOnLoop()
     guard slots[Int(registration.slot)].generation == registration.generation else { return }
     _ = control(EPOLL_CTL_DEL, registration, [])
     slots[Int(registration.slot)].handler = nil
@@ -187,11 +202,13 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
 
   /// Runs `action` once, `delay` from now; never early, late by what else the turn does and by the system's timer slack.
   public func schedule(after delay: Duration, _ action: @escaping () -> Void) -> TimerID {
+    assertOnLoop()
     return timers.schedule(at: Self.monotonicNow() &+ UInt64(max(0, delay.wholeNanoseconds)), action)
   }
 
   /// Does nothing when the action has run or was cancelled before.
   public func cancel(_ timer: TimerID) {
+    assertOnLoop()
     timers.cancel(timer)
   }
 

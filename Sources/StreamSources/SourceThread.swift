@@ -105,16 +105,19 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
 
   /// The source waits, or not any more.
   func note(_ source: any RestingSource, rests: Bool) {
+    loop.assertOnLoop()
     resting[ObjectIdentifier(source)] = rests ? source : nil
   }
 
   /// Keeps a program until `forget`, whoever else has let go of it.
   func keep(_ program: any KeptProcess) {
+    loop.assertOnLoop()
     programs[ObjectIdentifier(program)] = program
   }
 
   /// The program is over.
   func forget(_ program: any KeptProcess) {
+    loop.assertOnLoop()
     programs[ObjectIdentifier(program)] = nil
     leaveWhenAlone()
   }
@@ -122,6 +125,7 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
   /// Made at its first use: a daemon without HTTP sources does not pay for libcurl and TLS. nil once stopped, or without
   /// memory.
   var httpClient: HTTPClient? {
+    loop.assertOnLoop()
     if client == nil, !isStopped { client = HTTPClient(on: loop, transfersPerHost: transfersPerHost) }
     return client
   }

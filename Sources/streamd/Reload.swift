@@ -4,7 +4,7 @@ import Systemd
 /// Reads the configuration anew when that is asked for, and applies what differs, or nothing at all.
 ///
 /// For the main thread, whose loop goes on meanwhile: what may take long is done on the streams' queue.
-final class Reload: @unchecked Sendable {  // as said above; the queue gets values alone
+final class Reload: @unchecked Sendable {  // checked on the loop; the queue gets values alone
   private enum Phase {
     case idle  // can become: reading
     case reading  // can become: applying, idle
@@ -27,7 +27,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
   private var ended: (() -> Void)?
 
   /// How long the daemon's end waits for streams that are being changed.
-  private static let noticeDelay = Duration.seconds(2)
+  private static let changeTimeout = Duration.seconds(2)
 
   /// - Parameters:
   ///   - path: of the file.
@@ -50,6 +50,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
 
   /// Begins, or will once more when what is under way is done.
   func begin() {
+    loop.assertOnLoop()
     guard !isOver else { return }
     guard phase == .idle else {
       isWantedAgain = true
@@ -65,15 +66,17 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
 
   /// Nothing begins any more. `completed` is called once, now or when the streams are in order again.
   func end(completed: @escaping () -> Void) {
+    loop.assertOnLoop()
     isOver = true
     guard phase == .applying else { return completed() }
     ended = completed
-    _ = loop.schedule(after: Self.noticeDelay) { [self] in tellEnd() }
+    _ = loop.schedule(after: Self.changeTimeout) { [self] in tellEnd() }
   }
 
   private func tellEnd() { ended.take()?() }
 
   private func take(_ reading: Result<ConfigurationSource, ConfigurationErrors>) {
+    loop.assertOnLoop()
     guard !isOver else { return }
     switch reading {
     case .failure(let mistakes): refuse(mistakes.sentences)
@@ -122,6 +125,7 @@ final class Reload: @unchecked Sendable {  // as said above; the queue gets valu
   }
 
   private func finish(_ status: String) {
+    loop.assertOnLoop()
     phase = .idle
     if isOver { return tellEnd() }
     manager.notify(.ready, .status(status))

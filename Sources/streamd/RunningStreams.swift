@@ -47,6 +47,7 @@ final class RunningStreams: @unchecked Sendable {
 
   /// - Throws: `SystemError` when there is no memory for what is added; nothing has changed then.
   func apply(_ difference: ConfigurationDifference) throws {
+    dispatchPrecondition(condition: .onQueue(queue))
     let added = try makeLogs(of: difference.added)
     var remarks: [(String, String)] = []
     let changes = difference.changed.map { change in

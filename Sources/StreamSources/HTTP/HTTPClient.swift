@@ -68,6 +68,7 @@ final class HTTPClient {
 
   /// Begins `request` when the turn comes at its host. The handler is kept until it has been told the end, or the transfer is cancelled.
   func start(_ request: HTTPRequest, handler: any Transfer.Handler) -> Transfer {
+    loop.assertOnLoop()
     let transfer = Transfer(request, handler: handler, client: self)
     outsideCurl { transfer.start() }
     return transfer
@@ -75,17 +76,20 @@ final class HTTPClient {
 
   /// Another number from now on, of every host.
   func setTransfersPerHost(_ count: Int) {
+    loop.assertOnLoop()
     transfersPerHost = count
     for host in hosts.values { host.setPlaces(count) }
   }
 
   /// No host rests any longer.
   func endRests() {
+    loop.assertOnLoop()
     for host in hosts.values { host.endRest() }
   }
 
   /// Ends every transfer without a word, and lets go of the loop.
   func shutDown() {
+    loop.assertOnLoop()
     for host in hosts.values { host.dismissLine() }
     for transfer in transfers.values { transfer.cancel() }
     for timer in [timer, deferral] { if let timer { loop.cancel(timer) } }
@@ -97,6 +101,7 @@ final class HTTPClient {
   // MARK: For transfers
 
   func host(named name: UpstreamHost.Name) -> UpstreamHost {
+    loop.assertOnLoop()
     if let host = hosts[name] { return host }
     if hosts.count >= Self.knownHostLimit { hosts = hosts.filter { !$0.value.isEmpty } }
     let host = UpstreamHost(name, places: transfersPerHost, on: loop) { [weak self] host in
@@ -119,11 +124,13 @@ final class HTTPClient {
 
   /// Runs `work` now, or as soon as libcurl has returned when this is one of its callbacks.
   func outsideCurl(_ work: @escaping () -> Void) {
+    loop.assertOnLoop()
     if isInsideCurl { postponed.append(work) } else { work() }
   }
 
   /// Calls into libcurl, then deals with all that has come of it.
   func insideCurl(_ call: () -> Void) {
+    loop.assertOnLoop()
     isInsideCurl = true
     call()
     isInsideCurl = false

@@ -103,6 +103,7 @@ private final class DataRequest: Subscription, Transfer.Handler, @unchecked Send
   }
 
   private func release() {
+    thread.loop.assertOnLoop()
     transfer = nil
     down = nil
     body = Data()

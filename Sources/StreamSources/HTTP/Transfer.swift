@@ -96,12 +96,14 @@ final class Transfer {
 
   /// Ends it; the handler hears nothing more. Does nothing after the end.
   func cancel() {
+    client?.loop.assertOnLoop()
     handler = nil
     client?.outsideCurl { self.release() }
   }
 
   /// Goes on after `.pause`.
   func resume() {
+    client?.loop.assertOnLoop()
     client?.outsideCurl { [self] in
       guard let easy else { return }
       client?.insideCurl { curl_easy_pause(easy, CURLPAUSE_CONT) }
@@ -188,6 +190,7 @@ final class Transfer {
   }
 
   private func finish(_ result: Result<ResponseHead, HTTPFailure>) {
+    client?.loop.assertOnLoop()
     let handler = handler
     self.handler = nil
     release()

@@ -42,12 +42,14 @@ final class UpstreamHost {
 
   /// Puts `transfer` in line; it begins when its turn comes, which may be before this returns. Not inside libcurl.
   func join(_ transfer: Transfer) {
+    loop.assertOnLoop()
     budget.join(transfer)
     settle()
   }
 
   /// `transfer` does not wait any longer.
   func leave(_ transfer: Transfer) {
+    loop.assertOnLoop()
     budget.leave(transfer)
     settle()
   }
@@ -98,6 +100,7 @@ final class UpstreamHost {
   }
 
   private func settle() {
+    loop.assertOnLoop()
     while true {
       switch budget.next(at: now) {
       case .start(let transfer): transfer.begin()  // may come back here

@@ -61,6 +61,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
 
   /// Does what there is to do, until there is nothing.
   func advance() {
+    loop.assertOnLoop()
     guard !isAdvancing else { return }
     isAdvancing = true
     defer { isAdvancing = false }
@@ -83,6 +84,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
   var now: Duration { EventLoop.monotonicTime }
 
   private func letGo() {
+    loop.assertOnLoop()
     isCancelled.store(true, ordering: .releasing)
     upstream = nil
     down = nil

@@ -59,12 +59,14 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
 
   /// Gives it events.
   func send(_ events: some Sequence<[UInt8]>) {
+    thread.loop.assertOnLoop()
     for event in events { unsent.appendMessage(event) }
     flush()
   }
 
   /// Kills it, in whatever state it is; its owner hears no more.
   func end(within grace: Duration? = nil) {
+    thread.loop.assertOnLoop()
     owner = nil
     (unsent, sentCount) = ([], 0)
     if !isReaped { kill(id, SIGKILL) }
@@ -108,6 +110,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   }
 
   private func close() {
+    thread.loop.assertOnLoop()
     guard let registration else { return }
     self.registration = nil
     thread.loop.unregister(registration)

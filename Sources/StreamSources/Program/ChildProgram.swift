@@ -93,6 +93,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   /// meanwhile is thrown away, lest it wait for a reader. May be called again, with less grace.
   /// - Parameter grace: nil: that of its configuration.
   func end(within grace: Duration? = nil) {
+    thread.loop.assertOnLoop()
     isDiscarding = true
     terminate(within: grace ?? self.grace)
     watchOutput()
@@ -101,6 +102,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   // MARK: Its output
 
   private func watchOutput() {
+    thread.loop.assertOnLoop()
     guard isRead || isDiscarding else { return output.rest() }
     do throws(SystemError) {
       try output.watch()
@@ -204,6 +206,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   }
 
   private func finish() {
+    thread.loop.assertOnLoop()
     output.rest()
     let handler = handler
     self.handler = nil

@@ -30,12 +30,14 @@ final class ProgramPipe: EventLoop.Handler {
   /// Reads what is there and what comes, a piece a turn.
   /// - Throws: `epoll_ctl`, when the kernel's limit of watches is reached.
   func watch() throws(SystemError) {
+    loop.assertOnLoop()
     guard !isAtEnd, registration == nil else { return }
     registration = try loop.register(descriptor.raw, for: .readable, handler: self)
   }
 
   /// Reads no more until `watch`. Not a watch for nothing: that would still tell of a writer that is gone, every turn.
   func rest() {
+    loop.assertOnLoop()
     if let registration { loop.unregister(registration) }
     registration = nil
   }
@@ -43,6 +45,7 @@ final class ProgramPipe: EventLoop.Handler {
   /// The program has ended: what is in the pipe now was written by it and is still to be read. What somebody else to whom
   /// it has left the other end writes later is not.
   func limitToWhatIsThere() {
+    loop.assertOnLoop()
     guard !isAtEnd else { return }
     var count: CInt = 0
     bytesLeft = bytes_waiting(descriptor.raw, &count) == 0 ? Int(count) : 0
