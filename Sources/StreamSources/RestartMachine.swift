@@ -6,7 +6,7 @@ import Reactive
 /// Without demand nothing is begun. A run that failed is tried again by the rule of `Backoff`, or when the server says.
 /// A response that ended well is followed by the next at once, or after the server's reconnection time, but two never
 /// begin closer together than the least pause of the backoff. A program that ended well is followed after that pause.
-struct RestartMachine {
+struct RestartMachine: TransferMachine {
   /// What the caller must do now.
   enum Action: Equatable {
     case begin

@@ -66,7 +66,7 @@ private struct Bench {
     bench.machine.request(.max(1))
     #expect(bench.next() == .fetch(nil))
     bench.machine.retract()
-    bench.machine.withdraw()
+    bench.machine.withdraw(at: bench.now)
     #expect(bench.next() == .rest)
     bench.machine.request(.max(1))
     #expect(bench.next() == .fetch(nil))
@@ -192,7 +192,7 @@ private struct Bench {
     _ = bench.receive(.event(nil, two))
     #expect(bench.next() == .rest)
     // The next subscription has seen nothing.
-    bench.machine.suspend()
+    bench.machine.suspend(at: bench.now)
     #expect(bench.machine.answer(nil, two) == .event(nil, two))
   }
 
@@ -253,7 +253,7 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
     _ = bench.receive(.event(tag))
     let due = bench.next()
-    bench.machine.suspend()
+    bench.machine.suspend(at: bench.now)
     #expect(bench.next() == .rest)
     bench.machine.request(.max(1))
     #expect(bench.next() == due)
@@ -267,7 +267,7 @@ private struct Bench {
     _ = bench.next()
     _ = bench.receive(.failed(HTTPFailure("down")))
     let due = bench.next()
-    bench.machine.suspend()
+    bench.machine.suspend(at: bench.now)
     bench.machine.request(.unlimited)
     #expect(bench.next() == due)
   }
@@ -276,7 +276,7 @@ private struct Bench {
     var bench = Bench(every: .seconds(3600), retry: Backoff(first: .seconds(1), max: .seconds(100)))
     bench.machine.request(.unlimited)
     #expect(bench.next() == .fetch(nil))
-    bench.machine.suspend()
+    bench.machine.suspend(at: bench.now)
     bench.machine.request(.unlimited)
     #expect(try bench.wait() == .seconds(1))
     #expect(bench.next() == .fetch(nil))

@@ -1,7 +1,6 @@
 import Events
 import Reactive
 import StreamRuntime
-import Synchronization
 
 /// How a response without end is cut into events.
 public enum HTTPStreamFormat: String, Sendable, CaseIterable {
@@ -30,7 +29,7 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let resumption: SourceResumption?
-  fileprivate let memory = Memory()
+  fileprivate let memory: Memory
 
   /// - Parameters:
   ///   - configuration: `timeout` is for the head of the response, `maximumBodyBytes` for one event.
@@ -51,6 +50,7 @@ public struct HTTPStream: Publisher, Sendable {
     self.thread = thread
     self.resumption = format == .serverSentEvents ? resumption : nil
     self.report = report
+    memory = Memory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
 
   /// As of any publisher. Values are delivered on the source thread.
@@ -58,33 +58,17 @@ public struct HTTPStream: Publisher, Sendable {
     subscriber.receive(subscription: HTTPStreamSubscription(self, AnySubscriber(subscriber)))
   }
 
-  /// What outlives a subscription. Touched on the source thread alone.
-  fileprivate final class Memory: @unchecked Sendable {
-    var machine: RestartMachine?
-    /// As the thread's, when the machine was put here.
-    var endedRests = 0
+  /// What outlives a subscription. Belongs to the source thread.
+  fileprivate final class Memory: SourceMemory<RestartMachine>, @unchecked Sendable {
     var lastEventID: [UInt8] = []
-    /// Of an id that was too long.
-    var hasReportedLimit = false
   }
 }
 
-/// A subscription: the machine with a clock, a client, a splitter and a subscriber.
-///
-/// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class HTTPStreamSubscription: RetractableSubscription, RestingSource, Transfer.Handler,
-  @unchecked Sendable
-{
+/// A subscription: the machine with a client and a splitter.
+private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPStream
-  private let isCancelled = Atomic(false)
-  private var down: AnySubscriber<EventBatch, Never>?
-  private var machine: RestartMachine?  // from the first demand on
-  private var transfer: Transfer?
   private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
   private var isPaused = false
-  /// The last line of a response that ended when there was no demand left for it.
-  private var held = EventBatch()
-  private var retryTimer: TimerID?
   /// Runs out when the next byte has not come.
   private var idleTimer: TimerID?
   private var heardAt = Duration.zero
@@ -94,48 +78,18 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
 
   init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
-    self.down = down
     fingerprint = source.configuration.fingerprint(["sse"])
+    super.init(on: source.thread, source.memory, report: source.report, to: down)
   }
 
-  private var loop: EventLoop { source.thread.loop }
-
-  func request(_ demand: Subscribers.Demand) {
-    loop.execute { [self] in
-      guard !isCancelled.load(ordering: .acquiring) else { return }
-      if machine == nil {
-        machine =
-          source.memory.machine.take()
-          ?? RestartMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
-        if source.memory.endedRests != source.thread.endedRests { machine?.endRest(at: now) }
-        resume()
-      }
-      machine?.request(demand)
-      advance()
-    }
+  override func begin() {
+    super.begin()
+    resume()
   }
 
-  func retract() {
-    loop.execute { [self] in
-      machine?.retract()
-      guard let transfer, !transfer.hasBegun else { return }
-      transfer.cancel()
-      self.transfer = nil
-      machine?.withdraw(at: now)
-    }
-  }
-
-  func cancel() {
-    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    loop.execute { [self] in
-      transfer?.cancel()
-      letGo()
-      down = nil
-      machine?.suspend(at: now)
-      if let machine { (source.memory.machine, source.memory.endedRests) = (machine, source.thread.endedRests) }
-      machine = nil
-      source.thread.note(self, rests: false)
-    }
+  override func end() {
+    super.end()
+    letGo()
   }
 
   /// Begins after the last event that is in the log. One that was given and is not there is asked for again.
@@ -158,35 +112,23 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
     return new.checkpoint(fingerprint)
   }
 
-  private func advance() {
-    guard !isCancelled.load(ordering: .acquiring) else { return }
-    if !held.isEmpty, machine?.isWanted == true {
-      let last = held
-      held = []
-      deliver(last)
-    }
-    if isPaused, machine?.isWanted == true {
+  override func advance() {
+    guard isLive else { return }
+    if let last = takeHeld() { deliver(last) }
+    if isPaused, isWanted {
       isPaused = false
       heardAt = now
       transfer?.resume()
     }
-    switch machine?.next(at: now) {
-    case .rest, nil: break
-    case .wait(let due):
-      guard retryTimer == nil else { return }
-      retryTimer = loop.schedule(after: due - now) { [weak self] in
-        self?.retryTimer = nil
-        self?.advance()
-      }
-    case .begin: connect()
-    }
+    super.advance()
   }
 
-  func endRest() {
-    machine?.endRest(at: now)
-    if let retryTimer { loop.cancel(retryTimer) }
-    retryTimer = nil
-    advance()
+  override func perform(_ action: RestartMachine.Action) {
+    switch action {
+    case .rest: break
+    case .wait(let due): wait(until: due)
+    case .begin: connect()
+    }
   }
 
   private func connect() {
@@ -201,8 +143,7 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
         )
         request.askForEvents(after: source.memory.lastEventID)
       }
-      guard let client = source.thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-      transfer = client.start(request, handler: self)
+      try start(request, self)
     } catch {
       ended(error)
     }
@@ -210,7 +151,7 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
 
   /// Fails the response once nothing is heard for `limit`, while it is read.
   private func awaitSilence(of limit: Duration, after delay: Duration) {
-    idleTimer = loop.schedule(after: delay) { [weak self] in
+    idleTimer = thread.loop.schedule(after: delay) { [weak self] in
       guard let self else { return }
       idleTimer = nil
       let silence = isPaused ? .zero : now - heardAt
@@ -223,15 +164,15 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
   private func letGo() {
     transfer = nil
     isPaused = false
-    for timer in [retryTimer, idleTimer] { if let timer { loop.cancel(timer) } }
-    retryTimer = nil
+    cancelTimer()
+    if let idleTimer { thread.loop.cancel(idleTimer) }
     idleTimer = nil
   }
 
   private func ended(_ failure: HTTPFailure?) {
     letGo()
-    if let news = machine?.ended(failure, at: now) { source.report(news) }
-    source.thread.note(self, rests: failure?.retryAfter != nil)
+    tell(machine?.ended(failure, at: now))
+    thread.note(self, rests: failure?.retryAfter != nil)
     advance()
   }
 
@@ -240,35 +181,24 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
       source.memory.lastEventID = parser.lastEventID
       if parser.hasDroppedID, !source.memory.hasReportedLimit {
         source.memory.hasReportedLimit = true
-        source.report(
+        report(
           .limited(
             "an id of more than \(Validators.limit) bytes is not kept: "
               + "a reconnection begins without Last-Event-ID"))
       }
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
     }
-    guard !events.isEmpty, let down else { return }
-    if let news = machine?.delivered() { source.report(news) }
-    var events = events
-    events.checkpoint = newCheckpoint
-    let more = down.receive(events)
-    machine?.request(more)
+    give(events, newCheckpoint)
   }
-
-  private var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
 
   // MARK: Transfer.Handler
-
-  func transferWaits(_ reason: String) {
-    if let news = machine?.waits(reason) { source.report(news) }
-  }
 
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
     guard head.status == 200 else { return .discard }
     if source.format == .serverSentEvents, !head.isEventStream {
       return .refuse(HTTPFailure("not an event stream: its Content-Type is not text/event-stream"))
     }
-    if let news = machine?.answered(at: now) { source.report(news) }
+    tell(machine?.answered(at: now))
     heardAt = now
     if let idleTimeout = source.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
     return .take
@@ -276,7 +206,7 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
 
   func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
     heardAt = now
-    guard machine?.isWanted == true else {
+    guard isWanted else {
       isPaused = true
       return .pause
     }
@@ -287,7 +217,7 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
       return .stop(.over(error.maximumBytes, source.format == .lines ? "line" : "event"))
     }
     deliver(events)
-    return isCancelled.load(ordering: .acquiring) ? .stop(HTTPFailure("cancelled")) : .next
+    return isLive ? .next : .stop(HTTPFailure("cancelled"))
   }
 
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
@@ -295,7 +225,7 @@ private final class HTTPStreamSubscription: RetractableSubscription, RestingSour
     case .success(let head) where head.status == 200:
       var last = EventBatch()
       splitter.end(into: &last)
-      if machine?.isWanted == true { deliver(last) } else { held = last }
+      if isWanted { deliver(last) } else { held = last }
       ended(nil)
     case .success(let head): refused(head)
     case .failure(let failure): ended(failure)

@@ -7,7 +7,7 @@ import Reactive
 /// nobody has demand for is made up for as soon as there is some, once however many were missed. A fetch that comes
 /// late, by half an interval or more, starts the ticks afresh, so that two fetches are never closer than that. Failures
 /// are tried again by the rule of `Backoff`, or when the server says, whatever the ticks.
-struct PollMachine {
+struct PollMachine: TransferMachine {
   /// What the caller must do now. Times are on the clock that the caller tells the time by.
   enum Action: Equatable {
     case fetch(Validators?)
@@ -75,7 +75,7 @@ struct PollMachine {
   /// The subscription has ended. The schedule and the failures in a row stay for the next one, so that subscribers who
   /// come and go cause no more fetches than one who stays; a fetch that this cuts short may be made again after the least
   /// pause of the backoff. The next one has seen no event yet: nothing is unchanged to it.
-  mutating func suspend() {
+  mutating func suspend(at _: Duration) {
     demand = .none
     (validators, digest) = (nil, nil)
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
@@ -93,7 +93,7 @@ struct PollMachine {
 
   /// The fetch will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
   /// one is due again.
-  mutating func withdraw() {
+  mutating func withdraw(at _: Duration) {
     if case .fetching(let since) = phase { phase = .idle(due: since) }
   }
 

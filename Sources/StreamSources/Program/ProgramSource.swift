@@ -1,7 +1,6 @@
 import Events
 import Reactive
 import StreamRuntime
-import Synchronization
 
 /// A program's output, an event per line; started again when it ends.
 ///
@@ -25,7 +24,7 @@ public struct ProgramSource: Publisher, Sendable {
   fileprivate let configuration: ProgramConfiguration
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let memory = Memory()
+  fileprivate let memory: SourceMemory<RestartMachine>
   fileprivate let place: ProgramPlace
 
   /// - Parameters:
@@ -40,16 +39,12 @@ public struct ProgramSource: Publisher, Sendable {
     self.place = place
     self.thread = thread
     self.report = report
+    memory = SourceMemory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
 
   /// As of any publisher. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     subscriber.receive(subscription: ProgramSubscription(self, AnySubscriber(subscriber)))
-  }
-
-  /// What outlives a subscription. Touched on the source thread alone.
-  fileprivate final class Memory: @unchecked Sendable {
-    var machine: RestartMachine?
   }
 }
 
@@ -64,87 +59,44 @@ public final class ProgramPlace: @unchecked Sendable {
   public init() {}
 }
 
-/// A subscription: the machine with a clock, a program, a splitter and a subscriber.
-///
-/// Sendable, as all of it but `isCancelled` is touched on the source thread alone; `request` and `cancel` go there.
-private final class ProgramSubscription: RetractableSubscription, ChildProgram.Handler, @unchecked Sendable {
+/// A subscription: the machine with a program and a splitter.
+private final class ProgramSubscription: SourceSubscription<RestartMachine>, ChildProgram.Handler, @unchecked Sendable {
   private let source: ProgramSource
-  private let isCancelled = Atomic(false)
-  private var down: AnySubscriber<EventBatch, Never>?
-  private var machine: RestartMachine?  // from the first demand on
   private var program: ChildProgram?
   private var splitter = LineSplitter(maximumBytes: 0)
   /// What was wrong with what the program wrote.
   private var fault: String?
-  /// The last line of a program that ended when there was no demand left for it.
-  private var held = EventBatch()
-  private var retryTimer: TimerID?
 
   init(_ source: ProgramSource, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
-    self.down = down
+    super.init(on: source.thread, source.memory, report: source.report, to: down)
   }
 
-  private var loop: EventLoop { source.thread.loop }
-  private var isActive: Bool { !isCancelled.load(ordering: .acquiring) && !source.thread.isStopped }
+  override var isLive: Bool { super.isLive && !thread.isStopped }
 
-  func request(_ demand: Subscribers.Demand) {
-    loop.execute { [self] in
-      guard isActive else { return }
-      if machine == nil {
-        machine =
-          source.memory.machine.take()
-          ?? RestartMachine(retry: source.configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
-      }
-      machine?.request(demand)
-      advance()
-    }
+  override func retracted() { advance() }
+
+  override func end() {
+    program?.end()
+    program = nil
   }
 
-  func retract() {
-    loop.execute { [self] in
-      machine?.retract()
-      advance()
-    }
-  }
-
-  func cancel() {
-    guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    loop.execute { [self] in
-      if let retryTimer { loop.cancel(retryTimer) }
-      retryTimer = nil
-      down = nil
-      machine?.suspend(at: now)
-      if let machine { source.memory.machine = machine }
-      machine = nil
-      program?.end()
-      program = nil
-    }
-  }
-
-  private func advance() {
-    guard isActive else { return }
-    if !held.isEmpty, machine?.isWanted == true {
-      let last = held
-      held = []
-      deliver(last)
-    }
+  override func advance() {
+    guard isLive else { return }
+    if let last = takeHeld() { give(last, nil) }
     if let program {
-      program.isRead = machine?.isWanted == true
-      return
-    }
-    guard source.place.program == nil else {
+      program.isRead = isWanted
+    } else if source.place.program != nil {
       source.place.waiting = self
-      return
+    } else {
+      super.advance()
     }
-    switch machine?.next(at: now) {
-    case .rest, nil: break
-    case .wait(let due):
-      guard retryTimer == nil else { return }
-      retryTimer = loop.schedule(after: due - now) { [weak self] in
-        self?.retryTimer = nil
-        self?.advance()
-      }
+  }
+
+  override func perform(_ action: RestartMachine.Action) {
+    switch action {
+    case .rest: break
+    case .wait(let due): wait(until: due)
     case .begin: start()
     }
   }
@@ -152,26 +104,15 @@ private final class ProgramSubscription: RetractableSubscription, ChildProgram.H
   private func start() {
     splitter = LineSplitter(maximumBytes: source.configuration.maximumLineBytes)
     do throws(SystemError) {
-      let program = try ChildProgram(source.configuration, on: source.thread, handler: self)
+      let program = try ChildProgram(source.configuration, on: thread, handler: self)
       self.program = program
       source.place.program = program
       program.isRead = true
     } catch {
-      if let news = machine?.failed("cannot start \(source.configuration.name): \(error)", at: now) {
-        source.report(news)
-      }
+      tell(machine?.failed("cannot start \(source.configuration.name): \(error)", at: now))
       advance()
     }
   }
-
-  private func deliver(_ events: EventBatch) {
-    guard !events.isEmpty, let down, isActive else { return }
-    if let news = machine?.delivered() { source.report(news) }
-    let more = down.receive(events)
-    machine?.request(more)
-  }
-
-  private var now: Duration { .nanoseconds(Int64(clamping: EventLoop.monotonicNow())) }
 
   // MARK: ChildProgram.Handler
 
@@ -183,28 +124,28 @@ private final class ProgramSubscription: RetractableSubscription, ChildProgram.H
       fault = "wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)"
       program?.end()
     }
-    deliver(events)
+    give(events, nil)
     advance()
   }
 
-  func programSaid(_ line: String) { source.report(.said(line)) }
+  func programSaid(_ line: String) { report(.said(line)) }
 
   func programEnded(_ ending: ProgramEnding) {
     program = nil
     source.place.program = nil
-    guard isActive else {
+    guard isLive else {
       source.place.waiting?.advance()
       return
     }
     let fault = fault ?? ending.fault
     self.fault = nil
     if let fault {
-      if let news = machine?.failed("\(source.configuration.name) \(fault)", at: now) { source.report(news) }
+      tell(machine?.failed("\(source.configuration.name) \(fault)", at: now))
     } else {
       var last = EventBatch()
       splitter.end(into: &last)
-      if machine?.isWanted == true { deliver(last) } else { held = last }
-      if let news = machine?.endedWell(at: now) { source.report(news) }
+      if isWanted { give(last, nil) } else { held = last }
+      tell(machine?.endedWell(at: now))
     }
     advance()
   }

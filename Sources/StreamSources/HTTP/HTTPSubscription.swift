@@ -1,0 +1,43 @@
+import Reactive
+
+/// A machine whose runs are transfers, which may have to wait for their host.
+protocol TransferMachine: SourceMachine {
+  /// The transfer has not begun, for this reason.
+  /// - Returns: what to tell the operator.
+  mutating func waits(_ reason: String) -> SourceReport
+  /// The transfer will not be made: it had to wait for its host, and there is no demand any more. With the next demand one
+  /// is due again.
+  mutating func withdraw(at now: Duration)
+}
+
+/// A subscription whose events come with transfers, one at a time. Subclasses are their handlers.
+class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @unchecked Sendable {
+  final var transfer: Transfer?
+
+  override func begin() {
+    if hasMissedEndOfRests { machine?.endRest(at: now) }
+  }
+
+  override func retracted() {
+    guard let transfer, !transfer.hasBegun else { return }
+    transfer.cancel()
+    self.transfer = nil
+    machine?.withdraw(at: now)
+  }
+
+  override func end() {
+    transfer?.cancel()
+    transfer = nil
+    thread.note(self, rests: false)
+  }
+
+  /// Begins a transfer.
+  /// - Throws: when the thread has stopped, or has no memory for it.
+  final func start(_ request: HTTPRequest, _ handler: any Transfer.Handler) throws(HTTPFailure) {
+    guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
+    transfer = client.start(request, handler: handler)
+  }
+
+  /// As a handler.
+  final func transferWaits(_ reason: String) { tell(machine?.waits(reason)) }
+}
