@@ -121,9 +121,6 @@ extension ConnectionMachine {
     Frame.lease(timeToLive: timeToLive, count: leaseCount, metadata: nil).encode(into: &output)
   }
 
-  /// The lease's time is over: no request until the next one. The owner has the clock.
-  public mutating func expireLease() { leaseCount = 0 }
-
   /// Ends the connection with an ERROR on stream 0 as its last output. Without an event: the caller knows.
   public mutating func close(_ code: ErrorCode, _ message: String) {
     guard phase != .closed else { return }

@@ -7,8 +7,8 @@
 ///
 /// Sending for a request that is not live does nothing: its end may have crossed the caller's decision to send.
 ///
-/// The owner keeps three clocks: the handshake timeout, the peer's maximum lifetime (any byte is a sign of life), and
-/// the lease (``expireLease()``).
+/// The owner keeps two clocks: the handshake timeout and the peer's maximum lifetime (any byte is a sign of life). Of a
+/// lease the machine counts the requests, and leaves its time to the server, which renews it.
 public struct ConnectionMachine: Sendable {
   /// What arrived, in order.
   public enum Event: Equatable, Sendable {

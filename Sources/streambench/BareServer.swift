@@ -32,7 +32,6 @@ private final class BareWriter {
   private struct Client {
     /// Where in the block the next write begins.
     var offset = 0
-    var isGoing = false
     var isBlocked = false
   }
 

@@ -30,14 +30,6 @@ static inline CURLcode curl_easy_get_offset(CURL *easy, CURLINFO info, curl_off_
   return curl_easy_getinfo(easy, info, value);
 }
 
-static inline CURLcode curl_easy_get_string(CURL *easy, CURLINFO info, char **value) {
-  return curl_easy_getinfo(easy, info, value);
-}
-
-static inline CURLcode curl_easy_get_pointer(CURL *easy, CURLINFO info, void **value) {
-  return curl_easy_getinfo(easy, info, value);
-}
-
 static inline CURLMcode curl_multi_set_long(CURLM *multi, CURLMoption option, long value) {
   return curl_multi_setopt(multi, option, value);
 }
