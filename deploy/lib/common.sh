@@ -42,7 +42,14 @@ need_swift() {
   command -v swift >/dev/null || die "no Swift on PATH or in /opt/swift; install 6.2 or later from https://swift.org/install"
 }
 
-# Links Swift's libraries statically, the system's dynamically: the programs run without an installed Swift.
-build_release() { swift build --configuration release --static-swift-stdlib; }
+# A release build: Swift's libraries are linked in, those of the system are not, so the programs run on machines without
+# Swift. Linked by lld: the default linker, gold, prints a warning about a function in Swift's own libraries (mktemp).
+swift_build_release=(swift build --configuration release --static-swift-stdlib -Xswiftc -use-ld=lld)
+
+# build_release PRODUCT…: builds these products and no others.
+build_release() {
+  local product
+  for product; do "${swift_build_release[@]}" --product "$product" || return; done
+}
 
 release_folder=.build/release
