@@ -86,6 +86,7 @@ let package = Package(
     .testTarget(
       name: "ReplayLogTests",
       dependencies: ["CChecksum", "Events", "Reactive", "ReplayLog", "StreamRuntime", "TestSupport", "logwriter"],
+      exclude: ["Fixtures"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
@@ -96,6 +97,7 @@ let package = Package(
       dependencies: [
         "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime", "StreamServer", "TestSupport",
       ],
+      exclude: ["Fixtures"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",
@@ -107,7 +109,8 @@ let package = Package(
     .testTarget(
       name: "streamdTests",
       dependencies: [
-        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamRuntime", "StreamSources", "TestSupport", "streamd",
+        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamRuntime", "StreamServer", "StreamSources",
+        "TestSupport", "streamd",
       ],
       swiftSettings: settings),
   ],

@@ -61,7 +61,7 @@ extension ConnectionMachine {
     into events: inout [Event]
   ) throws(ProtocolViolation) {
     let id = live[index].id
-    if !live[index].state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) {
+    if !live[index].state.isDisjoint(with: .assembling) {
       try receiveFragment(at: index, payload, follows: follows, isComplete: isComplete, into: &events)
       return
     }

@@ -1,75 +1,109 @@
-// A server's half of a connection that goes on in another process: the terms, the requests under way, what has arrived
-// of a frame or a payload, and what has not been written yet.
+// A server's half of a connection as a value, of which another process makes the same machine.
 
 extension ConnectionMachine {
-  /// Writes all that `init(saved:)` needs. The machine is a server's and has not been closed.
-  package func save(to state: inout StateWriter) {
-    precondition(isServer && phase != .closed, "only a server's open connection goes on elsewhere")
-    state.write(phase == .open)
-    state.write(metadataFormat.rawValue)
-    state.write(usesLeases)
-    for number in [keepaliveMilliseconds, lifetimeMilliseconds, leaseCount] { state.write(number) }
-    state.write(tail)
-    state.write(output)
-    state.write(UInt32(live.count))
-    for request in live.all {
-      state.write(request.id.rawValue)
-      state.write(request.inboundCredit)
-      state.write(request.kind.rawValue)
-      state.write(request.state.rawValue)
-      if let assembly = assemblies[request.id] { assembly.save(to: &state) }
+  /// The terms, the requests under way, what has arrived of a frame or a payload, and what has not been written yet.
+  package struct Saved: Equatable, Sendable {
+    /// One request under way.
+    package struct Request: Equatable, Sendable {
+      package var id = StreamID.connection
+      package var kind = RequestKind.response
+      /// Bits of `LiveRequest.State`.
+      package var state: UInt8 = 0
+      package var inboundCredit: UInt32 = 0
+      /// Where `state` says that fragments are gathered.
+      package var assembly: Assembly?
+
+      package init() {}
+    }
+
+    /// A request or a value of which fragments are missing.
+    package struct Assembly: Equatable, Sendable {
+      /// `nil` for a value.
+      package var kind: RequestKind?
+      package var initialRequest: UInt32 = 0
+      package var isComplete = false
+      package var payload = Payload()
+
+      package init() {}
+    }
+
+    /// Whether the SETUP was accepted.
+    package var isOpen = false
+    package var metadataFormat = MetadataFormat.composite
+    package var usesLeases = false
+    package var keepaliveMilliseconds: UInt32 = 0
+    package var lifetimeMilliseconds: UInt32 = 0
+    package var leaseCount: UInt32 = 0
+    /// The start of a frame.
+    package var tail: [UInt8] = []
+    package var output: [UInt8] = []
+    /// By ascending ID.
+    package var requests: [Request] = []
+
+    package init() {}
+
+    /// Whether a machine can have been like that: each request has an ID of its own that a client may choose, and its
+    /// fragments where it gathers some; `tail` is not all of its frame.
+    package var isPossible: Bool {
+      let ids = requests.map(\.id.rawValue)
+      guard ids.allSatisfy({ $0 % 2 == 1 }), Set(ids).count == ids.count,
+        requests.allSatisfy({
+          ($0.assembly == nil) == LiveRequest.State(rawValue: $0.state).isDisjoint(with: .assembling)
+        })
+      else { return false }
+      guard tail.count >= FrameLayout.lengthByteCount else { return true }
+      return tail.count < FrameLayout.lengthByteCount + (Int(tail[0]) << 16 | Int(tail[1]) << 8 | Int(tail[2]))
     }
   }
 
-  /// Goes on where the machine that was saved stood.
-  package init(saved: inout StateReader, limits: ConnectionLimits) throws(StateReader.Broken) {
-    self.init(acceptingWith: limits)
-    phase = try saved.flag() ? .open : .awaitingSetup
-    metadataFormat = try saved.choice(MetadataFormat.init)
-    usesLeases = try saved.flag()
-    keepaliveMilliseconds = try saved.number()
-    lifetimeMilliseconds = try saved.number()
-    leaseCount = try saved.number()
-    tail = try saved.data()
-    // What is kept of a frame is not all of it.
-    if tail.count >= FrameLayout.lengthByteCount {
-      let length = Int(tail[0]) << 16 | Int(tail[1]) << 8 | Int(tail[2])
-      guard tail.count < FrameLayout.lengthByteCount + length else { throw StateReader.Broken() }
+  /// What `init(restoring:limits:)` needs. The machine is a server's and has not been closed.
+  package func save() -> Saved {
+    precondition(isServer && phase != .closed, "only a server's open connection is saved")
+    var saved = Saved()
+    saved.isOpen = phase == .open
+    saved.metadataFormat = metadataFormat
+    saved.usesLeases = usesLeases
+    (saved.keepaliveMilliseconds, saved.lifetimeMilliseconds) = (keepaliveMilliseconds, lifetimeMilliseconds)
+    saved.leaseCount = leaseCount
+    (saved.tail, saved.output) = (tail, output)
+    saved.requests = live.all.map { live in
+      var request = Saved.Request()
+      (request.id, request.kind, request.state) = (live.id, live.kind, live.state.rawValue)
+      request.inboundCredit = live.inboundCredit
+      request.assembly = assemblies[live.id].map { assembly in
+        var saved = Saved.Assembly()
+        (saved.kind, saved.initialRequest) = (assembly.kind, assembly.initialRequest)
+        (saved.isComplete, saved.payload) = (assembly.isComplete, assembly.payload)
+        return saved
+      }
+      return request
     }
-    output = try saved.data()
-    for _ in 0..<(try saved.number(UInt32.self)) {
-      let id = StreamID(try saved.number())
-      let request = LiveRequest(
-        id: id, inboundCredit: min(try saved.number(), Credit.unlimited), kind: try saved.choice(RequestKind.init),
-        state: LiveRequest.State(rawValue: try saved.number()))
-      guard id.rawValue % 2 == 1, live.index(of: id) == nil else { throw StateReader.Broken() }
-      live.insert(request)
-      guard !request.state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) else { continue }
-      let assembly = try Assembly(saved: &saved)
-      assemblyByteCount += assembly.payload.byteCount
-      assemblies[id] = assembly
-    }
+    return saved
   }
 }
 
-extension Assembly {
-  fileprivate func save(to state: inout StateWriter) {
-    state.write(kind?.rawValue ?? UInt8.max)
-    state.write(initialRequest)
-    state.write(isComplete)
-    state.write(payload.metadata != nil)
-    state.write(payload.metadata ?? [])
-    state.write(payload.data)
-  }
-
-  fileprivate init(saved: inout StateReader) throws(StateReader.Broken) {
-    let code = try saved.number(UInt8.self)
-    kind = RequestKind(rawValue: code)
-    guard kind != nil || code == .max else { throw StateReader.Broken() }
-    initialRequest = min(try saved.number(), Credit.unlimited)
-    isComplete = try saved.flag()
-    let hasMetadata = try saved.flag()
-    let metadata = try saved.data()
-    payload = Payload(metadata: hasMetadata ? metadata : nil, data: try saved.data())
+extension ConnectionMachine {
+  /// A server's machine in the place of the one that was saved.
+  /// - Parameter saved: possible.
+  package init(restoring saved: Saved, limits: ConnectionLimits) {
+    precondition(saved.isPossible, "no machine was like \(saved)")
+    self.init(acceptingWith: limits)
+    phase = saved.isOpen ? .open : .awaitingSetup
+    metadataFormat = saved.metadataFormat
+    usesLeases = saved.usesLeases
+    (keepaliveMilliseconds, lifetimeMilliseconds) = (saved.keepaliveMilliseconds, saved.lifetimeMilliseconds)
+    leaseCount = saved.leaseCount
+    (tail, output) = (saved.tail, saved.output)
+    for request in saved.requests {
+      live.insert(
+        LiveRequest(
+          id: request.id, inboundCredit: min(request.inboundCredit, Credit.unlimited), kind: request.kind,
+          state: LiveRequest.State(rawValue: request.state)))
+      guard let saved = request.assembly else { continue }
+      assemblies[request.id] = Assembly(
+        kind: saved.kind, initialRequest: min(saved.initialRequest, Credit.unlimited), payload: saved.payload,
+        isComplete: saved.isComplete)
+      assemblyByteCount += saved.payload.byteCount
+    }
   }
 }

@@ -149,7 +149,7 @@ public struct ConnectionMachine: Sendable {
   }
 
   mutating func dropAssembly(at index: LiveRequests.Index) {
-    guard !live[index].state.isDisjoint(with: [.assemblingRequest, .assemblingValue]) else { return }
+    guard !live[index].state.isDisjoint(with: .assembling) else { return }
     live[index].state.subtract([.assemblingRequest, .assemblingValue])
     if let assembly = assemblies.removeValue(forKey: live[index].id) {
       assemblyByteCount -= assembly.payload.byteCount

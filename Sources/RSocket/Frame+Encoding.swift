@@ -82,7 +82,7 @@ extension Setup {
 }
 
 extension [UInt8] {
-  mutating func append(bigEndian number: some FixedWidthInteger) {
+  package mutating func append(bigEndian number: some FixedWidthInteger) {
     Swift.withUnsafeBytes(of: number.bigEndian) { append(contentsOf: $0) }
   }
 

@@ -11,9 +11,11 @@ struct LiveRequest {
     static let assemblingRequest = State(rawValue: 4)
     /// A value is not whole yet.
     static let assemblingValue = State(rawValue: 8)
+    /// Either.
+    static let assembling: State = [.assemblingRequest, .assemblingValue]
 
     /// The peer's next frame may be a value of its own.
-    var receivesWholeValues: Bool { intersection([.inbound, .assemblingRequest, .assemblingValue]) == .inbound }
+    var receivesWholeValues: Bool { intersection(Self.assembling.union(.inbound)) == .inbound }
   }
 
   let id: StreamID

@@ -343,6 +343,9 @@ public final class EventLog {
     return end - start
   }
 
+  /// From here on every position before `endPosition` was given to an event.
+  public var countedFrom: UInt64 { max(historyStart, holeEnd) }
+
   /// The position itself, or the hole's end for one in the hole.
   public func skip(_ position: UInt64) -> UInt64 {
     position >= holeStart && position < holeEnd ? holeEnd : position

@@ -65,7 +65,7 @@ extension Lane {
 
   /// Looks from now on, for as long as a member rests or owes something.
   func watchHoldUp() {
-    guard holdUp == nil, !worker.hasHandedOver else { return }
+    guard holdUp == nil, !worker.hasSaved else { return }
     holdUp = HoldUp(lookedAt: worker.loop.now)
     look()
   }

@@ -4,7 +4,7 @@ import Reactive
 
 /// Where a named publisher stands.
 struct InboundNumbering: Sendable, Equatable {
-  let name: [UInt8]
+  var name: [UInt8]
   /// Of the next value that comes.
   var next: UInt64
   /// How many times it may still be told.

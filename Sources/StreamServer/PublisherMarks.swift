@@ -78,13 +78,13 @@ struct PublisherMarks: Equatable, Sendable {
 
   /// As it is kept with the log.
   var checkpoint: Checkpoint? {
-    var state = StateWriter()
+    var bytes = Self.head
     for mark in marks {
-      state.write(mark.key.user)
-      state.write(mark.number)
-      state.write(UInt8(mark.key.name.count))
-      for byte in mark.key.name { state.write(byte) }
+      bytes.append(bigEndian: mark.key.user)
+      bytes.append(bigEndian: mark.number)
+      bytes.append(UInt8(mark.key.name.count))
+      bytes += mark.key.name
     }
-    return Checkpoint(Self.head + state.bytes)
+    return Checkpoint(bytes)
   }
 }

@@ -12,6 +12,8 @@ final class ServedStream: Sendable {
   private let firstID: Atomic<UInt64>
   /// The id that its next event would have had in the process before; 0: not known.
   private let formerEnd = Atomic<UInt64>(0)
+  /// From which id on all of them were given to events; `.max` where that is unknown.
+  private let formerCountedFrom = Atomic<UInt64>(.max)
   /// What feeds a stream of the server itself; nil for the others.
   let feed: SystemFeed?
   private let terms: Guarded<Terms>
@@ -222,12 +224,13 @@ final class ServedStream: Sendable {
 
   // MARK: From one process to the next
 
-  /// Gives its next event the id `position` at least: ids below were given by the process before, also where its events
-  /// are gone and the clock was set back. Only while nothing was appended here.
-  func begin(at position: UInt64) {
-    formerEnd.store(position, ordering: .relaxed)
+  /// Gives its next event the id `end.position` at least: ids below were given by the process before, also where its
+  /// events are gone and the clock was set back. Only while nothing was appended here.
+  func begin(after end: StreamEnd) {
+    formerEnd.store(end.position, ordering: .relaxed)
+    formerCountedFrom.store(end.countedFrom ?? .max, ordering: .relaxed)
     log.read { storage, _ in
-      if storage.begin(at: position) { firstID.store(position, ordering: .relaxed) }
+      if storage.begin(at: end.position) { firstID.store(end.position, ordering: .relaxed) }
     }
   }
 
@@ -236,6 +239,14 @@ final class ServedStream: Sendable {
   func eventsLost(from cursor: Cursor) -> UInt64 {
     let end = formerEnd.load(ordering: .relaxed)
     return isNew && cursor.position < end ? end - cursor.position : 0
+  }
+
+  /// What a subscriber of the process before has missed that has another place in this log. Before anything is appended
+  /// here.
+  func gap(from cursor: Cursor) -> Gap {
+    let (start, end) = (formerCountedFrom.load(ordering: .relaxed), formerEnd.load(ordering: .relaxed))
+    guard isNew, start <= cursor.position, cursor.position <= end else { return .unknown }
+    return Gap(count: end - cursor.position)
   }
 
   /// Where a subscriber of the process before is in this log; nil: nowhere, as an event that is gone was sent in part.

@@ -170,13 +170,13 @@ final class Session: EventLoop.Handler {
   ///
   /// A publisher whose values wait for room in a stream is told that they are not in there.
   /// - Returns: nil for a connection that ends here.
-  func handOver() -> SavedSession? {
+  func save() -> SavedSession? {
     guard phase == .open else { return nil }
     publications?.abandon("streamd restarts, and has values that the stream has not taken")
     _ = flush()
     guard phase == .open else { return nil }
     let saved = SavedSession(
-      descriptor: socket.raw, number: identity.number, machine: machine, silence: worker.loop.now - heardAt,
+      descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: worker.loop.now - heardAt,
       input: Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), unsent: Array(unsent[unsentOffset...]),
       subscriptions: subscriptions.map(SavedSession.Subscription.init),
       publications: publications?.saved ?? [])
@@ -189,12 +189,12 @@ final class Session: EventLoop.Handler {
     return saved
   }
 
-  /// Ends the subscriptions that `handOver` has left where they were.
-  func endHandedOver() {
+  /// Ends the subscriptions that `save` has left where they were.
+  func endSaved() {
     leaveAll()
   }
 
-  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `resume`.
+  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
   ///
   /// What the client may no longer do ends with what it would get for asking now.
   func restore(_ saved: SavedSession) {
@@ -206,7 +206,7 @@ final class Session: EventLoop.Handler {
   }
 
   /// Begins to read and write what `restore` has left.
-  func resume() {
+  func finishRestore() {
     guard start() else { return stop("streamd cannot watch any more connections") }
     if machine.isOpen { accepted() }
     if phase == .open, waitingInput != nil { waitForTurn() }
@@ -227,8 +227,8 @@ final class Session: EventLoop.Handler {
     guard lost == 0 || saved.onLag != .fail else {
       return machine.sendError(saved.id, .lagged, "lagged: \(lost) events lost")
     }
-    // A log that begins anew knows nothing of what the subscriber had not got.
-    let gap = saved.gap.map { cursor.position == saved.cursor.position ? $0 : .unknown }
+    var gap = saved.gap
+    if cursor.position != saved.cursor.position { gap? += stream.gap(from: saved.cursor) }
     let lane = worker.lane(of: stream)
     let subscription = StreamSubscription(
       session: self, lane: lane, id: saved.id, frames: saved.frames, onLag: saved.onLag, cursor: cursor,

@@ -29,9 +29,9 @@ public final class StreamServer: Sendable {
   let counts = ConnectionCounts()
   let accounts = UserAccounts()
   let workers: [Worker]
-  /// Until `resume`.
+  /// Until `finishRestore`.
   let sourcesWait: Atomic<Bool>
-  /// To be appended by `resume`.
+  /// To be appended by `finishRestore`.
   let restoredEvents = Guarded<[SavedConnections.Waiting]>([])
   let systemStreams: SystemStreams
   /// What streams have counted that are no longer served.
@@ -40,7 +40,7 @@ public final class StreamServer: Sendable {
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
-  ///   - restores: connections of another process are to be restored here: no source is subscribed to before `resume`.
+  ///   - restores: connections of another process are to be restored here: no source is subscribed to before `finishRestore`.
   ///   - version: of the program, for `$stats`.
   ///   - wantsDetails: whether `.clientActs` is to be reported now; called on the event loops as often as that happens.
   ///   - report: called on the event loops; must not block.

@@ -35,11 +35,11 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var sessions: Set<Session> = []
-  private var handedOver: [Session] = []
+  private var saved: [Session] = []
   /// Those that neither read nor write yet, nor does any other.
   private var restored: [Session] = []
   /// Nothing is sent any more, and no subscription is ended.
-  private(set) var hasHandedOver = false
+  private(set) var hasSaved = false
   private var listeners: [Listener] = []
   private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var users: [ClientUser: UserShare] = [:]
@@ -105,7 +105,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     guard let account = accounts.enter(user).account else { preconditionFailure("no limit was given") }
     let session = Session(
       OwnedDescriptor(saved.descriptor), number: saved.number, credentials, share(of: account),
-      machine: saved.machine, worker: self)
+      machine: ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection), worker: self)
     guard !isStopping else { return countOut(session) }
     session.share.sessionCount += 1
     sessions.insert(session)
@@ -114,10 +114,10 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// Begins to read and write what was restored. On the loop.
-  func resume() {
-    let resuming = restored
+  func finishRestore() {
+    let waiting = restored
     restored = []
-    for session in resuming { session.resume() }
+    for session in waiting { session.finishRestore() }
   }
 
   /// - Returns: false when the worker stops, or the kernel watches no more descriptors; the connection is then closed.
@@ -131,13 +131,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     return true
   }
 
-  /// Gives every connection away; its descriptor stays open for as long as the worker lives. On the loop.
-  func handOver() -> [SavedSession] {
-    handedOver = Array(sessions)
-    hasHandedOver = true
+  /// Saves every connection; its descriptor stays open for as long as the worker lives. On the loop.
+  func save() -> [SavedSession] {
+    saved = Array(sessions)
+    hasSaved = true
     sessions = []
     for lane in lanes.values { lane.stopWatchingHoldUp() }
-    return handedOver.compactMap { $0.handOver() }
+    return saved.compactMap { $0.save() }
   }
 
   /// Accepts no more connections; those that come wait in the sockets. On the loop.
@@ -176,8 +176,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     isStopping = true
     stopped = completed
     stopListening()
-    for session in handedOver { session.endHandedOver() }
-    handedOver = []
+    for session in saved { session.endSaved() }
+    saved = []
     for session in sessions { session.stop() }
     if sessions.isEmpty { finishStopping() }
   }
@@ -301,7 +301,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
   private func sendReady() -> UInt64? {
-    guard !hasHandedOver, restored.isEmpty else { return nil }
+    guard !hasSaved, restored.isEmpty else { return nil }
     guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
     serveUsers()

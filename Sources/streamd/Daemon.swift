@@ -84,10 +84,10 @@ final class Daemon {
     try server.start()
     let configuration = source.configuration
     var descriptors = passed.stored
-    let connections = KeptConnections.take(from: &descriptors, for: limits, manager, journal)
+    let connections = ConnectionHandover.restore(from: &descriptors, atMost: limits.connections, manager, journal)
     let streams = RunningStreams(
       server, sources, journal,
-      KeptLogs(configuration.server, stored: descriptors, manager: manager, journal: journal))
+      LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal))
     self.streams = streams
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
@@ -101,9 +101,9 @@ final class Daemon {
     // Nothing can go wrong any more that another process would do better, and nothing was read or written so far.
     if let connections {
       manager.flush(within: .seconds(1))
-      KeptConnections.release(connections.names, from: manager)
+      ConnectionHandover.release(connections.names, from: manager)
     }
-    server.resume()
+    server.finishRestore()
     reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager, stored) { [self] in
       remark = $0
       return status()
@@ -231,8 +231,8 @@ final class Daemon {
     parts.enter()
     if handsOver {
       let room = manager.storeLimit - stored.count - (streams?.storedLogCount ?? 0)
-      server.handOver { [manager, journal] saved in
-        KeptConnections.store(saved, with: manager, room: room, journal)
+      server.save { [manager, journal] saved in
+        ConnectionHandover.save(saved, with: manager, room: room, journal)
         parts.leave()
       }
     } else {

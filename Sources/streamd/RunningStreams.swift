@@ -28,10 +28,10 @@ final class RunningStreams: @unchecked Sendable {
   private let server: StreamServer
   private let sources: SourceThread
   private let journal: Journal
-  private let logs: KeptLogs
+  private let logs: LogStore
   private var feeds: [String: Feed] = [:]
 
-  init(_ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: KeptLogs) {
+  init(_ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: LogStore) {
     (self.server, self.sources, self.journal, self.logs) = (server, sources, journal, logs)
   }
 
@@ -79,8 +79,8 @@ final class RunningStreams: @unchecked Sendable {
   /// Brings what is on disk up to date, for good. From the main thread, when nothing is appended any more.
   func close(within timeout: Duration) { logs.close(within: timeout, on: queue) }
 
-  private func makeLogs(of streams: [Configuration.Stream]) throws -> [(Configuration.Stream, KeptLogs.Kept)] {
-    var made: [(Configuration.Stream, KeptLogs.Kept)] = []
+  private func makeLogs(of streams: [Configuration.Stream]) throws -> [(Configuration.Stream, LogStore.StoredLog)] {
+    var made: [(Configuration.Stream, LogStore.StoredLog)] = []
     do {
       for stream in streams { made.append((stream, try logs.log(of: stream))) }
     } catch {
@@ -90,7 +90,7 @@ final class RunningStreams: @unchecked Sendable {
     return made
   }
 
-  private func add(_ stream: Configuration.Stream, _ kept: KeptLogs.Kept) throws {
+  private func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
     let feed = makeFeed(of: stream)
     try server.add(
       StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed), inlet: feed.usedInlet)

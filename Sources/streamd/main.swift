@@ -82,7 +82,7 @@ do throws(Arguments.UsageError) {
   case .version: print("streamd \(Version.current)")
   case .check(let path):
     let configuration = check(path)
-    let remarks = [KeptLogs.remark(on: configuration), MemoryBudget.remark(on: configuration)]
+    let remarks = [LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration)]
     for remark in remarks.compactMap(\.self) { print("\(path): \(remark)") }
     print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
   case .serve(let path): serve(path)

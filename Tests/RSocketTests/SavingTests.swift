@@ -41,11 +41,10 @@ struct SavingTests {
     let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
     var events = feed(conversation.prefix(cut), to: side)
     if !side.machine.isClosed {
-      var saved = StateWriter()
-      side.machine.save(to: &saved)
-      var reader = StateReader(saved.bytes)
-      side.machine = try ConnectionMachine(saved: &reader, limits: ConnectionLimits())
-      #expect(reader.isAtEnd)
+      let saved = side.machine.save()
+      #expect(saved.isPossible)
+      side.machine = ConnectionMachine(restoring: saved, limits: ConnectionLimits())
+      #expect(side.machine.save() == saved)
     }
     events += feed(conversation.dropFirst(cut), to: side)
     return (events, side.machine.takeOutput())
@@ -62,18 +61,27 @@ struct SavingTests {
     #expect(events.count == 9 && side.machine.isClosed)
   }
 
-  @Test("state that ends too early is refused, not guessed at")
-  func truncated() throws {
-    let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
-    _ = feed(conversation.prefix(220), to: side)
-    #expect(side.machine.isOpen && side.machine.liveCount > 0)
-    var saved = StateWriter()
-    side.machine.save(to: &saved)
-    for count in 0..<saved.bytes.count {
-      #expect(throws: StateReader.Broken()) {
-        var reader = StateReader(Array(saved.bytes.prefix(count)))
-        _ = try ConnectionMachine(saved: &reader, limits: ConnectionLimits())
-      }
+  @Test("what no machine can have been is told from what one was")
+  func impossible() throws {
+    let states = conversation.indices.map { cut in
+      let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
+      _ = feed(conversation.prefix(cut), to: side)
+      return side.machine.save()
     }
+    #expect(states.allSatisfy { $0.isPossible })
+    let saved = try #require(states.first { $0.requests.count > 1 && $0.requests.last?.assembly != nil })
+    let assembling = saved.requests.count - 1
+    func isPossible(_ change: (inout ConnectionMachine.Saved) -> Void) -> Bool {
+      var changed = saved
+      change(&changed)
+      return changed.isPossible
+    }
+    #expect(!isPossible { $0.requests[0].id = StreamID(2) })
+    #expect(!isPossible { $0.requests[0].id = StreamID.connection })
+    #expect(!isPossible { $0.requests[0].id = $0.requests[1].id })
+    #expect(!isPossible { $0.requests[assembling].assembly = nil })
+    #expect(!isPossible { $0.requests[assembling].state = 0 })
+    #expect(!isPossible { $0.tail = [0, 0, 6, 0, 0, 0, 0, 0, 0] })
+    #expect(isPossible { $0.tail = [0, 0, 6, 0, 0, 0, 0, 0] })
   }
 }

@@ -397,13 +397,13 @@ import Testing
     client.send((0..<400).flatMap { request("no \($0)", id: UInt32($0) * 2 + 1) })
     loop.runOneTurn()
     let saved = Guarded<SavedConnections?>(nil)
-    server.handOver { connections in saved.withLock { $0 = connections } }
+    server.save { connections in saved.withLock { $0 = connections } }
     for _ in 0..<3 { loop.runOneTurn() }
     let connections = try #require(saved.withLock { $0 })
     #expect(connections.sessions[0].input.count > 0)
     let next = try ServerHarness(ServerLimits(workers: 1), restores: true)
     let descriptors = connections.descriptors.map { fcntl($0, F_DUPFD_CLOEXEC, 0) }
-    let arrived = try SavedConnections(state: connections.state(ofFirst: 1), descriptors, for: ServerLimits())
+    let arrived = try SavedConnections(state: connections.state(ofFirst: 1), descriptors)
     await next.restore(arrived)
     for number in 0..<400 as Range<UInt32> {
       let expected = Frame.error(StreamID(number * 2 + 1), .rejected, "no stream named \"no \(number)\"")

@@ -193,7 +193,7 @@ import Testing
     let next = try ServerHarness(restores: true)
     let source = try next.add("s")
     #expect(source.subscriptions == 0)
-    await next.resume()
+    await next.finishRestore()
     #expect(source.subscriptions == 1)
     let other = try next.add("later")
     #expect(other.subscriptions == 1)
@@ -207,7 +207,7 @@ import Testing
       client.subscribe("s", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
       let saved = await withCheckedContinuation { continuation in
-        harness.server.handOver { continuation.resume(returning: $0) }
+        harness.server.save { continuation.resume(returning: $0) }
       }
       saved.cancel(from: 0)
       #expect(try client.receive() == .error(StreamID(1), .canceled, "streamd is restarting"))
@@ -223,18 +223,15 @@ import Testing
       client.subscribe("s", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
       let saved = await withCheckedContinuation { continuation in
-        harness.server.handOver { continuation.resume(returning: $0) }
+        harness.server.save { continuation.resume(returning: $0) }
       }
       let state = saved.state(ofFirst: 1)
-      let limits = ServerLimits()
-      #expect(throws: Never.self) { try SavedConnections(state: state, [3], for: limits) }
+      #expect(throws: Never.self) { try SavedConnections(state: state, [3]) }
       for count in 0..<state.count {
-        #expect(throws: SavedConnections.Useless.self) {
-          try SavedConnections(state: Array(state.prefix(count)), [3], for: limits)
-        }
+        #expect(throws: InvalidSavedState.self) { try SavedConnections(state: Array(state.prefix(count)), [3]) }
       }
-      #expect(throws: SavedConnections.Useless.self) { try SavedConnections(state: state, [], for: limits) }
-      #expect(throws: SavedConnections.Useless.self) { try SavedConnections(state: state + [0], [3], for: limits) }
+      #expect(throws: InvalidSavedState.self) { try SavedConnections(state: state, []) }
+      #expect(throws: InvalidSavedState.self) { try SavedConnections(state: state + [0], [3]) }
     }
   }
 }

@@ -135,7 +135,7 @@ final class ServerHarness: Sendable {
   /// - Returns: them, as they arrive in another process.
   func handOver() async throws -> SavedConnections {
     let saved = await withCheckedContinuation { continuation in
-      server.handOver { continuation.resume(returning: $0) }
+      server.save { continuation.resume(returning: $0) }
     }
     let (ends, count) = try DescriptorParcel.pack(saved.descriptors)
     #expect(count == saved.descriptors.count)
@@ -144,8 +144,7 @@ final class ServerHarness: Sendable {
       DescriptorParcel.copy(from: end) { descriptors.append($1) }
       close(end)
     }
-    let limits = ServerLimits(workers: 2)
-    return try SavedConnections(state: saved.state(ofFirst: count), descriptors, for: limits)
+    return try SavedConnections(state: saved.state(ofFirst: count), descriptors)
   }
 
   /// Takes over what another one gave away, and serves it.
@@ -153,13 +152,13 @@ final class ServerHarness: Sendable {
     await withCheckedContinuation { continuation in
       server.restore(saved) { continuation.resume() }
     }
-    await resume()
+    await finishRestore()
   }
 
   /// Serves what was restored, if anything was.
-  func resume() async {
+  func finishRestore() async {
     await withCheckedContinuation { continuation in
-      server.resume { continuation.resume() }
+      server.finishRestore { continuation.resume() }
     }
   }
 

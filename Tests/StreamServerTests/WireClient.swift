@@ -21,6 +21,12 @@ final class WireClient {
     }
   }
 
+  /// - Parameter descriptor: of a connected socket; owned by the client from here on.
+  init(taking descriptor: CInt) {
+    self.descriptor = OwnedDescriptor(descriptor)
+    _ = fcntl(descriptor, F_SETFL, 0)
+  }
+
   /// One that the server takes for a process of that user; nil: for a peer without credentials.
   init(_ server: StreamServer, user: UInt32?) throws {
     var ends: [CInt] = [0, 0]

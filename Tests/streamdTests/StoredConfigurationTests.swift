@@ -2,6 +2,7 @@ import FoundationEssentials
 import Glibc
 import StreamClient
 import StreamRuntime
+import StreamServer
 import TestSupport
 import Testing
 

@@ -2,6 +2,7 @@ import Glibc
 import Reactive
 import StreamClient
 import StreamRuntime
+import StreamServer
 import TestSupport
 import Testing
 
@@ -53,9 +54,9 @@ import Testing
     var reader = try await Reader(daemon)
     try await handOver(daemon)
     try await startInVain(daemon)
-    #expect(daemon.log.contains("1 connection of the last process go on"))
+    #expect(daemon.log.contains("1 connection restored"))
     try daemon.start(keptStream(keep: "memory"))
-    #expect(daemon.log.contains("1 connection of the last process go on"))
+    #expect(daemon.log.contains("1 connection restored"))
     for _ in 0..<20 {
       let last = reader.lastID
       #expect(await reader.next() == last + 1)
@@ -89,7 +90,7 @@ import Testing
     for index in [2, 0] { manager.keep(single[index], as: "kept-connections-at-\(index)") }
     close(single[1])
     try daemon.start("workers = 1\n" + streams)
-    #expect(daemon.log.contains("2 connections of the last process go on"))
+    #expect(daemon.log.contains("2 connections restored"))
     #expect(daemon.log.contains("1 of 3 connections closed: their descriptors are missing"))
     var served = 0
     for index in readers.indices {
@@ -139,7 +140,7 @@ import Testing
       readers[index].connection.close()
     }
     if limit == "max_connections" { #expect(served == 25) } else { #expect(served > 0 && served < 60) }
-    #expect(daemon.log.contains("\(served) connections of the last process go on"))
+    #expect(daemon.log.contains("\(served) connections restored"))
     #expect(
       daemon.log.contains(
         "\(60 - served) of 60 connections closed: no more than \(served) fit (max_connections, LimitNOFILE=)"))

@@ -19,12 +19,15 @@ public struct InvalidSavedState: Error, Equatable {
 package enum SavedState {
   /// What the content can be.
   package enum Kind: UInt32 {
+    /// `SavedConnections`. Versions below 4 had no checksum, and no fields that could be skipped.
+    case connections = 0x5354_524D  // "STRM"
     /// The text of a configuration.
     case configuration = 0x5354_5243  // "STRC"
 
     /// Of the content's format.
     var version: UInt32 {
       switch self {
+      case .connections: 4
       case .configuration: 1
       }
     }
@@ -32,6 +35,11 @@ package enum SavedState {
 
   /// Bytes before the content.
   package static let headerBytes = 16
+  /// Where it says how many processes have begun to restore it.
+  package static let attemptsOffset = 8
+
+  /// How many processes have begun to restore it.
+  package static func attempts(in bytes: [UInt8]) -> UInt8 { bytes.count > attemptsOffset ? bytes[attemptsOffset] : 0 }
 
   /// Puts content into its envelope.
   package static func seal(_ content: [UInt8], as kind: Kind) -> [UInt8] {

@@ -139,17 +139,26 @@ private final class World {
 
   private func handOver(_ choices: UInt8, _ steps: inout Steps) {
     let saved = Guarded<SavedConnections?>(nil)
-    server.handOver { connections in saved.withLock { $0 = connections } }
+    server.save { connections in saved.withLock { $0 = connections } }
     for _ in 0..<8 where saved.withLock({ $0 == nil }) { turn(1) }
     guard let connections = saved.withLock({ $0 }) else { preconditionFailure("a handover that does not end") }
     var state = connections.state(ofFirst: connections.descriptors.count)
     let isSpoilt = choices & 8 != 0 && !state.isEmpty
-    if isSpoilt { for _ in 0...choices >> 5 { state[steps.number() % state.count] = steps.byte() } }
+    if isSpoilt {
+      for _ in 0...choices >> 5 { state[steps.number() % state.count] = steps.byte() }
+      // With a checksum that fits, so that the fields are read; else the checksum is what is tested.
+      if choices & 16 != 0 { state = SavedState.seal(Array(state[SavedState.headerBytes...]), as: .connections) }
+    }
     // As in the next process: other descriptors for the same sockets.
     let descriptors = connections.descriptors.map { fcntl($0, F_DUPFD_CLOEXEC, 0) }
     let next = Self.makeServer(choices: choices, isRestoring: true, sources)
-    let restored = try? SavedConnections(state: state, descriptors, for: next.limits)
+    let restored = try? SavedConnections(state: state, descriptors)
     precondition(restored != nil || isSpoilt, "a state is refused that was just written")
+    if let restored {
+      let again = try? SavedConnections(state: restored.state(ofFirst: restored.count))
+      precondition(
+        again?.state(ofFirst: restored.count) == restored.state(ofFirst: restored.count), "written otherwise")
+    }
     if restored == nil { for descriptor in descriptors { close(descriptor) } }
     if isSpoilt { for client in clients { client?.isExact = false } }
     formerServers.append(server)
@@ -160,7 +169,7 @@ private final class World {
       for _ in 0..<8 where !isRestored.withLock({ $0 }) { turn(1) }
       precondition(isRestored.withLock { $0 }, "a restore that does not end")
     }
-    next.resume()
+    next.finishRestore()
     turn(1)
     // The sockets of the former server are closed with it, as its process's would be.
     let former = formerServers.removeFirst()

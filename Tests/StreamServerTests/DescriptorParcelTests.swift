@@ -1,6 +1,6 @@
 import CLinux
 import Glibc
-import StreamRuntime
+import StreamServer
 import Testing
 
 @Suite struct DescriptorParcelTests {

@@ -9,9 +9,9 @@ import Systemd
 /// `keep` says. What cannot be kept where it should is kept in memory, and the journal says so.
 ///
 /// For one thread at a time.
-final class KeptLogs {
+final class LogStore {
   /// A stream's log, and what `$streams` is to say of it.
-  struct Kept {
+  struct StoredLog {
     let log: EventLog
     var remark: String?
   }
@@ -161,7 +161,7 @@ final class KeptLogs {
   // MARK: A stream's log
 
   /// - Throws: `SystemError` when there is no memory for it.
-  func log(of stream: Configuration.Stream) throws(SystemError) -> Kept {
+  func log(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
     let kept = try findLog(of: stream)
     use(kept.log, for: stream.name)
     return kept
@@ -173,7 +173,7 @@ final class KeptLogs {
   }
 
   /// Found or made.
-  private func findLog(of stream: Configuration.Stream) throws(SystemError) -> Kept {
+  private func findLog(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
     let limits = EventLog.Limits(stream.buffer)
     let held = held.removeValue(forKey: stream.name)
     var file: LogRemains?
@@ -184,7 +184,7 @@ final class KeptLogs {
     guard stream.keep != .no else {
       release(held)
       if file != nil { folder.remove(stream.name) }
-      return Kept(log: try made(fresh(stream.name, limits), stream.name))
+      return StoredLog(log: try made(fresh(stream.name, limits), stream.name))
     }
     // The one with the last event was the last to run. A file that was left behind is older than what took its place.
     let isFileNewer =
@@ -197,7 +197,7 @@ final class KeptLogs {
         let log = try logInFile(of: stream.name, limits, file, isFileNewer ? nil : held?.remains, refusal)
         release(held)
         filed[stream.name] = log
-        return Kept(log: log)
+        return StoredLog(log: log)
       } catch {
         refusal = error
         reportNotOnDisk(stream.name, error)
@@ -224,20 +224,20 @@ final class KeptLogs {
     } else if file != nil {
       folder.remove(stream.name)
     }
-    return Kept(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
+    return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
   /// The log in which a stream goes on whose `buffer` or `keep` is another now, with the events that fit, and the ids.
   ///
   /// - Parameter old: in which it was; nobody changes it meanwhile.
   /// - Throws: `SystemError` when there is no memory for it; everything is as it was then.
-  func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> Kept {
+  func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
     let kept = try makeLog(of: stream, insteadOf: old)
     use(kept.log, for: stream.name)
     return kept
   }
 
-  private func makeLog(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> Kept {
+  private func makeLog(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
     let (name, limits) = (stream.name, EventLog.Limits(stream.buffer))
     var refusal: LogRefusal?
     if stream.keep == .disk {
@@ -246,7 +246,7 @@ final class KeptLogs {
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
         leftBehind.remove(name)
-        return Kept(log: log)
+        return StoredLog(log: log)
       } catch {
         refusal = error
         reportNotOnDisk(name, error)
@@ -272,7 +272,7 @@ final class KeptLogs {
       leftBehind.remove(name)
       folder.remove(name)
     }
-    return Kept(log: log, remark: refusal.map { "not on disk: \($0)" })
+    return StoredLog(log: log, remark: refusal.map { "not on disk: \($0)" })
   }
 
   /// Lets go of the log of a stream that is no longer served. What is in a file stays there.

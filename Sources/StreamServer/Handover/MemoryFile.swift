@@ -1,14 +1,15 @@
 import CLinux
 import Glibc
+import StreamRuntime
 
-/// Bytes behind a descriptor, without a file system: what one process leaves to the next.
-public enum MemoryFile {
+/// Bytes behind a descriptor, without a file system: saved state on its way to the next process.
+package enum MemoryFile {
   /// Of one file, 1 GiB.
-  public static let byteLimit = 1 << 30
+  package static let byteLimit = 1 << 30
 
   /// - Returns: a descriptor, the caller's to close.
   /// - Throws: when there is no memory or no descriptor left, or for more than 1 GiB.
-  public static func make(_ bytes: [UInt8], name: String) throws(SystemError) -> CInt {
+  package static func make(_ bytes: [UInt8], name: String) throws(SystemError) -> CInt {
     guard bytes.count <= byteLimit else { throw SystemError("memfd_create", name, code: EFBIG) }
     let descriptor = memfd_create(name, MFD_CLOEXEC)
     guard descriptor >= 0 else { throw SystemError("memfd_create", name) }
@@ -26,7 +27,7 @@ public enum MemoryFile {
   }
 
   /// All that is in it; nil when it cannot be read, or has more than `limit` bytes.
-  public static func bytes(of descriptor: CInt, limit: Int = byteLimit) -> [UInt8]? {
+  package static func bytes(of descriptor: CInt, limit: Int = byteLimit) -> [UInt8]? {
     var status = stat()
     guard fstat(descriptor, &status) == 0, status.st_size >= 0, status.st_size <= limit else { return nil }
     var bytes = [UInt8](repeating: 0, count: Int(status.st_size))

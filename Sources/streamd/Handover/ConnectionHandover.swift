@@ -3,23 +3,23 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// Client connections on their way from one process of the service to the next, in the keeping of the service manager:
-/// the descriptors in parcels, and what is to be known of them beside.
+/// Client connections on their way from one process of the service to the next. The service manager holds their descriptors
+/// in parcels, and their saved state beside.
 ///
-/// The manager keeps both until the process that took them over begins to serve them. One that ends before has read and
-/// written nothing, and the next one finds everything as it was.
-enum KeptConnections {
+/// It holds both until the process that restores them begins to serve them. A process that ends before has read and written
+/// nothing, and the next one finds everything as it was.
+enum ConnectionHandover {
   /// Followed by the number of the parcel's first connection: the manager hands over the newest first, and may have had
   /// no room for one in the middle.
   private static let parcelPrefix = "connections-at-"
   private static let stateName = "connections-state"
-  /// After so many processes that ended before they served the connections, one gives them up: they may be the cause.
-  private static let tryLimit = 3
+  /// After so many processes that ended before they served the connections, they are closed: they may be the cause.
+  private static let attemptLimit = 3
 
-  /// Gives the connections into the manager's keeping. Those for which there is no room get CANCELED and are closed.
+  /// Gives the connections to the manager. Those for which there is no room get CANCELED and are closed.
   ///
   /// - Parameter room: descriptors that the manager still takes: one for the state, and one for each parcel.
-  static func store(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
+  static func save(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     do throws(SystemError) {
       let (parcels, count) = try DescriptorParcel.pack(saved.descriptors)
       defer { for (parcel, _) in parcels { close(parcel) } }
@@ -50,13 +50,12 @@ enum KeptConnections {
     }
   }
 
-  /// Takes what an earlier process stored out of `stored`. The manager keeps it until `release`.
+  /// Takes what an earlier process saved out of `stored`. The manager holds it until `release`.
   ///
-  /// - Parameter limits: of which `connections` fit into the process.
-  /// - Returns: with the names to release; nil when there is nothing, or nothing of use: the connections are closed then.
-  static func take(
-    from stored: inout [PassedDescriptors.Stored], for limits: ServerLimits, _ manager: ServiceManager,
-    _ journal: Journal
+  /// - Parameter limit: so many connections fit into the process.
+  /// - Returns: with the names to release; nil when there is nothing, or nothing valid: the connections are closed then.
+  static func restore(
+    from stored: inout [PassedDescriptors.Stored], atMost limit: Int, _ manager: ServiceManager, _ journal: Journal
   ) -> (saved: SavedConnections, names: [String])? {
     let mine = stored.filter { $0.name == stateName || firstIndex(ofParcel: $0.name) != nil }
     guard !mine.isEmpty else { return nil }
@@ -66,27 +65,27 @@ enum KeptConnections {
     let parcels = mine.compactMap { stored in firstIndex(ofParcel: stored.name).map { (stored.descriptor, first: $0) } }
     let state = mine.first { $0.name == stateName }?.descriptor
     let bytes = state.flatMap { MemoryFile.bytes(of: $0) } ?? []
-    let tries = SavedConnections.tries(in: bytes)
-    if let state { pwrite(state, [tries &+ 1], 1, off_t(SavedConnections.triesOffset)) }
-    let isGivenUp = tries >= tryLimit
+    let attempts = SavedState.attempts(in: bytes)
+    if let state { pwrite(state, [attempts &+ 1], 1, off_t(SavedState.attemptsOffset)) }
+    let isGivenUp = attempts >= attemptLimit
     if isGivenUp { release(names, from: manager) }
-    do throws(SavedConnections.Useless) {
-      var saved = try SavedConnections(state: bytes, for: limits)
+    do throws(InvalidSavedState) {
+      var saved = try SavedConnections(state: bytes)
       let count = saved.count
-      let room = isGivenUp ? 0 : limits.connections
+      let room = isGivenUp ? 0 : limit
       attach(parcels, to: &saved, atMost: room)
       saved.dropDetached()
       report(saved.count, of: count, room: room, isGivenUp: isGivenUp, journal)
       return (saved, names)
     } catch {
       release(names, from: manager)
-      journal.write(.stateLost, .warning, "connections are closed: \(error.reason)")
+      journal.write(.stateLost, .warning, "connections are closed, as their saved state is not used: \(error.reason)")
       return nil
     }
   }
 
-  /// Lets the manager keep these descriptors no longer: from now on they may be read and written. Returns once the manager was told,
-  /// or does not listen.
+  /// Has the manager close these descriptors: from now on they may be read and written. Returns once it was notified, or
+  /// does not listen.
   static func release(_ names: [String], from manager: ServiceManager) {
     for name in names { manager.removeStored(name) }
     manager.flush(within: .seconds(1))
@@ -118,12 +117,12 @@ enum KeptConnections {
 
   private static func report(_ taken: Int, of count: Int, room: Int, isGivenUp: Bool, _ journal: Journal) {
     if taken > 0 {
-      journal.write(.connectionsTaken, .info, "\(counted(taken, "connection")) of the last process go on")
+      journal.write(.connectionsTaken, .info, "\(counted(taken, "connection")) restored")
     }
     guard taken < count else { return }
     let reason =
       if isGivenUp {
-        "\(tryLimit) processes ended before they served them"
+        "\(attemptLimit) processes ended before they served them"
       } else if taken < min(room, count) {
         "their descriptors are missing"
       } else {

@@ -3,9 +3,8 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// The text of the configuration that was served last, in the keeping of the service manager: it lasts exactly as long as
-/// the connections and logs that are kept there. A process that finds the file with mistakes serves this one, so that they
-/// are not lost with the service.
+/// The text of the configuration that was served last, held by the service manager exactly as long as connections and logs
+/// are. A process that finds the file with mistakes serves this one, so that they are not lost with the service.
 ///
 /// For one thread at a time.
 final class StoredConfiguration: @unchecked Sendable {  // as said above
@@ -17,7 +16,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
 
   private static let namePrefix = "config-"
 
-  /// Takes what an earlier process stored out of `stored`. It stays in the manager's keeping.
+  /// Takes what an earlier process stored out of `stored`. The manager holds it on.
   init(takenFrom stored: inout [PassedDescriptors.Stored], _ journal: Journal) {
     let mine = stored.filter { $0.name.hasPrefix(Self.namePrefix) }
     stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
@@ -43,7 +42,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
     return Array(try SavedState.open(bytes, as: .configuration))
   }
 
-  /// How many descriptors it has in the manager's keeping.
+  /// How many descriptors the manager holds for it.
   var count: Int { names.count }
 
   /// - Parameter path: of the file, as which mistakes name it.
@@ -55,7 +54,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
   /// Keeps this text from now on, in place of the one before.
   func store(_ text: [UInt8], with manager: ServiceManager, _ journal: Journal) {
     // Where there is little room it is for connections.
-    guard manager.storeLimit > KeptLogs.reservedDescriptors, text != self.text else { return }
+    guard manager.storeLimit > LogStore.reservedDescriptors, text != self.text else { return }
     do {
       let descriptor = try MemoryFile.make(SavedState.seal(text, as: .configuration), name: "configuration")
       defer { close(descriptor) }

@@ -1,11 +1,12 @@
 import CLinux
 import Glibc
+import StreamRuntime
 
 /// Many descriptors in one: they wait as messages in the queue of a socket, of which only the reading end is left.
 ///
 /// A service manager that keeps descriptors compares each new one with all that it has: thousands would take it
 /// seconds, one parcel takes none.
-public enum DescriptorParcel {
+package enum DescriptorParcel {
   /// Of one message: SCM_MAX_FD of the kernel.
   private static let perMessage = 253
 
@@ -17,7 +18,7 @@ public enum DescriptorParcel {
   /// - Returns: the reading ends, each the caller's to close and with the place of its first descriptor; and how many
   ///   descriptors are in them, together.
   /// - Throws: when there is no socket to be had.
-  public static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [(end: CInt, first: Int)], count: Int) {
+  package static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [(end: CInt, first: Int)], count: Int) {
     var ends: [(end: CInt, first: Int)] = []
     var packed = 0
     while packed < descriptors.count {
@@ -51,7 +52,7 @@ public enum DescriptorParcel {
   ///
   /// - Parameter each: gets each descriptor with its place among those in this parcel; closed on exec, and the callee's
   ///   to close. Places are left out where the process has no room for more descriptors: it needs 253 at a time.
-  public static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
+  package static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
     var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared with all who have the parcel.
     guard setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else { return }
     var message = [CInt](repeating: -1, count: perMessage)

@@ -1,0 +1,173 @@
+import Events
+import RSocket
+import Reactive
+
+// The fields of saved connections. A tag keeps its meaning for good; a field that a later version adds has a new tag, and the
+// highest bit of it if a reader that does not know it would do harm. `docs/DESIGN.md`, "Saved state", has them all.
+
+extension SavedConnections: SavedRecord {
+  /// How far the ids of a stream have got.
+  private struct NamedEnd: SavedRecord {
+    var name = ""
+    var end = StreamEnd(position: 0)
+
+    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+      try fields.field(1, &name)
+      try fields.field(2, &end.position)
+      try fields.field(3, &end.countedFrom)
+    }
+  }
+
+  init() { self.init([]) }
+
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var ends = ends.sorted { $0.key < $1.key }.map { NamedEnd(name: $0.key, end: $0.value) }
+    try fields.field(1, &waiting)
+    try fields.field(2, &ends)
+    try fields.field(3, &sessions)
+    self.ends = Dictionary(ends.map { ($0.name, $0.end) }) { $1 }
+  }
+}
+
+extension SavedConnections.Waiting: SavedRecord {
+  /// One event.
+  private struct Event: SavedRecord {
+    var bytes: [UInt8] = []
+
+    mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
+  }
+
+  init() { self.init(stream: "", events: EventBatch()) }
+
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var list = events.map { Event(bytes: $0) }
+    var checkpoints = events.checkpoint.map { [Event(bytes: $0.bytes)] } ?? []
+    try fields.field(1, &stream)
+    try fields.field(2, &list)
+    try fields.field(3, &checkpoints)
+    events = EventBatch(list.map(\.bytes))
+    events.checkpoint = checkpoints.last.flatMap { Checkpoint($0.bytes) }
+  }
+}
+
+extension SavedSession: SavedRecord {
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &number)
+    try fields.field(2, &machine)
+    try fields.field(3, &silence)
+    try fields.field(4, &input)
+    try fields.field(5, &unsent)
+    try fields.field(6, &subscriptions)
+    try fields.field(7, &publications)
+    guard !fields.isReading || isPossible else { throw Malformed(reason: "no server had its connection \(number)") }
+  }
+}
+
+extension SavedSession.Subscription: SavedRecord {
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var (id, ids, completes, onLag) = (id.rawValue, frames.ids, frames.completes, onLag.rawValue)
+    var (position, sentBytes) = (cursor.position, UInt64(cursor.sentBytes))
+    var credit = UInt64(credit.max ?? .max)
+    var gap = gap?.count
+    try fields.field(1, &stream)
+    try fields.field(2, &id)
+    try fields.field(3, &ids)
+    try fields.field(4, &completes)
+    try fields.field(5, &onLag)
+    try fields.field(6, &position)
+    try fields.field(7, &sentBytes)
+    try fields.field(8, &credit)
+    try fields.field(9, &gap)
+    try fields.require(id)
+    guard let policy = LagPolicy(rawValue: onLag) else { throw Malformed(reason: "there is no on_lag \"\(onLag)\"") }
+    self.id = StreamID(id)
+    frames = FrameFormat(ids: ids, completes: completes)
+    self.onLag = policy
+    cursor = Cursor(position: position, sentBytes: Int(clamping: sentBytes))
+    self.credit = credit >= Int.max ? .unlimited : .max(Int(credit))
+    self.gap = gap.map { Gap(count: $0) }
+  }
+}
+
+extension SavedSession.Publication: SavedRecord {
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var (id, credit) = (id.rawValue, UInt64(credit))
+    var named = named.map { [$0] } ?? []
+    try fields.field(1, &id)
+    try fields.field(2, &stream)
+    try fields.field(3, &credit)
+    try fields.field(4, &named)
+    try fields.require(id)
+    self.id = StreamID(id)
+    self.credit = Int(clamping: credit)
+    self.named = named.last
+  }
+}
+
+extension InboundNumbering: SavedRecord {
+  init() { self.init(name: [], next: 0, demand: 0, told: 0) }
+
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &name)
+    try fields.field(2, &next)
+    try fields.field(3, &demand)
+    try fields.field(4, &told)
+  }
+}
+
+extension ConnectionMachine.Saved: SavedRecord {
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &isOpen)
+    try fields.field(2, &metadataFormat)
+    try fields.field(3, &usesLeases)
+    try fields.field(4, &keepaliveMilliseconds)
+    try fields.field(5, &lifetimeMilliseconds)
+    try fields.field(6, &leaseCount)
+    try fields.field(7, &tail)
+    try fields.field(8, &output)
+    try fields.field(9, &requests)
+  }
+}
+
+extension ConnectionMachine.Saved.Request: SavedRecord {
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var id = id.rawValue
+    var assemblies = assembly.map { [$0] } ?? []
+    try fields.field(1, &id)
+    try fields.field(2, &kind)
+    try fields.field(3, &state)
+    try fields.field(4, &inboundCredit)
+    try fields.field(5, &assemblies)
+    try fields.require(id)
+    self.id = StreamID(id)
+    assembly = assemblies.last
+  }
+}
+
+extension ConnectionMachine.Saved.Assembly: SavedRecord {
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var number = kind?.rawValue
+    var hasMetadata = payload.metadata != nil
+    var metadata = payload.metadata ?? []
+    try fields.field(1, &number)
+    try fields.field(2, &initialRequest)
+    try fields.field(3, &isComplete)
+    try fields.field(4, &hasMetadata)
+    try fields.field(5, &metadata)
+    try fields.field(6, &payload.data)
+    kind = try number.map { number throws(Malformed) in
+      guard let kind = RequestKind(rawValue: number) else {
+        throw Malformed(reason: "there is no request kind \(number)")
+      }
+      return kind
+    }
+    payload.metadata = hasMetadata ? metadata : nil
+  }
+}
+
+extension StateFields {
+  /// Refuses a record without a request at once: a list of nothing but byte counts costs no more than they are.
+  fileprivate func require(_ id: UInt32) throws(Malformed) {
+    guard id > 0 || !isReading else { throw Malformed(reason: "a record has no request") }
+  }
+}

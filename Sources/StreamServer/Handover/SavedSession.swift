@@ -1,0 +1,67 @@
+import RSocket
+import Reactive
+
+/// One connection on its way from one process to the next: the terms, what is under way, and where each request stands.
+struct SavedSession: Equatable, Sendable {
+  /// One subscription. Its stream is identified by name: the next process has a log of its own for it.
+  struct Subscription: Equatable, Sendable {
+    var stream = ""
+    var id = StreamID.connection
+    var frames = FrameFormat(ids: false, completes: false)
+    var onLag = LagPolicy.skip
+    var cursor = Cursor(position: 0)
+    var credit = Subscribers.Demand.none
+    /// `nil`: it does not ask for gaps.
+    var gap: Gap?
+  }
+
+  /// One channel on which a client publishes; the stream has everything that came on it.
+  struct Publication: Equatable, Sendable {
+    var id = StreamID.connection
+    var stream = ""
+    /// Values that it may still send.
+    var credit = 0
+    /// Of a named publisher.
+    var named: InboundNumbering?
+  }
+
+  var descriptor: CInt = -1
+  var number: UInt64 = 0
+  var machine = ConnectionMachine.Saved()
+  /// Nanoseconds since the client was heard of.
+  var silence: UInt64 = 0
+  /// What was read and not handled.
+  var input: [UInt8] = []
+  /// The rest of what the socket took only in part.
+  var unsent: [UInt8] = []
+  var subscriptions: [Subscription] = []
+  var publications: [Publication] = []
+
+  /// Whether a server can have saved it.
+  var isPossible: Bool {
+    let ids = subscriptions.map(\.id) + publications.map(\.id)
+    return (1...Self.numberLimit).contains(number) && machine.isPossible && Set(ids).count == ids.count
+      && Set(machine.requests.map(\.id)).isSuperset(of: ids)
+      && publications.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
+  }
+
+  /// Connections are counted from 1 on: a greater number is none.
+  private static let numberLimit = UInt64.max / 2
+  /// As on the wire: more is granted to no publisher.
+  private static let creditLimit = 0x7FFF_FFFF
+}
+
+extension InboundNumbering {
+  fileprivate var isPossible: Bool {
+    (1...PublisherEntry.maximumNameBytes).contains(name.count) && (1...1 << 62).contains(next)
+  }
+}
+
+extension SavedSession.Subscription {
+  init(_ subscription: StreamSubscription) {
+    self.init(
+      stream: subscription.lane.stream.name, id: subscription.id, frames: subscription.frames,
+      onLag: subscription.onLag, cursor: subscription.cursor, credit: subscription.credit,
+      gap: subscription.tellsGaps ? subscription.gap : nil)
+  }
+}

@@ -1,0 +1,205 @@
+/// Part of saved state: a record whose fields are listed once, for writing and for reading.
+protocol SavedRecord {
+  /// Every field at its default: 0, empty, or nil.
+  init()
+  /// Writes each field, or reads those that are there; the others keep their defaults.
+  /// - Parameter fields: visited in the order of their tags.
+  /// - Throws: for values that no version saves. Never while writing.
+  mutating func visit(_ fields: inout StateFields) throws(Malformed)
+}
+
+/// Saved state that no version of the program can have written.
+struct Malformed: Error, Equatable {
+  /// A sentence without its subject.
+  let reason: String
+}
+
+/// The fields of a record, on their way into bytes or out of them (numbers big endian):
+///
+///     field: u16 tag, u32 byte count of the content, content
+///     content: a number (at most 8 bytes, without leading zeroes), bytes, text in UTF-8, a record (its fields), or a list
+///     list: for each record u32 byte count, its fields
+///
+/// Tags ascend within a record, so that reading is one pass without a table. A field at its default is not written. A
+/// reader skips fields that it does not know, unless the highest bit of the tag says that they must not be ignored.
+/// Precedent: TLV streams of Lightning (BOLT 1), where that is the lowest bit.
+struct StateFields {
+  /// Of tags whose fields must be understood. They follow all others.
+  static let mandatoryBit: UInt16 = 0x8000
+
+  private static let headerBytes = 6
+  /// Whether fields are read, else they are written.
+  let isReading: Bool
+  private var written: [UInt8] = []
+  private var rest: ArraySlice<UInt8> = []
+  private var lastTag = -1
+
+  private init(isReading: Bool, _ rest: ArraySlice<UInt8> = []) {
+    self.isReading = isReading
+    self.rest = rest
+  }
+
+  /// The fields of a record.
+  static func bytes(of record: some SavedRecord) -> [UInt8] {
+    var fields = StateFields(isReading: false)
+    fields.write(record)
+    return fields.written
+  }
+
+  /// The record whose fields are `bytes`, all of them.
+  static func read<Record: SavedRecord>(_: Record.Type, from bytes: ArraySlice<UInt8>) throws(Malformed) -> Record {
+    var record = Record()
+    var fields = StateFields(isReading: true, bytes)
+    try record.visit(&fields)
+    _ = try fields.take(nil)
+    return record
+  }
+
+  // MARK: Kinds of fields
+
+  mutating func field(_ tag: UInt16, _ bytes: inout [UInt8]) throws(Malformed) {
+    if isReading {
+      if let content = try take(tag) { bytes = Array(content) }
+    } else if !bytes.isEmpty {
+      write(tag) { $0 += bytes }
+    }
+  }
+
+  mutating func field(_ tag: UInt16, _ text: inout String) throws(Malformed) {
+    if isReading {
+      guard let content = try take(tag) else { return }
+      guard let read = String(validating: content, as: UTF8.self) else {
+        throw Malformed(reason: "field \(tag) is not UTF-8")
+      }
+      text = read
+    } else if !text.isEmpty {
+      write(tag) { $0 += text.utf8 }
+    }
+  }
+
+  mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number)
+    throws(Malformed)
+  {
+    var present: Number? = number == 0 ? nil : number
+    try field(tag, &present)
+    number = present ?? number
+  }
+
+  /// A number that is told from none, also when it is 0.
+  mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number?)
+    throws(Malformed)
+  {
+    if isReading {
+      guard let content = try take(tag) else { return }
+      let value = content.count > 8 ? nil : Number(exactly: content.reduce(0 as UInt64) { $0 << 8 | UInt64($1) })
+      guard let value else { throw Malformed(reason: "field \(tag) is not a number of \(Number.bitWidth) bits") }
+      number = value
+    } else if let number {
+      write(tag) { $0 += StateFields.bytes(of: UInt64(number)).drop { $0 == 0 } }
+    }
+  }
+
+  mutating func field(_ tag: UInt16, _ flag: inout Bool) throws(Malformed) {
+    var number: UInt8 = flag ? 1 : 0
+    try field(tag, &number)
+    flag = number != 0
+  }
+
+  /// A choice by its number; the default has 0.
+  mutating func field<Choice: RawRepresentable>(_ tag: UInt16, _ choice: inout Choice) throws(Malformed)
+  where Choice.RawValue == UInt8 {
+    var number = choice.rawValue
+    try field(tag, &number)
+    guard let read = Choice(rawValue: number) else { throw Malformed(reason: "field \(tag) cannot be \(number)") }
+    choice = read
+  }
+
+  mutating func field<Record: SavedRecord>(_ tag: UInt16, _ record: inout Record) throws(Malformed) {
+    if isReading {
+      if let content = try take(tag) { record = try StateFields.read(Record.self, from: content) }
+    } else {
+      let start = open(tag)
+      write(record)
+      close(start)
+    }
+  }
+
+  /// A list of records.
+  mutating func field<Record: SavedRecord>(_ tag: UInt16, _ records: inout [Record]) throws(Malformed) {
+    if isReading {
+      guard var content = try take(tag) else { return }
+      while !content.isEmpty {
+        guard let count = Self.number(of: 4, at: content), count <= content.count - 4 else {
+          throw Malformed(reason: "the list in field \(tag) is cut off")
+        }
+        records.append(try StateFields.read(Record.self, from: content.dropFirst(4).prefix(count)))
+        content = content.dropFirst(4 + count)
+      }
+    } else if !records.isEmpty {
+      let start = open(tag)
+      for record in records {
+        let start = open()
+        write(record)
+        close(start)
+      }
+      close(start)
+    }
+  }
+
+  // MARK: Writing
+
+  private mutating func write(_ record: some SavedRecord) {
+    var record = record
+    do throws(Malformed) { try record.visit(&self) } catch { preconditionFailure("written: \(error.reason)") }
+  }
+
+  private mutating func write(_ tag: UInt16, _ content: (inout [UInt8]) -> Void) {
+    let start = open(tag)
+    content(&written)
+    close(start)
+  }
+
+  /// Begins what stands behind its byte count.
+  /// - Returns: where it begins, for `close`.
+  private mutating func open(_ tag: UInt16? = nil) -> Int {
+    if let tag { written += [UInt8(tag >> 8), UInt8(tag & 0xff)] }
+    written += [0, 0, 0, 0]
+    return written.count
+  }
+
+  /// Writes the byte count. What is beyond 4 GiB is beyond every limit of a `MemoryFile` as well.
+  private mutating func close(_ start: Int) {
+    let count = UInt32(clamping: written.count - start)
+    written.replaceSubrange(start - 4..<start, with: Self.bytes(of: UInt64(count)).suffix(4))
+  }
+
+  private static func bytes(of number: UInt64) -> [UInt8] {
+    (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+  }
+
+  // MARK: Reading
+
+  /// The content of a field, if it is there; fields before it are skipped.
+  /// - Parameter wanted: nil: skips what is left.
+  private mutating func take(_ wanted: UInt16?) throws(Malformed) -> ArraySlice<UInt8>? {
+    while !rest.isEmpty {
+      guard let tag = Self.number(of: 2, at: rest), let count = Self.number(of: 4, at: rest.dropFirst(2)),
+        count <= rest.count - Self.headerBytes
+      else { throw Malformed(reason: "it is cut off") }
+      guard wanted.map({ tag <= $0 }) ?? true else { return nil }
+      guard tag > lastTag else { throw Malformed(reason: "field \(tag) follows field \(lastTag)") }
+      lastTag = tag
+      let content = rest.dropFirst(Self.headerBytes).prefix(count)
+      rest = rest.dropFirst(Self.headerBytes + count)
+      if let wanted, tag == wanted { return content }
+      guard tag < Self.mandatoryBit else {
+        throw Malformed(reason: "it has field \(tag), which this version does not know and may not ignore")
+      }
+    }
+    return nil
+  }
+
+  private static func number(of byteCount: Int, at bytes: ArraySlice<UInt8>) -> Int? {
+    bytes.count < byteCount ? nil : bytes.prefix(byteCount).reduce(0) { $0 << 8 | Int($1) }
+  }
+}

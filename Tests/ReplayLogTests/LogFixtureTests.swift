@@ -1,0 +1,59 @@
+import Events
+import Glibc
+import TestSupport
+import Testing
+
+@testable import ReplayLog
+
+/// A log as one version writes it, for later ones to read.
+@Suite struct LogFixtureTests {
+  private static let limits = EventLog.Limits(events: 8, bytes: 4096)
+  private static let boot = BootID(high: 1, low: 2)
+
+  /// The log of `Fixtures/log-3`: 20 events, the last 8 of which are held.
+  private static func makeLog() throws -> [UInt8] {
+    let region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: Self.limits)))
+    var time: UInt64 = 1_700_000_000_000_000
+    let log = EventLog(
+      formatting: region, name: "fixture", limits: Self.limits, hasChecksums: true,
+      state: LogState(startingAt: 1000, boot: Self.boot),
+      clock: {
+        time += 1_000_000
+        return time
+      })
+    for number in 0..<20 as Range<UInt8> {
+      var batch = EventBatch([[UInt8](repeating: number, count: Int(number) * 10)])
+      batch.checkpoint = Checkpoint([number])
+      log.append(batch)
+    }
+    log.noteClosed()
+    return withExtendedLifetime(log) { Array(region.bytes) }
+  }
+
+  /// A change of the layout adds a fixture, and leaves the others as they are.
+  @Test func theNewestFixtureIsWhatIsWrittenNow() throws {
+    let written = try Self.makeLog()
+    #expect(try written == fixture("log-3"))
+  }
+
+  @Test(arguments: [2, 3] as [UInt64]) func whatVersion3HasWrittenIsRead(boot: UInt64) throws {
+    let bytes = try fixture("log-3")
+    let region = try #require(MappedRegion(name: "test", byteCount: bytes.count))
+    region.bytes.copyBytes(from: bytes)
+    let left = try LogRemains(file: region, boot: BootID(high: 1, low: boot), time: 0)
+    #expect(left.stream == "fixture" && !left.isSalvaged && left.fits(Self.limits))
+    let log = try left.log(limits: Self.limits, boot: Self.boot, didGrow: {})
+    #expect(log.heldIDs == Array(1012..<1020) && log.endPosition == 1020)
+    for id in log.heldIDs {
+      let number = id - 1000
+      #expect(
+        log.element(at: id)
+          == LoggedEvent(
+            id: id, time: 1_700_000_001_000_000 + number * 1_000_000,
+            data: [UInt8](repeating: UInt8(number), count: Int(number) * 10)))
+    }
+    #expect(log.checkpoint == Checkpoint([19]) && log.missedEvents(from: 1000, to: 1012) == 12)
+    log.append([[7]])
+    #expect(log.element(at: 1020).data == [7])
+  }
+}
