@@ -42,7 +42,7 @@ extension Lane {
     func owes(_ member: StreamSubscription) -> Bool {
       // One that has everything and asks for no more keeps no source waiting.
       guard waitedFor != nil, let newest, member.cursor.position <= newest else { return false }
-      return member.state == .idle || member.state == .blocked
+      return member.machine.isResting
     }
 
     /// Brings a debt up to date, by the time since the last look, or since the member was noted first.
@@ -122,7 +122,7 @@ extension Lane {
   }
 
   private func look() {
-    guard holdUp?.debts.isEmpty == false || members.contains(where: { $0.state == .idle || $0.state == .blocked })
+    guard holdUp?.debts.isEmpty == false || members.contains(where: \.machine.isResting)
     else { return stopWatchingHoldUp() }
     guard let seen = glance() else { return stopWatchingHoldUp() }
     let pause = judge(seen)

@@ -59,7 +59,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if stream.log.isLossless, subscription.cursor.position < held {
       held = stream.log.reader(self, holdsFrom: subscription.cursor.position)
       let position = subscription.cursor.position
-      subscription.cursor = Cursor(position: held)
+      subscription.machine.move(to: Cursor(position: held))
       if held != position {
         subscription.miss(Gap(stream.log.read { [held] storage, _ in storage.missedEvents(from: position, to: held) }))
       }
@@ -74,16 +74,16 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   func addRestored(_ subscription: StreamSubscription) {
     let cursor = subscription.cursor
     let first = stream.log.read { storage, _ in storage.firstPosition }
-    if cursor.position < first { subscription.cursor = Cursor(position: first) }
+    if cursor.position < first { subscription.machine.move(to: Cursor(position: first)) }
     add(subscription)
-    subscription.cursor = cursor
+    subscription.machine.move(to: cursor)
   }
 
   /// Lets a subscription go; its state is `ended` already or becomes so.
   func remove(_ subscription: StreamSubscription) {
     if subscription.state == .waiting { stopWaiting(subscription) }
     keepDebt(of: subscription)
-    subscription.state = .ended
+    subscription.machine.end()
     subscription.tellGap()
     let last = members.removeLast()
     if last !== subscription {
@@ -96,7 +96,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       held = .max
       counters.lag.store(0, ordering: .relaxed)
       stopWatchingHoldUp()
-    } else if reach > 0 && subscription.reach == reach || subscription.cursor.position == held {
+    } else if reach > 0 && subscription.machine.requestedThrough == reach || subscription.cursor.position == held {
       worker.remeasure(self)
     }
     stream.log.subscriberLeft()
@@ -104,36 +104,25 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// The client granted more.
   func grant(_ demand: Subscribers.Demand, to subscription: StreamSubscription) {
-    subscription.credit += demand
+    let action = subscription.machine.request(demand)
     raiseReach(for: subscription)
-    if subscription.state == .idle { worker.makeReady(subscription) }
+    worker.perform(action, subscription)
   }
 
-  /// Everything before `cursor`, the last `count` events of it whole, is on its way to the client.
-  func advance(_ subscription: StreamSubscription, to cursor: Cursor, spending count: Int) {
-    if subscription.cursor.position == held { worker.remeasure(self) }
-    let jumped = cursor.position - subscription.cursor.position != UInt64(count)
-    subscription.cursor = cursor
-    guard count > 0 else { return }
-    subscription.credit -= .max(count)
-    if jumped { raiseReach(for: subscription) }
+  /// The subscription's cursor has moved from `position`, past `count` events that were sent.
+  func moved(_ subscription: StreamSubscription, from position: UInt64, past count: Int) {
+    if position == held { worker.remeasure(self) }
+    if count > 0, subscription.cursor.position - position != UInt64(count) { raiseReach(for: subscription) }
   }
 
-  /// The subscription's position is in a gap that the log has got anew: it stands for its end.
-  func leaveGap(_ subscription: StreamSubscription, to position: UInt64) {
-    advance(subscription, to: Cursor(position: position), spending: 0)
-    raiseReach(for: subscription)
-  }
-
-  /// It does not go on by itself: it has no credit, or its socket is full.
-  func rest(_ subscription: StreamSubscription, _ state: StreamSubscription.State) {
-    subscription.state = state
+  /// The subscription needs demand, or room in its socket.
+  func rest() {
     if stream.log.isLossless { watchHoldUp() }
   }
 
-  /// Nothing to send for now: the log ended at `position` when it was looked at.
-  func wait(_ subscription: StreamSubscription, at position: UInt64) {
-    subscription.state = .waiting
+  /// The subscription has all events before its cursor, where the log ended when it was looked at.
+  func wait(_ subscription: StreamSubscription) {
+    let position = subscription.cursor.position
     subscription.waitingIndex = Int32(waiting.count)
     waiting.append(subscription)
     guard waiting.count == 1 else { return }
@@ -154,7 +143,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     // Cleared first: an append from here on posts the next wake-up, one before it is seen below.
     wakeUpPosted.store(false, ordering: .sequentiallyConsistent)
     if stream.log.hasEnded {
-      for member in members where member.state == .idle { worker.makeReady(member) }
+      for member in members where member.state == .idle { worker.perform(member.machine.logEnded(), member) }
     }
     makeWaitingReady()
   }
@@ -163,25 +152,23 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   func streamIsCurrent() {
     let newest = stream.log.read { storage, _ in storage.position(ofLast: 1) }
     for member in members {
-      guard case .updating(let beginsWithNewest) = member.state else { continue }
-      if beginsWithNewest, newest > member.cursor.position {
-        member.cursor = Cursor(position: newest)
-        raiseReach(for: member)
-      }
-      worker.makeReady(member)
+      let action = member.machine.becameCurrent(newest: newest)
+      guard action != .none else { continue }
+      raiseReach(for: member)
+      worker.perform(action, member)
     }
   }
 
   private func makeWaitingReady() {
-    for subscription in waiting { worker.makeReady(subscription) }
+    for subscription in waiting { worker.perform(subscription.machine.logGrew(), subscription) }
     waiting.removeAll(keepingCapacity: true)
     wantsWakeUp.store(false, ordering: .sequentiallyConsistent)
   }
 
   /// The subscription's credit reaches further than before: it was granted some, or moved past a gap.
   func raiseReach(for subscription: StreamSubscription) {
-    guard subscription.reach > reach else { return }
-    reach = subscription.reach
+    guard subscription.machine.requestedThrough > reach else { return }
+    reach = subscription.machine.requestedThrough
     stream.log.reader(self, wantsThrough: reach)
   }
 
@@ -189,7 +176,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// however many did.
   func remeasure() {
     guard !members.isEmpty else { return }
-    let reach = members.reduce(0) { max($0, $1.reach) }
+    let reach = members.reduce(0) { max($0, $1.machine.requestedThrough) }
     if reach != self.reach {
       self.reach = reach
       stream.log.reader(self, wantsThrough: reach)

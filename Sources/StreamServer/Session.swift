@@ -231,10 +231,10 @@ final class Session: EventLoop.Handler {
     if cursor.position != saved.cursor.position { gap? += stream.gap(from: saved.cursor) }
     let lane = worker.lane(of: stream)
     let subscription = StreamSubscription(
-      session: self, lane: lane, id: saved.id, frames: saved.frames, onLag: saved.onLag, cursor: cursor,
-      credit: saved.credit, gap: gap)
+      session: self, lane: lane, id: RequestID(saved.id.rawValue),
+      SubscriptionMachine(cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.frames), gap: gap)
     subscriptions.insert(subscription)
-    worker.makeReady(subscription)
+    worker.perform(subscription.machine.begin(), subscription)
     lane.addRestored(subscription)
   }
 
@@ -257,7 +257,7 @@ final class Session: EventLoop.Handler {
   func review(_ subscription: StreamSubscription) {
     let stream = subscription.lane.stream
     guard isLive(subscription), !admits(stream.configuration.read) else { return }
-    refuse(subscription.id, stream.name, mayNotRead(stream.name))
+    refuse(StreamID(subscription.id.rawValue), stream.name, mayNotRead(stream.name))
     remove(subscription)
     _ = flush()
   }
@@ -384,13 +384,17 @@ final class Session: EventLoop.Handler {
     case .valueTooLarge(let id): publications?.refuseLargeValue(id)
     case .complete(let id): publications?.receive(id, EmptyCollection(), isComplete: true)
     case .requestN(let id, let count):
-      if let subscription = subscriptions[id], !subscription.frames.completes {
+      if let subscription = subscriptions[RequestID(id.rawValue)], !subscription.machine.format.completes {
         subscription.lane.grant(Self.demand(count), to: subscription)
       } else {
         publications?.grant(id, count)
       }
     case .cancel(let id), .error(let id, _, _):
-      if let subscription = subscriptions[id] { remove(subscription) } else { publications?.leave(id) }
+      if let subscription = subscriptions[RequestID(id.rawValue)] {
+        remove(subscription)
+      } else {
+        publications?.leave(id)
+      }
     case .closed(let code, let message):
       if code == .connectionClose { return finishClosing() }
       drop(message)
@@ -499,16 +503,15 @@ final class Session: EventLoop.Handler {
         }
       }.get()
       let subscription = StreamSubscription(
-        session: self, lane: lane, id: id,
-        frames: FrameFormat(ids: options.ids, completes: kind == .response),
-        onLag: kind == .response ? .latest : options.onLag ?? stream.configuration.onLag,
-        cursor: Cursor(position: position), credit: Self.demand(demand), gap: options.gaps ? gap : nil)
+        session: self, lane: lane, id: RequestID(id.rawValue),
+        SubscriptionMachine(
+          cursor: Cursor(position: position), demand: Self.demand(demand),
+          onLag: kind == .response ? .latest : options.onLag ?? stream.configuration.onLag,
+          format: EventFormat(ids: options.ids, completes: kind == .response),
+          state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest)),
+        gap: options.gaps ? gap : nil)
       subscriptions.insert(subscription)
-      if isCurrent {
-        worker.makeReady(subscription)
-      } else {
-        subscription.state = .updating(beginsWithNewest: start == .replay || start == .latest)
-      }
+      worker.perform(subscription.machine.begin(), subscription)
       lane.add(subscription)
       worker.mention(
         identity, stream: stream.name,
@@ -540,11 +543,14 @@ final class Session: EventLoop.Handler {
     remove(subscription)
     let lane = worker.lane(of: stream)
     let moved = StreamSubscription(
-      session: self, lane: lane, id: id, frames: subscription.frames, onLag: subscription.onLag,
-      cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }),
-      credit: subscription.credit, gap: subscription.tellsGaps ? Gap.none : nil)
+      session: self, lane: lane, id: id,
+      SubscriptionMachine(
+        cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }),
+        demand: subscription.machine.demand, onLag: subscription.machine.onLag, format: subscription.machine.format,
+        state: bringUpToDate(stream) ? .idle : .updating(beginsWithNewest: true)),
+      gap: subscription.tellsGaps ? Gap.none : nil)
     subscriptions.insert(moved)
-    if bringUpToDate(stream) { worker.makeReady(moved) } else { moved.state = .updating(beginsWithNewest: true) }
+    worker.perform(moved.machine.begin(), moved)
     lane.add(moved)
   }
 
@@ -577,7 +583,7 @@ final class Session: EventLoop.Handler {
     guard isLive(subscription) else { return }
     switch completion {
     case .finished:
-      machine.sendComplete(subscription.id)
+      machine.sendComplete(StreamID(subscription.id.rawValue))
       remove(subscription)
       _ = flush()
     case .failure(let failure): fail(subscription, .applicationError, failure.message)
@@ -587,7 +593,7 @@ final class Session: EventLoop.Handler {
   /// Ends one request with an error. Does nothing for one that has ended.
   func fail(_ subscription: StreamSubscription, _ code: ErrorCode, _ message: String) {
     guard isLive(subscription) else { return }
-    machine.sendError(subscription.id, code, message)
+    machine.sendError(StreamID(subscription.id.rawValue), code, message)
     remove(subscription)
     _ = flush()
   }
@@ -595,14 +601,14 @@ final class Session: EventLoop.Handler {
   /// The frame that completes the request has been written past the machine.
   func finished(_ subscription: StreamSubscription) {
     guard isLive(subscription) else { return }
-    machine.end(subscription.id)
+    machine.end(StreamID(subscription.id.rawValue))
     remove(subscription)
   }
 
   /// The server stops: every request ends with CANCELED, then the connection closes.
   func stop(_ reason: String = "streamd is stopping") {
     guard phase == .open else { return }
-    for id in (subscriptions.map(\.id) + (publications?.ids ?? [])).sorted() {
+    for id in (subscriptions.map { StreamID($0.id.rawValue) } + (publications?.ids ?? [])).sorted() {
       machine.sendError(id, .canceled, reason)
     }
     machine.close(.connectionClose, reason)
@@ -675,7 +681,7 @@ final class Session: EventLoop.Handler {
   private func unblock() {
     let unblocked = blocked
     blocked = []
-    for subscription in unblocked where subscription.state == .blocked { worker.makeReady(subscription) }
+    for subscription in unblocked { worker.perform(subscription.machine.socketIsWritable(), subscription) }
   }
 
   private var holdsValues: Bool {

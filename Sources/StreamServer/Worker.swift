@@ -46,7 +46,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Users with input that waits, and those with output that does: whose turn it is comes first.
   private var inputRound = Fifo<UserShare>()
   private var outputRound = Fifo<UserShare>()
-  private let block = FrameBlock()
+  private let block = EventBlock()
   private var isStopping = false
   /// To be called once the last session has gone.
   private var stopped: (@Sendable () -> Void)?
@@ -274,16 +274,35 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   // MARK: Sending
 
+  /// Does what a subscription's machine asks for.
+  func perform(_ action: SubscriptionMachine.Action, _ subscription: StreamSubscription) {
+    switch action {
+    case .none, .send: break  // `serve` sends, which has filled the block
+    case .enqueue: enqueue(subscription)
+    case .wait: subscription.lane.wait(subscription)
+    case .rest:
+      if subscription.state == .blocked { subscription.session.block(subscription) }
+      subscription.lane.rest()
+    case .complete: subscription.session.finished(subscription)
+    case .finish:
+      guard let completion = subscription.lane.stream.log.read({ _, completion in completion }) else { break }
+      subscription.session.end(subscription, with: completion)
+    case .fail(.cutOff(let position)):
+      // Half of an event is with the client already, and the other half is gone.
+      subscription.session.fail(
+        subscription, .lagged, "lagged: event \(position) left the buffer while it was being sent")
+    case .fail(.lagged(let lost)): subscription.session.fail(subscription, .lagged, "lagged: \(lost) events lost")
+    }
+  }
+
   /// Puts a subscription into the queue of those that are served at the end of the turn, or of those of its session that
   /// have to wait for that.
-  func makeReady(_ subscription: StreamSubscription) {
+  private func enqueue(_ subscription: StreamSubscription) {
     let session = subscription.session
-    guard session.readyCount < Slices.subscriptions else {
-      subscription.state = .standby
-      return session.standBy(subscription)
-    }
+    let hasPlace = session.readyCount < Slices.subscriptions
+    subscription.machine.queue(hasPlace: hasPlace)
+    guard hasPlace else { return session.standBy(subscription) }
     session.readyCount += 1
-    subscription.state = .ready
     let share = session.share
     share.output.append(subscription)
     guard !share.isInOutputRound else { return }
@@ -295,7 +314,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   func leaveQueue(_ session: Session) {
     session.readyCount -= 1
     while let next = session.takeStandby() {
-      if next.state == .standby { return makeReady(next) }  // else it has ended meanwhile
+      if next.state == .standby { return enqueue(next) }  // else it has ended meanwhile
     }
   }
 
@@ -334,8 +353,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private func serve(_ share: UserShare, _ budget: inout Int, _ writes: inout Int) {
     for _ in 0..<Slices.writes {
       guard budget > 0, let subscription = share.output.popFirst() else { return }
-      guard subscription.state == .ready else { continue }
-      subscription.state = .serving
+      guard subscription.machine.take() else { continue }
       leaveQueue(subscription.session)
       budget -= serve(subscription)
       writes += 1
@@ -358,101 +376,68 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// One subscription's turn.
   /// - Returns: bytes written, at least 1 for the work.
   private func serve(_ subscription: StreamSubscription) -> Int {
-    let session = subscription.session
-    guard session.flush() else {
-      if subscription.state == .serving { block(subscription) }
+    guard subscription.session.flush() else {
+      perform(subscription.machine.socketIsFull(), subscription)
       return 1
     }
-    let (finding, ending) = subscription.lane.stream.log.read { storage, completion in
+    let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
-      return (block.fill(from: storage, for: subscription), completion)
+      return (
+        block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.id), completion != nil
+      )
     }
+    let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))
     switch finding {
-    case .fellBehind(let next, let lost, let gap): fellBehind(subscription, next: next, lost: lost, gap)
-    case .inGap(let end):
-      subscription.lane.leaveGap(subscription, to: end)
-      makeReady(subscription)
-    case .caughtUp:
-      if let ending {
-        session.end(subscription, with: ending)
-      } else if subscription.credit == .none {
-        subscription.lane.rest(subscription, .idle)
-      } else {
-        subscription.lane.wait(subscription, at: subscription.cursor.position)
+    case .events where action == .send: return send(to: subscription, hasEnded: hasEnded)
+    case .events, .nothing: break
+    case .inGap:
+      subscription.lane.moved(subscription, from: position, past: 0)
+      subscription.lane.raiseReach(for: subscription)
+    case .overtaken(_, let lost, let missed):
+      countLost(lost, by: subscription.session.identity, of: subscription.lane.stream)
+      if action == .enqueue {
+        subscription.miss(missed)
+        subscription.lane.raiseReach(for: subscription)
+        remeasure(subscription.lane)
       }
-    case .frames:
-      guard subscription.credit > .none else {
-        subscription.lane.rest(subscription, .idle)
-        return 1
-      }
-      return send(to: subscription, mayWait: ending == nil)
     }
+    perform(action, subscription)
     return 1
   }
 
-  /// - Parameter mayWait: the log has not ended, and tells of what comes after what the block was filled from.
-  private func send(to subscription: StreamSubscription, mayWait: Bool) -> Int {
+  /// - Returns: bytes written, at least 1 for the work.
+  private func send(to subscription: StreamSubscription, hasEnded: Bool) -> Int {
     let session = subscription.session
-    let bytes = block.bytes(coveredBy: subscription.credit.max)
+    let bytes = block.bytes(coveredBy: subscription.machine.demand.max)
     let sent: Int
     switch session.write(bytes) {
     case .wrote(let count): sent = count
     case .gone: return 1
     }
-    let (cursor, events, gap, rest) = block.progress(after: sent)
+    let progress = block.progress(after: sent)
     if sent > 0, subscription.tellsGaps {
       subscription.tellGap()
-      subscription.miss(gap)
+      subscription.miss(progress.gap)
     }
+    let position = subscription.cursor.position
+    let action = subscription.machine.wrote(
+      progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: progress.isLast,
+      hasEnded: hasEnded)
     // Before the log is told how far the subscriber is, which may bring the next event at once.
-    let waits =
-      mayWait && cursor == block.logEndCursor && !subscription.frames.completes && subscription.credit > .max(events)
-    if waits { subscription.lane.wait(subscription, at: cursor.position) }
-    subscription.lane.advance(subscription, to: cursor, spending: events)
-    subscription.lane.counters.count(events: events, bytes: sent)
-    counters.eventsOut.add(UInt64(events), ordering: .relaxed)
+    if action == .wait { perform(action, subscription) }
+    subscription.lane.moved(subscription, from: position, past: progress.eventCount)
+    subscription.lane.counters.count(events: progress.eventCount, bytes: sent)
+    counters.eventsOut.add(UInt64(progress.eventCount), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)
-    if sent < bytes.count { session.becomeBlocked(keeping: rest) }
-    if waits { return max(1, sent) }
-    if subscription.frames.completes, events > 0 {
-      session.finished(subscription)
-    } else if session.isBlocked {
-      block(subscription)
-    } else {
-      makeReady(subscription)
-    }
+    if sent < bytes.count { session.becomeBlocked(keeping: progress.rest) }
+    if action != .wait { perform(action, subscription) }
     return max(1, sent)
-  }
-
-  /// The subscription waits for room in its socket.
-  private func block(_ subscription: StreamSubscription) {
-    subscription.session.block(subscription)
-    subscription.lane.rest(subscription, .blocked)
   }
 
   /// Events of a stream are gone that a client had not got.
   func countLost(_ lost: UInt64, by client: ClientIdentity, of stream: ServedStream) {
     counters.laggedEvents.add(lost, ordering: .relaxed)
     report(.clientLagged(client, stream: stream.name, lost: lost))
-  }
-
-  /// The log no longer holds the subscription's place.
-  private func fellBehind(_ subscription: StreamSubscription, next: UInt64, lost: UInt64, _ gap: Gap) {
-    let session = subscription.session
-    countLost(lost, by: session.identity, of: subscription.lane.stream)
-    if subscription.cursor.sentBytes > 0 {
-      // Half of an event is with the client already, and the other half is gone: there is no way to go on.
-      session.fail(
-        subscription, .lagged, "lagged: event \(subscription.cursor.position) left the buffer while it was being sent")
-    } else if subscription.onLag == .fail {
-      session.fail(subscription, .lagged, "lagged: \(lost) events lost")
-    } else {
-      subscription.cursor = Cursor(position: next)
-      subscription.miss(gap)
-      subscription.lane.raiseReach(for: subscription)
-      remeasure(subscription.lane)
-      makeReady(subscription)
-    }
   }
 }

@@ -81,7 +81,7 @@ extension SavedSession.Subscription: SavedRecord {
     try fields.require(id)
     guard let policy = LagPolicy(rawValue: onLag) else { throw Malformed(reason: "there is no on_lag \"\(onLag)\"") }
     self.id = StreamID(id)
-    frames = FrameFormat(ids: ids, completes: completes)
+    frames = EventFormat(ids: ids, completes: completes)
     self.onLag = policy
     cursor = Cursor(position: position, sentBytes: Int(clamping: sentBytes))
     self.credit = credit >= Int.max ? .unlimited : .max(Int(credit))

@@ -7,7 +7,7 @@ struct SavedSession: Equatable, Sendable {
   struct Subscription: Equatable, Sendable {
     var stream = ""
     var id = StreamID.connection
-    var frames = FrameFormat(ids: false, completes: false)
+    var frames = EventFormat(ids: false, completes: false)
     var onLag = LagPolicy.skip
     var cursor = Cursor(position: 0)
     var credit = Subscribers.Demand.none
@@ -60,8 +60,9 @@ extension InboundNumbering {
 extension SavedSession.Subscription {
   init(_ subscription: StreamSubscription) {
     self.init(
-      stream: subscription.lane.stream.name, id: subscription.id, frames: subscription.frames,
-      onLag: subscription.onLag, cursor: subscription.cursor, credit: subscription.credit,
+      stream: subscription.lane.stream.name, id: StreamID(subscription.id.rawValue),
+      frames: subscription.machine.format, onLag: subscription.machine.onLag, cursor: subscription.cursor,
+      credit: subscription.machine.demand,
       gap: subscription.tellsGaps ? subscription.gap : nil)
   }
 }

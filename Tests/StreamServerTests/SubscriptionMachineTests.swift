@@ -1,0 +1,309 @@
+import Reactive
+import Testing
+
+@testable import StreamServer
+
+/// The machine alone: every state with every event, and runs of random events against a model of a log and a socket.
+struct SubscriptionMachineTests {
+  private static let format = EventFormat(ids: true, completes: false)
+
+  private static func machine(
+    demand: Subscribers.Demand = .max(3), onLag: LagPolicy = .skip, format: EventFormat = format,
+    state: SubscriptionMachine.State = .idle, at cursor: Cursor = Cursor(position: 10)
+  ) -> SubscriptionMachine {
+    SubscriptionMachine(cursor: cursor, demand: demand, onLag: onLag, format: format, state: state)
+  }
+
+  private static let states: [SubscriptionMachine.State] = [
+    .idle, .waiting, .ready, .serving, .standby, .updating(beginsWithNewest: true), .blocked, .ended,
+  ]
+
+  @Test func eachEventWakesTheStatesThatWaitForItAndNoOther() {
+    typealias Row = (
+      event: (inout SubscriptionMachine) -> SubscriptionMachine.Action, wakes: [SubscriptionMachine.State]
+    )
+    let rows: [Row] = [
+      ({ $0.begin() }, [.idle]),
+      ({ $0.request(.max(1)) }, [.idle]),
+      ({ $0.logGrew() }, [.waiting]),
+      ({ $0.logEnded() }, [.idle, .waiting]),
+      ({ $0.becameCurrent(newest: 12) }, [.updating(beginsWithNewest: true)]),
+      ({ $0.socketIsWritable() }, [.blocked]),
+    ]
+    for (index, row) in rows.enumerated() {
+      for state in Self.states {
+        var machine = Self.machine(state: state)
+        let action = row.event(&machine)
+        #expect(action == (row.wakes.contains(state) ? .enqueue : .none), "event \(index) in \(state)")
+      }
+    }
+  }
+
+  @Test(arguments: states) func nothingIsSentButInItsTurn(state: SubscriptionMachine.State) {
+    var machine = Self.machine(state: state)
+    let action = machine.found(.events, hasEnded: false)
+    #expect(action == (state == .serving ? .send : .none))
+    #expect(machine.state == state)
+  }
+
+  @Test(arguments: states) func aTurnBeginsOnlyInTheQueue(state: SubscriptionMachine.State) {
+    var machine = Self.machine(state: state)
+    let isTaken = machine.take()
+    #expect(isTaken == (state == .ready))
+    #expect(machine.state == (state == .ready ? .serving : state))
+  }
+
+  @Test(arguments: states) func nothingComesBackFromTheEnd(state: SubscriptionMachine.State) {
+    var machine = Self.machine(state: state)
+    machine.end()
+    let end = machine
+    let actions = [
+      machine.begin(), machine.logGrew(), machine.logEnded(), machine.socketIsWritable(), machine.socketIsFull(),
+      machine.becameCurrent(newest: 90), machine.found(.events, hasEnded: false),
+    ]
+    #expect(actions.allSatisfy { $0 == .none })
+    let isTaken = machine.take()
+    #expect(!isTaken)
+    machine.queue(hasPlace: true)
+    machine.queue(hasPlace: false)
+    #expect(machine == end)
+  }
+
+  /// What is found in the log × demand × whether the log has ended.
+  @Test func whatItFindsDecidesWhatItDoes() {
+    typealias Row = (
+      SubscriptionMachine.Finding, Subscribers.Demand, hasEnded: Bool, SubscriptionMachine.Action,
+      SubscriptionMachine.State
+    )
+    let rows: [Row] = [
+      (.events, .max(1), false, .send, .serving),
+      (.events, .max(1), true, .send, .serving),
+      (.events, .none, false, .rest, .idle),
+      (.events, .none, true, .rest, .idle),
+      (.nothing, .max(1), false, .wait, .waiting),
+      (.nothing, .none, false, .rest, .idle),
+      (.nothing, .max(1), true, .finish, .serving),
+      (.nothing, .none, true, .finish, .serving),
+    ]
+    for (finding, demand, hasEnded, action, state) in rows {
+      var machine = Self.machine(demand: demand, state: .serving)
+      let result = machine.found(finding, hasEnded: hasEnded)
+      #expect(result == action, "\(finding), \(demand), \(hasEnded)")
+      #expect(machine.state == state, "\(finding), \(demand), \(hasEnded)")
+    }
+  }
+
+  /// Policy × whether a part of the event was sent.
+  @Test(arguments: [LagPolicy.skip, .latest, .fail], [0, 7])
+  func anOvertakenSubscriptionContinuesUnlessItsPolicyOrAPartOfAnEventForbids(policy: LagPolicy, sentBytes: Int) {
+    var machine = Self.machine(onLag: policy, state: .serving, at: Cursor(position: 10, sentBytes: sentBytes))
+    let action = machine.found(.overtaken(next: 25, lost: 15, missed: .unknown), hasEnded: false)
+    if sentBytes > 0 {
+      #expect(action == .fail(.cutOff(position: 10)))
+    } else if policy == .fail {
+      #expect(action == .fail(.lagged(15)))
+    } else {
+      #expect(action == .enqueue)
+      #expect(machine.cursor == Cursor(position: 25) && machine.demand == .max(3))
+    }
+  }
+
+  @Test func aSubscriptionInAGapOfTheIdsContinuesAtItsEnd() {
+    var machine = Self.machine(state: .serving)
+    let action = machine.found(.inGap(end: 4096), hasEnded: false)
+    #expect(action == .enqueue && machine.cursor == Cursor(position: 4096) && machine.demand == .max(3))
+    var halfSent = Self.machine(state: .serving, at: Cursor(position: 10, sentBytes: 3))
+    let failure = halfSent.found(.inGap(end: 4096), hasEnded: false)
+    #expect(failure == .fail(.cutOff(position: 10)))
+  }
+
+  /// Whole or partial write × end of the log × what demand is left × whether the log has ended.
+  @Test func whatTheSocketTookDecidesWhatItDoes() {
+    for isWhole in [true, false] {
+      for isLast in [true, false] {
+        for count in [0, 1, 3] {
+          for hasEnded in [true, false] {
+            var machine = Self.machine(demand: .max(3), state: .serving)
+            let next = Cursor(position: 10 + UInt64(count), sentBytes: count == 0 ? 5 : 0)
+            let action = machine.wrote(count, upTo: next, isWhole: isWhole, isLast: isLast, hasEnded: hasEnded)
+            let expected: SubscriptionMachine.Action =
+              !isWhole || count == 3 && !(isLast && hasEnded) ? .rest : isLast && !hasEnded ? .wait : .enqueue
+            let message: Comment = "whole \(isWhole), last \(isLast), \(count) events, ended \(hasEnded)"
+            #expect(action == expected, message)
+            #expect(machine.cursor == next && machine.demand == .max(3 - count), message)
+            #expect((machine.state == .blocked) == !isWhole, message)
+          }
+        }
+      }
+    }
+  }
+
+  @Test(arguments: [true, false]) func anAnswerOfOneEventIsCompleteOnceThatIsWritten(isWhole: Bool) {
+    let format = EventFormat(ids: true, completes: true)
+    var machine = Self.machine(demand: .max(1), format: format, state: .serving)
+    let part = machine.wrote(
+      0, upTo: Cursor(position: 10, sentBytes: 9), isWhole: false, isLast: false, hasEnded: false)
+    #expect(part == .rest)
+    machine.queue(hasPlace: true)
+    let isTaken = machine.take()
+    #expect(isTaken)
+    let rest = machine.wrote(1, upTo: Cursor(position: 11), isWhole: isWhole, isLast: true, hasEnded: false)
+    #expect(rest == .complete)
+  }
+
+  @Test func demandCoversPositionsFromTheCursorOn() {
+    #expect(Self.machine(demand: .none).requestedThrough == 0)
+    #expect(Self.machine(demand: .max(5)).requestedThrough == 15)
+    #expect(Self.machine(demand: .unlimited).requestedThrough == .max)
+  }
+
+  /// A log that grows, drops and ends, a socket that fills, and a client that requests now and then: whatever comes, no
+  /// event is sent beyond the demand, none twice, none is left out but by an overtaking, and the subscription is in exactly
+  /// the list that its state names, so that it never sleeps through what it waits for.
+  @Test(arguments: 0..<40) func randomRunsKeepDemandOrderAndWakefulness(seed: Int) {
+    var random = SplitMix64(UInt64(seed))
+    var world = World(policy: [.skip, .latest, .fail][seed % 3])
+    for step in 0..<2000 where !world.isOver {
+      world.step(Int.random(in: 0..<10, using: &random), &random)
+      world.check("seed \(seed), step \(step)")
+    }
+    world.settle(&random)
+    world.checkQuiet("seed \(seed)")
+  }
+}
+
+/// A log of positions, a socket of so many free units, and one subscription in its lists.
+private struct World {
+  private var machine: SubscriptionMachine
+  private var first: UInt64 = 1
+  private var end: UInt64 = 1
+  private var hasEnded = false
+  private var room = 4
+  private var queued = false
+  private var isWaitingForLog = false
+  private var isWaitingForRoom = false
+  private var granted = 0
+  private var delivered: UInt64 = 0
+  private var nextExpected: UInt64 = 1
+  private(set) var isOver = false
+
+  init(policy: LagPolicy) {
+    machine = SubscriptionMachine(
+      cursor: Cursor(position: 1), demand: .none, onLag: policy, format: EventFormat(ids: true, completes: false))
+    perform(machine.begin())
+  }
+
+  mutating func step(_ choice: Int, _ random: inout SplitMix64) {
+    switch choice {
+    case 0, 1:
+      guard !hasEnded else { return }
+      end += UInt64.random(in: 1...4, using: &random)
+      if isWaitingForLog {
+        isWaitingForLog = false
+        perform(machine.logGrew())
+      }
+    case 2: if end - first > 8 { first = end - UInt64.random(in: 0...8, using: &random) }
+    case 3, 4:
+      let count = Int.random(in: 1...5, using: &random)
+      granted += count
+      perform(machine.request(.max(count)))
+    case 5, 6:
+      room += 3
+      if isWaitingForRoom {
+        isWaitingForRoom = false
+        perform(machine.socketIsWritable())
+      }
+    case 7 where Int.random(in: 0..<300, using: &random) == 0 && !hasEnded: endLog()
+    default: serve(&random)
+    }
+  }
+
+  private mutating func endLog() {
+    hasEnded = true
+    isWaitingForLog = false
+    perform(machine.logEnded())
+  }
+
+  private mutating func serve(_ random: inout SplitMix64) {
+    guard queued else { return }
+    queued = false
+    if machine.state == .standby { machine.queue(hasPlace: true) }
+    guard machine.take() else { return }
+    guard room > 0 else { return perform(machine.socketIsFull()) }
+    let cursor = machine.cursor.position
+    let finding: SubscriptionMachine.Finding =
+      cursor < first
+      ? .overtaken(next: machine.onLag == .latest ? max(first, end - 1) : first, lost: first - cursor, missed: .none)
+      : cursor == end ? .nothing : .events
+    let action = machine.found(finding, hasEnded: hasEnded)
+    if case .overtaken(let next, _, _) = finding, action == .enqueue { nextExpected = next }
+    guard action == .send else { return perform(action) }
+    let covered = min(Int(end - cursor), machine.demand.max ?? .max)
+    let taken = min(covered, room)
+    room -= taken
+    for position in cursor..<cursor + UInt64(taken) {
+      #expect(position == nextExpected)
+      nextExpected = position + 1
+    }
+    delivered += UInt64(taken)
+    let next = Cursor(position: cursor + UInt64(taken))
+    perform(
+      machine.wrote(taken, upTo: next, isWhole: taken == covered, isLast: next.position == end, hasEnded: hasEnded))
+  }
+
+  private mutating func perform(_ action: SubscriptionMachine.Action) {
+    switch action {
+    case .none: break
+    case .enqueue:
+      #expect(!queued, "it is in the queue already")
+      queued = true
+      machine.queue(hasPlace: delivered % 3 != 0)
+    case .wait: isWaitingForLog = true
+    case .rest: isWaitingForRoom = machine.state == .blocked
+    case .send: Issue.record("only found what is to be sent")
+    case .finish, .complete, .fail:
+      isOver = true
+      machine.end()
+    }
+  }
+
+  func check(_ message: String) {
+    #expect(Int(delivered) <= granted, "\(message): more than was requested")
+    #expect(machine.demand == .max(granted - Int(delivered)), "\(message)")
+    guard !isOver else { return }
+    switch machine.state {
+    case .idle: #expect(!queued && !isWaitingForLog && !isWaitingForRoom && machine.demand == .none, "\(message)")
+    case .waiting: #expect(!queued && isWaitingForLog, "\(message)")
+    case .blocked: #expect(!queued && isWaitingForRoom, "\(message)")
+    case .ready, .standby: #expect(queued, "\(message)")
+    case .serving, .updating, .ended: Issue.record("\(message): \(machine.state) between two events")
+    }
+  }
+
+  /// Room and turns without end: what can be delivered is.
+  mutating func settle(_ random: inout SplitMix64) {
+    for _ in 0..<3000 where !isOver {
+      step(5, &random)
+      serve(&random)
+    }
+  }
+
+  func checkQuiet(_ message: String) {
+    guard !isOver else { return }
+    #expect(!hasEnded || machine.cursor.position < end, "\(message): the end was not delivered")
+    #expect(machine.demand == .none || machine.cursor.position == end, "\(message): events and demand are left")
+  }
+}
+
+/// The same numbers on every machine. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators".
+private struct SplitMix64: RandomNumberGenerator {
+  private var state: UInt64
+  init(_ seed: UInt64) { state = seed }
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var mixed = state
+    mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
+    mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
+    return mixed ^ mixed >> 31
+  }
+}
