@@ -81,7 +81,7 @@ extension Lane {
     guard let nextLook = holdUp?.nextLook else { return }
     let now = worker.loop.now
     holdUp?.debts[ObjectIdentifier(member)] = Debt(position: member.cursor.position, since: now)
-    guard stream.debts.withLock({ $0.owes(member.session.share.account.user, at: now) }) else { return }
+    guard stream.debts.withLock({ $0.owes(member.connection.share.account.user, at: now) }) else { return }
     let moment = moment
     if nextLook > now + UInt64(moment / .nanoseconds(1)) { look(after: moment) }
   }
@@ -97,7 +97,7 @@ extension Lane {
 
   private func keep(_ debt: Debt, of member: StreamSubscription, _ look: Look) {
     guard let timeout = look.timeout else { return }
-    stream.debts.withLock { $0.keep(debt, of: member.session.share.account.user, at: look.now, limit: timeout) }
+    stream.debts.withLock { $0.keep(debt, of: member.connection.share.account.user, at: look.now, limit: timeout) }
   }
 
   /// - Parameter holder: the client that the source waits for, for longer than ordinary backpressure takes.
@@ -155,13 +155,13 @@ extension Lane {
       guard let timeout = look.timeout, look.reaches(timeout, debt) else { continue }
       if holds { overdue.append(member) } else { isRow = true }  // its turn comes with the end of another
     }
-    note(holder.map { ($0.session.identity, unread) })
+    note(holder.map { ($0.connection.identity, unread) })
     // The end of one may be the end of its connection, and of others with it.
     for member in overdue where member.state != .ended {
       holdUp?.debts[ObjectIdentifier(member)]?.beginAnew()
-      worker.report(.clientCutOff(member.session.identity, stream: stream.name, unread: unread))
-      member.session.fail(
-        member, .lagged, "held \"\(stream.name)\" up for \(look.timeout ?? .zero), \(unread) events behind")
+      worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
+      member.connection.fail(
+        member, .lagged("held \"\(stream.name)\" up for \(look.timeout ?? .zero), \(unread) events behind"))
     }
     return overdue.isEmpty && !isRow ? look.period : min(look.period, moment)
   }
@@ -178,7 +178,7 @@ extension Lane {
       guard owes else { return nil }
       debt = Debt(position: member.cursor.position, since: look.now)
     }
-    let user = member.session.share.account.user
+    let user = member.connection.share.account.user
     if owes, let kept = stream.debts.withLock({ $0.take(user, at: look.now) }) { debt.inherit(kept) }
     if !debt.reaches(worker.limits.holdUpTime, tolerance: .zero) { debt.isReported = false }
     if owes || debt.own > .zero {
@@ -192,7 +192,7 @@ extension Lane {
 
   private func report(_ member: StreamSubscription, _ unread: UInt64) {
     holdUp?.debts[ObjectIdentifier(member)]?.isReported = true
-    worker.report(.clientHoldsUp(member.session.identity, stream: stream.name, unread: unread))
+    worker.report(.clientHoldsUp(member.connection.identity, stream: stream.name, unread: unread))
     worker.counters.holdUps.add(1, ordering: .relaxed)
   }
 }

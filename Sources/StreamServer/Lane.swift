@@ -102,8 +102,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     stream.log.subscriberLeft()
   }
 
-  /// The client granted more.
-  func grant(_ demand: Subscribers.Demand, to subscription: StreamSubscription) {
+  /// The client requested more.
+  func request(_ demand: Subscribers.Demand, by subscription: StreamSubscription) {
     let action = subscription.machine.request(demand)
     raiseReach(for: subscription)
     worker.perform(action, subscription)

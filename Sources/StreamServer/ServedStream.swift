@@ -39,7 +39,7 @@ final class ServedStream: Sendable {
     var configuration: StreamConfiguration
     /// Less what could never fit into the log, whatever its size is then.
     var source: AnyPublisher<EventBatch, StreamFailure>?
-    var inlet: PublishInlet?
+    var inlet: PublishSource?
   }
 
   /// Apart from the stream, which would otherwise own itself by way of what feeds it.
@@ -50,10 +50,10 @@ final class ServedStream: Sendable {
 
   var configuration: StreamConfiguration { terms.withLock { $0.configuration } }
   /// Where clients publish to it; nil for a stream that takes nothing from them.
-  var inlet: PublishInlet? { terms.withLock { $0.inlet } }
+  var inlet: PublishSource? { terms.withLock { $0.inlet } }
 
   init(
-    _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishInlet? = nil,
+    _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishSource? = nil,
     feed: SystemFeed? = nil
   ) {
     name = configuration.name

@@ -8,10 +8,10 @@ public struct StreamChange {
   /// What feeds a stream.
   public struct Feed {
     let source: AnyPublisher<EventBatch, StreamFailure>
-    let inlet: PublishInlet?
+    let inlet: PublishSource?
 
     /// As `StreamServer.add` takes them. The inlet may be the one that the stream has: its publishers stay then.
-    public init(source: some Publisher<EventBatch, StreamFailure>, inlet: PublishInlet? = nil) {
+    public init(source: some Publisher<EventBatch, StreamFailure>, inlet: PublishSource? = nil) {
       self.source = source.eraseToAnyPublisher()
       self.inlet = inlet
     }
@@ -58,8 +58,8 @@ extension StreamServer {
         (stream: stream, change: change, storage: stream.begin(change, report: report))
       }
     }
-    reviewViews()
-    review(removed: removed, changed: changed.map(\.stream))
+    reapplyVisibility()
+    reapplyAccess(removed: removed, changed: changed.map(\.stream))
     var failures: [String: any Error] = [:]
     var former: [EventLog] = []
     for (stream, change, storage) in changed {
@@ -76,11 +76,11 @@ extension StreamServer {
     return failures
   }
 
-  private func review(removed: [ServedStream], changed: [ServedStream]) {
+  private func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {
     let done = DispatchSemaphore(value: 0)
     for worker in workers {
       worker.loop.execute {
-        worker.review(removed: removed, changed: changed)
+        worker.reapplyAccess(removed: removed, changed: changed)
         done.signal()
       }
     }
@@ -103,17 +103,17 @@ extension StreamServer {
 extension Worker {
   /// Tells the clients of streams that are gone, or that admit them no longer. On the loop, while the logs of the changed
   /// ones are frozen.
-  fileprivate func review(removed: [ServedStream], changed: [ServedStream]) {
+  fileprivate func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {
     for stream in removed {
       for member in members(of: stream) where member.state != .ended {
-        member.session.fail(member, .canceled, "\"\(stream.name)\" is no longer served")
+        member.connection.fail(member, .canceled("\"\(stream.name)\" is no longer served"))
       }
     }
     for stream in changed {
-      for member in members(of: stream) where member.state != .ended { member.session.review(member) }
+      for member in members(of: stream) where member.state != .ended { member.connection.reapplyReadAccess(to: member) }
       existingLane(of: stream)?.adapt()
     }
-    for session in allSessions { session.reviewPublications() }
+    for connection in allConnections { connection.reapplyWriteAccess() }
   }
 
   private func members(of stream: ServedStream) -> [StreamSubscription] { existingLane(of: stream)?.members ?? [] }

@@ -92,7 +92,7 @@ public final class StreamServer: Sendable {
   /// - Throws: `Mistake`.
   public func add(
     _ configuration: StreamConfiguration, log: EventLog? = nil,
-    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, inlet: PublishInlet? = nil
+    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, inlet: PublishSource? = nil
   ) throws(Mistake) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
     guard let storage = log ?? EventLog(name: configuration.name, limits: configuration.limits) else {
@@ -151,7 +151,7 @@ public final class StreamServer: Sendable {
   }
 
   /// The rules of streams have changed.
-  func reviewViews() {
+  func reapplyVisibility() {
     let rules = Dictionary(uniqueKeysWithValues: userStreams.map { ($0.name, $0.visibleTo) })
     if systemStreams.replaceRules(rules) { changeViews() }
   }

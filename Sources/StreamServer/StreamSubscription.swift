@@ -22,21 +22,21 @@ struct Gap: Equatable {
 /// One request for a stream: its machine, and where it stands in the lists of others.
 final class StreamSubscription {
   /// Which lists it for as long as it is live, and no longer.
-  let session: Session
+  let connection: Connection
   let lane: Lane
   // In this order, and the last as small as they are, because there may be very many.
   var machine: SubscriptionMachine
   let tellsGaps: Bool
-  let id: RequestID
+  let request: RequestID
   /// Its place in the lane's list of all.
   var memberIndex: Int32 = 0
   /// Its place in the lane's waiting list, while it is in there.
   var waitingIndex: Int32 = 0
 
-  init(session: Session, lane: Lane, id: RequestID, _ machine: SubscriptionMachine, gap: Gap?) {
-    self.session = session
+  init(connection: Connection, lane: Lane, request: RequestID, _ machine: SubscriptionMachine, gap: Gap?) {
+    self.connection = connection
     self.lane = lane
-    self.id = id
+    self.request = request
     self.machine = machine
     tellsGaps = gap != nil
     if let gap { miss(gap) }
@@ -61,7 +61,7 @@ final class StreamSubscription {
   }
 }
 
-/// The subscriptions of one session, by request: nearly always one, which therefore needs no table.
+/// The subscriptions of one connection, by request: nearly always one, which therefore needs no table.
 struct SubscriptionList: Sequence {
   private var first: StreamSubscription?
   private var others: [RequestID: StreamSubscription] = [:]
@@ -69,18 +69,18 @@ struct SubscriptionList: Sequence {
   var isEmpty: Bool { first == nil && others.isEmpty }
 
   /// - Complexity: O(1), however many there are.
-  subscript(id: RequestID) -> StreamSubscription? { first?.id == id ? first : others[id] }
+  subscript(request: RequestID) -> StreamSubscription? { first?.request == request ? first : others[request] }
 
   mutating func insert(_ subscription: StreamSubscription) {
-    if first == nil { first = subscription } else { others[subscription.id] = subscription }
+    if first == nil { first = subscription } else { others[subscription.request] = subscription }
   }
 
   /// Does nothing for one that is not in here.
   mutating func remove(_ subscription: StreamSubscription) {
     if first === subscription {
       first = nil
-    } else if others[subscription.id] === subscription {
-      others[subscription.id] = nil
+    } else if others[subscription.request] === subscription {
+      others[subscription.request] = nil
       if others.isEmpty { others = [:] }
     }
   }

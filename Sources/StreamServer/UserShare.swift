@@ -9,10 +9,10 @@ import StreamRuntime
 /// The connections of one user on one event loop, and what of theirs waits for its turn.
 final class UserShare {
   let account: UserAccount
-  /// Sessions on this loop.
-  var sessionCount = 0
-  /// Sessions with input that is to be handled, the one that has waited longest first.
-  var input = Fifo<Session>()
+  /// Connections on this loop.
+  var connectionCount = 0
+  /// Connections with input that is to be handled, the one that has waited longest first.
+  var input = Fifo<Connection>()
   /// Subscriptions that have something to send, the one that has waited longest first.
   var output = Fifo<StreamSubscription>()
   /// Whether the user stands in the worker's round of those with input, and of those with output.
@@ -38,10 +38,10 @@ final class UserShare {
 /// How a turn is shared, in nanoseconds unless said otherwise. Together with what the loop gives to descriptors, posted
 /// work and timers, a turn takes some 25 ms when everything is busy.
 enum Slices {
-  /// Of one session's input.
-  static let session: UInt64 = 100_000
-  /// Frames of one session's input, before the next one has its turn.
-  static let sessionFrames = 32
+  /// Of one connection's input.
+  static let connection: UInt64 = 100_000
+  /// Frames of one connection's input, before the next one has its turn.
+  static let connectionFrames = 32
   /// Frames between two looks at the clock.
   static let frames = 8
   /// Of one user's input that is handled as it comes. What comes after that waits.
@@ -50,7 +50,7 @@ enum Slices {
   static let user: UInt64 = 500_000
   /// Of all input that has waited.
   static let input: UInt64 = 4_000_000
-  /// Subscriptions of one session in its user's queue: sessions take turns, however many subscriptions they have.
+  /// Subscriptions of one connection in its user's queue: connections take turns, however many subscriptions they have.
   static let subscriptions: Int32 = 4
   /// Of all output.
   static let output: UInt64 = 10_000_000

@@ -5,7 +5,7 @@ import ReplayLog
 import StreamRuntime
 import Synchronization
 
-/// One event loop with its sessions: reads what they ask, and at the end of each turn sends what their credit allows.
+/// One event loop with its connections: reads what they ask, and at the end of each turn sends what their credit allows.
 ///
 /// Subscriptions that have something to send stand in a queue of their user, and users take turns (`UserShare`). Each
 /// subscription gets one write of at most a block and goes to the end of the queue again, so that a long backlog holds
@@ -25,19 +25,19 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   let limits: ServerLimits
   let streams: StreamTable
   let systemStreams: SystemStreams
-  /// Of all workers; a session is counted in by who accepts it.
-  private let connections: ConnectionCounts
+  /// Of all workers; a connection is counted in when it is accepted.
+  private let counts: ConnectionCounts
   let accounts: UserAccounts
   private let wantsDetails: @Sendable () -> Bool
   let report: @Sendable (ServerReport) -> Void
   let counters = Counters()
-  /// Input of whichever session is reading; shared, so that an idle connection has no buffer.
+  /// Input of the connection that is reading; shared, so that an idle connection has no buffer.
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
-  private var sessions: Set<Session> = []
-  private var saved: [Session] = []
+  private var connections: Set<Connection> = []
+  private var saved: [RSocketConnection] = []
   /// Those that neither read nor write yet, nor does any other.
-  private var restored: [Session] = []
+  private var restored: [Connection] = []
   /// Nothing is sent any more, and no subscription is ended.
   private(set) var hasSaved = false
   private var listeners: [Listener] = []
@@ -48,7 +48,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var outputRound = Fifo<UserShare>()
   private let block = EventBlock()
   private var isStopping = false
-  /// To be called once the last session has gone.
+  /// To be called once the last connection has gone.
   private var stopped: (@Sendable () -> Void)?
 
   /// Bytes that one turn sends before it looks for input again.
@@ -69,7 +69,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     self.limits = limits
     self.streams = streams
     self.systemStreams = systemStreams
-    self.connections = connections
+    counts = connections
     self.accounts = accounts
     self.wantsDetails = wantsDetails
     self.report = report
@@ -78,12 +78,12 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   deinit { input.deallocate() }
 
-  /// Reports what a client does, if anybody wants to know.
-  func mention(_ client: ClientIdentity, stream: String? = nil, _ what: @autoclosure () -> String) {
+  /// Traces a client's action; the text is made only at log level debug.
+  func trace(_ client: ClientIdentity, stream: String? = nil, _ what: @autoclosure () -> String) {
     if wantsDetails() { report(.clientActs(client, stream: stream, what: what())) }
   }
 
-  // MARK: Sessions
+  // MARK: Connections
 
   /// Keeps a listener for as long as the worker serves. On the loop.
   func keep(_ listener: Listener) {
@@ -94,8 +94,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   func adopt(
     _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ account: UserAccount
   ) {
-    let session = Session(socket, number: number, credentials, share(of: account), worker: self)
-    guard start(session) else { return }
+    start(RSocketConnection(socket, number: number, credentials, share(of: account), worker: self))
   }
 
   /// Takes a connection over from another process. On the loop.
@@ -103,39 +102,35 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     let credentials = PeerCredentials(of: saved.descriptor)
     let user = ClientUser(credentials, of: saved.descriptor)
     guard let account = accounts.enter(user).account else { preconditionFailure("no limit was given") }
-    let session = Session(
+    let connection = RSocketConnection(
       OwnedDescriptor(saved.descriptor), number: saved.number, credentials, share(of: account),
       machine: ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection), worker: self)
-    guard !isStopping else { return countOut(session) }
-    session.share.sessionCount += 1
-    sessions.insert(session)
-    restored.append(session)
-    session.restore(saved)
+    guard !isStopping else { return countOut(connection) }
+    connection.share.connectionCount += 1
+    connections.insert(connection)
+    restored.append(connection)
+    connection.restore(saved)
   }
 
   /// Begins to read and write what was restored. On the loop.
   func finishRestore() {
     let waiting = restored
     restored = []
-    for session in waiting { session.finishRestore() }
+    for connection in waiting { connection.finishRestore() }
   }
 
-  /// - Returns: false when the worker stops, or the kernel watches no more descriptors; the connection is then closed.
-  private func start(_ session: Session) -> Bool {
-    guard !isStopping, session.start() else {
-      countOut(session)
-      return false
-    }
-    session.share.sessionCount += 1
-    sessions.insert(session)
-    return true
+  /// Closes the connection instead when the worker stops, or the kernel watches no more descriptors.
+  private func start(_ connection: Connection) {
+    guard !isStopping, connection.start() else { return countOut(connection) }
+    connection.share.connectionCount += 1
+    connections.insert(connection)
   }
 
   /// Saves every connection; its descriptor stays open for as long as the worker lives. On the loop.
   func save() -> [SavedSession] {
-    saved = Array(sessions)
+    saved = connections.compactMap { $0 as? RSocketConnection }
     hasSaved = true
-    sessions = []
+    connections = []
     for lane in lanes.values { lane.stopWatchingHoldUp() }
     return saved.compactMap { $0.save() }
   }
@@ -147,27 +142,27 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   /// On the loop.
-  var allSessions: [Session] { Array(sessions) }
+  var allConnections: [Connection] { Array(connections) }
 
-  func forget(_ session: Session) {
-    sessions.remove(session)
-    session.share.sessionCount -= 1
-    countOut(session)
-    if sessions.isEmpty { finishStopping() }
+  func forget(_ connection: Connection) {
+    connections.remove(connection)
+    connection.share.connectionCount -= 1
+    countOut(connection)
+    if connections.isEmpty { finishStopping() }
   }
 
   private func finishStopping() {
     guard let completed = stopped.take() else { return }
-    // What holds sessions, which hold the worker.
+    // What holds connections, which hold the worker.
     (users, inputRound, outputRound, lanesToMeasure) = ([:], Fifo(), Fifo(), [:])
     completed()
   }
 
-  private func countOut(_ session: Session) {
-    let share = session.share
-    if share.sessionCount == 0, users[share.account.user] === share { users[share.account.user] = nil }
+  private func countOut(_ connection: Connection) {
+    let share = connection.share
+    if share.connectionCount == 0, users[share.account.user] === share { users[share.account.user] = nil }
     accounts.leave(share.account)
-    connections.open.subtract(1, ordering: .relaxed)
+    counts.open.subtract(1, ordering: .relaxed)
   }
 
   /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
@@ -176,10 +171,10 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     isStopping = true
     stopped = completed
     stopListening()
-    for session in saved { session.endSaved() }
+    for connection in saved { connection.leaveAll() }
     saved = []
-    for session in sessions { session.stop() }
-    if sessions.isEmpty { finishStopping() }
+    for connection in connections { connection.stop() }
+    if connections.isEmpty { finishStopping() }
   }
 
   // MARK: Users
@@ -201,18 +196,18 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   // MARK: Input
 
   /// Handles what has come from a client, or lets it wait for its user's turn.
-  func take(inputOf session: Session) {
-    let share = session.share
-    guard share.hasTime(at: loop.now) else { return session.waitForTurn() }
+  func take(inputOf connection: Connection) {
+    let share = connection.share
+    guard share.hasTime(at: loop.now) else { return connection.waitForTurn() }
     let start = EventLoop.monotonicNow()
-    session.takeInput(until: start + Slices.session)
+    connection.takeInput(until: start + Slices.connection)
     share.spend(EventLoop.monotonicNow() - start)
   }
 
-  /// Handles the session's input when it is its user's turn.
-  func enqueue(inputOf session: Session) {
-    let share = session.share
-    share.input.append(session)
+  /// Handles the connection's input when it is its user's turn.
+  func enqueue(inputOf connection: Connection) {
+    let share = connection.share
+    share.input.append(connection)
     guard !share.isInInputRound else { return }
     share.isInInputRound = true
     inputRound.append(share)
@@ -224,8 +219,8 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     let end = now + Slices.input
     while now < end, let share = inputRound.popFirst() {
       let sliceEnd = min(end, now + Slices.user)
-      while now < sliceEnd, let session = share.input.popFirst() {
-        session.takeInput(until: min(sliceEnd, now + Slices.session))
+      while now < sliceEnd, let connection = share.input.popFirst() {
+        connection.takeInput(until: min(sliceEnd, now + Slices.connection))
         now = EventLoop.monotonicNow()
       }
       share.isInInputRound = !share.input.isEmpty
@@ -268,7 +263,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Gives clients that read a view of a system stream the one that shows what they may see now. On the loop.
   func changeViews() {
     for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
-      for member in lane.members where member.state != .ended { member.session.changeView(of: member) }
+      for member in lane.members where member.state != .ended { member.connection.changeView(of: member) }
     }
   }
 
@@ -281,39 +276,40 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     case .enqueue: enqueue(subscription)
     case .wait: subscription.lane.wait(subscription)
     case .rest:
-      if subscription.state == .blocked { subscription.session.block(subscription) }
+      if subscription.state == .blocked { subscription.connection.block(subscription) }
       subscription.lane.rest()
-    case .complete: subscription.session.finished(subscription)
+    case .complete: subscription.connection.complete(subscription)
     case .finish:
       guard let completion = subscription.lane.stream.log.read({ _, completion in completion }) else { break }
-      subscription.session.end(subscription, with: completion)
+      subscription.connection.end(subscription, with: completion)
     case .fail(.cutOff(let position)):
       // Half of an event is with the client already, and the other half is gone.
-      subscription.session.fail(
-        subscription, .lagged, "lagged: event \(position) left the buffer while it was being sent")
-    case .fail(.lagged(let lost)): subscription.session.fail(subscription, .lagged, "lagged: \(lost) events lost")
+      subscription.connection.fail(
+        subscription, .lagged("lagged: event \(position) left the buffer while it was being sent"))
+    case .fail(.lagged(let lost)):
+      subscription.connection.fail(subscription, .lagged("lagged: \(lost) events lost"))
     }
   }
 
-  /// Puts a subscription into the queue of those that are served at the end of the turn, or of those of its session that
-  /// have to wait for that.
+  /// Puts a subscription into the queue of those that are served at the end of the turn, or of those of its connection
+  /// that have to wait for that.
   private func enqueue(_ subscription: StreamSubscription) {
-    let session = subscription.session
-    let hasPlace = session.readyCount < Slices.subscriptions
+    let connection = subscription.connection
+    let hasPlace = connection.readyCount < Slices.subscriptions
     subscription.machine.queue(hasPlace: hasPlace)
-    guard hasPlace else { return session.standBy(subscription) }
-    session.readyCount += 1
-    let share = session.share
+    guard hasPlace else { return connection.standBy(subscription) }
+    connection.readyCount += 1
+    let share = connection.share
     share.output.append(subscription)
     guard !share.isInOutputRound else { return }
     share.isInOutputRound = true
     outputRound.append(share)
   }
 
-  /// A subscription of the session is in the queue no more, or is not to be served: the next one takes its place.
-  func leaveQueue(_ session: Session) {
-    session.readyCount -= 1
-    while let next = session.takeStandby() {
+  /// A subscription of the connection is in the queue no more, or is not to be served: the next one takes its place.
+  func leaveQueue(_ connection: Connection) {
+    connection.readyCount -= 1
+    while let next = connection.takeStandby() {
       if next.state == .standby { return enqueue(next) }  // else it has ended meanwhile
     }
   }
@@ -354,7 +350,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     for _ in 0..<Slices.writes {
       guard budget > 0, let subscription = share.output.popFirst() else { return }
       guard subscription.machine.take() else { continue }
-      leaveQueue(subscription.session)
+      leaveQueue(subscription.connection)
       budget -= serve(subscription)
       writes += 1
     }
@@ -376,15 +372,14 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// One subscription's turn.
   /// - Returns: bytes written, at least 1 for the work.
   private func serve(_ subscription: StreamSubscription) -> Int {
-    guard subscription.session.flush() else {
+    guard subscription.connection.flush() else {
       perform(subscription.machine.socketIsFull(), subscription)
       return 1
     }
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
-      return (
-        block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.id), completion != nil
-      )
+      let finding = block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.request)
+      return (finding, completion != nil)
     }
     let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))
     switch finding {
@@ -394,7 +389,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
       subscription.lane.moved(subscription, from: position, past: 0)
       subscription.lane.raiseReach(for: subscription)
     case .overtaken(_, let lost, let missed):
-      countLost(lost, by: subscription.session.identity, of: subscription.lane.stream)
+      countLost(lost, by: subscription.connection.identity, of: subscription.lane.stream)
       if action == .enqueue {
         subscription.miss(missed)
         subscription.lane.raiseReach(for: subscription)
@@ -407,10 +402,10 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// - Returns: bytes written, at least 1 for the work.
   private func send(to subscription: StreamSubscription, hasEnded: Bool) -> Int {
-    let session = subscription.session
+    let connection = subscription.connection
     let bytes = block.bytes(coveredBy: subscription.machine.demand.max)
     let sent: Int
-    switch session.write(bytes) {
+    switch connection.write(bytes) {
     case .wrote(let count): sent = count
     case .gone: return 1
     }
@@ -430,7 +425,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     counters.eventsOut.add(UInt64(progress.eventCount), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)
-    if sent < bytes.count { session.becomeBlocked(keeping: progress.rest) }
+    if sent < bytes.count { connection.becomeBlocked(keeping: progress.rest) }
     if action != .wait { perform(action, subscription) }
     return max(1, sent)
   }

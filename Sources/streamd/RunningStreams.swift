@@ -15,12 +15,12 @@ final class RunningStreams: @unchecked Sendable {
   private struct Feed {
     let reports: FeedReports
     /// What clients publish to, if they are its source; the same for as long as they are.
-    let inlet: PublishInlet
+    let inlet: PublishSource
     let takesValues: Bool
     /// Where its program runs, if its source is one: the next waits for the last.
     let place: ProgramPlace
 
-    var usedInlet: PublishInlet? { takesValues ? inlet : nil }
+    var usedInlet: PublishSource? { takesValues ? inlet : nil }
   }
 
   /// Where what may take long is done: reading users and disks, writing logs.
@@ -108,7 +108,7 @@ final class RunningStreams: @unchecked Sendable {
     former?.reports.end()
     let feed = Feed(
       reports: FeedReports(of: stream.name, for: server, journal),
-      inlet: former?.usedInlet ?? PublishInlet(), takesValues: stream.source == .publish,
+      inlet: former?.usedInlet ?? PublishSource(), takesValues: stream.source == .publish,
       place: former?.place ?? ProgramPlace())
     feeds[stream.name] = feed
     return feed

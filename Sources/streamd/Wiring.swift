@@ -119,7 +119,7 @@ extension Configuration.Source {
   ///   - place: where a program runs.
   ///   - checkpoint: where the source resumes, by what the stream's log holds.
   func publisher(
-    for stream: Configuration.Stream, inlet: PublishInlet, in place: ProgramPlace, on thread: SourceThread,
+    for stream: Configuration.Stream, inlet: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {

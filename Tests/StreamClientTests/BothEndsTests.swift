@@ -17,7 +17,7 @@ import Testing
     try server.add(StreamConfiguration(name: "five", description: "One to five", replay: 5), source: source)
     try server.start()
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
-    let inlet = PublishInlet()
+    let inlet = PublishSource()
     try server.add(
       StreamConfiguration(name: "lines", replay: 65536), source: inlet.setFailureType(to: StreamFailure.self),
       inlet: inlet)

@@ -58,8 +58,8 @@ import Testing
     client.send(.setup(Setup()))
     client.subscribe("s", credit: 0x7FFF_FFFF)
     for _ in 0..<20 { loop.runOneTurn() }
-    let session = try #require(server.workers[0].allSessions.first)
-    #expect(session.isBlocked)
+    let connection = try #require(server.workers[0].allConnections.first)
+    #expect(connection.isBlocked)
     for round in 0..<20 {
       let ids = (0..<200).map { UInt32(3 + (round * 200 + $0) * 2) }
       for id in ids { client.subscribe("s", credit: 1, id: id) }
@@ -69,7 +69,7 @@ import Testing
       for _ in 0..<100 { loop.runOneTurn() }
       #expect(server.statistics.subscribers == 1)
     }
-    #expect(session.blockedCount < 1000)
+    #expect(connection.blockedCount < 1000)
   }
 
   @Test func aUserWithManyConnectionsGetsOneShare() throws {

@@ -15,7 +15,7 @@ import Testing
     return configuration
   }
 
-  private func feed(_ inlet: PublishInlet, _ change: @escaping ([UInt8]) -> [UInt8] = { $0 }) -> StreamChange.Feed {
+  private func feed(_ inlet: PublishSource, _ change: @escaping ([UInt8]) -> [UInt8] = { $0 }) -> StreamChange.Feed {
     .init(source: inlet.map { EventBatch($0.map(change)) }.setFailureType(to: StreamFailure.self), inlet: inlet)
   }
 
@@ -99,7 +99,7 @@ import Testing
       #expect(try client.events(1) == [[1]])
       client.publish("p", [2], id: 5)
       #expect(try client.receive() == .error(StreamID(5), .rejected, #""p" takes no values from clients"#))
-      let inlet = PublishInlet()
+      let inlet = PublishSource()
       _ = harness.server.change([StreamChange(terms(), feed: feed(inlet))], removing: [])
       #expect(source.cancellations == 1)
       client.publish("p", [3], isComplete: true, id: 7)

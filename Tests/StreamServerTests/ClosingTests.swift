@@ -79,7 +79,7 @@ import Testing
 
   @Test func aStoppedServerIsFreed() async throws {
     weak var worker: Worker?
-    weak var session: Session?
+    weak var connection: Connection?
     do {
       let harness = try ServerHarness(ServerLimits(workers: 1))
       _ = try harness.add("s")
@@ -87,18 +87,18 @@ import Testing
       client.subscribe("s", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
       worker = harness.server.workers[0]
-      let first = Guarded<Session?>(nil)
+      let first = Guarded<Connection?>(nil)
       harness.server.workers[0].loop.execute { [worker = harness.server.workers[0]] in
-        first.withLock { $0 = worker.allSessions.first }
+        first.withLock { $0 = worker.allConnections.first }
       }
       harness.eventually { first.withLock { $0 != nil } }
-      session = first.withLock { $0.take() }
+      connection = first.withLock { $0.take() }
       await harness.stop()
     }
     let deadline = EventLoop.monotonicNow() + 10_000_000_000
-    while worker != nil || session != nil, EventLoop.monotonicNow() < deadline { usleep(1000) }
+    while worker != nil || connection != nil, EventLoop.monotonicNow() < deadline { usleep(1000) }
     #expect(worker == nil)
-    #expect(session == nil)
+    #expect(connection == nil)
   }
 
   /// A peer that has shut down its own reading, and nothing else.

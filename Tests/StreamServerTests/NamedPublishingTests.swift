@@ -170,7 +170,7 @@ import Testing
     let log = try #require(EventLog(name: "s", limits: limits))
     for (round, next) in [(1, 1), (2, 3)] as [(UInt8, UInt64)] {
       try await withServer { harness in
-        let inlet = PublishInlet()
+        let inlet = PublishSource()
         try harness.server.add(
           StreamConfiguration(name: "s", limits: limits), log: log,
           source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
@@ -348,7 +348,7 @@ import Testing
   }
 
   @Test func whatAnotherPipelineLostOfOneThatHasGoneIsNotCounted() throws {
-    let inlet = PublishInlet()
+    let inlet = PublishSource()
     inlet.admitNamed(nil)
     let (gone, other) = (PublisherKey([1], of: nil), PublisherKey([2], of: nil))
     let (former, later) = (Taker(), Taker())
@@ -362,7 +362,7 @@ import Testing
     inlet.interrupt()
     inlet.receive(subscriber: later)
     #expect(later.batches.withLock { $0.isEmpty })
-    #expect(throws: PublishInlet.Obstacle.inUse) { try inlet.join(gone, firstNumber: 1) {} }
+    #expect(throws: PublishSource.Obstacle.inUse) { try inlet.join(gone, firstNumber: 1) {} }
     inlet.admitNamed(nil)
     let batches = later.batches.withLock { $0 }
     #expect(batches.map { Array($0) } == [[[9]]])

@@ -328,7 +328,7 @@ import Testing
   @Test func fireAndForgetWithoutRoomIsDroppedCountedAndReported() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
       // Nothing asks the inlet for anything: what is between it and the stream waits for another publisher.
-      let inlet = PublishInlet()
+      let inlet = PublishSource()
       var configuration = StreamConfiguration(name: "p")
       configuration.limits.events = 4
       try harness.server.add(
@@ -423,7 +423,7 @@ import Testing
 
   @Test func publishersOfAStreamThatEndsAreTold() async throws {
     try await withServer { harness in
-      let inlet = PublishInlet()
+      let inlet = PublishSource()
       try harness.server.add(
         StreamConfiguration(name: "p"), source: inlet.prefix(2).setFailureType(to: StreamFailure.self), inlet: inlet)
       let client = try WireClient.ready(harness.path)
@@ -436,7 +436,7 @@ import Testing
 
   @Test func operatorsMayStandBetweenTheInletAndTheStream() async throws {
     try await withServer { harness in
-      let inlet = PublishInlet()
+      let inlet = PublishSource()
       let source = inlet.map { $0.filter { $0 != [0] }.map { $0 + [9] } }
       try harness.server.add(
         StreamConfiguration(name: "p", replay: 9), source: source.setFailureType(to: StreamFailure.self), inlet: inlet)

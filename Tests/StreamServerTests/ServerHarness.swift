@@ -118,10 +118,10 @@ final class ServerHarness: Sendable {
 
   /// A stream that clients publish to.
   @discardableResult
-  func addPublished(_ name: String, _ change: (inout StreamConfiguration) -> Void = { _ in }) throws -> PublishInlet {
+  func addPublished(_ name: String, _ change: (inout StreamConfiguration) -> Void = { _ in }) throws -> PublishSource {
     var configuration = StreamConfiguration(name: name, source: "publish", replay: 65536)
     change(&configuration)
-    let inlet = PublishInlet()
+    let inlet = PublishSource()
     try server.add(configuration, source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
     return inlet
   }

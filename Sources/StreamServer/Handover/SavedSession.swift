@@ -60,7 +60,7 @@ extension InboundNumbering {
 extension SavedSession.Subscription {
   init(_ subscription: StreamSubscription) {
     self.init(
-      stream: subscription.lane.stream.name, id: StreamID(subscription.id.rawValue),
+      stream: subscription.lane.stream.name, id: StreamID(subscription.request),
       frames: subscription.machine.format, onLag: subscription.machine.onLag, cursor: subscription.cursor,
       credit: subscription.machine.demand,
       gap: subscription.tellsGaps ? subscription.gap : nil)

@@ -2,7 +2,7 @@ import Events
 import Reactive
 import ReplayLog
 
-// How publishing flows. Each REQUEST_CHANNEL has a queue in the inlet of its stream. A session hands over what one read of
+// How publishing flows. Each REQUEST_CHANNEL has a queue in the inlet of its stream. A connection hands over what one read of
 // its socket brought, one batch per channel; whoever comes with values or demand delivers while there are both, outside of
 // the lock, and one at a time: who finds somebody at it leaves that one the work, and after some batches whoever is at it
 // leaves the rest to a publisher whose values wait, so that no loop works for another for long. In a stream that drops,
@@ -22,7 +22,7 @@ import ReplayLog
 /// `checkpoint`: else the stream does not know after a restart what it has of named publishers.
 ///
 /// Thread-safe. Without demand it holds what publishers send within the credit that they have: 4 MiB each or thereabouts.
-public final class PublishInlet: Publisher, Sendable {
+public final class PublishSource: Publisher, Sendable {
   /// A batch: from one publisher in the order in which it sent, from several in turn.
   public typealias Output = EventBatch
   /// Publishers fail alone.
@@ -102,9 +102,9 @@ public final class PublishInlet: Publisher, Sendable {
   }
 
   private final class Link: Subscription {
-    private let inlet: PublishInlet
+    private let inlet: PublishSource
     private let generation: Int
-    init(inlet: PublishInlet, generation: Int) { (self.inlet, self.generation) = (inlet, generation) }
+    init(inlet: PublishSource, generation: Int) { (self.inlet, self.generation) = (inlet, generation) }
     func request(_ demand: Subscribers.Demand) {
       inlet.drain { if $0.generation == generation { $0.demand += demand } }
     }
@@ -337,7 +337,7 @@ public final class PublishInlet: Publisher, Sendable {
   }
 }
 
-extension PublishInlet.State {
+extension PublishSource.State {
   fileprivate var window: PublishWindow {
     PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
   }

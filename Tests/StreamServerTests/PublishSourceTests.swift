@@ -7,7 +7,7 @@ import Testing
 @testable import StreamServer
 
 /// The inlet by itself: what it delivers, when, from whom, and how far it lets publishers ahead.
-@Suite struct PublishInletTests {
+@Suite struct PublishSourceTests {
   /// A stream that asks for exactly what a test says.
   final class Stream: Subscriber, Sendable {
     struct Seen {
@@ -21,7 +21,7 @@ import Testing
     }
     let seen = Guarded(Seen())
 
-    init(_ inlet: PublishInlet, asksAgain: Bool = false) {
+    init(_ inlet: PublishSource, asksAgain: Bool = false) {
       seen.withLock { $0.more = asksAgain ? .max(1) : .none }
       inlet.subscribe(self)
       if asksAgain { request(1) }
@@ -50,14 +50,14 @@ import Testing
   /// A publisher that counts how often its loop is called.
   final class Publisher: Sendable {
     let queue: PublishQueue
-    private let inlet: PublishInlet
+    private let inlet: PublishSource
     private let calls: Calls
 
     private final class Calls: Sendable {
       let count = Atomic(0)
     }
 
-    init(_ inlet: PublishInlet) throws {
+    init(_ inlet: PublishSource) throws {
       let calls = Calls()
       self.inlet = inlet
       self.calls = calls
@@ -65,16 +65,16 @@ import Testing
     }
 
     @discardableResult
-    func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishInlet.Standing {
+    func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishSource.Standing {
       inlet.take(EventBatch(values), isComplete: isComplete, from: queue)
     }
-    func look() -> PublishInlet.Standing { inlet.look(at: queue) }
+    func look() -> PublishSource.Standing { inlet.look(at: queue) }
     func leave() { inlet.leave(queue) }
     var callCount: Int { calls.count.load(ordering: .relaxed) }
   }
 
-  private func inlet(events: Int = 65536, bytes: Int = 8 << 20) -> PublishInlet {
-    let inlet = PublishInlet()
+  private func inlet(events: Int = 65536, bytes: Int = 8 << 20) -> PublishSource {
+    let inlet = PublishSource()
     inlet.open(EventLog.Limits(events: events, bytes: bytes))
     return inlet
   }

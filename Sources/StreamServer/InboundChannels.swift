@@ -21,10 +21,10 @@ struct InboundNumbering: Sendable, Equatable {
 }
 
 /// One REQUEST_CHANNEL: what it has brought, and how much more it may bring.
-final class Publication: @unchecked Sendable {  // its session's loop alone looks inside
+final class InboundChannel: @unchecked Sendable {  // its connection's loop alone looks inside
   let id: StreamID
   let stream: ServedStream
-  let inlet: PublishInlet
+  let inlet: PublishSource
   let queue: PublishQueue
   /// What the read under way has brought.
   private(set) var arrived = EventBatch()
@@ -41,7 +41,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
-  init(id: StreamID, stream: ServedStream, inlet: PublishInlet, queue: PublishQueue, _ named: InboundNumbering?) {
+  init(id: StreamID, stream: ServedStream, inlet: PublishSource, queue: PublishQueue, _ named: InboundNumbering?) {
     self.id = id
     self.named = named
     if named != nil { receivedCount = 1 }  // the request itself brings none
@@ -77,7 +77,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   func grant(_ count: UInt32) { named = named?.granted(count) }
 
   /// - Returns: up to which value all is in the stream, when the publisher is to be told.
-  func takeNews(_ standing: PublishInlet.Standing) -> UInt64? {
+  func takeNews(_ standing: PublishSource.Standing) -> UInt64? {
     guard let committed = standing.committedNumber, let named, named.demand > 0, committed > named.told else {
       return nil
     }
@@ -96,7 +96,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
   }
 
   /// Hands over what has arrived.
-  func passOn() -> PublishInlet.Standing {
+  func passOn() -> PublishSource.Standing {
     var values = EventBatch()
     swap(&values, &arrived)
     return inlet.take(values, isComplete: isComplete, from: queue)
@@ -104,7 +104,7 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
 
   /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to go on
   /// with while the grant is on its way.
-  func takeGrant(_ standing: PublishInlet.Standing) -> Int {
+  func takeGrant(_ standing: PublishSource.Standing) -> Int {
     let most = receivedCount < PublishWindow.firstValues / 2 ? PublishWindow.firstValues : PublishWindow.mostValues
     let window = min(most, standing.window.valueCount(largestBytes: max(largestBytes, formerLargestBytes)))
     let free = window - standing.heldCount - credit
@@ -119,22 +119,22 @@ final class Publication: @unchecked Sendable {  // its session's loop alone look
 /// What one connection publishes.
 ///
 /// What a read of the socket brings is gathered, and handed to each inlet in one go.
-final class Publications: @unchecked Sendable {  // its session's loop alone looks inside
+final class InboundChannels: @unchecked Sendable {  // its connection's loop alone looks inside
   /// Which lets go of this at its end.
-  private let session: Session
+  private let connection: RSocketConnection
   private let worker: Worker
-  private var publications: [StreamID: Publication] = [:]
+  private var channels: [StreamID: InboundChannel] = [:]
   /// Those of which the read under way has brought something.
-  private var arriving: [Publication] = []
+  private var arriving: [InboundChannel] = []
   /// What fire-and-forget has brought in the read under way, by stream.
-  private var loose: [(stream: ServedStream, inlet: PublishInlet, values: EventBatch)] = []
+  private var unconfirmed: [(stream: ServedStream, inlet: PublishSource, values: EventBatch)] = []
   /// Bytes of values that wait for room in their streams.
   private(set) var heldBytes = 0
   /// By how many bytes these are more than their requests' shares.
   private(set) var excessBytes = 0
 
-  init(session: Session, worker: Worker) {
-    self.session = session
+  init(connection: RSocketConnection, worker: Worker) {
+    self.connection = connection
     self.worker = worker
   }
 
@@ -149,63 +149,65 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     _ id: StreamID, _ kind: RequestKind, to stream: ServedStream, _ data: [UInt8], isComplete: Bool, demand: UInt32,
     publisher: PublisherEntry?
   ) {
-    var reason: String?
+    var refusal: Connection.Refusal?
     if stream.inlet == nil {
-      reason = "\"\(stream.name)\" takes no values from clients"
-    } else if !session.admits(stream.configuration.write) {
-      reason = session.mayNotWrite(stream.name)
-    } else if kind == .fireAndForget {
-      reason = stream.mistake(inValueOf: data.count)
+      refusal = .init(stream.name, "\"\(stream.name)\" takes no values from clients")
+    } else if !connection.admits(stream.configuration.write) {
+      refusal = connection.mayNotWrite(stream)
+    } else if kind == .fireAndForget, let sentence = stream.mistake(inValueOf: data.count) {
+      refusal = .init(stream.name, sentence)
     }
-    if let inlet = stream.inlet, reason == nil {
+    if let inlet = stream.inlet, refusal == nil {
       if kind == .channel {
-        worker.mention(session.identity, stream: stream.name, "publishes")
+        worker.trace(connection.identity, stream: stream.name, "publishes")
         if let publisher {
           return begin(id, to: stream, inlet, publisher, data, isComplete: isComplete, demand: demand)
         }
         begin(id, to: stream, inlet, data, isComplete: isComplete)
       } else {
-        toss(data, to: stream, inlet)
+        fireAndForget(data, to: stream, inlet)
       }
     } else {
       if kind == .fireAndForget { worker.counters.droppedValues.add(1, ordering: .relaxed) }
-      session.refuse(id, stream.name, reason ?? "")
+      if let refusal { connection.refuse(RequestID(id), refusal) }
     }
   }
 
   /// Its data is the first value.
-  private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ data: [UInt8], isComplete: Bool)
+  private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, _ data: [UInt8], isComplete: Bool)
   {
-    if let sentence = stream.mistake(inValueOf: data.count) { return session.machine.sendError(id, .invalid, sentence) }
+    if let sentence = stream.mistake(inValueOf: data.count) {
+      return connection.machine.sendError(id, .invalid, sentence)
+    }
     guard join(id, to: stream, inlet) != nil else { return }
     data.withUnsafeBytes { receive(id, CollectionOfOne($0), isComplete: isComplete) }
   }
 
   /// A named publisher begins, or is back. It hears first what the stream has of it, and where to continue.
   private func begin(
-    _ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ publisher: PublisherEntry, _ data: [UInt8],
+    _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, _ publisher: PublisherEntry, _ data: [UInt8],
     isComplete: Bool, demand: UInt32
   ) {
     guard data.isEmpty else {
-      return session.machine.sendError(id, .invalid, "the request of a named publisher carries no value")
+      return connection.machine.sendError(id, .invalid, "the request of a named publisher carries no value")
     }
     let numbering = InboundNumbering(
       name: publisher.name, next: publisher.firstNumber, demand: demand, told: .max)
-    guard let publication = join(id, to: stream, inlet, numbering) else { return }
+    guard let channel = join(id, to: stream, inlet, numbering) else { return }
     var news: [UInt8] = []
-    for number in [publication.named?.told ?? 0, publication.nextNumber] {
+    for number in [channel.named?.told ?? 0, channel.nextNumber] {
       news += (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
     }
-    session.machine.sendPayload(id, Payload(data: news))
-    arriving.append(publication)
-    if isComplete { publication.complete() }
+    connection.machine.sendPayload(id, Payload(data: news))
+    arriving.append(channel)
+    if isComplete { channel.complete() }
   }
 
   /// - Parameter numbering: of a named publisher, as it says itself.
   private func join(
-    _ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, _ numbering: InboundNumbering? = nil,
+    _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, _ numbering: InboundNumbering? = nil,
     isRestored: Bool = false
-  ) -> Publication? {
+  ) -> InboundChannel? {
     let wake: @Sendable () -> Void = { [self, worker] in
       worker.loop.execute {
         inlet.goOn()
@@ -214,9 +216,9 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     }
     let queue: PublishQueue
     var named = numbering
-    do throws(PublishInlet.Obstacle) {
+    do throws(PublishSource.Obstacle) {
       if let numbering {
-        let key = PublisherKey(numbering.name, of: session.identity.credentials)
+        let key = PublisherKey(numbering.name, of: connection.identity.credentials)
         let (joined, committed, next) = try inlet.join(
           key, firstNumber: numbering.next, isRestored: isRestored, wake: wake)
         queue = joined
@@ -233,123 +235,126 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
     } catch {
       let name = stream.name
       switch error {
-      case .noRoom: session.refuse(id, name, "\"\(name)\" has no room: what others published waits in it")
+      case .noRoom:
+        connection.refuse(RequestID(id), .init(name, "\"\(name)\" has no room: what others published waits in it"))
       case .tooMany:
-        session.refuse(id, name, "\"\(name)\" has \(PublisherMarks.capacity) named publishers, which is the limit")
+        connection.refuse(
+          RequestID(id),
+          .init(name, "\"\(name)\" has \(PublisherMarks.capacity) named publishers, which is the limit"))
       case .inUse:
-        session.machine.sendError(
+        connection.machine.sendError(
           id, .canceled, "another publisher to \"\(name)\" has this name, or the stream is being changed")
       }
       return nil
     }
-    let publication = Publication(id: id, stream: stream, inlet: inlet, queue: queue, named)
-    publications[id] = publication
-    return publication
+    let channel = InboundChannel(id: id, stream: stream, inlet: inlet, queue: queue, named)
+    channels[id] = channel
+    return channel
   }
 
   /// A named publisher wants to hear more often of what is in the stream.
   func grant(_ id: StreamID, _ count: UInt32) {
-    guard let publication = publications[id], publication.named != nil else { return }
-    publication.grant(count)
-    if publication.arrived.isEmpty { answer(publication, publication.inlet.look(at: publication.queue)) }
+    guard let channel = channels[id], channel.named != nil else { return }
+    channel.grant(count)
+    if channel.arrived.isEmpty { answer(channel, channel.inlet.look(at: channel.queue)) }
   }
 
   /// A value was over the limit of all that is half assembled, and is dropped; those before it are in the stream.
   func refuseLargeValue(_ id: StreamID) {
-    guard let publication = publications[id] else { return session.machine.end(id) }
-    session.machine.sendError(
+    guard let channel = channels[id] else { return connection.machine.end(id) }
+    connection.machine.sendError(
       id, .invalid,
-      "value \(publication.nextNumber): its fragments are over the limit of \(worker.limits.requestBytes) bytes for what "
+      "value \(channel.nextNumber): its fragments are over the limit of \(worker.limits.requestBytes) bytes for what "
         + "has begun to arrive")
     leave(id)
   }
 
   /// Values within the credit, or none: a COMPLETE by itself. Those behind one that is too large go with it.
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
-    guard let publication = publications[id] else { return }
-    if publication.arrived.isEmpty, !publication.isComplete { arriving.append(publication) }
-    let stream = publication.stream
-    if let byteCount = publication.arrive(values, limit: stream.maximumEventBytes) {
+    guard let channel = channels[id] else { return }
+    if channel.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
+    let stream = channel.stream
+    if let byteCount = channel.arrive(values, limit: stream.maximumEventBytes) {
       let sentence = stream.mistake(inValueOf: byteCount) ?? "it is too large"
-      session.machine.sendError(id, .invalid, "value \(publication.nextNumber): \(sentence)")
+      connection.machine.sendError(id, .invalid, "value \(channel.nextNumber): \(sentence)")
       return leave(id)
     }
-    if isComplete { publication.complete() }
+    if isComplete { channel.complete() }
   }
 
-  private func toss(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishInlet) {
-    if loose.last?.stream !== stream { loose.append((stream, inlet, [])) }
-    loose[loose.count - 1].values.append(data)
+  private func fireAndForget(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishSource) {
+    if unconfirmed.last?.stream !== stream { unconfirmed.append((stream, inlet, [])) }
+    unconfirmed[unconfirmed.count - 1].values.append(data)
   }
 
   // MARK: What becomes of it
 
   /// The read is over: hands over what it has brought, and grants what there is room for.
   func passOn() {
-    guard !arriving.isEmpty || !loose.isEmpty else { return }
-    for publication in arriving where publications[publication.id] === publication {
-      answer(publication, publication.passOn())
+    guard !arriving.isEmpty || !unconfirmed.isEmpty else { return }
+    for channel in arriving where channels[channel.id] === channel {
+      answer(channel, channel.passOn())
     }
     arriving.removeAll(keepingCapacity: true)
-    for (stream, inlet, values) in loose {
+    for (stream, inlet, values) in unconfirmed {
       let taken = inlet.takeLoose(values) { [worker] in worker.loop.execute { inlet.goOn() } }
       guard taken < values.count else { continue }
       worker.counters.droppedValues.add(UInt64(values.count - taken), ordering: .relaxed)
-      worker.report(.valuesDropped(session.identity, stream: stream.name, count: values.count - taken))
+      worker.report(.valuesDropped(connection.identity, stream: stream.name, count: values.count - taken))
     }
-    loose = []
+    unconfirmed = []
   }
 
-  /// Something has changed for the publication since it was last looked at, if it is still there.
+  /// Something has changed for the channel since it was last looked at, if it is still there.
   private func look(at id: StreamID) {
-    guard let publication = publications[id] else { return }
-    answer(publication, publication.inlet.look(at: publication.queue))
-    session.settle()
-    _ = session.flush()
+    guard let channel = channels[id] else { return }
+    answer(channel, channel.inlet.look(at: channel.queue))
+    connection.settle()
+    _ = connection.flush()
   }
 
-  private func answer(_ publication: Publication, _ standing: PublishInlet.Standing) {
-    heldBytes += standing.heldBytes - publication.heldBytes
-    publication.heldBytes = standing.heldBytes
-    excessBytes += standing.excessBytes - publication.excessBytes
-    publication.excessBytes = standing.excessBytes
-    if let number = publication.takeNews(standing) {
+  private func answer(_ channel: InboundChannel, _ standing: PublishSource.Standing) {
+    heldBytes += standing.heldBytes - channel.heldBytes
+    channel.heldBytes = standing.heldBytes
+    excessBytes += standing.excessBytes - channel.excessBytes
+    channel.excessBytes = standing.excessBytes
+    if let number = channel.takeNews(standing) {
       let data = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
-      session.machine.sendPayload(publication.id, Payload(data: data))
+      connection.machine.sendPayload(channel.id, Payload(data: data))
     }
     if standing.hasEnded {
-      session.machine.sendError(publication.id, .canceled, "\"\(publication.stream.name)\" has ended")
-      forget(publication)
+      connection.machine.sendError(channel.id, .canceled, "\"\(channel.stream.name)\" has ended")
+      forget(channel)
     } else if standing.hasLostValues {
-      session.machine.sendError(
-        publication.id, .canceled, "\"\(publication.stream.name)\" was changed, and had values that it has not taken")
-      forget(publication)
+      connection.machine.sendError(
+        channel.id, .canceled, "\"\(channel.stream.name)\" was changed, and had values that it has not taken")
+      forget(channel)
     } else if standing.isDone {
-      session.machine.sendComplete(publication.id)
-      forget(publication)
-    } else if !publication.isComplete {
-      let grant = publication.takeGrant(standing)
-      if grant > 0 { session.machine.sendRequestN(publication.id, UInt32(grant)) }
+      connection.machine.sendComplete(channel.id)
+      forget(channel)
+    } else if !channel.isComplete {
+      let grant = channel.takeGrant(standing)
+      if grant > 0 { connection.machine.sendRequestN(channel.id, UInt32(grant)) }
     }
   }
 
   // MARK: When streams change
 
   /// Ends those whose stream is gone, takes no values any more, or not those of this client.
-  func review() {
+  func reapplyAccess() {
     for id in ids {
-      guard let publication = publications[id] else { continue }
-      let stream = publication.stream
+      guard let channel = channels[id] else { continue }
+      let stream = channel.stream
       if worker.streams[stream.name] !== stream {
-        session.machine.sendError(id, .canceled, "\"\(stream.name)\" is no longer served")
-      } else if stream.inlet !== publication.inlet {
-        session.machine.sendError(id, .canceled, "\"\(stream.name)\" takes no values from clients any more")
-      } else if !session.admits(stream.configuration.write) {
-        session.refuse(id, stream.name, session.mayNotWrite(stream.name))
+        connection.machine.sendError(id, .canceled, "\"\(stream.name)\" is no longer served")
+      } else if stream.inlet !== channel.inlet {
+        connection.machine.sendError(id, .canceled, "\"\(stream.name)\" takes no values from clients any more")
+      } else if !connection.admits(stream.configuration.write) {
+        connection.refuse(RequestID(id), connection.mayNotWrite(stream))
       } else {
         continue
       }
-      forget(publication)
+      forget(channel)
     }
   }
 
@@ -359,54 +364,54 @@ final class Publications: @unchecked Sendable {  // its session's loop alone loo
   var saved: [SavedSession.Publication] {
     ids.map {
       SavedSession.Publication(
-        id: $0, stream: publications[$0]!.stream.name, credit: publications[$0]!.credit, named: publications[$0]!.named)
+        id: $0, stream: channels[$0]!.stream.name, credit: channels[$0]!.credit, named: channels[$0]!.named)
     }
   }
 
   /// Ends those of which the stream has not taken everything.
   func abandon(_ sentence: String) {
     for id in ids {
-      guard let publication = publications[id], publication.inlet.look(at: publication.queue).heldCount > 0 else {
+      guard let channel = channels[id], channel.inlet.look(at: channel.queue).heldCount > 0 else {
         continue
       }
-      session.machine.sendError(id, .canceled, sentence)
-      forget(publication)
+      connection.machine.sendError(id, .canceled, sentence)
+      forget(channel)
     }
   }
 
   /// Takes over one that may still send `credit` values.
   func restore(
-    _ id: StreamID, to stream: ServedStream, _ inlet: PublishInlet, credit: Int, _ named: InboundNumbering?
+    _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, credit: Int, _ named: InboundNumbering?
   ) {
-    guard let publication = join(id, to: stream, inlet, named, isRestored: true) else { return }
-    publication.restore(credit: credit)
-    answer(publication, inlet.look(at: publication.queue))
+    guard let channel = join(id, to: stream, inlet, named, isRestored: true) else { return }
+    channel.restore(credit: credit)
+    answer(channel, inlet.look(at: channel.queue))
   }
 
   // MARK: The end
 
   /// The publisher has given up, or has been given up. What it brought stays.
   func leave(_ id: StreamID) {
-    guard let publication = publications[id] else { return }
-    if !publication.arrived.isEmpty { _ = publication.passOn() }
-    forget(publication)
+    guard let channel = channels[id] else { return }
+    if !channel.arrived.isEmpty { _ = channel.passOn() }
+    forget(channel)
   }
 
   /// The connection ends.
   func leaveAll() {
     passOn()
-    for publication in publications.values { publication.inlet.leave(publication.queue) }
-    publications = [:]
+    for channel in channels.values { channel.inlet.leave(channel.queue) }
+    channels = [:]
     (heldBytes, excessBytes) = (0, 0)
   }
 
   /// Those who have not got an answer.
-  var ids: [StreamID] { publications.keys.sorted() }
+  var ids: [StreamID] { channels.keys.sorted() }
 
-  private func forget(_ publication: Publication) {
-    publications[publication.id] = nil
-    heldBytes -= publication.heldBytes
-    excessBytes -= publication.excessBytes
-    publication.inlet.leave(publication.queue)
+  private func forget(_ channel: InboundChannel) {
+    channels[channel.id] = nil
+    heldBytes -= channel.heldBytes
+    excessBytes -= channel.excessBytes
+    channel.inlet.leave(channel.queue)
   }
 }

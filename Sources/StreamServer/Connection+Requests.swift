@@ -1,0 +1,227 @@
+import StreamRuntime
+import Reactive
+
+/// Why a request ends, or does not begin. One sentence for the client each.
+enum RequestFailure: Error, Equatable {
+  /// Something in the request itself.
+  case invalid(String)
+  /// A limit, a name that no stream has, or a rule that does not admit the client.
+  case rejected(String)
+  /// The stream is no longer served, or has ended before it took everything.
+  case canceled(String)
+  /// Events are gone that the subscriber had not been sent.
+  case lagged(String)
+  /// The stream has failed.
+  case failed(String)
+}
+
+// What a connection asks of streams, whatever its protocol.
+
+extension Connection {
+  /// Bytes of a name that is looked for, and repeated in the answer: a routing tag holds no more.
+  private static let nameLimit = 255
+
+  /// Finds the stream that a request is for, as this client sees it.
+  /// - Throws: for an unknown name, and for a client that has as many requests as it may.
+  func stream(named name: String) throws(Refusal) -> ServedStream {
+    guard name.utf8.count <= Self.nameLimit else {
+      throw Refusal(nil, "no stream has a name of \(name.utf8.count) bytes")
+    }
+    guard let named = worker.streams[name] else { throw Refusal(nil, "no stream named \"\(name)\"") }
+    let limit = worker.limits.requestsPerUser
+    guard share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount) <= limit else {
+      throw Refusal(name, "\(identity.user) has \(limit) requests already")
+    }
+    guard let stream = view(of: named) else { throw Refusal(name, "no room for another view of \"\(name)\"") }
+    return stream
+  }
+
+  /// A request that is turned away, and counted and reported as such.
+  struct Refusal: Error {
+    let stream: String?
+    let reason: String
+
+    init(_ stream: String?, _ reason: String) { (self.stream, self.reason) = (stream, reason) }
+  }
+
+  func refuse(_ request: RequestID, _ refusal: Refusal) {
+    sendFailure(request, .rejected(refusal.reason))
+    worker.report(.clientRefused(identity, stream: refusal.stream, reason: refusal.reason))
+  }
+
+  /// The stream as this client sees it.
+  /// - Returns: nil when there is no room for another view of a system stream.
+  private func view(of stream: ServedStream) -> ServedStream? {
+    guard stream.feed != nil else { return stream }
+    let visibility = worker.systemStreams.visibility(for: identity.credentials) {
+      PeerCredentials.supplementaryGroups(of: socket.raw)
+    }
+    return visibility == .all ? stream : worker.systemStreams.view(of: stream.name, visibility)
+  }
+
+  func admits(_ rules: AccessRules) -> Bool {
+    rules.admit(identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
+  }
+
+  private func mayNotRead(_ stream: ServedStream) -> Refusal {
+    Refusal(stream.name, "\(identity.user) may not read \"\(stream.name)\"")
+  }
+
+  func mayNotWrite(_ stream: ServedStream) -> Refusal {
+    Refusal(stream.name, "\(identity.user) may not write \"\(stream.name)\"")
+  }
+
+  /// Begins a subscription; a request that cannot begin ends with what the client gets for that.
+  ///
+  /// - Parameters:
+  ///   - isSingle: it is for one event, now or when there is the first.
+  ///   - data: the request's options.
+  func subscribe(
+    _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand, _ data: [UInt8]
+  ) {
+    guard !hasLostReader else { return forget(request) }
+    guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    let lane = worker.lane(of: stream)
+    defer { worker.release(lane) }
+    do throws(SubscribeOptions.Mistake) {
+      let options = try SubscribeOptions(data)
+      if isSingle, options.start != .replay || options.onLag != nil || options.gaps {
+        throw SubscribeOptions.Mistake("a request for one value takes no option but \"ids\"")
+      }
+      let start = isSingle ? .latest : options.start
+      let isCurrent = start == .new || bringUpToDate(stream)
+      let (position, gap) = try stream.log.read { storage, _ in
+        Result { () throws(SubscribeOptions.Mistake) in
+          let position = try start.position(in: storage, replay: stream.configuration.replay)
+          return (position, start.gap(before: position, in: storage))
+        }
+      }.get()
+      let machine = SubscriptionMachine(
+        cursor: Cursor(position: position), demand: demand,
+        onLag: isSingle ? .latest : options.onLag ?? stream.configuration.onLag,
+        format: EventFormat(ids: options.ids, completes: isSingle),
+        state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest))
+      lane.add(insert(request, lane, machine, gap: options.gaps ? gap : nil))
+      worker.trace(
+        identity, stream: stream.name,
+        isSingle ? "asks for a value" : "subscribes from event \(position), with a demand of \(demand)")
+    } catch {
+      sendFailure(request, .invalid(error.sentence))
+    }
+  }
+
+  /// A subscription of this connection, which is served in its turn; its lane has yet to take it in.
+  private func insert(
+    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, gap: Gap?
+  ) -> StreamSubscription {
+    let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, gap: gap)
+    subscriptions.insert(subscription)
+    worker.perform(machine.begin(), subscription)
+    return subscription
+  }
+
+  /// - Returns: whether the stream has nothing newer; if it has, its lane is told when it is there.
+  private func bringUpToDate(_ stream: ServedStream) -> Bool {
+    guard let feed = stream.feed else { return true }
+    return feed.isCurrent(in: stream, for: worker) { [worker] in
+      worker.loop.execute { worker.existingLane(of: stream)?.streamIsCurrent() }
+    }
+  }
+
+  // MARK: What the worker tells
+
+  /// False once the subscription, or the connection with it, has ended; a loop over subscriptions may come by it after
+  /// that, as the end of one can close the connection.
+  private func isLive(_ subscription: StreamSubscription) -> Bool { phase == .open && subscription.state != .ended }
+
+  /// The stream has ended and the subscriber has everything.
+  func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
+    guard isLive(subscription) else { return }
+    switch completion {
+    case .finished:
+      sendCompletion(subscription.request)
+      remove(subscription)
+      _ = flush()
+    case .failure(let failure): fail(subscription, .failed(failure.message))
+    }
+  }
+
+  /// Ends one request with an error. Does nothing for one that has ended.
+  func fail(_ subscription: StreamSubscription, _ failure: RequestFailure) {
+    guard isLive(subscription) else { return }
+    sendFailure(subscription.request, failure)
+    remove(subscription)
+    _ = flush()
+  }
+
+  /// The piece that completes the request is written, or will be.
+  func complete(_ subscription: StreamSubscription) {
+    guard isLive(subscription) else { return }
+    forget(subscription.request)
+    remove(subscription)
+  }
+
+  /// The client has cancelled, or the request has ended.
+  func remove(_ subscription: StreamSubscription) {
+    subscriptions.remove(subscription)
+    if subscription.state == .ready { worker.leaveQueue(self) }
+    subscription.lane.remove(subscription)
+    worker.release(subscription.lane)
+    settle()
+  }
+
+  // MARK: When streams change
+
+  /// Ends a subscription to a stream that the client may no longer read.
+  func reapplyReadAccess(to subscription: StreamSubscription) {
+    let stream = subscription.lane.stream
+    guard isLive(subscription), !admits(stream.configuration.read) else { return }
+    refuse(subscription.request, mayNotRead(stream))
+    remove(subscription)
+    _ = flush()
+  }
+
+  /// Continues with the view of a system stream that shows what the client may see now, from its newest event on.
+  func changeView(of subscription: StreamSubscription) {
+    let (name, former) = (subscription.lane.stream.name, subscription.machine)
+    guard let stream = worker.streams[name].flatMap(view) else {
+      return fail(subscription, .rejected("no room for another view of \"\(name)\""))
+    }
+    guard stream !== subscription.lane.stream else { return }
+    guard former.cursor.sentBytes == 0 else {
+      return fail(subscription, .lagged("lagged: event \(former.cursor.position) is gone, half of it was sent"))
+    }
+    remove(subscription)
+    let lane = worker.lane(of: stream)
+    let machine = SubscriptionMachine(
+      cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
+      onLag: former.onLag, format: former.format,
+      state: bringUpToDate(stream) ? .idle : .updating(beginsWithNewest: true))
+    lane.add(insert(subscription.request, lane, machine, gap: subscription.tellsGaps ? Gap.none : nil))
+  }
+
+  // MARK: From one process to the next
+
+  /// Puts a subscription of another process in its place. What the client may no longer do ends with what it would get
+  /// for asking now.
+  func restore(
+    _ request: RequestID, to name: String, cursor saved: Cursor, demand: Subscribers.Demand, onLag: LagPolicy,
+    _ format: EventFormat, gap: Gap?
+  ) {
+    guard let stream = worker.streams[name].flatMap(view) else {
+      return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
+    }
+    guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    guard let cursor = stream.restored(saved) else {
+      return sendFailure(request, .lagged("lagged: event \(saved.position) is gone, half of it was sent"))
+    }
+    let lost = stream.eventsLost(from: saved)
+    if lost > 0 { worker.countLost(lost, by: identity, of: stream) }
+    guard lost == 0 || onLag != .fail else { return sendFailure(request, .lagged("lagged: \(lost) events lost")) }
+    var gap = gap
+    if cursor.position != saved.position { gap? += stream.gap(from: saved) }
+    let lane = worker.lane(of: stream)
+    let machine = SubscriptionMachine(cursor: cursor, demand: demand, onLag: onLag, format: format)
+    lane.addRestored(insert(request, lane, machine, gap: gap))
+  }
+}

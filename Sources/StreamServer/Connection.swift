@@ -1,0 +1,490 @@
+import CLinux
+import StreamRuntime
+import Glibc
+import Reactive
+
+/// A client's connection as a transport: its socket, what is unsent, the turns of its input, and its end. Lives on one loop.
+///
+/// What its bytes mean is a protocol's, which is a subclass, so that an idle client costs one object. The protocol hands
+/// out answers (`takeAnswers`), which stand in `unsent` with the rest of a piece that the socket took only in part;
+/// nothing else is written before that is gone. Events are never queued: they stay in the log.
+///
+/// References are strong in both directions and cut in one place each: `close` leaves the worker and ends subscriptions,
+/// inbound channels and timers, so that no callback meets a connection that was freed.
+class Connection: EventLoop.Handler {
+  /// What became of a write.
+  enum WriteResult {
+    /// So many bytes; 0 when the socket is full.
+    case wrote(Int)
+    /// The peer reads no more, and the connection's subscriptions have ended.
+    case gone
+  }
+
+  enum Phase {
+    /// Can become: closing, closed.
+    case open
+    /// Writes what is unsent, then closes; input is not read. Can become: closed.
+    case closing
+    case closed
+  }
+
+  let identity: ClientIdentity
+  let socket: OwnedDescriptor
+  let worker: Worker
+  let share: UserShare
+  private(set) var phase = Phase.open
+  private var watched: EventLoop.Readiness = .readable
+  private(set) var isBlocked = false
+  private var registration: EventLoop.Registration?
+  /// For what the connection waits for in its present phase: its protocol's first bytes, a sign of life, or that what is
+  /// left is read.
+  private var clock: TimerID?
+  var subscriptions = SubscriptionList()
+  private var unsent: [UInt8] = []
+  var heardAt: UInt64
+  /// Made for the first that it is needed for.
+  private var extras: Extras?
+  /// Of `unsent`: a client that reads nothing makes that no longer than some MiB.
+  private var unsentStart: UInt32 = 0
+  /// Subscriptions in the queue of their user, of which there are `Slices.subscriptions` at most.
+  var readyCount: UInt8 = 0
+  /// It stands in its user's queue of those with input. Nothing is read meanwhile.
+  private var isWaitingForTurn = false
+  /// The peer takes nothing any more. What it has sent is read to its end: its values go into their streams.
+  private(set) var hasLostReader = false
+  /// What its user's account counts of it.
+  private(set) var held = HeldByConnection()
+
+  /// What nearly every idle connection has none of.
+  private final class Extras {
+    var secondClock: TimerID?
+    var blocked: [StreamSubscription] = []
+    var standby: Fifo<StreamSubscription>?
+    var waitingInput: WaitingInput?
+  }
+
+  private final class WaitingInput {
+    let bytes: [UInt8]
+    var offset = 0
+    init(_ bytes: some Collection<UInt8>) { self.bytes = Array(bytes) }
+  }
+
+  /// Input is left in the socket while more than this is unsent: a client that asks and does not read the answers waits.
+  private static let unsentLimit = 64 << 10
+  /// What may be unsent beside answers: the rest of one piece of events.
+  private static let pieceLimit = 72 << 10
+  /// How long a closing connection may take to read what is left.
+  private static let closingTime = Duration.seconds(1)
+
+  init(
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
+    worker: Worker
+  ) {
+    identity = ClientIdentity(number: number, credentials: credentials)
+    self.share = share
+    self.socket = socket
+    self.worker = worker
+    heardAt = worker.loop.now
+  }
+
+  // MARK: What a protocol overrides
+
+  /// The client has said what it is. Before that it has the handshake timeout.
+  var isEstablished: Bool { false }
+
+  /// Requests under way.
+  var requestCount: Int { 0 }
+
+  /// Bytes that the protocol holds of what has arrived: of frames and requests in part, and of values over their share.
+  var heldByteCount: Int { 0 }
+
+  /// Whether input is to be left in the socket until the protocol says `watch`.
+  var holdsInput: Bool { false }
+
+  /// Bytes that are to be written before any event.
+  var answerByteCount: Int { 0 }
+
+  /// Those bytes; they are the caller's now.
+  func takeAnswers() -> [UInt8] { [] }
+
+  /// Handles input.
+  /// - Parameter deadline: when the connection's slice is over, in nanoseconds of the monotonic clock.
+  /// - Returns: how many of the bytes were handled; the others are for another turn.
+  func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int { bytes.count }
+
+  /// All that was read in this turn is handled.
+  func finishProcessing() {}
+
+  /// The clock of an open connection has run out: the handshake timeout, or what the protocol has set.
+  func timeIsOver() { close() }
+
+  /// Ends the connection with a sentence for the client: it breaks a rule or exceeds a limit.
+  func refuse(_ sentence: String) { finishClosing() }
+
+  /// Ends a request with an error. Does nothing but that: the subscription has left already, or never was.
+  func sendFailure(_ request: RequestID, _ failure: RequestFailure) {}
+
+  /// Ends a request whose stream has ended.
+  func sendCompletion(_ request: RequestID) {}
+
+  /// A request is over, and what the client gets for that is written.
+  func forget(_ request: RequestID) {}
+
+  /// The connection is over: what it has beside subscriptions ends.
+  func leaveAll() { endSubscriptions() }
+
+  /// Whether the connection is needed though the peer reads no more.
+  var hasInbound: Bool { false }
+
+  /// The server stops, or cannot serve the connection: every request ends, then the connection.
+  func stop(_ reason: String = "streamd is stopping") { finishClosing() }
+
+  /// Ends what the client publishes and may no longer.
+  func reapplyWriteAccess() {}
+
+  // MARK: The start
+
+  /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
+  func start() -> Bool {
+    registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
+    guard registration != nil else { return false }
+    if !isEstablished { setClock(after: worker.limits.handshakeTimeout) }
+    return true
+  }
+
+  // MARK: Input
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable), isBlocked {
+      isBlocked = false
+      if flush() { unblock() }
+    }
+    guard readiness.contains(.readable) else { return }
+    switch phase {
+    case .open: if !isWaitingForTurn, watched.contains(.readable) || !isBlocked { worker.take(inputOf: self) }
+    case .closing, .closed: break  // a peer that is gone shows when something is written to it
+    }
+  }
+
+  /// What was read and not handled yet: its user's turn was over.
+  private var waitingInput: WaitingInput? {
+    get { extras?.waitingInput }
+    set { set(\.waitingInput, newValue) }
+  }
+
+  /// What has come is handled when it is this user's turn.
+  func waitForTurn() {
+    guard !isWaitingForTurn else { return }
+    isWaitingForTurn = true
+    worker.enqueue(inputOf: self)
+    watch()
+  }
+
+  /// Reads once, or continues with what was read, until the connection's slice is over; it waits then for its next turn.
+  /// - Parameter deadline: when the slice is over, in nanoseconds of the monotonic clock.
+  func takeInput(until deadline: UInt64) {
+    isWaitingForTurn = false
+    guard phase == .open else { return }
+    if let waiting = waitingInput {
+      waiting.offset += waiting.bytes.withUnsafeBytes {
+        process(UnsafeRawBufferPointer(rebasing: $0[waiting.offset...]), until: deadline)
+      }
+      if waiting.offset == waiting.bytes.count { waitingInput = nil }
+    } else {
+      let count = recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
+      guard count > 0 else {
+        if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
+        // One that neither reads nor has published is of no use any more.
+        if hasLostReader, !hasInbound { return close() }
+        return watch()
+      }
+      heardAt = worker.loop.now
+      let input = UnsafeRawBufferPointer(rebasing: worker.input[..<count])
+      let handled = process(input, until: deadline)
+      if handled < count { waitingInput = WaitingInput(input[handled...]) }
+    }
+    finishProcessing()
+    if phase == .open, settle(), let sentence = excess {
+      drop(sentence)
+      return refuse(sentence)
+    }
+    guard phase == .open, waitingInput != nil else {
+      _ = flush()
+      if phase == .open, hasLostReader, !hasInbound { waitForTurn() }
+      return
+    }
+    // Answers go with the last of what was read: a peer that reads none of them may have sent values all the same.
+    if answerByteCount > Self.unsentLimit { _ = flush() }
+    if phase == .open { waitForTurn() }
+  }
+
+  /// Brings the account of its user up to date.
+  /// - Returns: whether the connection holds more bytes than before.
+  @discardableResult
+  func settle() -> Bool {
+    let isClosed = phase == .closed
+    let answers = max(0, unsent.count - Self.pieceLimit) + answerByteCount
+    return held.settle(
+      requests: isClosed ? 0 : requestCount,
+      bytes: isClosed ? 0 : (waitingInput?.bytes.count ?? 0) + heldByteCount + answers, worker.accounts, share.account)
+  }
+
+  /// Why the connection may not hold more, if it may not.
+  private var excess: String? {
+    let limits = worker.limits
+    let held = share.account.heldBytes.load(ordering: .relaxed)
+    if held > limits.inputBytesPerUser {
+      return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes under way (max_input_per_user)"
+    }
+    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed)) {
+      return "\(identity.user) has more bytes under way than are free of \(limits.inputBytes) (max_input)"
+    }
+    return nil
+  }
+
+  // MARK: Output
+
+  private var unsentOffset: Int {
+    get { Int(unsentStart) }
+    set { unsentStart = UInt32(newValue) }
+  }
+
+  /// Writes what is unsent.
+  /// - Returns: whether the socket is free for events now.
+  func flush() -> Bool {
+    guard phase != .closed else { return false }
+    guard !hasLostReader else {
+      _ = takeAnswers()
+      if phase == .closing { close() } else { watch() }
+      return false
+    }
+    if answerByteCount > 0 {
+      unsent.removeFirst(unsentOffset)  // or a client that never reads everything would make it grow
+      unsentOffset = 0
+      if unsent.isEmpty { unsent = takeAnswers() } else { unsent += takeAnswers() }
+    }
+    while unsentOffset < unsent.count, !isBlocked {
+      let result = unsent.withUnsafeBytes { write(UnsafeRawBufferPointer(rebasing: $0[unsentOffset...])) }
+      guard case .wrote(let count) = result else { return false }
+      unsentOffset += count
+      if unsentOffset < unsent.count { isBlocked = true }
+    }
+    if unsentOffset == unsent.count, unsentOffset > 0 {
+      unsent = []
+      unsentOffset = 0
+      settle()
+      if phase == .closing {
+        close()
+        return false
+      }
+    }
+    watch()
+    return !isBlocked
+  }
+
+  /// Writes as much as the socket takes.
+  func write(_ bytes: UnsafeRawBufferPointer) -> WriteResult {
+    let count = send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
+    if count >= 0 { return .wrote(count) }
+    if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
+    if phase == .open, errno == EPIPE || errno == ECONNRESET { loseReader() } else { close() }
+    return .gone
+  }
+
+  private func loseReader() {
+    hasLostReader = true
+    isBlocked = false
+    (unsent, unsentOffset) = ([], 0)
+    _ = takeAnswers()
+    for subscription in subscriptions { forget(subscription.request) }
+    endSubscriptions()
+    settle()
+    if hasInbound { watch() } else { waitForTurn() }
+  }
+
+  /// The socket is full; `rest` is what it did not take of the piece that was begun.
+  func becomeBlocked(keeping rest: UnsafeRawBufferPointer) {
+    unsent = Array(rest)
+    unsentOffset = 0
+    isBlocked = true
+    watch()
+  }
+
+  /// Watches the socket for what the connection waits for now.
+  func watch() {
+    guard let registration else { return }
+    var wanted: EventLoop.Readiness = []
+    if phase == .open, !isWaitingForTurn, unsent.count - unsentOffset <= Self.unsentLimit, !holdsInput {
+      wanted.insert(.readable)
+    }
+    if isBlocked { wanted.insert(.writable) }
+    guard wanted != watched else { return }
+    watched = wanted
+    worker.loop.update(registration, for: wanted)
+  }
+
+  // MARK: Queues
+
+  private func set<Value>(_ extra: ReferenceWritableKeyPath<Extras, Value?>, _ value: Value?) {
+    if extras != nil || value != nil { needExtras()[keyPath: extra] = value }
+  }
+
+  private func needExtras() -> Extras {
+    let needed = extras ?? Extras()
+    extras = needed
+    return needed
+  }
+
+  /// The subscription waits for a place in its user's queue.
+  func standBy(_ subscription: StreamSubscription) {
+    let extras = needExtras()
+    if extras.standby == nil { extras.standby = Fifo() }
+    extras.standby?.append(subscription)
+  }
+
+  /// The one that has waited for such a place longest; some may have ended meanwhile.
+  func takeStandby() -> StreamSubscription? {
+    if let next = extras?.standby?.popFirst() { return next }
+    extras?.standby = nil
+    return nil
+  }
+
+  /// The subscription waits for room in the socket.
+  func block(_ subscription: StreamSubscription) {
+    let extras = needExtras()
+    // A client that asks, cancels and reads nothing leaves many behind that have ended.
+    if extras.blocked.count > 64 + 2 * requestCount { extras.blocked.removeAll { $0.state != .blocked } }
+    extras.blocked.append(subscription)
+  }
+
+  /// Subscriptions that wait for room in the socket, those included that have ended meanwhile.
+  var blockedCount: Int { extras?.blocked.count ?? 0 }
+
+  private func unblock() {
+    let unblocked = extras?.blocked ?? []
+    extras?.blocked = []
+    for subscription in unblocked { worker.perform(subscription.machine.socketIsWritable(), subscription) }
+  }
+
+  // MARK: Clocks
+  //
+  // Timers hold the connection: `cancelClocks` is called on every way out, and none is set after that.
+
+  /// Sets the clock for what the connection waits for in its present phase, in place of the one that runs.
+  func setClock(after delay: Duration) {
+    clearClock()
+    guard phase != .closed else { return }
+    clock = worker.loop.schedule(after: delay) { [self] in
+      clock = nil
+      clockHasRunOut()
+    }
+  }
+
+  private func clockHasRunOut() {
+    switch phase {
+    case .open: timeIsOver()
+    case .closing: close()
+    case .closed: break
+    }
+  }
+
+  func clearClock() {
+    if let clock { worker.loop.cancel(clock) }
+    clock = nil
+  }
+
+  /// A clock of the protocol's own; it is cancelled with the connection.
+  func setSecondClock(after delay: Duration, _ action: @escaping () -> Void) {
+    guard phase == .open else { return }
+    if let clock = extras?.secondClock { worker.loop.cancel(clock) }
+    set(\.secondClock, worker.loop.schedule(after: delay, action))
+  }
+
+  private func cancelClocks() {
+    clearClock()
+    if let clock = extras?.secondClock { worker.loop.cancel(clock) }
+    extras?.secondClock = nil
+  }
+
+  // MARK: From one process to the next
+
+  /// Nanoseconds since the client was heard of.
+  var silence: UInt64 { worker.loop.now - heardAt }
+
+  /// What was read and not handled, and the rest of what the socket took only in part.
+  var savedBytes: (input: [UInt8], unsent: [UInt8]) {
+    (Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), Array(unsent[unsentOffset...]))
+  }
+
+  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
+  func restore(silence: UInt64, input: [UInt8], unsent: [UInt8]) {
+    heardAt = worker.loop.now - min(worker.loop.now, silence)
+    self.unsent = unsent
+    if !input.isEmpty { waitingInput = WaitingInput(input) }
+  }
+
+  /// Reads and writes nothing any more; its subscriptions stay where they are, as what they hold must not be dropped on the
+  /// way out.
+  func leaveSocket() {
+    if let registration { worker.loop.unregister(registration) }
+    registration = nil
+    cancelClocks()
+    phase = .closed
+  }
+
+  /// Begins to read and write what was restored.
+  func finishRestore() {
+    guard start() else { return stop("streamd cannot watch any more connections") }
+    finishRestoringProtocol()
+    if phase == .open, waitingInput != nil { waitForTurn() }
+    _ = flush()
+  }
+
+  /// The protocol's part of that.
+  func finishRestoringProtocol() {}
+
+  // MARK: The end
+
+  func drop(_ reason: String) {
+    worker.report(.clientDropped(identity, reason: reason))
+  }
+
+  /// Writes what is left and closes; a client that does not read it is closed all the same, after a while.
+  func finishClosing() {
+    phase = .closing
+    waitingInput = nil
+    leaveAll()
+    cancelClocks()
+    setClock(after: Self.closingTime)
+    if flush(), unsent.isEmpty { close() }
+  }
+
+  func endSubscriptions() {
+    extras?.blocked = []
+    extras?.standby = nil
+    let leaving = subscriptions
+    subscriptions = SubscriptionList()
+    for subscription in leaving {
+      subscription.lane.remove(subscription)
+      worker.release(subscription.lane)
+    }
+  }
+
+  func close() {
+    guard phase != .closed else { return }
+    phase = .closed
+    worker.trace(identity, "is gone")
+    cancelClocks()
+    if let registration { worker.loop.unregister(registration) }
+    registration = nil
+    leaveAll()
+    waitingInput = nil
+    settle()
+    worker.forget(self)  // the socket closes with the last reference
+  }
+}
+
+extension Connection: Hashable {
+  static func == (one: Connection, other: Connection) -> Bool { one === other }
+  func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
+}

@@ -1,0 +1,260 @@
+import StreamRuntime
+import RSocket
+import Reactive
+
+/// A client that speaks RSocket: its frames become requests, and what becomes of these becomes frames.
+final class RSocketConnection: Connection {
+  var machine: ConnectionMachine
+  /// Made for the first value that the client publishes.
+  private var inbound: InboundChannels?
+
+  /// Input is left in the socket while values of more bytes than this wait for room in their streams, or more than their
+  /// share of one of them. Credit keeps a publisher below, unless its values grow suddenly. A connection that has a
+  /// subscription is read all the same: the stream may wait for the credit that the client sends for that. What is over
+  /// the limit counts in its user's account.
+  private static let heldLimit = 8 << 20
+  /// What a half-assembled request costs beside its bytes.
+  private static let assemblyBytes = 256
+
+  /// - Parameter machine: of a connection that continues here; nil for a new one.
+  init(
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
+    machine: ConnectionMachine? = nil, worker: Worker
+  ) {
+    self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
+    super.init(socket, number: number, credentials, share, worker: worker)
+  }
+
+  override var isEstablished: Bool { machine.isOpen }
+  override var requestCount: Int { machine.liveCount }
+  override var answerByteCount: Int { machine.outputByteCount }
+  override func takeAnswers() -> [UInt8] { machine.takeOutput() }
+  override var hasInbound: Bool { inbound != nil }
+
+  override var heldByteCount: Int {
+    (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) } ?? 0) + machine.partialByteCount(perRequest: Self.assemblyBytes)
+  }
+
+  override var holdsInput: Bool {
+    guard let inbound, subscriptions.isEmpty else { return false }
+    return inbound.heldBytes > Self.heldLimit || inbound.excessBytes > 0
+  }
+
+  // MARK: Input
+
+  override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    var (offset, frameCount) = (0, 0)
+    var events: [ConnectionMachine.Event] = []
+    repeat {
+      let rest = UnsafeRawBufferPointer(rebasing: bytes[offset...])
+      offset += machine.receive(rest, gathersValues: true, frameLimit: Slices.frames, into: &events)
+      frameCount += Slices.frames
+      for event in events where phase == .open { handle(event, of: rest) }
+      events.removeAll(keepingCapacity: true)
+    } while offset < bytes.count && phase == .open && frameCount < Slices.connectionFrames
+      && EventLoop.monotonicNow() < deadline
+    return phase == .open ? offset : bytes.count
+  }
+
+  override func finishProcessing() { inbound?.passOn() }
+
+  /// - Parameter bytes: what the event was read from.
+  private func handle(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
+    switch event {
+    case .setup: accepted()
+    case .request(let id, let kind, let demand, let payload, let isComplete):
+      request(id, kind, demand, payload, isComplete: isComplete)
+    case .payload(let id, let payload, let isComplete):
+      payload.data.withUnsafeBytes { inbound?.receive(id, CollectionOfOne($0), isComplete: isComplete) }
+    case .payloads(let id, let range):
+      let frames = PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range]))
+      inbound?.receive(id, frames.lazy.map(\.data), isComplete: false)
+    case .valueTooLarge(let id): inbound?.refuseLargeValue(id)
+    case .complete(let id): inbound?.receive(id, EmptyCollection(), isComplete: true)
+    case .requestN(let id, let count):
+      if let subscription = subscriptions[RequestID(id)], !subscription.machine.format.completes {
+        subscription.lane.request(Self.demand(count), by: subscription)
+      } else {
+        inbound?.grant(id, count)
+      }
+    case .cancel(let id), .error(let id, _, _):
+      if let subscription = subscriptions[RequestID(id)] { remove(subscription) } else { inbound?.leave(id) }
+    case .closed(let code, let message):
+      if code != .connectionClose { drop(message) }
+      finishClosing()
+    case .lease, .metadataPush: break
+    }
+  }
+
+  private func accepted() {
+    worker.trace(identity, "is connected")
+    watchLifetime()
+    if machine.usesLeases { renewLease() }
+  }
+
+  /// Closes a client that was silent for its maximum lifetime, or for the server's. Zero means that it promised nothing.
+  private func watchLifetime() {
+    clearClock()
+    let promised = machine.maximumLifetime
+    let isPromised = promised > .zero && promised <= worker.limits.lifetime
+    let lifetime = isPromised ? promised : worker.limits.lifetime
+    if holdsInput { heardAt = worker.loop.now }  // the client may have sent something: it is not read
+    let silence = Duration.nanoseconds(Int64(silence))
+    guard silence < lifetime else {
+      drop("silent for \(isPromised ? "its maximum lifetime of \(lifetime)" : "\(lifetime), the longest allowed")")
+      return close()
+    }
+    setClock(after: lifetime - silence)
+  }
+
+  override func timeIsOver() {
+    guard !isEstablished else { return watchLifetime() }
+    drop("no SETUP within the handshake timeout")
+    close()
+  }
+
+  private func renewLease() {
+    guard phase == .open else { return }
+    machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
+    setSecondClock(after: worker.limits.leaseTime * 4 / 5) { [self] in renewLease() }
+    _ = flush()
+  }
+
+  // MARK: Requests
+
+  private func request(_ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload, isComplete: Bool) {
+    let name: String
+    var publisher: PublisherEntry?
+    do {
+      name = try machine.metadataFormat.route(in: payload.metadata)
+      if kind == .channel { publisher = try machine.metadataFormat.publisher(in: payload.metadata) }
+    } catch {
+      return machine.sendError(id, .invalid, error.message)
+    }
+    let stream: ServedStream
+    do {
+      stream = try self.stream(named: name)
+    } catch {
+      return refuse(RequestID(id), error)
+    }
+    switch kind {
+    case .stream, .response:
+      subscribe(RequestID(id), to: stream, isSingle: kind == .response, Self.demand(demand), payload.data)
+    case .channel, .fireAndForget:
+      needInbound().request(
+        id, kind, to: stream, payload.data, isComplete: isComplete, demand: demand, publisher: publisher)
+    }
+  }
+
+  private func needInbound() -> InboundChannels {
+    let needed = inbound ?? InboundChannels(connection: self, worker: worker)
+    inbound = needed
+    return needed
+  }
+
+  /// On the wire 2^31-1 means without limit.
+  private static func demand(_ count: UInt32) -> Subscribers.Demand {
+    count >= Credit.unlimited ? .unlimited : .max(Int(count))
+  }
+
+  override func sendFailure(_ request: RequestID, _ failure: RequestFailure) {
+    let (code, sentence): (ErrorCode, String) =
+      switch failure {
+      case .invalid(let sentence): (.invalid, sentence)
+      case .rejected(let sentence): (.rejected, sentence)
+      case .canceled(let sentence): (.canceled, sentence)
+      case .lagged(let sentence): (.lagged, sentence)
+      case .failed(let sentence): (.applicationError, sentence)
+      }
+    machine.sendError(StreamID(request), code, sentence)
+  }
+
+  override func sendCompletion(_ request: RequestID) { machine.sendComplete(StreamID(request)) }
+
+  override func forget(_ request: RequestID) { machine.end(StreamID(request)) }
+
+  override func reapplyWriteAccess() {
+    guard phase == .open, let inbound else { return }
+    inbound.reapplyAccess()
+    _ = flush()
+  }
+
+  // MARK: From one process to the next
+
+  /// Leaves the socket to the process that continues with it, and gives what that has to know. Nothing is read or written
+  /// any more.
+  ///
+  /// A publisher whose values wait for room in a stream is told that they are not in there.
+  /// - Returns: nil for a connection that ends here.
+  func save() -> SavedSession? {
+    guard phase == .open else { return nil }
+    inbound?.abandon("streamd restarts, and has values that the stream has not taken")
+    _ = flush()
+    guard phase == .open else { return nil }
+    let (input, unsent) = savedBytes
+    let saved = SavedSession(
+      descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: silence, input: input, unsent: unsent,
+      subscriptions: subscriptions.map(SavedSession.Subscription.init), publications: inbound?.saved ?? [])
+    leaveSocket()
+    inbound?.leaveAll()
+    inbound = nil
+    return saved
+  }
+
+  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
+  func restore(_ saved: SavedSession) {
+    restore(silence: saved.silence, input: saved.input, unsent: saved.unsent)
+    for saved in saved.subscriptions {
+      restore(
+        RequestID(saved.id), to: saved.stream, cursor: saved.cursor, demand: saved.credit, onLag: saved.onLag,
+        saved.frames, gap: saved.gap)
+    }
+    for publication in saved.publications { restore(publication) }
+  }
+
+  private func restore(_ saved: SavedSession.Publication) {
+    let request = RequestID(saved.id)
+    guard let stream = worker.streams[saved.stream] else {
+      return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
+    }
+    guard let source = stream.inlet else {
+      return sendFailure(request, .canceled("\"\(saved.stream)\" takes no values from clients any more"))
+    }
+    guard admits(stream.configuration.write) else { return refuse(request, mayNotWrite(stream)) }
+    needInbound().restore(saved.id, to: stream, source, credit: saved.credit, saved.named)
+  }
+
+  override func finishRestoringProtocol() {
+    if machine.isOpen { accepted() }
+  }
+
+  // MARK: The end
+
+  override func refuse(_ sentence: String) {
+    machine.close(.connectionError, sentence)
+    finishClosing()
+  }
+
+  override func stop(_ reason: String = "streamd is stopping") {
+    guard phase == .open else { return }
+    for id in (subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? [])).sorted() {
+      machine.sendError(id, .canceled, reason)
+    }
+    machine.close(.connectionClose, reason)
+    finishClosing()
+  }
+
+  override func leaveAll() {
+    super.leaveAll()
+    inbound?.leaveAll()
+    inbound = nil
+  }
+}
+
+extension RequestID {
+  init(_ id: StreamID) { self.init(id.rawValue) }
+}
+
+extension StreamID {
+  init(_ request: RequestID) { self.init(request.rawValue) }
+}
