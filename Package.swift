@@ -39,6 +39,7 @@ let package = Package(
     .target(name: "Reactive", swiftSettings: librarySettings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: settings),
+    .target(name: "StreamProtocol", swiftSettings: settings),
     .target(name: "Events", swiftSettings: settings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
@@ -48,14 +49,19 @@ let package = Package(
       swiftSettings: settings),
     .target(
       name: "StreamServer",
-      dependencies: ["CChecksum", "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime"],
+      dependencies: [
+        "CChecksum", "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime",
+      ],
       swiftSettings: settings),
-    .target(name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamRuntime"], swiftSettings: settings),
+    .target(
+      name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamProtocol", "StreamRuntime"],
+      swiftSettings: settings),
     .target(name: "Systemd", dependencies: ["CLinux", "CSystemd", "StreamRuntime"], swiftSettings: settings),
     .executableTarget(
       name: "streamd",
       dependencies: [
-        "CLinux", "CToml", "Events", "Reactive", "ReplayLog", "StreamRuntime", "StreamServer", "StreamSources",
+        "CLinux", "CToml", "Events", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "StreamSources",
         "Systemd",
       ],
       swiftSettings: settings),
@@ -64,7 +70,8 @@ let package = Package(
     .executableTarget(
       name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: settings),
     .executableTarget(
-      name: "streamctl", dependencies: ["Reactive", "StreamClient", "StreamRuntime"], swiftSettings: settings),
+      name: "streamctl", dependencies: ["Reactive", "StreamClient", "StreamProtocol", "StreamRuntime"],
+      swiftSettings: settings),
 
     .target(
       name: "TestSupport", dependencies: ["CLinux", "Reactive", "StreamRuntime"], path: "Tests/TestSupport",
@@ -80,6 +87,7 @@ let package = Package(
     .testTarget(name: "ReactiveFoundationTests", dependencies: ["ReactiveFoundation"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
+    .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
     .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
     .executableTarget(
       name: "logwriter", dependencies: ["Events", "ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),
@@ -95,7 +103,8 @@ let package = Package(
     .testTarget(
       name: "StreamServerTests",
       dependencies: [
-        "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamRuntime", "StreamServer", "TestSupport",
+        "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "TestSupport",
       ],
       exclude: ["Fixtures"],
       swiftSettings: settings),

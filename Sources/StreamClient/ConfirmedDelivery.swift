@@ -1,3 +1,4 @@
+import StreamProtocol
 import RSocket
 
 /// The name under which a sink publishes, so that it can come back: after a loss of its connection, and, where the name and
@@ -89,9 +90,7 @@ struct ConfirmedDelivery {
 
   /// The server's words: the number up to which all is in the stream, and at first the one to send next.
   mutating func receive(_ data: [UInt8], _ waiting: inout ArraySlice<[UInt8]>) -> News {
-    guard data.count == 8 || data.count == 16 else { return .nonsense }
-    func number(at offset: Int) -> UInt64 { data[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
-    let number = (confirmed: number(at: 0), next: data.count == 16 ? number(at: 8) : nil as UInt64?)
+    guard let number = PublishConfirmation(data) else { return .nonsense }
     guard number.confirmed < number.next ?? max(next, wanted) else { return .nonsense }
     confirmed = max(confirmed, number.confirmed)
     lossCount = 0

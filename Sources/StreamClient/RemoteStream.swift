@@ -1,3 +1,4 @@
+import StreamProtocol
 import RSocket
 import Reactive
 
@@ -50,10 +51,12 @@ struct RemoteRequest: Sendable {
 
   /// - Throws: `.invalid` for a name of more than 255 bytes, which no routing tag can carry.
   func payload() throws(StreamError) -> Payload {
+    var options = options
+    options.gaps = kind == .stream
     do throws(RoutingError) {
       return Payload(
         metadata: try StreamConnection.metadataFormat.metadata(route: name, publisher: publisher),
-        data: options.json(gaps: kind == .stream))
+        data: options.json)
     } catch {
       throw .invalid(error.message)
     }

@@ -1,3 +1,4 @@
+import StreamProtocol
 import RSocket
 import Reactive
 import StreamRuntime

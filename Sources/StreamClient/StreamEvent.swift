@@ -1,3 +1,4 @@
+import StreamProtocol
 import RSocket
 
 /// Events that a subscriber has missed: they had left the stream's buffer before its demand reached them.
@@ -28,18 +29,14 @@ public struct StreamEvent: Equatable, Sendable {
     self.gap = gap
   }
 
-  /// Reads id and time from metadata of 16 bytes, big endian, and the gap from 8 more; any other metadata is not streamd's.
+  /// Metadata that is no stamp is not streamd's.
   init(_ payload: Payload) {
     data = payload.data
-    guard let metadata = payload.metadata, metadata.count == 16 || metadata.count == 24 else {
-      (id, time, gap) = (nil, nil, nil)
-      return
-    }
-    func number(at offset: Int) -> UInt64 { metadata[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
-    (id, time) = (number(at: 0), number(at: 8))
-    switch metadata.count == 24 ? number(at: 16) : 0 {
+    let stamp = payload.metadata.flatMap { EventStamp($0) }
+    (id, time) = (stamp?.id, stamp?.time)
+    switch stamp?.missedCount ?? 0 {
     case 0: gap = nil
-    case .max: gap = .unknown
+    case EventStamp.unknownCount: gap = .unknown
     case let count: gap = .events(count)
     }
   }

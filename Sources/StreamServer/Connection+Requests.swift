@@ -1,3 +1,4 @@
+import StreamProtocol
 import StreamRuntime
 import Reactive
 
@@ -83,15 +84,15 @@ extension Connection {
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     let lane = worker.lane(of: stream)
     defer { worker.release(lane) }
-    do throws(SubscribeOptions.Mistake) {
-      let options = try SubscribeOptions(data)
-      if isSingle, options.start != .replay || options.onLag != nil || options.gaps {
-        throw SubscribeOptions.Mistake("a request for one value takes no option but \"ids\"")
+    do throws(SubscribeOptions.Malformed) {
+      let options = try SubscribeOptions(json: data)
+      if isSingle, options.from != .replay || options.onLag != nil || options.gaps {
+        throw SubscribeOptions.Malformed("a request for one value takes no option but \"ids\"")
       }
-      let start = isSingle ? .latest : options.start
+      let start = isSingle ? .latest : options.from
       let isCurrent = start == .new || bringUpToDate(stream)
       let (position, gap) = try stream.log.read { storage, _ in
-        Result { () throws(SubscribeOptions.Mistake) in
+        Result { () throws(SubscribeOptions.Malformed) in
           let position = try start.position(in: storage, replay: stream.configuration.replay)
           return (position, start.gap(before: position, in: storage))
         }

@@ -1,3 +1,4 @@
+import StreamProtocol
 import RSocket
 import ReplayLog
 
@@ -50,7 +51,7 @@ extension EventFormat {
     at piece: UnsafeMutableRawPointer
   ) -> Piece {
     let stamp = offset == 0 && ids ? EventLog.stampBytes : 0
-    let gapBytes = stamp > 0 && gap != .none ? Self.gapBytes : 0
+    let gapBytes = stamp > 0 && gap != .none ? EventStamp.gapByteCount : 0
     let left = record.count - EventLog.stampBytes - offset
     let count = min(left, PayloadFrame.maximumContentByteCount - stamp - gapBytes)
     let follows = count < left
@@ -82,7 +83,4 @@ extension EventFormat {
   func address(_ start: UnsafeMutableRawPointer, to request: RequestID) {
     PayloadFrame.setStreamID(StreamID(request.rawValue), at: start)
   }
-
-  /// Of the count behind id and time.
-  private static let gapBytes = 8
 }

@@ -1,3 +1,4 @@
+import StreamProtocol
 import Events
 import RSocket
 import Reactive
@@ -194,11 +195,8 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     let numbering = InboundNumbering(
       name: publisher.name, next: publisher.firstNumber, demand: demand, told: .max)
     guard let channel = join(id, to: stream, inlet, numbering) else { return }
-    var news: [UInt8] = []
-    for number in [channel.named?.told ?? 0, channel.nextNumber] {
-      news += (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
-    }
-    connection.machine.sendPayload(id, Payload(data: news))
+    let confirmation = PublishConfirmation(confirmed: channel.named?.told ?? 0, next: channel.nextNumber)
+    connection.machine.sendPayload(id, Payload(data: confirmation.bytes))
     arriving.append(channel)
     if isComplete { channel.complete() }
   }
@@ -319,7 +317,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     excessBytes += standing.excessBytes - channel.excessBytes
     channel.excessBytes = standing.excessBytes
     if let number = channel.takeNews(standing) {
-      let data = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+      let data = PublishConfirmation(confirmed: number).bytes
       connection.machine.sendPayload(channel.id, Payload(data: data))
     }
     if standing.hasEnded {

@@ -32,7 +32,8 @@ final class RSocketConnection: Connection {
   override var hasInbound: Bool { inbound != nil }
 
   override var heldByteCount: Int {
-    (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) } ?? 0) + machine.partialByteCount(perRequest: Self.assemblyBytes)
+    (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) } ?? 0)
+      + machine.partialByteCount(perRequest: Self.assemblyBytes)
   }
 
   override var holdsInput: Bool {
@@ -193,7 +194,8 @@ final class RSocketConnection: Connection {
     guard phase == .open else { return nil }
     let (input, unsent) = savedBytes
     let saved = SavedSession(
-      descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: silence, input: input, unsent: unsent,
+      descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: silence, input: input,
+      unsent: unsent,
       subscriptions: subscriptions.map(SavedSession.Subscription.init), publications: inbound?.saved ?? [])
     leaveSocket()
     inbound?.leaveAll()

@@ -1,3 +1,4 @@
+import StreamProtocol
 import Events
 import Reactive
 import ReplayLog
@@ -273,10 +274,10 @@ final class ServedStream: Sendable {
 
   /// As `$streams` shows it.
   /// - Parameter namesClients: whether it says which client holds the stream up.
-  func summary(namesClients: Bool) -> StreamSummary {
+  func summary(namesClients: Bool) -> CatalogueEntry {
     let last = log.read { storage, _ in storage.newestID }
     let state = state(namesClients: namesClients)
-    return StreamSummary(
+    return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
       subscribers: log.subscriberCount, lastID: last)
@@ -310,27 +311,5 @@ final class LaneCounters: Sendable {
   func count(events: Int, bytes: Int) {
     eventsOut.store(eventsOut.load(ordering: .relaxed) &+ UInt64(events), ordering: .relaxed)
     bytesOut.store(bytesOut.load(ordering: .relaxed) &+ UInt64(bytes), ordering: .relaxed)
-  }
-}
-
-/// One row of the catalogue.
-struct StreamSummary: Encodable, Equatable {
-  let name: String
-  let description: String
-  let type: String
-  let source: String
-  /// `idle`, `running`, `blocked` (by a subscriber), `waiting` (for its host), `failing` (and retried, or its pipeline
-  /// failed on the last event), `finished` or `failed` (for good).
-  let state: String
-  /// Why, for the blocked, waiting, failing and failed; what is to be known of the others, if anything.
-  let message: String?
-  /// Events that its pipeline failed on, as in `$stats`.
-  let errors: UInt64
-  let subscribers: Int
-  let lastID: UInt64?
-
-  private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, errors, subscribers
-    case lastID = "last_id"
   }
 }

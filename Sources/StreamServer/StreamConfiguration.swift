@@ -1,15 +1,7 @@
+// `LagPolicy` is part of what a program says of a stream.
+@_exported import StreamProtocol
 import Reactive
 import ReplayLog
-
-/// What a lagging subscriber gets: one that finds its place in the log gone.
-public enum LagPolicy: String, Sendable {
-  /// Goes on with the oldest event still held; the gap shows in the ids.
-  case skip
-  /// Goes on with the newest.
-  case latest
-  /// Its request ends with error 0x301 and the count of what it lost.
-  case fail
-}
 
 /// What becomes of events that somebody has not got yet when a stream's buffer is full.
 public enum OverflowPolicy: Sendable, Equatable {

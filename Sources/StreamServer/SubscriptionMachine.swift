@@ -1,3 +1,4 @@
+import StreamProtocol
 import Reactive
 
 /// The position of a subscriber: an event of the log, and how much of that event was sent.

@@ -1,3 +1,4 @@
+import StreamProtocol
 import StreamClient
 
 /// The command line, understood.

@@ -1,38 +1,13 @@
 import FoundationEssentials
+import StreamProtocol
 
 /// The daemon's catalogue, as `$streams` gives it.
 struct StreamTable {
-  /// Only the name has to be there; keys that are not known here are passed over.
-  struct Row: Decodable {
-    var name: String
-    var description: String?
-    var source: String?
-    var state: String?
-    var subscribers: UInt64?
-    var lastID: UInt64?
-    /// What is wrong with a stream whose state is `failing`.
-    var message: String?
-    /// Events that its pipeline failed on.
-    var errors: UInt64?
-
-    enum CodingKeys: String, CodingKey {
-      case name, description, source, state, subscribers, message, errors
-      case lastID = "last_id"
-    }
-
-    /// What there is to be said of it, in brackets behind the description.
-    fileprivate var remarks: String? {
-      let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
-      let remarks = [message, failed].compactMap { $0 }
-      return remarks.isEmpty ? nil : "(\(remarks.joined(separator: "; ")))"
-    }
-  }
-
-  let rows: [Row]
+  let rows: [CatalogueEntry]
 
   init(json: [UInt8]) throws(Stop) {
     do {
-      rows = try JSONDecoder().decode([Row].self, from: Data(json))
+      rows = try JSONDecoder().decode([CatalogueEntry].self, from: Data(json))
     } catch {
       throw .badAnswer("the daemon's catalogue cannot be read")
     }
@@ -104,5 +79,14 @@ enum Columns {
     case .format: scalar == "\u{200C}" || scalar == "\u{200D}"  // they join letters and emoji, and move nothing
     default: true
     }
+  }
+}
+
+extension CatalogueEntry {
+  /// What there is to be said of it, in brackets behind the description.
+  fileprivate var remarks: String? {
+    let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
+    let remarks = [message, failed].compactMap { $0 }
+    return remarks.isEmpty ? nil : "(\(remarks.joined(separator: "; ")))"
   }
 }

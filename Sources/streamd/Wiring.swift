@@ -26,17 +26,11 @@ extension StreamConfiguration {
       case .first: .fromFirstSubscriber
       case .always: .always
       }
-    let onLag: LagPolicy =
-      switch stream.onLag {
-      case .skip: .skip
-      case .latest: .latest
-      case .fail: .fail
-      }
     self.init(
       name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
       replay: stream.replay,
       limits: EventLog.Limits(stream.buffer),
-      start: start, onLag: onLag,
+      start: start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: AccessRules(stream.read),
       write: stream.write.map { AccessRules($0) } ?? .owner)

@@ -135,7 +135,7 @@ import Testing
     let loop = server.loops[0]
     let source = HandFedSource()
     try server.add(StreamConfiguration(name: "s", start: .always), source: source)
-    let inlet = PublishInlet()
+    let inlet = PublishSource()
     try server.add(
       StreamConfiguration(name: "p", write: .init()), source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet
     )

@@ -1,3 +1,4 @@
+import StreamProtocol
 import Events
 import RSocket
 import Reactive
@@ -141,8 +142,8 @@ import Testing
   }
 
   @Test(arguments: [#"{"gaps":1}"#, #"{"gaps":"yes"}"#]) func theOptionIsTrueOrFalse(options: String) throws {
-    #expect(throws: SubscribeOptions.Mistake("option \"gaps\" must be true or false")) {
-      try SubscribeOptions(Array(options.utf8))
+    #expect(throws: SubscribeOptions.Malformed("option \"gaps\" must be true or false")) {
+      try SubscribeOptions(json: Array(options.utf8))
     }
   }
 }

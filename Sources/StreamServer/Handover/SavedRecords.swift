@@ -1,6 +1,7 @@
 import Events
 import RSocket
 import Reactive
+import StreamProtocol
 
 // The fields of saved connections. A tag keeps its meaning for good; a field that a later version adds has a new tag, and the
 // highest bit of it if a reader that does not know it would do harm. `docs/DESIGN.md`, "Saved state", has them all.

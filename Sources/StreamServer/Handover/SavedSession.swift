@@ -1,5 +1,6 @@
 import RSocket
 import Reactive
+import StreamProtocol
 
 /// One connection on its way from one process to the next: the terms, what is under way, and where each request stands.
 struct SavedSession: Equatable, Sendable {

@@ -1,3 +1,4 @@
+import StreamProtocol
 import ReplayLog
 
 extension Configuration {
@@ -98,11 +99,6 @@ extension Configuration {
     case first
     /// From start-up on.
     case always
-  }
-
-  /// What happens to a subscriber whose next event is no longer held, unless it asks for something else.
-  enum LagPolicy: String, CaseIterable, Sendable {
-    case skip, latest, fail
   }
 
   /// What happens when the buffer is full.

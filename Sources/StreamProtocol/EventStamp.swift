@@ -1,0 +1,54 @@
+/// The metadata of an event. Source: WIRE.md, "What a payload carries".
+package struct EventStamp: Equatable, Sendable {
+  /// Of id and time.
+  package static let byteCount = 16
+  /// Of the count of missed events, which only the first event after a gap has.
+  package static let gapByteCount = 8
+  /// The count where the daemon cannot know it.
+  package static let unknownCount = UInt64.max
+
+  package let id: UInt64
+  /// Microseconds since the Unix epoch.
+  package let time: UInt64
+  /// Events that are missing right before this one; 0: none.
+  package let missedCount: UInt64
+
+  /// - Returns: nil for metadata of another length: that is not streamd's.
+  package init?(_ metadata: [UInt8]) {
+    guard let id = UInt64(bigEndian: metadata, at: 0), let time = UInt64(bigEndian: metadata, at: 8) else { return nil }
+    let hasGap = metadata.count == Self.byteCount + Self.gapByteCount
+    guard hasGap || metadata.count == Self.byteCount else { return nil }
+    (self.id, self.time) = (id, time)
+    missedCount = hasGap ? UInt64(bigEndian: metadata, at: Self.byteCount) ?? 0 : 0
+  }
+}
+
+/// What a named publisher hears of its values. Source: WIRE.md, "Named publishers".
+package struct PublishConfirmation: Equatable, Sendable {
+  /// All values up to this number are in the stream.
+  package let confirmed: UInt64
+  /// The number that the publisher's next value is taken for; only in the first confirmation of a request.
+  package let next: UInt64?
+
+  package init(confirmed: UInt64, next: UInt64? = nil) { (self.confirmed, self.next) = (confirmed, next) }
+
+  /// - Returns: nil for data of another length.
+  package init?(_ data: [UInt8]) {
+    guard let confirmed = UInt64(bigEndian: data, at: 0), data.count == 8 || data.count == 16 else { return nil }
+    self.init(confirmed: confirmed, next: UInt64(bigEndian: data, at: 8))
+  }
+
+  package var bytes: [UInt8] {
+    [confirmed, next].compactMap(\.self).flatMap { number in
+      (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+    }
+  }
+}
+
+extension UInt64 {
+  /// - Returns: nil where there are fewer than 8 bytes.
+  fileprivate init?(bigEndian bytes: [UInt8], at offset: Int) {
+    guard bytes.count >= offset + 8 else { return nil }
+    self = bytes[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) }
+  }
+}

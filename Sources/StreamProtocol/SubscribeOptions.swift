@@ -1,0 +1,188 @@
+import FoundationEssentials
+
+/// What happens to a subscriber whose next event is no longer held.
+public enum LagPolicy: String, CaseIterable, Sendable {
+  /// Continues with the oldest event that is still held; the ids show the gap.
+  case skip
+  /// Continues with the newest event.
+  case latest
+  /// Its request ends with ``ErrorCode/lagged``, which says how many events it lost.
+  case fail
+}
+
+/// How a subscription begins and what becomes of it when it lags: the data of its request. Source: WIRE.md, "Options of a
+/// subscription".
+public struct SubscribeOptions: Equatable, Sendable {
+  /// The first event that is wanted.
+  public enum Start: Equatable, Sendable {
+    /// As many of the last events as the stream replays to a newcomer, then live.
+    case replay
+    /// The newest event, then live.
+    case latest
+    /// Live only.
+    case new
+    /// Everything after this id that is still held.
+    case after(id: UInt64)
+    /// Everything still held since an RFC 3339 time, or since a span ago: `"-5m"`.
+    case since(String)
+  }
+
+  /// As the server has it.
+  public typealias LagPolicy = StreamProtocol.LagPolicy
+
+  /// Where to begin.
+  public var from: Start
+  /// `nil`: as the stream is configured.
+  public var onLag: LagPolicy?
+  /// Whether events carry their id and time; 16 bytes each on the wire.
+  public var ids: Bool
+  /// Whether the first event after a gap carries how many events are missing; only beside its id.
+  package var gaps = false
+
+  /// The defaults are the server's.
+  public init(from: Start = .replay, onLag: LagPolicy? = nil, ids: Bool = true) {
+    self.from = from
+    self.onLag = onLag
+    self.ids = ids
+  }
+}
+
+/// A time that a subscription begins at.
+package enum StartTime: Equatable, Sendable {
+  /// Microseconds since the Unix epoch.
+  case at(UInt64)
+  /// Microseconds before the present.
+  case ago(UInt64)
+
+  /// - Parameter text: an RFC 3339 time, or a negative duration as in the configuration file: `-500ms`, `-10s`, `-5m`,
+  ///   `-1h`, `-1d`.
+  package init?(_ text: String) {
+    if text.hasPrefix("-"), let microseconds = Self.microseconds(ofDuration: text.dropFirst()) {
+      self = .ago(microseconds)
+    } else if let date = try? Date(
+      text, strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: text.contains(".")))
+    {
+      self = .at(UInt64(max(0, (date.timeIntervalSince1970 * 1_000_000).rounded())))
+    } else {
+      return nil
+    }
+  }
+
+  private static func microseconds(ofDuration text: Substring) -> UInt64? {
+    let units: [(String, UInt64)] = [
+      ("ms", 1000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000),
+    ]
+    for (suffix, factor) in units where text.hasSuffix(suffix) {
+      guard let number = UInt64(text.dropLast(suffix.count)) else { return nil }
+      let (product, overflow) = number.multipliedReportingOverflow(by: factor)
+      return overflow ? nil : product
+    }
+    return nil
+  }
+}
+
+// MARK: On the wire
+
+extension SubscribeOptions {
+  /// Options that cannot be read; one sentence that names the option.
+  package struct Malformed: Error, Equatable {
+    package let sentence: String
+    package init(_ sentence: String) { self.sentence = sentence }
+  }
+
+  /// Many times what all options take. They are read on an event loop, and a mistake in them is repeated.
+  private static let byteLimit = 4096
+
+  /// The request data: a JSON object of what is not at its default, and nothing when all is.
+  package var json: [UInt8] {
+    var members: [String] = []
+    switch from {
+    case .replay: break
+    case .latest: members.append(#""from":"latest""#)
+    case .new: members.append(#""from":"new""#)
+    case .after(let id): members.append(#""from":\#(id)"#)
+    case .since(let time): members.append(#""from":\#(Self.quoted(time))"#)
+    }
+    if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
+    if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
+    return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
+  }
+
+  /// `text` as a JSON string: RFC 8259 wants quotes, backslashes and control characters escaped.
+  private static func quoted(_ text: String) -> String {
+    var result = "\""
+    for scalar in text.unicodeScalars {
+      switch scalar {
+      case "\"", "\\": result += "\\\(scalar)"
+      case "\u{0}"..."\u{1F}":
+        let digits = String(scalar.value, radix: 16)
+        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+      default: result.unicodeScalars.append(scalar)
+      }
+    }
+    return result + "\""
+  }
+
+  /// - Parameter data: of the request; empty means every default.
+  package init(json data: [UInt8]) throws(Malformed) {
+    self.init()
+    guard !data.isEmpty else { return }
+    guard data.count <= Self.byteLimit else {
+      throw Malformed("options of \(data.count) bytes: \(Self.byteLimit) at most")
+    }
+    guard let options = try? JSONDecoder().decode([String: Value].self, from: Data(data)) else {
+      throw Malformed("options must be a JSON object of strings, numbers and booleans")
+    }
+    for (name, value) in options.sorted(by: { $0.key < $1.key }) {
+      switch (name, value) {
+      case ("from", .string(let text)): from = try Self.start(text)
+      case ("from", .number(let id)): from = .after(id: id)
+      case ("from", _): throw Malformed("option \"from\" must be a position such as \"replay\" or an event id")
+      case ("on_lag", .string(let text)):
+        guard let policy = LagPolicy(rawValue: text) else { fallthrough }
+        onLag = policy
+      case ("on_lag", _): throw Malformed("option \"on_lag\" must be \"skip\", \"latest\" or \"fail\"")
+      case ("ids", .bool(let flag)): ids = flag
+      case ("ids", _): throw Malformed("option \"ids\" must be true or false")
+      case ("gaps", .bool(let flag)): gaps = flag
+      case ("gaps", _): throw Malformed("option \"gaps\" must be true or false")
+      default: throw Malformed("unknown option \"\(name)\"")
+      }
+    }
+  }
+
+  private static func start(_ text: String) throws(Malformed) -> Start {
+    switch text {
+    case "replay": return .replay
+    case "latest": return .latest
+    case "new": return .new
+    default:
+      guard StartTime(text) != nil else {
+        throw Malformed(
+          "option \"from\" must be \"replay\", \"latest\", \"new\", an event id, an RFC 3339 time or a duration such as "
+            + "\"-5m\"")
+      }
+      return .since(text)
+    }
+  }
+
+  private enum Value: Decodable {
+    case string(String)
+    case number(UInt64)
+    case bool(Bool)
+    case other
+
+    init(from decoder: any Decoder) throws {
+      let container = try decoder.singleValueContainer()
+      if let flag = try? container.decode(Bool.self) {
+        self = .bool(flag)
+      } else if let number = try? container.decode(UInt64.self) {
+        self = .number(number)
+      } else if let text = try? container.decode(String.self) {
+        self = .string(text)
+      } else {
+        self = .other
+      }
+    }
+  }
+}

@@ -1,0 +1,35 @@
+import ReplayLog
+import StreamProtocol
+
+extension SubscribeOptions.Start {
+  /// Where in `log` a subscriber begins; called under the log's lock.
+  ///
+  /// - Parameter replay: the stream's own count of events for a newcomer.
+  /// - Returns: a position in `firstPosition...endPosition`, not in the hole.
+  /// - Throws: when an id is asked for that no event has yet: to treat it as "now" would hide a loss.
+  func position(in log: EventLog, replay: Int) throws(SubscribeOptions.Malformed) -> UInt64 {
+    log.dropExpired()
+    switch self {
+    case .replay: return log.position(ofLast: UInt64(clamping: replay))
+    case .latest: return log.position(ofLast: 1)
+    case .new: return log.endPosition
+    case .after(let id):
+      guard id < log.endPosition else { throw .init("no event has the id \(id) yet") }
+      return log.skip(max(log.firstPosition, id + 1))
+    case .since(let text):
+      switch StartTime(text) {
+      case .at(let time): return log.position(since: time)
+      case .ago(let microseconds):
+        let now = EventLog.wallClock()
+        return log.position(since: now - min(now, microseconds))
+      case nil: throw .init("\"\(text)\" is no time")
+      }
+    }
+  }
+
+  /// What a subscriber misses that begins at `position`: what came after the id that it asked to resume from.
+  func gap(before position: UInt64, in log: EventLog) -> Gap {
+    guard case .after(let id) = self else { return .none }
+    return Gap(log.missedEvents(from: id + 1, to: position))
+  }
+}

@@ -1,0 +1,72 @@
+import Testing
+
+@testable import StreamProtocol
+
+@Suite struct SubscribeOptionsTests {
+  @Test(arguments: [
+    (SubscribeOptions(), #"{"gaps":true}"#),
+    (SubscribeOptions(from: .latest), #"{"from":"latest","gaps":true}"#),
+    (SubscribeOptions(from: .new, onLag: .skip), #"{"from":"new","on_lag":"skip","gaps":true}"#),
+    (SubscribeOptions(from: .after(id: .max)), #"{"from":18446744073709551615,"gaps":true}"#),
+    (SubscribeOptions(from: .since("-5m"), onLag: .fail, ids: false), #"{"from":"-5m","on_lag":"fail","ids":false}"#),
+    (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\u000a\u0001é","gaps":true}"#),
+  ]) func optionsAreJSONOfWhatIsNotTheDefault(options: SubscribeOptions, json: String) {
+    #expect(
+      String(decoding: options.json, as: UTF8.self)
+        == json.replacing(#","gaps":true"#, with: "").replacing(#"{"gaps":true}"#, with: ""))
+    var asked = options
+    asked.gaps = true
+    #expect(String(decoding: asked.json, as: UTF8.self) == json)
+  }
+
+  @Test(arguments: [
+    SubscribeOptions(), SubscribeOptions(from: .latest, onLag: .fail), SubscribeOptions(from: .new, ids: false),
+    SubscribeOptions(from: .after(id: 0), onLag: .skip), SubscribeOptions(from: .after(id: .max), onLag: .latest),
+    SubscribeOptions(from: .since("-5m")), SubscribeOptions(from: .since("2026-02-03T04:05:06.789Z")),
+  ]) func theServerReadsWhatAClientWrites(options: SubscribeOptions) throws {
+    var asked = options
+    asked.gaps = options.ids
+    #expect(try SubscribeOptions(json: asked.json) == asked)
+    #expect(try SubscribeOptions(json: options.json) == options)
+  }
+}
+
+@Suite struct StartTimeTests {
+  @Test(arguments: [
+    ("-500ms", StartTime.ago(500_000)), ("-10s", .ago(10_000_000)), ("-5m", .ago(300_000_000)),
+    ("-1h", .ago(3_600_000_000)), ("-1d", .ago(86_400_000_000)), ("1970-01-01T00:00:01Z", .at(1_000_000)),
+    ("1970-01-01T00:00:00.25Z", .at(250_000)), ("1960-01-01T00:00:00Z", .at(0)),
+  ]) func aTimeIsRFC3339OrADurationBeforeThePresent(text: String, time: StartTime) {
+    #expect(StartTime(text) == time)
+  }
+
+  @Test(arguments: [
+    "", "-", "-5", "5m", "--5m", "-5 m", "-99999999999999999999s", "-18446744073709551615d", "yesterday",
+  ])
+  func anythingElseIsNoTime(text: String) {
+    #expect(StartTime(text) == nil)
+  }
+}
+
+@Suite struct EventStampTests {
+  @Test func metadataOf16Or24BytesIsAStamp() {
+    let metadata: [UInt8] = [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]
+    #expect(EventStamp(metadata).map { [$0.id, $0.time, $0.missedCount] } == [258, 9, 0])
+    let withGap = metadata + [UInt8](repeating: 0xff, count: 8)
+    #expect(EventStamp(withGap)?.missedCount == EventStamp.unknownCount)
+  }
+
+  @Test(arguments: [0, 1, 8, 15, 17, 23, 25, 32]) func metadataOfAnotherLengthIsNone(byteCount: Int) {
+    #expect(EventStamp([UInt8](repeating: 1, count: byteCount)) == nil)
+  }
+
+  @Test func aConfirmationIsReadAsItWasWritten() {
+    for next in [nil, 1, UInt64.max] {
+      let confirmation = PublishConfirmation(confirmed: 1 << 40 | 7, next: next)
+      #expect(PublishConfirmation(confirmation.bytes) == confirmation)
+    }
+    for byteCount in [0, 7, 9, 15, 17] {
+      #expect(PublishConfirmation([UInt8](repeating: 0, count: byteCount)) == nil)
+    }
+  }
+}
