@@ -71,6 +71,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
     state = salvaged
     salvaged.salvagedEnd = nil
     layout.write(state)
+    if !layout.isCurrent { salvaged.historyStart = salvaged.first }  // which a former version does not know
     precondition((try? layout.intactState()) == salvaged, "what was salvaged is not intact")
   } else {
     return
@@ -91,6 +92,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   guard let again = try? layout.intactState() else { preconditionFailure("what was appended is not intact") }
   let next = EventLog(layout, again, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
   precondition(next.endPosition == log.endPosition && next.checkpoint == log.checkpoint, "another log")
+  precondition(next.countedFrom >= log.countedFrom && next.countedFrom <= next.endPosition, "another history")
   precondition(next.checkpoint == Checkpoint([UInt8](repeating: 78, count: 3900)), "another checkpoint")
 }
 
