@@ -41,7 +41,24 @@ private func which<U>(_: Publishers.HandleEvents<U>) -> String { "HandleEvents" 
 private func which<U>(_: Publishers.Print<U>) -> String { "Print" }
 private func which<U>(_: Publishers.Breakpoint<U>) -> String { "Breakpoint" }
 
+// The same member for several operators: each extension says which kind it is for.
+extension Publishers.Map where Kind == OperatorKind.Map { fileprivate func kind() -> String { "map" } }
+extension Publishers.Scan where Kind == OperatorKind.Scan { fileprivate func kind() -> String { "scan" } }
+extension Publishers.Count where Kind == OperatorKind.Count { fileprivate func kind() -> String { "count" } }
+extension Publishers.Last where Kind == OperatorKind.Last { fileprivate func kind() -> String { "last" } }
+extension Publishers.Debounce where Kind == OperatorKind.Debounce { fileprivate func kind() -> String { "debounce" } }
+extension Publishers.Delay where Kind == OperatorKind.Delay { fileprivate func kind() -> String { "delay" } }
+
 @Suite struct OperatorTypesTests {
+  @Test func operatorsOfOneStructureAreExtendedOneByOne() {
+    let source = PassthroughSubject<Int, Never>()
+    let now = ImmediateScheduler.shared
+    #expect(source.map { $0 }.kind() == "map" && source.tryMap { $0 }.kind() == "map")
+    #expect(source.scan(0, +).kind() == "scan" && source.count().kind() == "count" && source.last().kind() == "last")
+    #expect(source.debounce(for: 1, scheduler: now).kind() == "debounce")
+    #expect(source.delay(for: 1, scheduler: now).kind() == "delay")
+  }
+
   @Test func operatorsAreToldApartByType() {
     let source = PassthroughSubject<Int, Never>()
     let now = ImmediateScheduler.shared

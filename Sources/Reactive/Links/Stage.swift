@@ -25,7 +25,7 @@
 
 extension Publishers {
   /// An operator that answers each upstream value at once. It says only what it makes of a value; the rest (demand,
-  /// cancellation, silence after the end) is the same for all.
+  /// cancellation, silence after the end) is the same for all. See ``OperatorKind`` for how to extend one of them.
   public struct Staged<Upstream: Publisher, Output, Mode: FailureMode<Upstream.Failure>, Kind>: Publisher {
     /// Upstream's failure as the subscriber sees it, or what a closure throws.
     public typealias Failure = Mode.Failure

@@ -82,7 +82,11 @@ public struct Refailing<UpstreamFailure: Error, Failure: Error>: FailureMode {
   @inlinable public func thrown(_ error: Never) -> Failure {}
 }
 
-/// Tells apart the types of operators that are alike in everything else, so that each can be extended by itself.
+/// Tells apart the types of operators that are alike in everything else.
+///
+/// The name of such an operator is an alias of the structure that it shares with others. An extension of one operator
+/// names its kind, `extension Publishers.Map where Kind == OperatorKind.Map`; without that it is one of all of them, and
+/// collides with the same member of another.
 public enum OperatorKind {
   /// `map`.
   public enum Map {}
