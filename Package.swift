@@ -12,6 +12,9 @@ let settings =
     .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release))
   ]
 
+/// Targets in which every use of what the compiler cannot check is marked `unsafe`.
+let strictSettings = settings + [.strictMemorySafety()]
+
 let package = Package(
   name: "streamd",
   products: [
@@ -35,12 +38,12 @@ let package = Package(
     .target(name: "CToml", path: "Sources/C/CToml"),
 
     // In the order in which data passes; arrows point up only.
-    .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: settings),
+    .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings),
     .target(name: "Reactive", swiftSettings: librarySettings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: settings),
     .target(name: "StreamProtocol", swiftSettings: settings),
-    .target(name: "Events", swiftSettings: settings),
+    .target(name: "Events", swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: settings),
@@ -55,8 +58,8 @@ let package = Package(
       swiftSettings: settings),
     .target(
       name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamProtocol", "StreamRuntime"],
-      swiftSettings: settings),
-    .target(name: "Systemd", dependencies: ["CLinux", "CSystemd", "StreamRuntime"], swiftSettings: settings),
+      swiftSettings: strictSettings),
+    .target(name: "Systemd", dependencies: ["CLinux", "CSystemd", "StreamRuntime"], swiftSettings: strictSettings),
     .executableTarget(
       name: "streamd",
       dependencies: [

@@ -33,16 +33,16 @@ public struct EventBatch: Equatable, Sendable {
 
   /// Adds an event, a copy of `event`.
   public mutating func append(_ event: UnsafeRawBufferPointer) {
-    bytes.append(contentsOf: event)
+    unsafe bytes.append(contentsOf: event)
     ends.append(bytes.count)
   }
 
   /// Shows the events in `range` where they are, one after the other, until `body` returns false.
   public func withUnsafeBytes(of range: Range<Int>, _ body: (UnsafeRawBufferPointer) -> Bool) {
     var start = start(range.lowerBound)
-    bytes.withUnsafeBytes { bytes in
+    unsafe bytes.withUnsafeBytes { bytes in
       for end in ends[range] {
-        guard body(UnsafeRawBufferPointer(rebasing: bytes[start..<end])) else { return }
+        guard unsafe body(UnsafeRawBufferPointer(rebasing: bytes[start..<end])) else { return }
         start = end
       }
     }

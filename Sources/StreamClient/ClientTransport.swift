@@ -191,8 +191,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     while true {
       if session.unwritten.isEmpty { session.unwritten = session.machine.takeOutput()[...] }
       guard !session.unwritten.isEmpty, !session.isDeaf else { break }
-      let count = session.unwritten.withUnsafeBytes {
-        send(session.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
+      let count = unsafe session.unwritten.withUnsafeBytes {
+        unsafe send(session.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
       }
       if count >= 0 {
         session.unwritten = session.unwritten.dropFirst(count)
@@ -223,12 +223,13 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     guard let session else { return }
     var batch: [ConnectionMachine.Event] = []
     swap(&batch, &events)
-    let failure: StreamError? = withUnsafeTemporaryAllocation(byteCount: Self.readByteCount, alignment: 16) { buffer in
-      let count = read(session.descriptor.raw, buffer.baseAddress, buffer.count)
+    let failure: StreamError? = unsafe withUnsafeTemporaryAllocation(byteCount: Self.readByteCount, alignment: 16) {
+      buffer in
+      let count = unsafe read(session.descriptor.raw, buffer.baseAddress, buffer.count)
       let code = errno
       if count > 0 {
         session.lastHeard = loop.now
-        session.machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), into: &batch)
+        unsafe session.machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), into: &batch)
       } else if count == 0 {
         return .disconnected("the server closed the connection")
       } else if code != EAGAIN && code != EINTR {

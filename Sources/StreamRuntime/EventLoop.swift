@@ -9,7 +9,7 @@ import Synchronization
 ///
 /// Everything but `execute`, `start`, `stop` and `isCurrent` belongs to the loop's own thread, or to the thread that
 /// prepares it before `start`, which debug builds check. Nothing here blocks but `epoll_wait`.
-public final class EventLoop: @unchecked Sendable {  // loop state is touched by one thread only, as said above
+@safe public final class EventLoop: @unchecked Sendable {  // loop state is touched by one thread only, as said above
   /// What a descriptor is watched for, and what it was found ready for. A closed or failed peer is reported as both, so
   /// that the next read or write says which.
   public struct Readiness: OptionSet, Sendable {
@@ -87,13 +87,13 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     self.name = name
     now = Self.monotonicNow()
     countedUntil = now
-    var event = epoll_event()
-    event.events = EPOLLIN.rawValue
-    event.data.u64 = Self.wakeUpToken
-    guard epoll_ctl(epoll, EPOLL_CTL_ADD, wakeUp, &event) == 0 else { throw SystemError("epoll_ctl") }
+    var event = unsafe epoll_event()
+    unsafe event.events = EPOLLIN.rawValue
+    unsafe event.data.u64 = Self.wakeUpToken
+    guard unsafe epoll_ctl(epoll, EPOLL_CTL_ADD, wakeUp, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
-  deinit { readyEvents.deallocate() }
+  deinit { unsafe readyEvents.deallocate() }
 
   // MARK: From any thread
 
@@ -130,17 +130,17 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// Runs the loop on a thread of its own. The thread keeps the loop alive until it stops.
   /// - Throws: `pthread_create`, when the process may have no more threads.
   public func start() throws(SystemError) {
-    let box = Unmanaged.passRetained(self)
+    let box = unsafe Unmanaged.passRetained(self)
     var thread = pthread_t()
-    let result = pthread_create(
+    let result = unsafe pthread_create(
       &thread, nil,
       { argument in
-        guard let argument else { return nil }
-        Unmanaged<EventLoop>.fromOpaque(argument).takeRetainedValue().run()
+        guard let argument = unsafe argument else { return nil }
+        unsafe Unmanaged<EventLoop>.fromOpaque(argument).takeRetainedValue().run()
         return nil
-      }, box.toOpaque())
+      }, unsafe box.toOpaque())
     guard result == 0 else {
-      box.release()
+      unsafe box.release()
       throw SystemError("pthread_create", code: result)
     }
     pthread_detach(thread)
@@ -151,7 +151,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   /// Runs turns on the calling thread until `stop`.
   public func run() {
     threadID.store(pthread_self(), ordering: .relaxed)
-    pthread_setname_np(pthread_self(), String(name.prefix(15)))
+    unsafe pthread_setname_np(pthread_self(), String(name.prefix(15)))
     var timeout: UInt64?
     countedUntil = Self.monotonicNow()
     while !stopRequested.load(ordering: .acquiring) { timeout = turn(waitingAtMost: timeout) }
@@ -229,7 +229,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
     repeat {
       guard deliveredCount < readyCount else { break }
       deliveredCount += 1
-      deliver(readyEvents[deliveredCount - 1])
+      unsafe deliver(readyEvents[deliveredCount - 1])
     } while Self.monotonicNow() < deadline
     deadline = Self.monotonicNow() &+ Self.slice
     repeat {
@@ -255,7 +255,7 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
         timeout = min(timeout ?? .max, deadline > current ? deadline - current : 0)
       }
     }
-    let count = wait(for: readyEvents, atMost: timeout)
+    let count = unsafe wait(for: readyEvents, atMost: timeout)
     precondition(count >= 0 || errno == EINTR, "epoll_pwait2: errno \(errno)")
     (readyCount, deliveredCount) = (max(0, Int(count)), 0)
     now = Self.monotonicNow()
@@ -279,10 +279,10 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   }
 
   private func wait(for events: UnsafeMutableBufferPointer<epoll_event>, atMost nanoseconds: UInt64?) -> CInt {
-    guard let nanoseconds else { return epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), -1) }
-    guard nanoseconds > 0 else { return epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), 0) }
+    guard let nanoseconds else { return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), -1) }
+    guard nanoseconds > 0 else { return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), 0) }
     var timeout = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
-    return epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
+    return unsafe epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
   }
 
   /// Only the loop writes, so there is nothing to lock the bus for.
@@ -292,37 +292,41 @@ public final class EventLoop: @unchecked Sendable {  // loop state is touched by
   }
 
   private func deliver(_ event: epoll_event) {
-    if event.data.u64 == Self.wakeUpToken {
+    if unsafe event.data.u64 == Self.wakeUpToken {
       var count: UInt64 = 0
-      _ = read(wakeUp.raw, &count, 8)
+      _ = unsafe read(wakeUp.raw, &count, 8)
       if postedWork.isEmpty { postedWork = mailbox.takeAll() } else { postedWork += mailbox.takeAll() }
       return
     }
-    let slot = slots[Int(truncatingIfNeeded: event.data.u64 & 0xFFFF_FFFF)]
-    guard let handler = slot.handler, slot.generation == UInt32(event.data.u64 >> 32) else { return }
+    let slot = unsafe slots[Int(truncatingIfNeeded: event.data.u64 & 0xFFFF_FFFF)]
+    guard let handler = slot.handler, unsafe slot.generation == UInt32(event.data.u64 >> 32) else { return }
     var readiness: Readiness = []
-    if event.events & (EPOLLIN.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.readable) }
-    if event.events & (EPOLLOUT.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.writable) }
+    if unsafe event.events & (EPOLLIN.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 {
+      readiness.insert(.readable)
+    }
+    if unsafe event.events & (EPOLLOUT.rawValue | EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 {
+      readiness.insert(.writable)
+    }
     handler.descriptorIsReady(readiness)
   }
 
   private func control(_ operation: CInt, _ registration: Registration, _ readiness: Readiness) -> CInt {
-    var event = epoll_event()
-    if readiness.contains(.readable) { event.events |= EPOLLIN.rawValue }
-    if readiness.contains(.writable) { event.events |= EPOLLOUT.rawValue }
-    event.data.u64 = UInt64(registration.generation) << 32 | UInt64(registration.slot)
-    return epoll_ctl(epoll.raw, operation, registration.descriptor, &event)
+    var event = unsafe epoll_event()
+    if readiness.contains(.readable) { unsafe event.events |= EPOLLIN.rawValue }
+    if readiness.contains(.writable) { unsafe event.events |= EPOLLOUT.rawValue }
+    unsafe event.data.u64 = UInt64(registration.generation) << 32 | UInt64(registration.slot)
+    return unsafe epoll_ctl(epoll.raw, operation, registration.descriptor, &event)
   }
 
   private func signalWakeUp() {
     var one: UInt64 = 1
-    _ = write(wakeUp.raw, &one, 8)  // full means that a wake-up is pending already
+    _ = unsafe write(wakeUp.raw, &one, 8)  // full means that a wake-up is pending already
   }
 
   /// Nanoseconds of CLOCK_MONOTONIC: intervals are unaffected by the wall clock being set.
   public static func monotonicNow() -> UInt64 {
     var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
+    unsafe clock_gettime(CLOCK_MONOTONIC, &time)
     return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
   }
 

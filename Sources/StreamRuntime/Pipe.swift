@@ -11,7 +11,7 @@ package struct Pipe: ~Copyable {
   /// - Throws: `pipe2`, when the process is out of descriptors.
   package init() throws(SystemError) {
     var ends: [CInt] = [0, 0]
-    guard pipe2(&ends, O_CLOEXEC) == 0 else { throw SystemError("pipe2") }
+    guard unsafe pipe2(&ends, O_CLOEXEC) == 0 else { throw SystemError("pipe2") }
     reading = OwnedDescriptor(ends[0])
     writing = OwnedDescriptor(ends[1])
   }

@@ -13,11 +13,11 @@ public final class Signals: EventLoop.Handler {
   /// - Throws: `signalfd`, when the process is out of descriptors.
   public init(_ numbers: [CInt], on loop: EventLoop, received: @escaping (CInt) -> Void) throws(SystemError) {
     var set = sigset_t()
-    sigemptyset(&set)
-    for number in numbers { sigaddset(&set, number) }
+    unsafe sigemptyset(&set)
+    for number in numbers { unsafe sigaddset(&set, number) }
     signal(SIGPIPE, SIG_IGN)
-    pthread_sigmask(SIG_BLOCK, &set, nil)
-    let raw = signalfd(-1, &set, CInt(SFD_CLOEXEC | SFD_NONBLOCK))
+    unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
+    let raw = unsafe signalfd(-1, &set, CInt(SFD_CLOEXEC | SFD_NONBLOCK))
     guard raw >= 0 else { throw SystemError("signalfd") }
     descriptor = OwnedDescriptor(raw)
     self.received = received
@@ -27,7 +27,8 @@ public final class Signals: EventLoop.Handler {
   /// Hands on every signal that is pending.
   public func descriptorIsReady(_ readiness: EventLoop.Readiness) {
     var info = signalfd_siginfo()
-    while read(descriptor.raw, &info, MemoryLayout<signalfd_siginfo>.size) == MemoryLayout<signalfd_siginfo>.size {
+    while unsafe read(descriptor.raw, &info, MemoryLayout<signalfd_siginfo>.size) == MemoryLayout<signalfd_siginfo>.size
+    {
       received(CInt(info.ssi_signo))
     }
   }

@@ -36,48 +36,48 @@ package struct Spawn {
   /// - Returns: its process, a child of this one, and with `leadsGroup` also the number of its group.
   /// - Throws: the call that failed. Nothing runs then.
   package func start() throws(SystemError) -> pid_t {
-    var actions = posix_spawn_file_actions_t()
-    posix_spawn_file_actions_init(&actions)
-    defer { posix_spawn_file_actions_destroy(&actions) }
+    var actions = unsafe posix_spawn_file_actions_t()
+    unsafe posix_spawn_file_actions_init(&actions)
+    defer { unsafe posix_spawn_file_actions_destroy(&actions) }
     var moved: [CInt] = []
     defer { moved.forEach { close($0) } }
     for (index, descriptor) in descriptors.enumerated() {
       switch descriptor {
-      case .null: posix_spawn_file_actions_addopen(&actions, CInt(index), "/dev/null", O_RDWR, 0)
+      case .null: unsafe posix_spawn_file_actions_addopen(&actions, CInt(index), "/dev/null", O_RDWR, 0)
       case .copy(var source):
         if source < descriptors.count {  // out of the way of the other ones
           source = fcntl(source, F_DUPFD_CLOEXEC, CInt(descriptors.count))
           guard source >= 0 else { throw SystemError("fcntl") }
           moved.append(source)
         }
-        posix_spawn_file_actions_adddup2(&actions, source, CInt(index))
+        unsafe posix_spawn_file_actions_adddup2(&actions, source, CInt(index))
       case .file(let path):
         let flags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND
-        posix_spawn_file_actions_addopen(&actions, CInt(index), path, flags, 0o600)
+        unsafe posix_spawn_file_actions_addopen(&actions, CInt(index), path, flags, 0o600)
       }
     }
     // Ours are closed on exec; what this process was started with may not be.
-    posix_spawn_file_actions_addclosefrom_np(&actions, CInt(descriptors.count))
+    unsafe posix_spawn_file_actions_addclosefrom_np(&actions, CInt(descriptors.count))
 
     var attributes = posix_spawnattr_t()
-    posix_spawnattr_init(&attributes)
-    defer { posix_spawnattr_destroy(&attributes) }
+    unsafe posix_spawnattr_init(&attributes)
+    defer { unsafe posix_spawnattr_destroy(&attributes) }
     var signals = sigset_t()
-    sigemptyset(&signals)
-    posix_spawnattr_setsigmask(&attributes, &signals)
-    sigfillset(&signals)
-    posix_spawnattr_setsigdefault(&attributes, &signals)
-    posix_spawnattr_setpgroup(&attributes, 0)
+    unsafe sigemptyset(&signals)
+    unsafe posix_spawnattr_setsigmask(&attributes, &signals)
+    unsafe sigfillset(&signals)
+    unsafe posix_spawnattr_setsigdefault(&attributes, &signals)
+    unsafe posix_spawnattr_setpgroup(&attributes, 0)
     var flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF
     if leadsGroup { flags |= POSIX_SPAWN_SETPGROUP }
-    posix_spawnattr_setflags(&attributes, Int16(flags))
+    unsafe posix_spawnattr_setflags(&attributes, Int16(flags))
 
-    let words = arguments.map { strdup($0) }
-    let assignments = (environment ?? []).map { strdup($0) }
-    defer { (words + assignments).forEach { free($0) } }
+    let words = unsafe arguments.map { unsafe strdup($0) }
+    let assignments = unsafe (environment ?? []).map { unsafe strdup($0) }
+    defer { unsafe (words + assignments).forEach { unsafe free($0) } }
     var child = pid_t()
     let code =
-      environment == nil
+      unsafe environment == nil
       ? posix_spawnp(&child, program, &actions, &attributes, words + [nil], environ)
       : posix_spawnp(&child, program, &actions, &attributes, words + [nil], assignments + [nil])
     guard code == 0 else { throw SystemError("posix_spawn", code: code) }

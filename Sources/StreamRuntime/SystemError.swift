@@ -18,6 +18,6 @@ public struct SystemError: Error, Equatable, CustomStringConvertible {
 
   /// One line: `bind /run/x.sock: Address already in use`.
   public var description: String {
-    "\(call)\(subject.isEmpty ? "" : " " + subject): \(String(cString: strerror(code)))"
+    unsafe "\(call)\(subject.isEmpty ? "" : " " + subject): \(String(cString: strerror(code)))"
   }
 }

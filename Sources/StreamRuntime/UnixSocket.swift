@@ -11,15 +11,15 @@ public enum UnixSocket {
   /// - Throws: the call that failed, with the path.
   public static func listen(at path: String, mode: mode_t) throws(SystemError) -> OwnedDescriptor {
     let socket = try open()
-    let status = try withAddress(path) { address, length in Glibc.connect(socket.raw, address, length) }
+    let status = try unsafe withAddress(path) { address, length in unsafe Glibc.connect(socket.raw, address, length) }
     if status == 0 { throw SystemError("bind", path, code: EADDRINUSE) }
-    if errno == ECONNREFUSED, isSocket(path) { unlink(path) }  // what is no socket refuses, too
+    if errno == ECONNREFUSED, isSocket(path) { unsafe unlink(path) }  // what is no socket refuses, too
     let listener = try open()
     // The file inherits the socket's mode less the umask; chmod then gives what the umask took.
     guard fchmod(listener.raw, mode) == 0 else { throw SystemError("fchmod", path) }
-    let bound = try withAddress(path) { address, length in bind(listener.raw, address, length) }
+    let bound = try unsafe withAddress(path) { address, length in unsafe bind(listener.raw, address, length) }
     guard bound == 0 else { throw SystemError("bind", path) }
-    guard chmod(path, mode) == 0 else { throw SystemError("chmod", path) }
+    guard unsafe chmod(path, mode) == 0 else { throw SystemError("chmod", path) }
     guard Glibc.listen(listener.raw, 4096) == 0 else { throw SystemError("listen", path) }  // cut to net.core.somaxconn
     return listener
   }
@@ -28,14 +28,14 @@ public enum UnixSocket {
   /// - Throws: `connect` with the path; `EAGAIN` when the listener's backlog is full.
   public static func connect(to path: String) throws(SystemError) -> OwnedDescriptor {
     let socket = try open()
-    let status = try withAddress(path) { address, length in Glibc.connect(socket.raw, address, length) }
+    let status = try unsafe withAddress(path) { address, length in unsafe Glibc.connect(socket.raw, address, length) }
     guard status == 0 else { throw SystemError("connect", path) }
     return socket
   }
 
   private static func isSocket(_ path: String) -> Bool {
     var status = stat()
-    return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFSOCK
+    return unsafe lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFSOCK
   }
 
   private static func open() throws(SystemError) -> OwnedDescriptor {
@@ -51,9 +51,11 @@ public enum UnixSocket {
     address.sun_family = sa_family_t(AF_UNIX)
     let capacity = MemoryLayout.size(ofValue: address.sun_path)
     guard path.utf8.count < capacity, !path.isEmpty else { throw SystemError("socket path", path, code: ENAMETOOLONG) }
-    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-    return withUnsafePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    unsafe withUnsafeMutableBytes(of: &address.sun_path) { unsafe $0.copyBytes(from: path.utf8) }
+    return unsafe withUnsafePointer(to: &address) { pointer in
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe body($0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
     }
   }
 }

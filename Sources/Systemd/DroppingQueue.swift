@@ -72,23 +72,23 @@ final class DroppingQueue: Sendable {
     // Signals are for the threads that expect them; a new thread has the set of the one that makes it.
     var all = sigset_t()
     var former = sigset_t()
-    sigfillset(&all)
-    pthread_sigmask(SIG_BLOCK, &all, &former)
-    defer { pthread_sigmask(SIG_SETMASK, &former, nil) }
+    unsafe sigfillset(&all)
+    unsafe pthread_sigmask(SIG_BLOCK, &all, &former)
+    defer { unsafe pthread_sigmask(SIG_SETMASK, &former, nil) }
     var thread = pthread_t()
-    let box = Unmanaged.passRetained(queue)
-    let result = pthread_create(
+    let box = unsafe Unmanaged.passRetained(queue)
+    let result = unsafe pthread_create(
       &thread, nil,
       { argument in
-        guard let argument else { return nil }
-        DroppingQueue.run(Unmanaged<Queue>.fromOpaque(argument).takeRetainedValue())
+        guard let argument = unsafe argument else { return nil }
+        unsafe DroppingQueue.run(Unmanaged<Queue>.fromOpaque(argument).takeRetainedValue())
         return nil
-      }, box.toOpaque())
+      }, unsafe box.toOpaque())
     guard result == 0 else {
-      box.release()
+      unsafe box.release()
       return hasThread.store(false, ordering: .relaxed)
     }
-    pthread_setname_np(thread, String(label.prefix(15)))
+    unsafe pthread_setname_np(thread, String(label.prefix(15)))
     pthread_detach(thread)
   }
 

@@ -40,7 +40,7 @@ public final class Journal: Sendable {
 
   /// Finds out by itself where entries go: JOURNAL_STREAM names the file that standard error is when it is the journal.
   public convenience init(level: Priority = .info) {
-    let variable = getenv("JOURNAL_STREAM").map { String(cString: $0) }
+    let variable = unsafe getenv("JOURNAL_STREAM").map { unsafe String(cString: $0) }
     let destination = Self.destination(journalStream: variable, standardError: STDERR_FILENO)
     self.init(level: level, destination: destination, time: Timekeeper(wallClock: Self.wallClock))
   }
@@ -125,21 +125,21 @@ extension Journal {
 
   private static func wallClock() -> Int {
     var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
     return time.tv_sec * 1000 + time.tv_nsec / 1_000_000
   }
 
   /// A time in UTC as RFC 3339 has it: `2026-11-22T04:45:12.345Z`.
   static func stamp(_ milliseconds: Int) -> String {
     var seconds = time_t(milliseconds / 1000)
-    var parts = tm()
-    gmtime_r(&seconds, &parts)
+    var parts = unsafe tm()
+    unsafe gmtime_r(&seconds, &parts)
     func digits(_ number: Int, _ width: Int = 2) -> String {
       let text = String(number)
       return String(repeating: "0", count: max(0, width - text.utf8.count)) + text
     }
-    let date = [digits(Int(parts.tm_year) + 1900, 4), digits(Int(parts.tm_mon) + 1), digits(Int(parts.tm_mday))]
-    let time = [parts.tm_hour, parts.tm_min, parts.tm_sec].map { digits(Int($0)) }
+    let date = unsafe [digits(Int(parts.tm_year) + 1900, 4), digits(Int(parts.tm_mon) + 1), digits(Int(parts.tm_mday))]
+    let time = unsafe [parts.tm_hour, parts.tm_min, parts.tm_sec].map { digits(Int($0)) }
     return "\(date.joined(separator: "-"))T\(time.joined(separator: ":")).\(digits(milliseconds % 1000, 3))Z"
   }
 
@@ -151,13 +151,13 @@ extension Journal {
       bytes += assignment.utf8
       ends.append(bytes.count)
     }
-    return bytes.withUnsafeMutableBytes { buffer in
+    return unsafe bytes.withUnsafeMutableBytes { buffer in
       var start = 0
-      let vectors = ends.map { end in
+      let vectors = unsafe ends.map { end in
         defer { start = end }
-        return iovec(iov_base: buffer.baseAddress.map { $0 + start }, iov_len: end - start)
+        return unsafe iovec(iov_base: buffer.baseAddress.map { unsafe $0 + start }, iov_len: end - start)
       }
-      return sd_journal_sendv(vectors, CInt(vectors.count))
+      return unsafe sd_journal_sendv(vectors, CInt(vectors.count))
     }
   }
 
@@ -165,7 +165,7 @@ extension Journal {
   private static func write(_ line: String, to descriptor: CInt) {
     var rest = Array(line.utf8)[...]
     while !rest.isEmpty {
-      let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      let written = unsafe rest.withUnsafeBytes { unsafe Glibc.write(descriptor, $0.baseAddress, $0.count) }
       if written < 0, errno == EINTR { continue }
       guard written > 0 else { return }
       rest = rest.dropFirst(written)
@@ -175,7 +175,8 @@ extension Journal {
   /// The journal when `journalStream` ("device:inode", both decimal) names the file that `standardError` is open on.
   static func destination(journalStream: String?, standardError: CInt) -> Destination {
     var file = stat()
-    guard let journalStream, fstat(standardError, &file) == 0, journalStream == "\(file.st_dev):\(file.st_ino)" else {
+    guard let journalStream, unsafe fstat(standardError, &file) == 0, journalStream == "\(file.st_dev):\(file.st_ino)"
+    else {
       return .descriptor(standardError)
     }
     return .journal

@@ -6,7 +6,7 @@ import Glibc
 ///
 /// Nothing in here waits for the bus. Used by one thread, which calls ``process()`` whenever ``descriptor`` is ready for
 /// what ``isReadWanted`` and ``isWriteWanted`` say, or ``deadline`` has come, and at the beginning.
-public final class LogControl {
+@safe public final class LogControl {
   /// What the unit has as BusName=, and where `systemctl` therefore asks.
   public static let busName = "org.streamd"
 
@@ -22,39 +22,39 @@ public final class LogControl {
   /// - Returns: nil where no bus is to be found.
   public init?(_ journal: Journal) {
     var opened: OpaquePointer?
-    guard sd_bus_open(&opened) >= 0, let bus = opened else { return nil }
-    self.bus = bus
-    texts = [strdup(journal.isNative ? "journal" : "console"), strdup("streamd")]
-    control = .allocate(capacity: 1)
-    control.initialize(
+    guard unsafe sd_bus_open(&opened) >= 0, let bus = unsafe opened else { return nil }
+    unsafe self.bus = bus
+    unsafe texts = [strdup(journal.isNative ? "journal" : "console"), strdup("streamd")]
+    unsafe control = .allocate(capacity: 1)
+    unsafe control.initialize(
       to: log_control(
         context: Unmanaged.passRetained(journal).toOpaque(), target: texts[0], identifier: texts[1],
-        append_level: { context, reply in Journal.at(context).appendLevel(to: reply) },
-        take_level: { context, value, error in Journal.at(context).takeLevel(from: value, error) }))
+        append_level: { context, reply in unsafe Journal.at(context).appendLevel(to: reply) },
+        take_level: { context, value, error in unsafe Journal.at(context).takeLevel(from: value, error) }))
     // Who does not get the name, as the bus's policy is not installed, is disconnected.
-    guard log_control_add(bus, control) >= 0,
-      sd_bus_request_name_async(bus, nil, Self.busName, 0, nil, nil) >= 0
+    guard unsafe log_control_add(bus, control) >= 0,
+      unsafe sd_bus_request_name_async(bus, nil, Self.busName, 0, nil, nil) >= 0
     else { return nil }
   }
 
   deinit {
-    sd_bus_close_unref(bus)
-    Unmanaged<Journal>.fromOpaque(control.pointee.context).release()
-    control.deallocate()
-    texts.forEach { free($0) }
+    unsafe sd_bus_close_unref(bus)
+    unsafe Unmanaged<Journal>.fromOpaque(control.pointee.context).release()
+    unsafe control.deallocate()
+    unsafe texts.forEach { unsafe free($0) }
   }
 
   /// Belongs to this value; negative once the bus is gone.
-  public var descriptor: CInt { sd_bus_get_fd(bus) }
+  public var descriptor: CInt { unsafe sd_bus_get_fd(bus) }
   /// Whether to watch for something to read.
-  public var isReadWanted: Bool { sd_bus_get_events(bus) & POLLIN != 0 }
+  public var isReadWanted: Bool { unsafe sd_bus_get_events(bus) & POLLIN != 0 }
   /// Whether to watch for room to write.
-  public var isWriteWanted: Bool { sd_bus_get_events(bus) & POLLOUT != 0 }
+  public var isWriteWanted: Bool { unsafe sd_bus_get_events(bus) & POLLOUT != 0 }
 
   /// When to look again even if nothing is ready: microseconds of CLOCK_MONOTONIC.
   public var deadline: UInt64? {
     var microseconds: UInt64 = 0
-    guard sd_bus_get_timeout(bus, &microseconds) >= 0, microseconds != .max else { return nil }
+    guard unsafe sd_bus_get_timeout(bus, &microseconds) >= 0, microseconds != .max else { return nil }
     return microseconds
   }
 
@@ -63,7 +63,7 @@ public final class LogControl {
   /// - Returns: false when the bus is gone.
   public func process() -> Bool {
     while true {
-      let result = sd_bus_process(bus, nil)
+      let result = unsafe sd_bus_process(bus, nil)
       if result <= 0 { return result == 0 }
     }
   }
@@ -72,22 +72,22 @@ public final class LogControl {
 extension Journal {
   /// - Parameter context: as ``LogControl`` gives it to C.
   fileprivate static func at(_ context: UnsafeMutableRawPointer?) -> Journal {
-    guard let context else { preconditionFailure("the bus calls with what it was given") }
-    return Unmanaged<Journal>.fromOpaque(context).takeUnretainedValue()
+    guard let context = unsafe context else { preconditionFailure("the bus calls with what it was given") }
+    return unsafe Unmanaged<Journal>.fromOpaque(context).takeUnretainedValue()
   }
 
   fileprivate func appendLevel(to reply: OpaquePointer?) -> CInt {
-    LogControl.levelNames[Int(level.rawValue)].withCString {
-      sd_bus_message_append_basic(reply, CChar(UInt8(ascii: "s")), $0)
+    unsafe LogControl.levelNames[Int(level.rawValue)].withCString {
+      unsafe sd_bus_message_append_basic(reply, CChar(UInt8(ascii: "s")), $0)
     }
   }
 
   fileprivate func takeLevel(from value: OpaquePointer?, _ error: UnsafeMutablePointer<sd_bus_error>?) -> CInt {
     var text: UnsafePointer<CChar>?
-    let result = sd_bus_message_read_basic(value, CChar(UInt8(ascii: "s")), &text)
-    guard result >= 0, let text else { return result }
-    guard let level = Priority(logControlName: String(cString: text)) else {
-      return sd_bus_error_set(
+    let result = unsafe sd_bus_message_read_basic(value, CChar(UInt8(ascii: "s")), &text)
+    guard result >= 0, let text = unsafe text else { return result }
+    guard let level = unsafe Priority(logControlName: String(cString: text)) else {
+      return unsafe sd_bus_error_set(
         error, "org.freedesktop.DBus.Error.InvalidArgs",
         "expected one of \(LogControl.levelNames.joined(separator: ", "))")
     }

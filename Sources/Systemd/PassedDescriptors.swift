@@ -61,15 +61,15 @@ extension ServiceManager {
   public func takeDescriptors() -> PassedDescriptors {
     guard !hasTakenDescriptors.exchange(true, ordering: .relaxed) else { return PassedDescriptors([]) }
     var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
-    let count = sd_listen_fds_with_names(0, &names)
+    let count = unsafe sd_listen_fds_with_names(0, &names)
     guard count > 0 else { return PassedDescriptors([]) }
-    defer { free(names) }
+    defer { unsafe free(names) }
     let first: CInt = 3  // SD_LISTEN_FDS_START, a macro that Swift does not see
     return PassedDescriptors(
       (0..<count).map { index in
-        let name = names?[Int(index)]
-        defer { free(name) }
-        return (first + index, name.map { String(cString: $0) } ?? "unknown")
+        let name = unsafe names?[Int(index)]
+        defer { unsafe free(name) }
+        return unsafe (first + index, name.map { unsafe String(cString: $0) } ?? "unknown")
       })
   }
 }

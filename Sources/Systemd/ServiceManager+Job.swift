@@ -26,7 +26,7 @@ extension ServiceManager {
 }
 
 /// A connection to the bus of the manager that runs this process: the system's, or the user's.
-private final class Bus {
+@safe private final class Bus {
   private let bus: OpaquePointer
   private let unitPath: String
   private let deadline: ContinuousClock.Instant
@@ -40,25 +40,25 @@ private final class Bus {
   init?(until deadline: ContinuousClock.Instant) {
     var opened: OpaquePointer?
     var path: UnsafeMutablePointer<CChar>?
-    guard let unit = getenv("STREAMD_UNIT"),
-      sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path
+    guard let unit = unsafe getenv("STREAMD_UNIT"),
+      unsafe sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path = unsafe path
     else { return nil }
-    defer { free(path) }
-    guard sd_bus_open(&opened) >= 0, let opened else { return nil }
-    bus = opened
-    unitPath = String(cString: path)
+    defer { unsafe free(path) }
+    guard unsafe sd_bus_open(&opened) >= 0, let opened = unsafe opened else { return nil }
+    unsafe bus = opened
+    unitPath = unsafe String(cString: path)
     self.deadline = deadline
     // A call on a connection that is not authenticated yet would wait for that, for as long as it takes.
-    while sd_bus_is_ready(bus) == 0 {
-      let result = sd_bus_process(bus, nil)
+    while unsafe sd_bus_is_ready(bus) == 0 {
+      let result = unsafe sd_bus_process(bus, nil)
       guard result >= 0 else { return nil }
       guard result == 0 else { continue }
-      guard case let left = microsecondsLeft, left > 0, sd_bus_wait(bus, left) >= 0 else { return nil }
+      guard case let left = microsecondsLeft, left > 0, unsafe sd_bus_wait(bus, left) >= 0 else { return nil }
     }
-    guard sd_bus_is_ready(bus) > 0 else { return nil }
+    guard unsafe sd_bus_is_ready(bus) > 0 else { return nil }
   }
 
-  deinit { sd_bus_close_unref(bus) }
+  deinit { unsafe sd_bus_close_unref(bus) }
 
   private var microsecondsLeft: UInt64 { UInt64(max(0, (deadline - .now).wholeMicroseconds)) }
 
@@ -67,27 +67,27 @@ private final class Bus {
   /// - Returns: false when there is no time left.
   private func limitCall() -> Bool {
     let left = microsecondsLeft  // 0 would be the library's default, 25 s
-    return left > 0 && sd_bus_set_method_call_timeout(bus, left) >= 0
+    return unsafe left > 0 && sd_bus_set_method_call_timeout(bus, left) >= 0
   }
 
   /// As `systemctl list-jobs` shows it; nil when there is none.
   func jobType() -> String? {
     var reply: OpaquePointer?
     guard limitCall(),
-      sd_bus_get_property(bus, Self.manager, unitPath, Self.manager + ".Unit", "Job", nil, &reply, "(uo)") >= 0
+      unsafe sd_bus_get_property(bus, Self.manager, unitPath, Self.manager + ".Unit", "Job", nil, &reply, "(uo)") >= 0
     else { return nil }
-    defer { sd_bus_message_unref(reply) }
+    defer { unsafe sd_bus_message_unref(reply) }
     var number: UInt32 = 0
     var path: UnsafePointer<CChar>?
-    guard sd_bus_message_enter_container(reply, CChar(UInt8(ascii: "r")), "uo") > 0,
-      sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "u")), &number) > 0,
-      sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "o")), &path) > 0, number > 0, let path
+    guard unsafe sd_bus_message_enter_container(reply, CChar(UInt8(ascii: "r")), "uo") > 0,
+      unsafe sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "u")), &number) > 0,
+      unsafe sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "o")), &path) > 0, number > 0, let path = unsafe path
     else { return nil }
     var type: UnsafeMutablePointer<CChar>?
-    defer { free(type) }
+    defer { unsafe free(type) }
     guard limitCall(),
-      sd_bus_get_property_string(bus, Self.manager, path, Self.manager + ".Job", "JobType", nil, &type) >= 0
+      unsafe sd_bus_get_property_string(bus, Self.manager, path, Self.manager + ".Job", "JobType", nil, &type) >= 0
     else { return nil }
-    return type.map { String(cString: $0) }
+    return unsafe type.map { unsafe String(cString: $0) }
   }
 }

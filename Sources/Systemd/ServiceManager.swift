@@ -46,17 +46,17 @@ public final class ServiceManager: Sendable {
 
   /// Reads the environment once.
   public init() {
-    isPresent = getenv("NOTIFY_SOCKET") != nil
-    storeLimit = isPresent ? getenv("FDSTORE").flatMap { Int(String(cString: $0)) } ?? 0 : 0
+    isPresent = unsafe getenv("NOTIFY_SOCKET") != nil
+    storeLimit = unsafe isPresent ? getenv("FDSTORE").flatMap { unsafe Int(String(cString: $0)) } ?? 0 : 0
     var microseconds: UInt64 = 0
-    watchdogInterval = sd_watchdog_enabled(0, &microseconds) > 0 ? .microseconds(microseconds) : nil
+    watchdogInterval = unsafe sd_watchdog_enabled(0, &microseconds) > 0 ? .microseconds(microseconds) : nil
   }
 
   /// Tells the manager all of `notices` in one message.
   public func notify(_ notices: Notice...) {
     guard isPresent, !notices.isEmpty else { return }
     let state = notices.map(\.assignment).joined(separator: "\n")
-    _ = queue.carry { sd_notify(0, state) }
+    _ = queue.carry { unsafe sd_notify(0, state) }
   }
 
   /// Waits until the manager has all that it was told before. For the moment before the process ends.
@@ -87,7 +87,7 @@ public final class ServiceManager: Sendable {
     // FDPOLL=0: the manager would watch for an end that memory never has, and let go of a socket at its peer's.
     let state = "FDSTORE=1\nFDPOLL=0\nFDNAME=" + PassedDescriptors.storedPrefix + name
     _ = storeQueue.carry {
-      withUnsafePointer(to: copy) { _ = sd_pid_notify_with_fds(0, 0, state, $0, 1) }
+      unsafe withUnsafePointer(to: copy) { _ = unsafe sd_pid_notify_with_fds(0, 0, state, $0, 1) }
       close(copy)
     }
   }
@@ -96,7 +96,7 @@ public final class ServiceManager: Sendable {
   public func removeStored(_ name: String) {
     guard isPresent else { return }
     let state = "FDSTOREREMOVE=1\nFDNAME=" + PassedDescriptors.storedPrefix + name
-    _ = storeQueue.carry { sd_notify(0, state) }
+    _ = storeQueue.carry { unsafe sd_notify(0, state) }
   }
 }
 

@@ -24,7 +24,7 @@ package enum DescriptorParcel {
     while packed < descriptors.count {
       var pair: [CInt] = [-1, -1]
       let kind = CInt(SOCK_SEQPACKET.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
-      guard socketpair(AF_UNIX, kind, 0, &pair) == 0 else {
+      guard unsafe socketpair(AF_UNIX, kind, 0, &pair) == 0 else {
         let error = SystemError("socketpair")
         for (end, _) in ends { close(end) }
         throw error
@@ -32,8 +32,8 @@ package enum DescriptorParcel {
       let before = packed
       while packed < descriptors.count {
         let count = min(perMessage, descriptors.count - packed)
-        let sent = descriptors.withUnsafeBufferPointer {
-          send_descriptors(pair[1], $0.baseAddress! + packed, CInt(count))
+        let sent = unsafe descriptors.withUnsafeBufferPointer {
+          unsafe send_descriptors(pair[1], $0.baseAddress! + packed, CInt(count))
         }
         guard sent >= 0 else { break }
         packed += count
@@ -54,10 +54,12 @@ package enum DescriptorParcel {
   ///   to close. Places are left out where the process has no room for more descriptors: it needs 253 at a time.
   package static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
     var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared with all who have the parcel.
-    guard setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else { return }
+    guard unsafe setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else {
+      return
+    }
     var message = [CInt](repeating: -1, count: perMessage)
     var first = 0
-    while case let count = receive_descriptors(end, &message, CInt(MSG_PEEK)), count >= 0 {
+    while case let count = unsafe receive_descriptors(end, &message, CInt(MSG_PEEK)), count >= 0 {
       for (index, descriptor) in message.prefix(Int(count)).enumerated() { each(first + index, descriptor) }
       first += perMessage
     }
