@@ -46,6 +46,7 @@ extension Connection {
   }
 
   func refuse(_ request: RequestID, _ refusal: Refusal) {
+    worker.loop.assertOnLoop()
     sendFailure(request, .rejected(refusal.reason))
     worker.report(.clientRefused(identity, stream: refusal.stream, reason: refusal.reason))
   }
@@ -80,6 +81,7 @@ extension Connection {
   func subscribe(
     _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand, _ data: [UInt8]
   ) {
+    worker.loop.assertOnLoop()
     guard !hasLostReader else { return forget(request) }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     let lane = worker.lane(of: stream)
@@ -137,6 +139,7 @@ extension Connection {
 
   /// The stream has ended and the subscriber has everything.
   func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
+    worker.loop.assertOnLoop()
     guard isLive(subscription) else { return }
     switch completion {
     case .finished:
@@ -164,6 +167,7 @@ extension Connection {
 
   /// The client has cancelled, or the request has ended.
   func remove(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     subscriptions.remove(subscription)
     if subscription.state == .ready { worker.leaveQueue(self) }
     subscription.lane.remove(subscription)
@@ -175,6 +179,7 @@ extension Connection {
 
   /// Ends a subscription to a stream that the client may no longer read.
   func reapplyReadAccess(to subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let stream = subscription.lane.stream
     guard isLive(subscription), !admits(stream.configuration.read) else { return }
     refuse(subscription.request, mayNotRead(stream))
@@ -184,6 +189,7 @@ extension Connection {
 
   /// Continues with the view of a system stream that shows what the client may see now, from its newest event on.
   func changeView(of subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let (name, former) = (subscription.lane.stream.name, subscription.machine)
     guard let stream = worker.streams[name].flatMap(view) else {
       return fail(subscription, .rejected("no room for another view of \"\(name)\""))
@@ -209,6 +215,7 @@ extension Connection {
     _ request: RequestID, to name: String, cursor saved: Cursor, demand: Subscribers.Demand, onLag: LagPolicy,
     _ format: EventFormat, gap: Gap?
   ) {
+    worker.loop.assertOnLoop()
     guard let stream = worker.streams[name].flatMap(view) else {
       return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
     }

@@ -146,6 +146,7 @@ class Connection: EventLoop.Handler {
 
   /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
   func start() -> Bool {
+    worker.loop.assertOnLoop()
     registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
     guard registration != nil else { return false }
     if !isEstablished { setClock(after: worker.limits.handshakeTimeout) }
@@ -155,6 +156,7 @@ class Connection: EventLoop.Handler {
   // MARK: Input
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    worker.loop.assertOnLoop()
     if readiness.contains(.writable), isBlocked {
       isBlocked = false
       if flush() { unblock() }
@@ -183,6 +185,7 @@ class Connection: EventLoop.Handler {
   /// Reads once, or continues with what was read, until the connection's slice is over; it waits then for its next turn.
   /// - Parameter deadline: when the slice is over, in nanoseconds of the monotonic clock.
   func takeInput(until deadline: UInt64) {
+    worker.loop.assertOnLoop()
     isWaitingForTurn = false
     guard phase == .open else { return }
     if let waiting = waitingInput {
@@ -222,6 +225,7 @@ class Connection: EventLoop.Handler {
   /// - Returns: whether the connection holds more bytes than before.
   @discardableResult
   func settle() -> Bool {
+    worker.loop.assertOnLoop()
     let isClosed = phase == .closed
     let answers = max(0, unsent.count - Self.pieceLimit) + answerByteCount
     return held.settle(
@@ -252,6 +256,7 @@ class Connection: EventLoop.Handler {
   /// Writes what is unsent.
   /// - Returns: whether the socket is free for events now.
   func flush() -> Bool {
+    worker.loop.assertOnLoop()
     guard phase != .closed else { return false }
     guard !hasLostReader else {
       _ = takeAnswers()
@@ -284,6 +289,7 @@ class Connection: EventLoop.Handler {
 
   /// Writes as much as the socket takes.
   func write(_ bytes: UnsafeRawBufferPointer) -> WriteResult {
+    worker.loop.assertOnLoop()
     let count = send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
     if count >= 0 { return .wrote(count) }
     if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
@@ -337,6 +343,7 @@ class Connection: EventLoop.Handler {
 
   /// The subscription waits for a place in its user's queue.
   func standBy(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let extras = needExtras()
     if extras.standby == nil { extras.standby = Fifo() }
     extras.standby?.append(subscription)
@@ -351,6 +358,7 @@ class Connection: EventLoop.Handler {
 
   /// The subscription waits for room in the socket.
   func block(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let extras = needExtras()
     // A client that asks, cancels and reads nothing leaves many behind that have ended.
     if extras.blocked.count > 64 + 2 * requestCount { extras.blocked.removeAll { $0.state != .blocked } }
@@ -418,6 +426,7 @@ class Connection: EventLoop.Handler {
 
   /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
   func restore(silence: UInt64, input: [UInt8], unsent: [UInt8]) {
+    worker.loop.assertOnLoop()
     heardAt = worker.loop.now - min(worker.loop.now, silence)
     self.unsent = unsent
     if !input.isEmpty { waitingInput = WaitingInput(input) }
@@ -471,6 +480,7 @@ class Connection: EventLoop.Handler {
   }
 
   func close() {
+    worker.loop.assertOnLoop()
     guard phase != .closed else { return }
     phase = .closed
     worker.trace(identity, "is gone")

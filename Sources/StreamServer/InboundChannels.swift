@@ -150,6 +150,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     _ id: StreamID, _ kind: RequestKind, to stream: ServedStream, _ data: [UInt8], isComplete: Bool, demand: UInt32,
     publisher: PublisherEntry?
   ) {
+    worker.loop.assertOnLoop()
     var refusal: Connection.Refusal?
     if stream.inlet == nil {
       refusal = .init(stream.name, "\"\(stream.name)\" takes no values from clients")
@@ -252,6 +253,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// A named publisher wants to hear more often of what is in the stream.
   func grant(_ id: StreamID, _ count: UInt32) {
+    worker.loop.assertOnLoop()
     guard let channel = channels[id], channel.named != nil else { return }
     channel.grant(count)
     if channel.arrived.isEmpty { answer(channel, channel.inlet.look(at: channel.queue)) }
@@ -259,6 +261,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// A value was over the limit of all that is half assembled, and is dropped; those before it are in the stream.
   func refuseLargeValue(_ id: StreamID) {
+    worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return connection.machine.end(id) }
     connection.machine.sendError(
       id, .invalid,
@@ -269,6 +272,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// Values within the credit, or none: a COMPLETE by itself. Those behind one that is too large go with it.
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
+    worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
     if channel.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     let stream = channel.stream
@@ -281,6 +285,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   }
 
   private func fireAndForget(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishSource) {
+    worker.loop.assertOnLoop()
     if unconfirmed.last?.stream !== stream { unconfirmed.append((stream, inlet, [])) }
     unconfirmed[unconfirmed.count - 1].values.append(data)
   }
@@ -289,6 +294,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// The read is over: hands over what it has brought, and grants what there is room for.
   func passOn() {
+    worker.loop.assertOnLoop()
     guard !arriving.isEmpty || !unconfirmed.isEmpty else { return }
     for channel in arriving where channels[channel.id] === channel {
       answer(channel, channel.passOn())
@@ -340,6 +346,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// Ends those whose stream is gone, takes no values any more, or not those of this client.
   func reapplyAccess() {
+    worker.loop.assertOnLoop()
     for id in ids {
       guard let channel = channels[id] else { continue }
       let stream = channel.stream
@@ -368,6 +375,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// Ends those of which the stream has not taken everything.
   func abandon(_ sentence: String) {
+    worker.loop.assertOnLoop()
     for id in ids {
       guard let channel = channels[id], channel.inlet.look(at: channel.queue).heldCount > 0 else {
         continue
@@ -381,6 +389,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   func restore(
     _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, credit: Int, _ named: InboundNumbering?
   ) {
+    worker.loop.assertOnLoop()
     guard let channel = join(id, to: stream, inlet, named, isRestored: true) else { return }
     channel.restore(credit: credit)
     answer(channel, inlet.look(at: channel.queue))
@@ -390,6 +399,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// The publisher has given up, or has been given up. What it brought stays.
   func leave(_ id: StreamID) {
+    worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
     if !channel.arrived.isEmpty { _ = channel.passOn() }
     forget(channel)
@@ -397,6 +407,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// The connection ends.
   func leaveAll() {
+    worker.loop.assertOnLoop()
     passOn()
     for channel in channels.values { channel.inlet.leave(channel.queue) }
     channels = [:]

@@ -65,6 +65,7 @@ extension Lane {
 
   /// Looks from now on, for as long as a member rests or owes something.
   func watchHoldUp() {
+    worker.loop.assertOnLoop()
     guard holdUp == nil, !worker.hasSaved else { return }
     holdUp = HoldUp(lookedAt: worker.loop.now)
     look()

@@ -53,6 +53,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Takes a subscription in. The caller has placed its cursor, which moves on to the oldest event held if that has moved
   /// meanwhile; the source may start within this call.
   func add(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     subscription.memberIndex = Int32(members.count)
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
@@ -72,6 +73,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Takes in a subscription of the process before. Where the events at its cursor are gone its turn finds that, as of any
   /// other that fell behind.
   func addRestored(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let cursor = subscription.cursor
     let first = stream.log.read { storage, _ in storage.firstPosition }
     if cursor.position < first { subscription.machine.move(to: Cursor(position: first)) }
@@ -81,6 +83,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// Lets a subscription go; its state is `ended` already or becomes so.
   func remove(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     if subscription.state == .waiting { stopWaiting(subscription) }
     keepDebt(of: subscription)
     subscription.machine.end()
@@ -104,6 +107,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// The client requested more.
   func request(_ demand: Subscribers.Demand, by subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let action = subscription.machine.request(demand)
     raiseReach(for: subscription)
     worker.perform(action, subscription)
@@ -111,17 +115,20 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// The subscription's cursor has moved from `position`, past `count` events that were sent.
   func moved(_ subscription: StreamSubscription, from position: UInt64, past count: Int) {
+    worker.loop.assertOnLoop()
     if position == held { worker.remeasure(self) }
     if count > 0, subscription.cursor.position - position != UInt64(count) { raiseReach(for: subscription) }
   }
 
   /// The subscription needs demand, or room in its socket.
   func rest() {
+    worker.loop.assertOnLoop()
     if stream.log.isLossless { watchHoldUp() }
   }
 
   /// The subscription has all events before its cursor, where the log ended when it was looked at.
   func wait(_ subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     let position = subscription.cursor.position
     subscription.waitingIndex = Int32(waiting.count)
     waiting.append(subscription)
@@ -140,6 +147,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   }
 
   private func wakeUp() {
+    worker.loop.assertOnLoop()
     // Cleared first: an append from here on posts the next wake-up, one before it is seen below.
     wakeUpPosted.store(false, ordering: .sequentiallyConsistent)
     if stream.log.hasEnded {
@@ -150,6 +158,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// A system stream has been brought up to date.
   func streamIsCurrent() {
+    worker.loop.assertOnLoop()
     let newest = stream.log.read { storage, _ in storage.position(ofLast: 1) }
     for member in members {
       let action = member.machine.becameCurrent(newest: newest)
@@ -167,6 +176,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// The subscription's credit reaches further than before: it was granted some, or moved past a gap.
   func raiseReach(for subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
     guard subscription.machine.requestedThrough > reach else { return }
     reach = subscription.machine.requestedThrough
     stream.log.reader(self, wantsThrough: reach)
@@ -175,6 +185,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   /// Whoever reached furthest has left, or whoever was furthest behind has moved: finds out who is it now. Once per turn,
   /// however many did.
   func remeasure() {
+    worker.loop.assertOnLoop()
     guard !members.isEmpty else { return }
     let reach = members.reduce(0) { max($0, $1.machine.requestedThrough) }
     if reach != self.reach {
@@ -191,6 +202,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// The stream goes on differently, and is not over, if it was. While its log is frozen.
   func adapt() {
+    worker.loop.assertOnLoop()
     hasEnded.store(false, ordering: .relaxed)
     stopWatchingHoldUp()
     held = .max
@@ -201,6 +213,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   /// Finds the member furthest behind, for whoever looks at the counters.
   func measureLag() {
+    worker.loop.assertOnLoop()
     let slowest = members.reduce(.max) { min($0, $1.cursor.position) }
     let lag = stream.log.read { storage, _ in storage.count(from: slowest, to: storage.endPosition) }
     counters.lag.store(lag, ordering: .relaxed)

@@ -87,6 +87,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Keeps a listener for as long as the worker serves. On the loop.
   func keep(_ listener: Listener) {
+    loop.assertOnLoop()
     listeners.append(listener)
   }
 
@@ -94,11 +95,13 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   func adopt(
     _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ account: UserAccount
   ) {
+    loop.assertOnLoop()
     start(RSocketConnection(socket, number: number, credentials, share(of: account), worker: self))
   }
 
   /// Takes a connection over from another process. On the loop.
   func restore(_ saved: SavedSession) {
+    loop.assertOnLoop()
     let credentials = PeerCredentials(of: saved.descriptor)
     let user = ClientUser(credentials, of: saved.descriptor)
     guard let account = accounts.enter(user).account else { preconditionFailure("no limit was given") }
@@ -137,6 +140,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Accepts no more connections; those that come wait in the sockets. On the loop.
   func stopListening() {
+    loop.assertOnLoop()
     for listener in listeners { listener.stop() }
     listeners = []
   }
@@ -145,6 +149,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   var allConnections: [Connection] { Array(connections) }
 
   func forget(_ connection: Connection) {
+    loop.assertOnLoop()
     connections.remove(connection)
     connection.share.connectionCount -= 1
     countOut(connection)
@@ -168,6 +173,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
   /// the last one is gone. On the loop.
   func stop(completed: @escaping @Sendable () -> Void) {
+    loop.assertOnLoop()
     isStopping = true
     stopped = completed
     stopListening()
@@ -188,6 +194,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   }
 
   private func endTurn() -> UInt64? {
+    loop.assertOnLoop()
     takeWaitingInput()
     let patience = sendReady()
     return inputRound.isEmpty ? patience : 0
@@ -197,6 +204,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Handles what has come from a client, or lets it wait for its user's turn.
   func take(inputOf connection: Connection) {
+    loop.assertOnLoop()
     let share = connection.share
     guard share.hasTime(at: loop.now) else { return connection.waitForTurn() }
     let start = EventLoop.monotonicNow()
@@ -206,6 +214,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Handles the connection's input when it is its user's turn.
   func enqueue(inputOf connection: Connection) {
+    loop.assertOnLoop()
     let share = connection.share
     share.input.append(connection)
     guard !share.isInInputRound else { return }
@@ -232,6 +241,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// The stream's lane on this loop.
   func lane(of stream: ServedStream) -> Lane {
+    loop.assertOnLoop()
     if let lane = lanes[ObjectIdentifier(stream)] { return lane }
     let lane = Lane(stream: stream, worker: self)
     lanes[ObjectIdentifier(stream)] = lane
@@ -242,6 +252,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Forgets a lane without subscribers.
   func release(_ lane: Lane) {
+    loop.assertOnLoop()
     guard lane.isEmpty else { return }
     lanes[ObjectIdentifier(lane.stream)] = nil
     block.forget()
@@ -252,16 +263,19 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Measures anew, at the end of the turn, how far the lane's subscribers reach and what they hold.
   func remeasure(_ lane: Lane) {
+    loop.assertOnLoop()
     lanesToMeasure[ObjectIdentifier(lane)] = lane
   }
 
   /// Brings the lanes' lag up to date. On the loop.
   func measureLag() {
+    loop.assertOnLoop()
     for lane in lanes.values { lane.measureLag() }
   }
 
   /// Gives clients that read a view of a system stream the one that shows what they may see now. On the loop.
   func changeViews() {
+    loop.assertOnLoop()
     for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
       for member in lane.members where member.state != .ended { member.connection.changeView(of: member) }
     }
@@ -271,6 +285,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Does what a subscription's machine asks for.
   func perform(_ action: SubscriptionMachine.Action, _ subscription: StreamSubscription) {
+    loop.assertOnLoop()
     switch action {
     case .none, .send: break  // `serve` sends, which has filled the block
     case .enqueue: enqueue(subscription)
@@ -294,6 +309,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// Puts a subscription into the queue of those that are served at the end of the turn, or of those of its connection
   /// that have to wait for that.
   private func enqueue(_ subscription: StreamSubscription) {
+    loop.assertOnLoop()
     let connection = subscription.connection
     let hasPlace = connection.readyCount < Slices.subscriptions
     subscription.machine.queue(hasPlace: hasPlace)
@@ -308,6 +324,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// A subscription of the connection is in the queue no more, or is not to be served: the next one takes its place.
   func leaveQueue(_ connection: Connection) {
+    loop.assertOnLoop()
     connection.readyCount -= 1
     while let next = connection.takeStandby() {
       if next.state == .standby { return enqueue(next) }  // else it has ended meanwhile
@@ -432,6 +449,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   /// Events of a stream are gone that a client had not got.
   func countLost(_ lost: UInt64, by client: ClientIdentity, of stream: ServedStream) {
+    loop.assertOnLoop()
     counters.laggedEvents.add(lost, ordering: .relaxed)
     report(.clientLagged(client, stream: stream.name, lost: lost))
   }
