@@ -119,11 +119,11 @@ extension ConnectionMachine {
       guard head.count >= PayloadFrame.headerByteCount else { return PayloadFrame.headerByteCount }
       let type = FrameType(rawValue: head[7] >> 2)
       guard type == .setup || type == .resume, PayloadFrame.streamID(at: head.baseAddress!) == .connection else {
-        throw ProtocolViolation(.invalidSetup, "the first frame has to be SETUP on stream 0")
+        throw ProtocolViolation(.invalidSetup, "the first frame must be SETUP on stream 0")
       }
     }
     guard length <= limits.maximumFrameBytes else {
-      throw .malformed("a frame length of \(length) is over the limit of \(limits.maximumFrameBytes)")
+      throw .malformed("a frame length of \(length) exceeds the limit of \(limits.maximumFrameBytes)")
     }
     return FrameLayout.lengthByteCount + length
   }
@@ -137,15 +137,15 @@ extension ConnectionMachine {
     case (.closed, _): return
     case (.awaitingSetup, .setup(let setup)): try receiveSetup(setup, into: &events)
     case (.awaitingSetup, .resume):
-      throw ProtocolViolation(.rejectedResume, "no resumption here: connect anew and go on from the last event's id")
-    case (.awaitingSetup, _): throw ProtocolViolation(.invalidSetup, "the first frame has to be SETUP on stream 0")
+      throw ProtocolViolation(.rejectedResume, "resumption is not supported: subscribe from the last event id")
+    case (.awaitingSetup, _): throw ProtocolViolation(.invalidSetup, "the first frame must be SETUP on stream 0")
     case (.open, _): try receiveOpen(frame, into: &events)
     }
   }
 
   private mutating func receiveSetup(_ setup: Setup, into events: inout [Event]) throws(ProtocolViolation) {
     guard setup.resumeToken == nil else {
-      throw ProtocolViolation(.rejectedSetup, "no resumption here: connect anew and go on from the last event's id")
+      throw ProtocolViolation(.rejectedSetup, "resumption is not supported: subscribe from the last event id")
     }
     guard let format = MetadataFormat(mimeType: setup.metadataMIMEType) else {
       let known = MetadataFormat.allCases.map(\.mimeType).joined(separator: ", ")

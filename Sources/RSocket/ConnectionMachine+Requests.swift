@@ -27,7 +27,7 @@ extension ConnectionMachine {
 
   /// Why the request is not taken, if it is not. Counts it against the lease, as its sender did.
   private mutating func refusal(of request: Assembly) -> (ErrorCode, String)? {
-    guard isServer else { return (.rejected, "this client takes no requests") }
+    guard isServer else { return (.rejected, "this client accepts no requests") }
     if usesLeases {
       guard leaseCount > 0 else { return (.rejected, "the lease allows no more requests") }
       leaseCount -= 1
@@ -73,7 +73,7 @@ extension ConnectionMachine {
       return
     }
     let credit = live[index].inboundCredit
-    guard credit > 0 else { throw .malformed("a value for request \(id) came without demand for it") }
+    guard credit > 0 else { throw .malformed("a value for request \(id) exceeds the credit") }
     if credit != Credit.unlimited { live[index].inboundCredit = credit - 1 }
     guard isServer || isWithinLimit(payload) else { return giveUp(at: index, into: &events) }
     if follows {
@@ -145,11 +145,11 @@ extension ConnectionMachine {
     remove(at: index)
     Frame.cancel(id).encode(into: &output)
     events.append(
-      .error(id, .invalid, "a value has more than \(limits.maximumRequestBytes) bytes, the limit of this side"))
+      .error(id, .invalid, "a value has more than \(limits.maximumRequestBytes) bytes, the limit of the receiver"))
   }
 
   private func tooLong(_ id: StreamID) -> ProtocolViolation {
-    .malformed("the fragments up to request \(id) are over the limit of \(limits.maximumRequestBytes) bytes")
+    .malformed("the fragments up to request \(id) exceed the limit of \(limits.maximumRequestBytes) bytes")
   }
 
   mutating func receiveRequestN(at index: LiveRequests.Index, _ count: UInt32, into events: inout [Event]) {

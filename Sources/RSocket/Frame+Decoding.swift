@@ -154,7 +154,7 @@ private struct FrameReader {
     setup.minorVersion = try number(UInt16.self)
     guard setup.majorVersion == 1, setup.minorVersion == 0 else {
       throw ProtocolViolation(
-        .unsupportedSetup, "version \(setup.majorVersion).\(setup.minorVersion) is not spoken here, only 1.0")
+        .unsupportedSetup, "version \(setup.majorVersion).\(setup.minorVersion) is not supported, only 1.0")
     }
     setup.keepaliveInterval = .wire(try span("keepalive interval"))
     setup.maximumLifetime = .wire(try span("maximum lifetime"))

@@ -89,7 +89,7 @@ public struct LogRemains {
   ///   - progress: called again and again while it is checked.
   /// - Throws: `LogRefusal`.
   public init(memory descriptor: CInt, progress: () -> Void = {}) throws(LogRefusal) {
-    guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is no memory of a log") }
+    guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of a log") }
     let layout = try LogLayout(reading: region.bytes)
     (stream, isSalvaged, self.region, self.layout) = (layout.name, false, region, layout)
     state = try layout.intactState(progress: progress)

@@ -48,7 +48,7 @@ final class IDMarks: Sendable {
     }
     let (marks, useless) = Self.parse(bytes)
     state.withLock { $0.marks = marks }
-    if useless > 0 { report("\(path) has \(useless) lines that are no id and name of a stream") }
+    if useless > 0 { report("\(path) has \(useless) lines that are not an id and a stream's name") }
   }
 
   private static func parse(_ bytes: [UInt8]) -> (marks: [String: UInt64], useless: Int) {
@@ -112,7 +112,7 @@ final class IDMarks: Sendable {
     }
     if isNews {
       report(
-        "\(path) cannot be written: \(String(cString: strerror(code))); ids may go back if the clock does, too")
+        "\(path) cannot be written: \(String(cString: strerror(code))); ids may decrease if the clock is set back")
     }
   }
 

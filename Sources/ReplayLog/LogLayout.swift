@@ -111,13 +111,13 @@ struct LogLayout {
 
   /// - Throws: `LogRefusal` for anything but a whole log of this version.
   init(reading bytes: UnsafeMutableRawBufferPointer) throws(LogRefusal) {
-    guard bytes.count >= Self.headerBytes else { throw LogRefusal("it is no log: it has \(bytes.count) bytes") }
+    guard bytes.count >= Self.headerBytes else { throw LogRefusal("it is not a log: it has \(bytes.count) bytes") }
     let header = bytes.baseAddress!
-    guard header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is no log of streamd") }
+    guard header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is not a streamd log") }
     let version = header.load(fromByteOffset: 8, as: UInt32.self)
     guard version <= Self.version, version >= Self.oldestVersion else {
       throw LogRefusal(
-        "its layout is version \(version), and this is written for version \(Self.version)",
+        "its layout is version \(version), but this program supports version \(Self.version)",
         .setAside("version-\(version)"))
     }
     let isCurrent = version == Self.version

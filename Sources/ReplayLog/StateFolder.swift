@@ -68,10 +68,10 @@ public final class StateFolder {
       if errno == ENOENT { return nil }
       throw Self.outOfReach("it cannot be opened: \(reason(errno))")
     }
-    guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is no log of streamd") }
+    guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not a streamd log") }
     // What was never written has to have its place on the disk, too.
     let code = posix_fallocate(descriptor, 0, region.bytes.count)
-    guard code == 0 else { throw Self.outOfReach("it has no room on the disk: \(reason(code))") }
+    guard code == 0 else { throw Self.outOfReach("it has not enough space on the disk: \(reason(code))") }
     try checkReading(descriptor, region.bytes.count)
     let remains = try LogRemains(file: region, boot: boot, time: firstID(of: stream), progress: progress)
     guard remains.stream == stream else {
@@ -103,7 +103,7 @@ public final class StateFolder {
   /// - Returns: its new name.
   /// - Throws: when it stays, as there is such a file already, or the folder does not allow it.
   public func setAside(_ stream: String, _ suffix: String) throws(LogRefusal) -> String {
-    guard try enter() else { throw Self.outOfReach("it cannot be entered") }
+    guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let name = Self.fileName(for: stream) + "." + suffix
     guard renameat2(AT_FDCWD, path(of: stream), AT_FDCWD, path + "/" + name, RENAME_NOREPLACE) == 0 else {
       throw Self.outOfReach("\(Self.fileName(for: stream)) cannot be renamed to \(name): \(reason(errno))")
@@ -124,19 +124,19 @@ public final class StateFolder {
   public func makeLog(
     of stream: String, limits: EventLog.Limits, takingOver other: EventLog?
   ) throws(LogRefusal) -> EventLog {
-    if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.outOfReach("it cannot be made: \(reason(errno))") }
-    guard try enter() else { throw Self.outOfReach("it cannot be entered") }
+    if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.outOfReach("it cannot be created: \(reason(errno))") }
+    guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let unfinished = path(of: stream) + ".new"
     // There may be half of a log in it.
     let descriptor = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { throw Self.outOfReach("no file can be made in it: \(reason(errno))") }
+    guard descriptor >= 0 else { throw Self.outOfReach("no file can be created in it: \(reason(errno))") }
     var isFinished = false
     defer { if !isFinished { unlink(unfinished) } }
     let byteCount = LogLayout.byteCount(for: limits)
     let code = posix_fallocate(descriptor, 0, byteCount)
     guard code == 0 else {
       close(descriptor)
-      throw Self.outOfReach("\(byteCount >> 20) MiB cannot be had: \(reason(code))")
+      throw Self.outOfReach("\(byteCount >> 20) MiB cannot be allocated: \(reason(code))")
     }
     guard let region = MappedRegion(adopting: descriptor) else { throw Self.outOfReach("its file cannot be mapped") }
     let log = EventLog(

@@ -114,7 +114,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   /// Fails what is live, and what comes later.
   func close() {
     isClosed = true
-    turn { disconnect(.disconnected("the connection was closed by its owner")) }
+    turn { disconnect(.disconnected("the connection was closed locally")) }
   }
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
@@ -208,7 +208,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private func watchWriting() {
     guard let session else { return }
     guard session.unwrittenByteCount <= session.unwrittenByteLimit else {
-      disconnect(.disconnected("the server reads nothing"))
+      disconnect(.disconnected("the server does not read"))
       return
     }
     let wanted = !session.unwritten.isEmpty
@@ -269,7 +269,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   // MARK: Coming and going
 
   private func connectIfNeeded() throws(StreamError) {
-    guard !isClosed else { throw .disconnected("the connection was closed by its owner") }
+    guard !isClosed else { throw .disconnected("the connection was closed locally") }
     guard session == nil else { return }
     do throws(SystemError) {
       let descriptor = try UnixSocket.connect(to: path)

@@ -284,7 +284,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   private func fail(_ id: StreamID) {
     phase = .cancelled(id)
     speakIfNeeded()
-    self.report(.failure(.failed(.invalid, "the server's confirmation makes no sense")))
+    self.report(.failure(.failed(.invalid, "unexpected confirmation from the server")))
   }
 
   func receiveDemand(_ count: UInt32) {
@@ -299,7 +299,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     guard case .open(let id) = phase else { return }
     phase = .cancelled(id)
     speakIfNeeded()
-    report(.failure(.canceled("the server wants no more values")))
+    report(.failure(.canceled("the server accepts no more values")))
   }
 
   func end(_ completion: Subscribers.Completion<StreamError>) {

@@ -41,7 +41,7 @@ extension RemoteValue {
   /// - Throws: why there is none; `.canceled` also when the task is cancelled or the answer is empty.
   public var value: StreamEvent {
     get async throws(StreamError) {
-      guard let event = try await EventIntake(request).next() else { throw .canceled("no value came of it") }
+      guard let event = try await EventIntake(request).next() else { throw .canceled("the request returned no value") }
       return event
     }
   }

@@ -33,7 +33,7 @@ extension Connection {
     guard share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount) <= limit else {
       throw Refusal(name, "\(identity.user) has \(limit) requests already")
     }
-    guard let stream = view(of: named) else { throw Refusal(name, "no room for another view of \"\(name)\"") }
+    guard let stream = view(of: named) else { throw Refusal(name, "too many views of \"\(name)\"") }
     return stream
   }
 
@@ -89,7 +89,7 @@ extension Connection {
     do throws(SubscribeOptions.Malformed) {
       let options = try SubscribeOptions(json: data)
       if isSingle, options.from != .replay || options.onLag != nil || options.gaps {
-        throw SubscribeOptions.Malformed("a request for one value takes no option but \"ids\"")
+        throw SubscribeOptions.Malformed("a request for one value accepts only the option \"ids\"")
       }
       let start = isSingle ? .latest : options.from
       let isCurrent = start == .new || bringUpToDate(stream)
@@ -107,7 +107,7 @@ extension Connection {
       lane.add(insert(request, lane, machine, gap: options.gaps ? gap : nil))
       worker.trace(
         identity, stream: stream.name,
-        isSingle ? "asks for a value" : "subscribes from event \(position), with a demand of \(demand)")
+        isSingle ? "requests a value" : "subscribes from event \(position), with a demand of \(demand)")
     } catch {
       sendFailure(request, .invalid(error.sentence))
     }
@@ -192,11 +192,12 @@ extension Connection {
     worker.loop.assertOnLoop()
     let (name, former) = (subscription.lane.stream.name, subscription.machine)
     guard let stream = worker.streams[name].flatMap(view) else {
-      return fail(subscription, .rejected("no room for another view of \"\(name)\""))
+      return fail(subscription, .rejected("too many views of \"\(name)\""))
     }
     guard stream !== subscription.lane.stream else { return }
     guard former.cursor.sentBytes == 0 else {
-      return fail(subscription, .lagged("lagged: event \(former.cursor.position) is gone, half of it was sent"))
+      return fail(
+        subscription, .lagged("lagged: event \(former.cursor.position) was lost after a part of it had been sent"))
     }
     remove(subscription)
     let lane = worker.lane(of: stream)
@@ -221,7 +222,7 @@ extension Connection {
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     guard let cursor = stream.restored(saved) else {
-      return sendFailure(request, .lagged("lagged: event \(saved.position) is gone, half of it was sent"))
+      return sendFailure(request, .lagged("lagged: event \(saved.position) was lost after a part of it had been sent"))
     }
     let lost = stream.eventsLost(from: saved)
     if lost > 0 { worker.countLost(lost, by: identity, of: stream) }

@@ -238,10 +238,10 @@ class Connection: EventLoop.Handler {
     let limits = worker.limits
     let held = share.account.heldBytes.load(ordering: .relaxed)
     if held > limits.inputBytesPerUser {
-      return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes under way (max_input_per_user)"
+      return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes of unprocessed data (max_input_per_user)"
     }
     if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed)) {
-      return "\(identity.user) has more bytes under way than are free of \(limits.inputBytes) (max_input)"
+      return "\(identity.user) has more bytes of unprocessed data than are free of \(limits.inputBytes) (max_input)"
     }
     return nil
   }
@@ -443,7 +443,7 @@ class Connection: EventLoop.Handler {
 
   /// Begins to read and write what was restored.
   func finishRestore() {
-    guard start() else { return stop("streamd cannot watch any more connections") }
+    guard start() else { return stop("streamd cannot serve any more connections") }
     finishRestoringProtocol()
     if phase == .open, waitingInput != nil { waitForTurn() }
     _ = flush()
@@ -483,7 +483,7 @@ class Connection: EventLoop.Handler {
     worker.loop.assertOnLoop()
     guard phase != .closed else { return }
     phase = .closed
-    worker.trace(identity, "is gone")
+    worker.trace(identity, "disconnected")
     cancelClocks()
     if let registration { worker.loop.unregister(registration) }
     registration = nil

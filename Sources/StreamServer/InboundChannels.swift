@@ -153,7 +153,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     worker.loop.assertOnLoop()
     var refusal: Connection.Refusal?
     if stream.inlet == nil {
-      refusal = .init(stream.name, "\"\(stream.name)\" takes no values from clients")
+      refusal = .init(stream.name, "\"\(stream.name)\" does not accept values")
     } else if !connection.admits(stream.configuration.write) {
       refusal = connection.mayNotWrite(stream)
     } else if kind == .fireAndForget, let sentence = stream.mistake(inValueOf: data.count) {
@@ -191,7 +191,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     isComplete: Bool, demand: UInt32
   ) {
     guard data.isEmpty else {
-      return connection.machine.sendError(id, .invalid, "the request of a named publisher carries no value")
+      return connection.machine.sendError(id, .invalid, "the request of a named publisher must have no data")
     }
     let numbering = InboundNumbering(
       name: publisher.name, next: publisher.firstNumber, demand: demand, told: .max)
@@ -235,14 +235,14 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       let name = stream.name
       switch error {
       case .noRoom:
-        connection.refuse(RequestID(id), .init(name, "\"\(name)\" has no room: what others published waits in it"))
+        connection.refuse(RequestID(id), .init(name, "\"\(name)\" has no space: values of other publishers wait in it"))
       case .tooMany:
         connection.refuse(
           RequestID(id),
           .init(name, "\"\(name)\" has \(PublisherMarks.capacity) named publishers, which is the limit"))
       case .inUse:
         connection.machine.sendError(
-          id, .canceled, "another publisher to \"\(name)\" has this name, or the stream is being changed")
+          id, .canceled, "another publisher to \"\(name)\" uses this name, or the stream is being changed")
       }
       return nil
     }
@@ -265,8 +265,8 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     guard let channel = channels[id] else { return connection.machine.end(id) }
     connection.machine.sendError(
       id, .invalid,
-      "value \(channel.nextNumber): its fragments are over the limit of \(worker.limits.requestBytes) bytes for what "
-        + "has begun to arrive")
+      "value \(channel.nextNumber): its fragments exceed the limit of \(worker.limits.requestBytes) bytes "
+        + "for incomplete requests")
     leave(id)
   }
 
@@ -331,7 +331,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       forget(channel)
     } else if standing.hasLostValues {
       connection.machine.sendError(
-        channel.id, .canceled, "\"\(channel.stream.name)\" was changed, and had values that it has not taken")
+        channel.id, .canceled, "\"\(channel.stream.name)\" was changed before it had stored all values")
       forget(channel)
     } else if standing.isDone {
       connection.machine.sendComplete(channel.id)
@@ -353,7 +353,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       if worker.streams[stream.name] !== stream {
         connection.machine.sendError(id, .canceled, "\"\(stream.name)\" is no longer served")
       } else if stream.inlet !== channel.inlet {
-        connection.machine.sendError(id, .canceled, "\"\(stream.name)\" takes no values from clients any more")
+        connection.machine.sendError(id, .canceled, "\"\(stream.name)\" no longer accepts values")
       } else if !connection.admits(stream.configuration.write) {
         connection.refuse(RequestID(id), connection.mayNotWrite(stream))
       } else {

@@ -162,7 +162,7 @@ extension Lane {
       holdUp?.debts[ObjectIdentifier(member)]?.beginAnew()
       worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
       member.connection.fail(
-        member, .lagged("held \"\(stream.name)\" up for \(look.timeout ?? .zero), \(unread) events behind"))
+        member, .lagged("stalled \"\(stream.name)\" for \(look.timeout ?? .zero), \(unread) events behind"))
     }
     return overdue.isEmpty && !isRow ? look.period : min(look.period, moment)
   }

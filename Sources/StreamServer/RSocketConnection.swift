@@ -88,7 +88,7 @@ final class RSocketConnection: Connection {
   }
 
   private func accepted() {
-    worker.trace(identity, "is connected")
+    worker.trace(identity, "connected")
     watchLifetime()
     if machine.usesLeases { renewLease() }
   }
@@ -189,7 +189,7 @@ final class RSocketConnection: Connection {
   /// - Returns: nil for a connection that ends here.
   func save() -> SavedSession? {
     guard phase == .open else { return nil }
-    inbound?.abandon("streamd restarts, and has values that the stream has not taken")
+    inbound?.abandon("streamd restarts before the stream has stored all values")
     _ = flush()
     guard phase == .open else { return nil }
     let (input, unsent) = savedBytes
@@ -220,7 +220,7 @@ final class RSocketConnection: Connection {
       return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
     }
     guard let source = stream.inlet else {
-      return sendFailure(request, .canceled("\"\(saved.stream)\" takes no values from clients any more"))
+      return sendFailure(request, .canceled("\"\(saved.stream)\" no longer accepts values"))
     }
     guard admits(stream.configuration.write) else { return refuse(request, mayNotWrite(stream)) }
     needInbound().restore(saved.id, to: stream, source, credit: saved.credit, saved.named)

@@ -104,7 +104,7 @@ final class ServedStream: Sendable {
   func mistake(inValueOf byteCount: Int) -> String? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
-    return "a value of \(byteCount) bytes is too large for \"\(name)\", whose buffer takes \(limit) at most"
+    return "a value of \(byteCount) bytes is too large for \"\(name)\", whose limit is \(limit) bytes"
   }
 
   /// Bytes of the largest event that the log takes, as of now.
@@ -293,7 +293,7 @@ final class ServedStream: Sendable {
     case (nil, .healthy):
       if let holder = holder.withLock({ $0 }) {
         let client = namesClients ? "\(holder.client)" : "a subscriber"
-        return ("blocked", "waits for \(client), \(holder.unread) events behind")
+        return ("blocked", "stalled by \(client), \(holder.unread) events behind")
       }
       return (log.isConnected ? "running" : "idle", remark.withLock { $0 })
     }

@@ -66,12 +66,12 @@ public final class StreamServer: Sendable {
         name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
         accounts: accounts, wantsDetails: wantsDetails, report: report)
     }
-    try addSystemStream("$streams", "The catalogue of streams, whenever it changes", everyMilliseconds: 250) {
+    try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
       [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
       return SystemFeed.json(streams.map { $0.summary(namesClients: visibility == .all) })
     }
-    try addSystemStream("$stats", "What the daemon does, once a second", everyMilliseconds: 1000) {
+    try addSystemStream("$stats", "The counters of the daemon, once a second", everyMilliseconds: 1000) {
       [weak self] visibility in
       guard let self else { return [] }
       defer { measureLag() }
@@ -198,7 +198,7 @@ public final class StreamServer: Sendable {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
       report(.connectionLimitReached(limits.connections))
-      return Self.turnAway(socket, "the server has its \(limits.connections) connections already")
+      return Self.turnAway(socket, "the server has \(limits.connections) connections already (max_connections)")
     }
     let user = ClientUser(credentials, of: socket.raw)
     let free = limits.connections - open

@@ -36,7 +36,7 @@ struct Options {
       switch word {
       case "--runs":
         guard let runs = rest.popFirst().flatMap({ Int($0) }), runs > 0 else {
-          throw UsageError(sentence: "--runs wants a number above 0")
+          throw UsageError(sentence: "--runs requires a number above 0")
         }
         self.runs = runs
       case "--quick": (runs, seconds, isQuick) = (2, 0.5, true)
@@ -49,7 +49,7 @@ struct Options {
           throw UsageError(sentence: "no row \"\(unknown)\"; there are \(known.joined(separator: ", "))")
         }
       case "--picture":
-        guard let path = rest.popFirst() else { throw UsageError(sentence: "--picture wants a file") }
+        guard let path = rest.popFirst() else { throw UsageError(sentence: "--picture requires a file") }
         picture = path
       default:
         guard !word.hasPrefix("-"), program.isEmpty else { throw UsageError(sentence: "unknown argument \"\(word)\"") }

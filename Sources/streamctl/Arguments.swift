@@ -136,7 +136,7 @@ extension Arguments {
       guard Self.options.contains(parts[0]) else { throw .usage("unknown option \(parts[0])") }
       // A value may begin with a dash: --from -5m.
       guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else {
-        throw .usage("\(parts[0]) wants a value")
+        throw .usage("\(parts[0]) requires a value")
       }
       values[parts[0]] = value
     }
@@ -160,7 +160,7 @@ extension Arguments {
     guard let verb = operands.first else { throw .usage("a command is missing") }
     switch verb {
     case "list", "status", "top":
-      guard operands.count == 1 else { throw .usage("\(verb) takes no \"\(operands[1])\"") }
+      guard operands.count == 1 else { throw .usage("\(verb) accepts no \"\(operands[1])\"") }
       try refuse(values, except: verb == "top" ? ["--count", "--sort"] : [], for: verb)
       guard verb == "top" else { return verb == "list" ? .list : .status }
       return .top(Top(order: try choice("--sort", values) ?? .name, count: try number("--count", values)))
@@ -170,12 +170,12 @@ extension Arguments {
       return .get(name: try name(operands), format ?? .data, timeout: try time("--timeout", values))
     case "pub":
       try refuse(values, except: ["--as", noReconnect], for: verb)
-      guard operands.count <= 3 else { throw .usage("pub takes one event, not also \"\(operands[3])\"") }
+      guard operands.count <= 3 else { throw .usage("pub accepts one event, not also \"\(operands[3])\"") }
       let publication = Publication(
         data: operands.count == 3 ? operands[2] : nil, publisher: values["--as"], reconnects: values[noReconnect] == nil
       )
       if publication.publisher != nil, !publication.reconnects {
-        throw .usage("--as is no option beside \(noReconnect)")
+        throw .usage("--as cannot be combined with \(noReconnect)")
       }
       return .publish(name: try name(Array(operands.prefix(2))), publication)
     case "sub":
@@ -194,8 +194,8 @@ extension Arguments {
   }
 
   private static func name(_ operands: [String]) throws(Stop) -> String {
-    guard operands.count > 1 else { throw .usage("\(operands[0]) wants a stream's name") }
-    guard operands.count == 2 else { throw .usage("\(operands[0]) takes one name, not also \"\(operands[2])\"") }
+    guard operands.count > 1 else { throw .usage("\(operands[0]) requires a stream's name") }
+    guard operands.count == 2 else { throw .usage("\(operands[0]) accepts one name, not also \"\(operands[2])\"") }
     return operands[1]
   }
 
@@ -203,7 +203,7 @@ extension Arguments {
     _ values: [String: String], except allowed: Set<String>, for verb: String
   ) throws(Stop) {
     if let option = values.keys.filter({ !allowed.contains($0) }).min() {
-      throw .usage("\(option) is no option of \(verb)")
+      throw .usage("\(option) is not an option of \(verb)")
     }
   }
 
@@ -219,7 +219,9 @@ extension Arguments {
 
   private static func number(_ option: String, _ values: [String: String]) throws(Stop) -> Int? {
     guard let text = values[option] else { return nil }
-    guard let number = Int(text), number > 0 else { throw .usage("\(option) wants a number above 0, not \"\(text)\"") }
+    guard let number = Int(text), number > 0 else {
+      throw .usage("\(option) requires a number above 0, not \"\(text)\"")
+    }
     return number
   }
 
@@ -229,7 +231,7 @@ extension Arguments {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]
     let unit = units.first { text.hasSuffix($0.0) } ?? ("", 1)
     guard let number = Int(text.dropLast(unit.0.count)), number > 0, number <= 4 << 30 / unit.1 else {
-      throw .usage("\(option) wants a size from 1 to 4GiB, such as 64MiB, not \"\(text)\"")
+      throw .usage("\(option) requires a size from 1 to 4GiB, such as 64MiB, not \"\(text)\"")
     }
     return number * unit.1
   }
@@ -240,7 +242,7 @@ extension Arguments {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
     guard let unit = units.first(where: { text.hasSuffix($0.0) }), let number = Int(text.dropLast(unit.0.count)),
       number > 0, number <= 365 * 86_400_000 / unit.1
-    else { throw .usage("\(option) wants a time from 1ms to 365d, such as 30s, not \"\(text)\"") }
+    else { throw .usage("\(option) requires a time from 1ms to 365d, such as 30s, not \"\(text)\"") }
     return .milliseconds(number * unit.1)
   }
 
@@ -250,7 +252,7 @@ extension Arguments {
     guard let text = values[option] else { return nil }
     guard let choice = Choice(rawValue: text) else {
       let known = Choice.allCases.map(\.rawValue).joined(separator: ", ")
-      throw .usage("\(option) wants one of \(known), not \"\(text)\"")
+      throw .usage("\(option) requires one of \(known), not \"\(text)\"")
     }
     return choice
   }

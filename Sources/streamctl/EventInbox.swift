@@ -62,7 +62,7 @@ final class EventInbox: Subscriber, Sendable {
   func note(_ report: ReconnectPolicy.Report) {
     let notice =
       switch report {
-      case .lost: "connection lost, trying again"
+      case .lost: "connection lost, reconnecting"
       case .resumed: "reconnected"  // what is missing is told with the event
       }
     note(notice)

@@ -55,7 +55,7 @@ extension StatsSnapshot {
     do {
       self = try JSONDecoder().decode(StatsSnapshot.self, from: Data(event.data))
     } catch {
-      throw .badAnswer("the daemon's counters cannot be read")
+      throw .badAnswer("unexpected reply from the daemon: the counters cannot be read")
     }
     time = event.time
   }

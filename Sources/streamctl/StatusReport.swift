@@ -52,7 +52,7 @@ struct StatusReport {
     do {
       values = try JSONDecoder().decode([String: Value].self, from: Data(json))
     } catch {
-      throw .badAnswer("the daemon's counters cannot be read")
+      throw .badAnswer("unexpected reply from the daemon: the counters cannot be read")
     }
     self.streams = streams
   }

@@ -9,7 +9,7 @@ struct StreamTable {
     do {
       rows = try JSONDecoder().decode([CatalogueEntry].self, from: Data(json))
     } catch {
-      throw .badAnswer("the daemon's catalogue cannot be read")
+      throw .badAnswer("unexpected reply from the daemon: the catalogue cannot be read")
     }
   }
 

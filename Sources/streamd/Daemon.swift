@@ -190,7 +190,7 @@ final class Daemon {
 
   private func tick(every period: Duration) {
     if let late = watchdog?.tick(), !late.isEmpty {
-      journal.write(.progressLate, .warning, "\(late.count) of the event loops have not come round in \(period)")
+      journal.write(.progressLate, .warning, "\(late.count) of the event loops have not responded for \(period)")
     }
     if !isStopping { manager.notify(.status(status())) }
     _ = loop.schedule(after: period) { [self] in tick(every: period) }

@@ -9,19 +9,19 @@ extension Journal.Entry {
     case .clientRefused(let client, let stream, let reason):
       self.init(.clientRefused, .notice, "client refused: \(reason)", client.fields(stream: stream))
     case .clientDropped(let client, let reason):
-      self.init(.clientCutOff, .notice, "client cut off: \(reason)", client.fields(stream: nil))
+      self.init(.clientCutOff, .notice, "client disconnected: \(reason)", client.fields(stream: nil))
     case .clientLagged(let client, let stream, let lost):
       self.init(
         .clientLagged, .notice, "client lagged: \(counted(Int(clamping: lost), "event")) lost",
         client.fields(stream: stream))
     case .clientHoldsUp(let client, let stream, let unread):
       self.init(
-        .streamHeldUp, .warning, "source waits for \(client), \(counted(Int(clamping: unread), "event")) behind",
+        .streamHeldUp, .warning, "source stalled by \(client), \(counted(Int(clamping: unread), "event")) behind",
         client.fields(stream: stream))
     case .clientCutOff(let client, let stream, let unread):
       self.init(
         .clientCutOff, .notice,
-        "client cut off: it kept the source waiting for block_timeout, \(counted(Int(clamping: unread), "event")) behind",
+        "subscription ended: it stalled the source for block_timeout, \(counted(Int(clamping: unread), "event")) behind",
         client.fields(stream: stream))
     case .valuesDropped(let client, let stream, let count):
       self.init(
@@ -29,21 +29,21 @@ extension Journal.Entry {
         "\(counted(count, "value")) of a client dropped: the stream waits for its subscribers",
         client.fields(stream: stream))
     case .acceptingPaused(let error):
-      self.init(.limitReached, .warning, "no new clients for a second: \(error)")
+      self.init(.limitReached, .warning, "not accepting clients for 1 s: \(error)")
     case .connectionLimitReached(let limit):
-      self.init(.limitReached, .warning, "client turned away: max_connections is \(limit)")
+      self.init(.limitReached, .warning, "connection refused: max_connections is \(limit)")
     case .userConnectionLimitReached(let client, let count, let left):
       let reason =
         left.map { "\(count) connections, and \($0) of max_connections left" }
         ?? "max_connections_per_user, \(count), already"
       self.init(
-        .limitReached, .warning, "client turned away: \(client.user) has \(reason)", client.fields(stream: nil))
+        .limitReached, .warning, "connection refused: \(client.user) has \(reason)", client.fields(stream: nil))
     case .clientActs(let client, let stream, let what):
       self.init(.clientActs, .debug, "client \(what)", client.fields(stream: stream))
     case .eventsTooLarge(let stream, let count, let limit):
       self.init(
         .limitReached, .warning,
-        "\(counted(count, "event")) dropped: larger than the stream's buffer takes, \(limit) bytes",
+        "\(counted(count, "event")) dropped: larger than the stream's limit, \(limit) bytes",
         [.stream(stream)])
     }
   }
@@ -65,12 +65,12 @@ extension Journal.Entry {
     case .waiting(let reason):
       self.init(.sourceWaiting, .notice, "source waits: \(reason)", [.stream(stream)])
     case .recovered(afterFailures: 0):
-      self.init(.sourceWaiting, .info, "source goes on after it had to wait", [.stream(stream)])
+      self.init(.sourceWaiting, .info, "source resumed", [.stream(stream)])
     case .recovered(let failures):
       self.init(.sourceRecovered, .info, "source recovered after \(counted(failures, "failure"))", [.stream(stream)])
     case .limited(let what): self.init(.limitReached, .warning, "source limited: \(what)", [.stream(stream)])
     case .said(let line):
-      self.init(.programSaid, .info, "program says: \(line)", [.stream(stream)])
+      self.init(.programSaid, .info, "program wrote: \(line)", [.stream(stream)])
     }
   }
 }

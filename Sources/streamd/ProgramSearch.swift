@@ -13,13 +13,13 @@ enum ProgramSearch {
     guard !name.contains("/") else { return failure(ofFile: name) }
     let folders = (path ?? "/bin:/usr/bin").split(separator: ":", omittingEmptySubsequences: false)
     let isFound = folders.contains { failure(ofFile: ($0.isEmpty ? "." : $0) + "/" + name) == nil }
-    return isFound ? nil : "\"\(name)\", which no folder of PATH has"
+    return isFound ? nil : "\"\(name)\", which is not in PATH"
   }
 
   private static func failure(ofFile path: String) -> String? {
     var file = stat()
     guard stat(path, &file) == 0 else { return "\"\(path)\": \(String(cString: strerror(errno)))" }
-    guard file.st_mode & S_IFMT == S_IFREG else { return "\"\(path)\", which is no file" }
-    return access(path, X_OK) == 0 ? nil : "\"\(path)\", which may not be executed"
+    guard file.st_mode & S_IFMT == S_IFREG else { return "\"\(path)\", which is not a regular file" }
+    return access(path, X_OK) == 0 ? nil : "\"\(path)\", which is not executable"
   }
 }

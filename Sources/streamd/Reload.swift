@@ -94,7 +94,7 @@ final class Reload: @unchecked Sendable {  // checked on the loop; the queue get
     _ outcome: Result<Void, any Error>, of difference: ConfigurationDifference, _ new: ConfigurationSource
   ) {
     switch outcome {
-    case .failure(let error): refuse(["\(path): there is no room for it: \(error)"])
+    case .failure(let error): refuse(["\(path): not enough resources: \(error)"])
     case .success:
       let server = configuration.server
       configuration = new.configuration

@@ -63,7 +63,7 @@ final class RunningStreams: @unchecked Sendable {
     let failures = server.change(changes, removing: difference.removed)
     for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
       journal.write(
-        .stateNotKept, .error, "the stream goes on with the buffer that it has: \(error)", .stream(name))
+        .stateNotKept, .error, "the stream continues with its current buffer: \(error)", .stream(name))
     }
     for (name, remark) in remarks { server.note(remark, of: name) }
     for name in difference.removed {

@@ -12,7 +12,7 @@ func turnClientsAway(from sockets: [PassedDescriptors.Listener]) {
   let listeners = sockets.map { socket in
     Listener(
       OwnedDescriptor(socket.descriptor), on: loop,
-      accepted: { StreamServer.turnAway($0, "streamd does not start: its configuration has mistakes") },
+      accepted: { StreamServer.turnAway($0, "streamd cannot start: its configuration has errors") },
       paused: { _ in })
   }
   for listener in listeners { try? listener.start() }

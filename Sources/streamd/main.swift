@@ -56,7 +56,7 @@ func serve(_ path: String) {
     remark = "configuration refused: \(summary)"
     journal.write(
       .formerConfigurationServed, .warning,
-      "the configuration is served that the last process had: \(path) has mistakes")
+      "serving the previous configuration: \(path) has errors")
   }
   let configuration = source.configuration
   journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
@@ -84,7 +84,7 @@ do throws(Arguments.UsageError) {
     let configuration = check(path)
     let remarks = [LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration)]
     for remark in remarks.compactMap(\.self) { print("\(path): \(remark)") }
-    print("\(path): \(counted(configuration.streams.count, "stream")), no mistakes")
+    print("\(path): \(counted(configuration.streams.count, "stream")), no errors")
   case .serve(let path): serve(path)
   }
 } catch {

@@ -35,7 +35,7 @@ struct ConnectionRulesTests {
       hex("00000e 00000001 0400 00010000 00000001"),
     ])
   func firstFrame(bytes: [UInt8]) throws {
-    try expectClosed(Side(ConnectionMachine()), by: bytes, .invalidSetup, saying: "the first frame has to be SETUP")
+    try expectClosed(Side(ConnectionMachine()), by: bytes, .invalidSetup, saying: "the first frame must be SETUP")
   }
 
   @Test(
@@ -81,13 +81,13 @@ struct ConnectionRulesTests {
     var setup = Setup()
     setup.resumeToken = []
     try expectClosed(
-      Side(ConnectionMachine()), by: Frame.setup(setup).encoded, .rejectedSetup, saying: "no resumption")
+      Side(ConnectionMachine()), by: Frame.setup(setup).encoded, .rejectedSetup, saying: "resumption is not supported")
   }
 
   @Test("RESUME is REJECTED_RESUME, and CONNECTION_ERROR after SETUP")
   func resume() throws {
     let resume = Frame.resume(token: [1], serverPosition: 0, clientPosition: 0).encoded
-    try expectClosed(Side(ConnectionMachine()), by: resume, .rejectedResume, saying: "no resumption")
+    try expectClosed(Side(ConnectionMachine()), by: resume, .rejectedResume, saying: "resumption is not supported")
     try expectClosed(.openServer(), by: resume, .connectionError, saying: "RESUME came after SETUP")
   }
 
@@ -174,7 +174,7 @@ struct ConnectionRulesTests {
   func longFrame() throws {
     let limits = ConnectionLimits(maximumRequestBytes: 1 << 20)
     try expectClosed(
-      .openServer(limits: limits), by: hex("100001"), .connectionError, saying: "over the limit of 1048576")
+      .openServer(limits: limits), by: hex("100001"), .connectionError, saying: "exceeds the limit of 1048576")
     #expect(Side.openServer(limits: limits).receive(hex("100000")) == [])
     #expect(Side.openServer().receive(hex("ffffff")) == [])
   }

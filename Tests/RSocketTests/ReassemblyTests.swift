@@ -156,7 +156,7 @@ struct ReassemblyTests {
     let server = Side.openServer(limits: ConnectionLimits(maximumRequestBytes: 100))
     let part = Payload(data: [UInt8](repeating: 0, count: 40))
     #expect(server.receive(first(.stream, part), first(.stream, part, id: StreamID(3))) == [])
-    let message = "the fragments up to request 5 are over the limit of 100 bytes"
+    let message = "the fragments up to request 5 exceed the limit of 100 bytes"
     #expect(server.receive(first(.stream, part, id: StreamID(5))) == [.closed(.connectionError, message)])
   }
 

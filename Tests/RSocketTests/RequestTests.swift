@@ -179,7 +179,7 @@ struct RequestTests {
     _ = server.receive(open(.channel))
     if credit > 0 { server.machine.sendRequestN(id, credit) }
     for _ in 0..<credit { #expect(server.receive(value(id, "v")) == [.payload(id, Payload("v"), isComplete: false)]) }
-    let message = "a value for request 1 came without demand for it"
+    let message = "a value for request 1 exceeds the credit"
     #expect(server.receive(value(id, "v")) == [.closed(.connectionError, message)])
   }
 
@@ -217,7 +217,7 @@ struct RequestTests {
     server.machine.sendRequestN(id, credit)
     let (events, runs) = gathered(server, (0...credit).flatMap { _ in value(id, "v").encoded })
     #expect(runs.map(\.count) == [Int(credit)])
-    #expect(events.last == .closed(.connectionError, "a value for request 1 came without demand for it"))
+    #expect(events.last == .closed(.connectionError, "a value for request 1 exceeds the credit"))
   }
 
   @Test("Who gathers values is told of a metadata length past its frame, behind the values before it")
@@ -301,7 +301,7 @@ struct RequestTests {
     #expect(client.receive(value(id, "a")) == [.payload(id, Payload("a"), isComplete: false)])
     client.machine.sendRequestN(id, 1)
     #expect(client.receive(value(id, "b")) == [.payload(id, Payload("b"), isComplete: false)])
-    let message = "a value for request 1 came without demand for it"
+    let message = "a value for request 1 exceeds the credit"
     #expect(client.receive(value(id, "c")) == [.closed(.connectionError, message)])
   }
 
@@ -351,7 +351,7 @@ struct RequestTests {
   func clientRefuses() throws {
     let client = Side.openClient()
     #expect(client.receive(open(.stream, id: StreamID(2)), open(.fireAndForget, id: StreamID(4))) == [])
-    #expect(try client.takeFrames() == [.error(StreamID(2), .rejected, "this client takes no requests")])
+    #expect(try client.takeFrames() == [.error(StreamID(2), .rejected, "this client accepts no requests")])
   }
 
   // MARK: Leases

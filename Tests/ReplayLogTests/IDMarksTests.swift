@@ -55,7 +55,7 @@ import Testing
     let reports = Locked<[String]>([])
     let marks = IDMarks(path: folder.path("ids")) { report in reports.withLock { $0.append(report) } }
     #expect(marks.mark(of: "a") == 7 && marks.mark(of: "b") == 0 && marks.mark(of: "z") == 8)
-    #expect(reports.withLock { $0 } == ["\(folder.path("ids")) has 8 lines that are no id and name of a stream"])
+    #expect(reports.withLock { $0 } == ["\(folder.path("ids")) has 8 lines that are not an id and a stream's name"])
     marks.raise("b", to: 3)
     marks.flush()
     #expect(self.marks(folder).mark(of: "a") == 7 && self.marks(folder).mark(of: "b") == 3)
@@ -70,7 +70,7 @@ import Testing
       marks.raise("a", to: id)
       marks.flush()
     }
-    let sentence = "\(path) cannot be written: No such file or directory; ids may go back if the clock does, too"
+    let sentence = "\(path) cannot be written: No such file or directory; ids may decrease if the clock is set back"
     #expect(reports.withLock { $0 } == [sentence])
     #expect(mkdir(folder.path("none"), 0o700) == 0)
     marks.flush()

@@ -211,18 +211,18 @@ extension EventLog {
   @Test func anUnknownVersionIsRefusedWithASentence() throws {
     let place = try SpoiltRegion()
     place.region.bytes.storeBytes(of: 7, toByteOffset: 8, as: UInt32.self)
-    let sentence = "its layout is version 7, and this is written for version 3"
+    let sentence = "its layout is version 7, but this program supports version 3"
     #expect(throws: LogRefusal(sentence, .setAside("version-7"))) { try place.remains() }
   }
 
   @Test func whatIsNoLogIsRefused() throws {
     let place = try SpoiltRegion()
     place.region.bytes.storeBytes(of: 7, as: UInt64.self)
-    #expect(throws: LogRefusal("it is no log of streamd")) { try place.remains() }
-    #expect(throws: LogRefusal("it is no log: it has 100 bytes")) {
+    #expect(throws: LogRefusal("it is not a streamd log")) { try place.remains() }
+    #expect(throws: LogRefusal("it is not a log: it has 100 bytes")) {
       try SpoiltRegion([UInt8](repeating: 0, count: 100)).remains()
     }
-    #expect(throws: LogRefusal("it is no memory of a log")) { try LogRemains(memory: open("/dev/null", O_RDWR)) }
+    #expect(throws: LogRefusal("it is not the memory of a log")) { try LogRemains(memory: open("/dev/null", O_RDWR)) }
   }
 
   @Test func aSizeThatDoesNotFitTheGeometryIsRefused() throws {

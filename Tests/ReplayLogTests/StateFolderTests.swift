@@ -191,7 +191,7 @@ import Testing
       setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
       let folder = try TemporaryFolder()
       let state = StateFolder(path: folder.path, boot: nil) { _, _ in }
-      #expect(throws: LogRefusal("2 MiB cannot be had: File too large", .leave)) {
+      #expect(throws: LogRefusal("2 MiB cannot be allocated: File too large", .leave)) {
         try state.makeLog(of: "a", limits: .init(events: 64, bytes: 2 << 20), takingOver: nil)
       }
       #expect(access(folder.path("a.log"), F_OK) != 0 && access(folder.path("a.log.new"), F_OK) != 0)

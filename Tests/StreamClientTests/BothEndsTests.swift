@@ -124,7 +124,7 @@ import Testing
       await over.write("before\n" + long + long + "\nafter\n")
       let end = await over.end()
       #expect(end.code == 65)
-      let sentence = "value 2: its fragments are over the limit of 1048576 bytes for what has begun to arrive"
+      let sentence = "value 2: its fragments exceed the limit of 1048576 bytes for incomplete requests"
       #expect(end.errors == "streamctl: \(sentence)\n")
       #expect(try await events(3, of: "lines", at: path).last == "before")
     }
@@ -160,7 +160,7 @@ import Testing
   @Test func anEventOverTheLimitEndsItsStreamAloneAndForGood() async throws {
     try await withLargeEvent { path, event in
       let connection = try StreamConnection(socket: path, maximumEventBytes: event.count - 1)
-      let sentence = "a value has more than \(event.count - 1) bytes, the limit of this side"
+      let sentence = "a value has more than \(event.count - 1) bytes, the limit of the receiver"
       let small = connection.stream("small").probe(1)
       #expect(await small.next() == .value("2"))
       let large = connection.stream("large", reconnect: ReconnectPolicy()).probe(1)
@@ -168,14 +168,15 @@ import Testing
       small.request(1)
       #expect(await small.next() == .finished)
       let command = try Command(["--socket", path, "sub", "large", "--max-event", "1MiB"])
-      #expect(await command.end() == (65, "streamctl: a value has more than 1048576 bytes, the limit of this side\n"))
+      #expect(
+        await command.end() == (65, "streamctl: a value has more than 1048576 bytes, the limit of the receiver\n"))
     }
   }
 
   @Test func theProgramSaysWhyItsEventsAreNotTaken() async throws {
     try await withServer { path in
       for (name, sentence) in [
-        ("five", "\"five\" takes no values from clients"), ("six", "no stream named \"six\""),
+        ("five", "\"five\" does not accept values"), ("six", "no stream named \"six\""),
       ] {
         let one = try Command(["--socket", path, "pub", name, "x"])
         #expect(await one.end() == (77, "streamctl: \(sentence)\n"))

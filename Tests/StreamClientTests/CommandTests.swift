@@ -193,7 +193,7 @@ import Testing
         for number in [10, 11] as [UInt64] { peer.send("\(number)", on: StreamID(1), number: number) }
       }
       #expect(await command.rest() == "1\n2\n3\n10\n11\n")
-      let notices = "streamctl: connection lost, trying again\nstreamctl: reconnected\n"
+      let notices = "streamctl: connection lost, reconnecting\nstreamctl: reconnected\n"
       #expect(await command.end() == (0, notices + notices))
     }
   }

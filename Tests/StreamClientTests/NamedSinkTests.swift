@@ -128,7 +128,7 @@ import Testing
     }) { server in
       let publishing = try publish(["1"], to: server, name())
       #expect(
-        await completions.next() == .failure(.failed(.invalid, "the server's confirmation makes no sense")))
+        await completions.next() == .failure(.failed(.invalid, "unexpected confirmation from the server")))
       withExtendedLifetime(publishing) {}
     }
   }

@@ -238,7 +238,7 @@ import Testing
       let probe = connection.stream("s", reconnect: policy()).probe(1)
       _ = await server.next()
       connection.close()
-      #expect(await probe.next() == .failed(.disconnected("the connection was closed by its owner")))
+      #expect(await probe.next() == .failed(.disconnected("the connection was closed locally")))
     }
   }
 

@@ -132,10 +132,10 @@ import Testing
       let live = connection.stream("s").probe(1)
       _ = await server.next()
       connection.close()
-      #expect(await live.next() == .failed(.disconnected("the connection was closed by its owner")))
+      #expect(await live.next() == .failed(.disconnected("the connection was closed locally")))
       #expect(await server.next() == .gone)
       let late = connection.stream("s").probe(1)
-      #expect(await late.next() == .failed(.disconnected("the connection was closed by its owner")))
+      #expect(await late.next() == .failed(.disconnected("the connection was closed locally")))
     }
   }
 
@@ -187,7 +187,7 @@ import Testing
       let probe = try StreamConnection(socket: server.path).stream("s").probe(1)
       while server.connectionCount == 0 { await Task.yield() }
       server.act { $0.write(flood) }
-      #expect(await probe.next() == .failed(.disconnected("the server reads nothing")))
+      #expect(await probe.next() == .failed(.disconnected("the server does not read")))
     }
   }
 }

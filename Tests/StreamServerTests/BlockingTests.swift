@@ -131,7 +131,7 @@ import Testing
       other.get("$streams")
       let catalogue = String(decoding: try other.event().data, as: UTF8.self)
       #expect(catalogue.contains(#""state":"blocked""#))
-      #expect(catalogue.contains("waits for \(identity), 16 events behind"))
+      #expect(catalogue.contains("stalled by \(identity), 16 events behind"))
       client.send(.requestN(StreamID(1), 39))
       #expect(try client.events(39) == numbers(1..<40))
       try harness.eventually {
@@ -159,7 +159,7 @@ import Testing
         Issue.record("not cut off")
         return
       }
-      #expect(message == #"held "s" up for 0.04 seconds, 16 events behind"#)
+      #expect(message == #"stalled "s" for 0.04 seconds, 16 events behind"#)
       slow.subscribe("s", credit: 1, id: 3)
       #expect(try slow.events(1) == numbers(99..<100))
     }
@@ -173,7 +173,7 @@ import Testing
       Issue.record("not cut off: \(String(describing: end))")
       return
     }
-    #expect(message.hasPrefix(#"held "s" up for 0.3 seconds, "#))
+    #expect(message.hasPrefix(#"stalled "s" for 0.3 seconds, "#))
   }
 
   /// The same beyond the timeout, where each event pays for more than it takes.

@@ -198,7 +198,7 @@ import Testing
       other.send(start(ofLength: 1 << 20, 1_000_000))
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= 3 * 990_000 }
       clients[2].send(start(ofLength: 1 << 20, 1_000_000))
-      try expectEnd(clients[2], "uid 1001 has more than 2621440 bytes under way (max_input_per_user)")
+      try expectEnd(clients[2], "uid 1001 has more than 2621440 bytes of unprocessed data (max_input_per_user)")
       guard case .clientDropped? = harness.reports.last else { throw WireClient.Silence() }
       // The first requests are completed all the same: their names are not there.
       for client in [clients[0], clients[1], other] {
@@ -228,7 +228,7 @@ import Testing
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) >= 390_000 }
       let second = try WireClient(harness.server, user: 1002)
       second.send(start(ofLength: 1 << 20, 1_000_000))
-      try expectEnd(second, "uid 1002 has more bytes under way than are free of 1048576 (max_input)")
+      try expectEnd(second, "uid 1002 has more bytes of unprocessed data than are free of 1048576 (max_input)")
       harness.eventually { accounts.heldBytes.load(ordering: .relaxed) < 1 << 20 }
     }
   }
@@ -305,8 +305,8 @@ import Testing
         }
         clients.append(try WireClient(harness.server, user: user))
         clients.last?.send(start(ofLength: 1 << 20, 950_000))
-        try expectEnd(
-          clients[clients.count - 1], "uid \(user) has more bytes under way than are free of 4194304 (max_input)")
+        let sentence = "uid \(user) has more bytes of unprocessed data than are free of 4194304 (max_input)"
+        try expectEnd(clients[clients.count - 1], sentence)
       }
       try fill(1001, 2)
       try fill(1002, 1)

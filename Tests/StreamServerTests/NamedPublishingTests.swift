@@ -224,7 +224,7 @@ import Testing
           "a publisher's values are numbered from 1, not 18446744073709551615"
         ),
         (entry(Array(repeating: 0, count: 9)), [], "a publisher's values are numbered from 1, not 0"),
-        (entry(number + [0x61]), [1], "the request of a named publisher carries no value"),
+        (entry(number + [0x61]), [1], "the request of a named publisher must have no data"),
       ]
       for (index, (entry, data, sentence)) in cases.enumerated() {
         let id = UInt32(index * 2 + 1)
@@ -329,7 +329,7 @@ import Testing
       }
       #expect(
         try news(client)
-          == .error(.invalid, "value 2: its fragments are over the limit of 1024 bytes for what has begun to arrive"))
+          == .error(.invalid, "value 2: its fragments exceed the limit of 1024 bytes for incomplete requests"))
       try open(client, from: 2, id: 3)
       #expect(try news(client, id: 3) == .greeting(committed: 1, next: 2))
       #expect(try events(harness, 1) == [[1]])

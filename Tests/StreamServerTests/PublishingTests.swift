@@ -118,7 +118,7 @@ import Testing
       newcomer.publish("p", [2])
       #expect(
         try newcomer.receive()
-          == .error(StreamID(1), .rejected, "\"p\" has no room: what others published waits in it"))
+          == .error(StreamID(1), .rejected, "\"p\" has no space: values of other publishers wait in it"))
       reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
       var smallCount = 0
       while inlet.heldBytes > 0 { if try reader.event().data == [1] { smallCount += 1 } }
@@ -147,7 +147,7 @@ import Testing
       #expect(try subscriber.events(2) == [[1], [2]])
       greedy.values([[UInt8]](repeating: [3], count: 17))
       let end = try greedy.receive()
-      #expect(end == .error(.connection, .connectionError, "a value for request 1 came without demand for it"))
+      #expect(end == .error(.connection, .connectionError, "a value for request 1 exceeds the credit"))
       #expect(try greedy.receive() == nil)
       // What it sent within its credit is kept.
       #expect(try subscriber.events(16) == [[UInt8]](repeating: [3], count: 16))
@@ -264,7 +264,7 @@ import Testing
       try harness.addPublished("p") { $0.limits.bytes = 4096 }
       let client = try WireClient.ready(harness.path)
       let large = [UInt8](repeating: 0, count: 4073)
-      let sentence = "a value of 4073 bytes is too large for \"p\", whose buffer takes 4072 at most"
+      let sentence = "a value of 4073 bytes is too large for \"p\", whose limit is 4072 bytes"
       client.publish("p", large)
       #expect(try client.receive() == .error(StreamID(1), .invalid, sentence))
       client.publish("p", [1], id: 3)
@@ -284,9 +284,9 @@ import Testing
       try harness.addPublished("mine") { $0.write = AccessRules([.group(getgid())]) }
       let client = try WireClient.ready(harness.path)
       for (id, name, sentence) in [
-        (1, "nowhere", "no stream named \"nowhere\""), (3, "read-only", "\"read-only\" takes no values from clients"),
+        (1, "nowhere", "no stream named \"nowhere\""), (3, "read-only", "\"read-only\" does not accept values"),
         (5, "theirs", "uid \(getuid()) may not write \"theirs\""),
-        (7, "$stats", "\"$stats\" takes no values from clients"),
+        (7, "$stats", "\"$stats\" does not accept values"),
       ] as [(UInt32, String, String)] {
         client.publish(name, [1], id: id)
         #expect(try client.receive() == .error(StreamID(id), .rejected, sentence))
@@ -523,7 +523,7 @@ import Testing
   @Test func whatItPublishesAndDoesNotReadStaysWithinItsUsersBudget() async throws {
     try await withServer(ServerLimits(workers: 1, inputBytesPerUser: 8 << 20)) { harness in
       let client = try publishGrowingValues(harness, 40)
-      let sentence = "uid \(getuid()) has more than \(8 << 20) bytes under way (max_input_per_user)"
+      let sentence = "uid \(getuid()) has more than \(8 << 20) bytes of unprocessed data (max_input_per_user)"
       while let frame = try client.receive() {
         if case .payload = frame { continue }
         #expect(frame == .error(.connection, .connectionError, sentence))

@@ -60,7 +60,7 @@ import Testing
       let errors = try [client.receive(), client.receive()]
       #expect(errors.contains(.error(StreamID(1), .rejected, #"uid \#(getuid()) may not write "closed""#)))
       #expect(
-        errors.contains(.error(StreamID(3), .canceled, #""fed otherwise" takes no values from clients any more"#)))
+        errors.contains(.error(StreamID(3), .canceled, #""fed otherwise" no longer accepts values"#)))
       client.value([2], id: 1)
       #expect(try client.isSilent())
       #expect(next.server.statistics.eventsIn == 0 && next.server.statistics.publishers == 0)
@@ -269,7 +269,7 @@ import Testing
       } else {
         #expect(
           try client.receive()
-            == .error(StreamID(1), .lagged, "lagged: event 100 is gone, half of it was sent"))
+            == .error(StreamID(1), .lagged, "lagged: event 100 was lost after a part of it had been sent"))
       }
       #expect(try client.isSilent())
     }

@@ -175,8 +175,8 @@ import Testing
       let client = ClientIdentity(number: 7, credentials: .init(process: 4711, user: 1001, group: 1001))
       harness.server.streams["s"]?.note(ServedStream.Holder(client: client, unread: 3))
       for (user, message) in [
-        (0, "waits for client 7 (uid 1001, pid 4711), 3 events behind"),
-        (1002, "waits for a subscriber, 3 events behind"),
+        (0, "stalled by client 7 (uid 1001, pid 4711), 3 events behind"),
+        (1002, "stalled by a subscriber, 3 events behind"),
       ] {
         let watcher = try WireClient(harness.server, user: UInt32(user))
         watcher.get("$streams")

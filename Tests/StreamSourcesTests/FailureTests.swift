@@ -13,7 +13,7 @@ import Testing
   @Test func anAnswerThatTakesTooLongIsGivenUp() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/hang/\(key)")) { $0.timeout = .milliseconds(50) }
-      #expect(fetched.failure == "no complete answer from \(upstream.authority) within 0.05 s")
+      #expect(fetched.failure == "no complete response from \(upstream.authority) within 0.05 s")
     }
   }
 
@@ -23,14 +23,14 @@ import Testing
       let second = Upstream.redirect(key, to: "/count/\(key)", "&delay=0.3")
       let first = upstream.url(Upstream.redirect(key, to: second, "&delay=0.3"))
       let fetched = try await thread.fetch(first) { $0.timeout = .milliseconds(500) }
-      #expect(fetched.failure == "no complete answer from \(upstream.authority) within 0.5 s")
+      #expect(fetched.failure == "no complete response from \(upstream.authority) within 0.5 s")
     }
   }
 
   @Test func aConnectionThatClosesMidBodyIsAFailure() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/cut/\(key)"))
-      #expect(fetched.failure == "\(upstream.authority) closed the connection before the whole answer had arrived")
+      #expect(fetched.failure == "\(upstream.authority) closed the connection before the response was complete")
     }
   }
 

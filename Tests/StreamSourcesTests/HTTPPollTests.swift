@@ -203,7 +203,7 @@ final class Shared<Value>: Sendable {
       let headers = try await thread.lastHeaders(key, at: upstream)
       #expect(headers["if-none-match"] == nil)
       taker.cancel()
-      let limited = "its ETag of more than 1024 bytes is not kept: each fetch brings the whole page"
+      let limited = "its ETag of more than 1024 bytes is not used: polls transfer the full response"
       #expect(reports.withLock { $0 } == [.limited(limited)])
     }
   }

@@ -78,7 +78,7 @@ import Testing
       #expect(await taker.next(3) == ["x|1", "x|2", "x|3"])
       let headers = try await thread.lastHeaders(key, at: upstream)
       #expect(headers["last-event-id"] == nil)
-      let limited = "an id of more than 1024 bytes is not kept: a reconnection begins without Last-Event-ID"
+      let limited = "an id of more than 1024 bytes is not used: a reconnection sends no Last-Event-ID"
       #expect(reports.withLock { $0 } == [.limited(limited)])
       taker.cancel()
     }
@@ -177,7 +177,7 @@ import Testing
       let taker = Taker(.unlimited)
       stream(path("data: %n\n\n", "&end=hang"), idleTimeout: .milliseconds(30), on: thread).subscribe(taker)
       #expect(await taker.next(2) == ["1", "2"])
-      #expect(sentences.first == "nothing heard within 30 ms")
+      #expect(sentences.first == "no data within 30 ms")
       taker.cancel()
     }
   }
@@ -187,7 +187,7 @@ import Testing
       let taker = Taker(.unlimited)
       stream("/hang/\(key)", on: thread) { $0.timeout = .milliseconds(30) }.subscribe(taker)
       while sentences.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
-      #expect(sentences.first == "no answer from \(upstream.authority) within 0.03 s")
+      #expect(sentences.first == "no response from \(upstream.authority) within 0.03 s")
       taker.cancel()
     }
   }

@@ -36,7 +36,7 @@ struct JQProgramTests {
   }
 
   @Test(arguments: [
-    ("", "no JSON text"), (" \n", "no JSON text"), ("1 2", "more than one JSON text"),
+    ("", "not a JSON text"), (" \n", "not a JSON text"), ("1 2", "more than one JSON text"),
     ("{}[]", "more than one JSON text"),
   ])
   func anEventIsOneJSONText(event: String, sentence: String) {

@@ -120,7 +120,7 @@ import Testing
         #expect(await taker.next(1) == ["1"])
       }
     }
-    let limited = "jq runs with the daemon's rights: seccomp: Function not implemented"
+    let limited = "jq runs unconfined: seccomp: Function not implemented"
     #expect(reports.withLock { $0.filter { $0 != .passing } } == [.process(.limited(limited))])
   }
 }

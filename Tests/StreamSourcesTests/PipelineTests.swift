@@ -103,7 +103,7 @@ import Testing
       try jq(feed, "if . == 2 then until(false; .) else . end", timePerEvent: .milliseconds(500), on: thread).subscribe(
         taker)
       #expect(await taker.next(9) == ["1|3", "4"])
-      #expect(errors == ["no end within 0.5 seconds of processor time"])
+      #expect(errors == ["no result within 0.5 seconds of processor time"])
     }
   }
 
@@ -174,14 +174,14 @@ import Testing
     try await withSourceThread { thread in
       let cases = [
         ("/nonexistent", "posix_spawn /nonexistent: No such file or directory"),
-        ("/bin/true", "jq ended with status 0"),
+        ("/bin/true", "jq exited with status 0"),
       ]
       for (executable, reason) in cases {
         let taker = Taker(.unlimited)
         try jq(Feed([["1"]]), ".", executable: executable, on: thread).subscribe(taker)
         func isReported(_ report: PipelineReport) -> Bool {
           guard case .process(.failing(let sentence, let attempt, _)) = report else { return false }
-          return sentence == "jq cannot be run: \(reason)" && attempt > 1
+          return sentence == "jq cannot be started: \(reason)" && attempt > 1
         }
         while !reports.withLock({ $0.contains(where: isReported) }) { try await Task.sleep(for: .milliseconds(1)) }
         taker.cancel()

@@ -223,8 +223,8 @@ import Testing
   // MARK: Failing
 
   @Test(arguments: [
-    ("exit 3", "sh exited with status 3"), ("kill -SEGV $$", "sh was ended by SIGSEGV"),
-    ("kill -40 $$", "sh was ended by signal 40"),
+    ("exit 3", "sh exited with status 3"), ("kill -SEGV $$", "sh was terminated by SIGSEGV"),
+    ("kill -40 $$", "sh was terminated by signal 40"),
   ])
   func aProgramThatFailsIsReportedAndStartedAgain(script: String, sentence: String) async throws {
     try await withSourceThread { thread in

@@ -80,7 +80,7 @@ import Testing
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: upstream.refusingProxy, login: HTTPLogin(user: "me", password: "secret"))
       let fetched = try await thread.fetch(upstream.url("/count/\(key)")) { $0.route = .proxy(proxy) }
-      #expect(fetched.failure == "the proxy \(proxy.authority) did not take the request")
+      #expect(fetched.failure == "the proxy \(proxy.authority) rejected the request")
     }
   }
 

@@ -66,13 +66,13 @@ import Testing
     let url = upstream.mutualURL("/count/\(key)")
     let place = try HTTPURL(url).origin.authority
     // The server's word for it may be lost: it closes with a request unread, which resets the connection.
-    let closed = "TLS with \(place) failed: the server closed the connection; it may want another client certificate"
+    let closed = "TLS with \(place) failed: the server closed the connection; it may require another client certificate"
     let without = try await failure(url, HTTPTrust(authorities: trust.authorities))
-    #expect([closed, "TLS with \(place) failed: the server wants a client certificate"].contains(without))
+    #expect([closed, "TLS with \(place) failed: the server requires a client certificate"].contains(without))
     let stranger = HTTPIdentity(certificate: upstream.file("stranger.pem"), key: upstream.file("stranger.key"))
     let wrong = try await failure(url, HTTPTrust(authorities: trust.authorities, identity: stranger))
     #expect(
-      [closed, "TLS with \(place) failed: the server refuses the client certificate: unknown ca"].contains(wrong))
+      [closed, "TLS with \(place) failed: the server rejected the client certificate: unknown ca"].contains(wrong))
   }
 
   @Test func theCertificateStaysWithTheOriginOfTheURL() async throws {

@@ -107,7 +107,7 @@ struct ConfigurationErrorTests {
     }
     #expect(
       throws: ConfigurationErrors(
-        file: "/dev/zero", [.init(text: "cannot be read: it is no regular file")])
+        file: "/dev/zero", [.init(text: "cannot be read: it is not a regular file")])
     ) { try ConfigurationSource.load(path: "/dev/zero") }
   }
 
@@ -129,7 +129,7 @@ struct ConfigurationErrorTests {
   @Test func aNameWithADotAndNoQuotesIsExplained() {
     #expect(
       mistakes("[streams.a]\ntimer = { every = \"1s\" }\n[streams.a.kitchen]\ntimer = { every = \"1s\" }") == [
-        #"test.toml:3: streams.a.kitchen: unknown key; a stream of the name a.kitchen is written [streams."a.kitchen"]"#
+        #"test.toml:3: streams.a.kitchen: unknown key; write a stream named a.kitchen as [streams."a.kitchen"]"#
       ])
   }
 
@@ -213,8 +213,8 @@ struct ConfigurationErrorTests {
     ("retry = { first = \"10m\" }", #"retry.first: expected at most max, which is 5m, got "10m""#),
     ("retry = { first = \"2s\", max = \"1s\" }", #"retry.first: expected at most max, got "2s""#),
     ("retry = { max = \"10ms\" }", #"retry.max: expected at least first, which is 1s, got "10ms""#),
-    ("block_timeout = \"1s\"", #"block_timeout: expected block_timeout only beside overflow = "block""#),
-    ("block_pace = \"1s\"", #"block_pace: expected block_pace only beside overflow = "block""#),
+    ("block_timeout = \"1s\"", #"block_timeout: expected block_timeout only with overflow = "block""#),
+    ("block_pace = \"1s\"", #"block_pace: expected block_pace only with overflow = "block""#),
     (
       "block_timeout = \"forever\"\noverflow = \"block\"",
       #"block_timeout: expected a duration such as "30s", or "never", got "forever""#
@@ -288,14 +288,14 @@ struct ConfigurationErrorTests {
     ("url = \"http://h\", stream = \"xml\"", #".stream: expected "lines" or "sse", got "xml""#),
     (
       "url = \"http://h\", every = \"1s\", idle_timeout = \"1m\"",
-      ".idle_timeout: expected idle_timeout only beside stream"
+      ".idle_timeout: expected idle_timeout only with stream"
     ),
     (
       "url = \"http://h\", stream = \"sse\", idle_timeout = 5",
       #".idle_timeout: expected a duration such as "30s", got 5"#
     ),
-    ("url = \"http://h\", every = \"1s\", sse = \"data\"", #".sse: expected sse only beside stream = "sse""#),
-    ("url = \"http://h\", stream = \"lines\", sse = \"data\"", #".sse: expected sse only beside stream = "sse""#),
+    ("url = \"http://h\", every = \"1s\", sse = \"data\"", #".sse: expected sse only with stream = "sse""#),
+    ("url = \"http://h\", stream = \"lines\", sse = \"data\"", #".sse: expected sse only with stream = "sse""#),
     (
       "url = \"http://h\", stream = \"sse\", sse = \"names\"",
       #".sse: expected "data" or "envelope", got "names""#
@@ -326,8 +326,9 @@ struct ConfigurationErrorTests {
   @Test(
     arguments: [
       (["/nonexistent/sensor"], #"got "/nonexistent/sensor": No such file or directory"#),
-      (["/etc"], #"got "/etc", which is no file"#), (["/etc/passwd"], #"got "/etc/passwd", which may not be executed"#),
-      (["streamd-test-no-such-program", "x"], #"got "streamd-test-no-such-program", which no folder of PATH has"#),
+      (["/etc"], #"got "/etc", which is not a regular file"#),
+      (["/etc/passwd"], #"got "/etc/passwd", which is not executable"#),
+      (["streamd-test-no-such-program", "x"], #"got "streamd-test-no-such-program", which is not in PATH"#),
       (["sh", "-c", "x"], nil), (["/bin/sh"], nil),
     ] as [([String], String?)])
   func aCheckLooksForPrograms(command: [String], sentence: String?) {
@@ -355,10 +356,10 @@ struct ConfigurationErrorTests {
   }
 
   @Test(arguments: [
-    ("exec = {}", #": expected command, a list such as ["sensor", "--json"], which no shell reads, got none"#),
+    ("exec = {}", #": expected command, a list such as ["sensor", "--json"] (no shell is used), got none"#),
     (
       "exec = { command = \"sensor --json\" }",
-      #".command: expected a list such as ["sensor", "--json"], which no shell reads, got "sensor --json""#
+      #".command: expected a list such as ["sensor", "--json"] (no shell is used), got "sensor --json""#
     ),
     ("exec = { command = [] }", ".command: expected a list of one or more, got an array"),
     ("exec = { command = 5 }", ".command: expected a list of one or more, got 5"),
@@ -412,7 +413,7 @@ struct ConfigurationErrorTests {
   }
 
   @Test(arguments: [
-    ("publish = false", "publish: expected true or {}; leave publish out where clients do not publish"),
+    ("publish = false", "publish: expected true or {}; omit publish if clients do not publish"),
     ("publish = 1", "publish: expected true or {}, got a number"),
     ("publish = { window = 1 }", "publish.window: unknown key; expected none"),
   ])
@@ -424,14 +425,14 @@ struct ConfigurationErrorTests {
   func keysOfASourceThatStartsAndFailsAreMistakesBesidePublish(key: String, value: String) {
     #expect(
       mistakes("[streams.s]\npublish = true\n\(key) = \(value)") == [
-        "test.toml:3: streams.s.\(key): expected no \(key) beside publish: clients may publish at any time"
+        "test.toml:3: streams.s.\(key): expected no \(key) with publish: clients may publish at any time"
       ])
   }
 
   @Test func whoMayWriteIsAMistakeWithoutPublish() {
     #expect(
       mistakes(inStream: "write = [\"*\"]") == [
-        "test.toml:3: streams.s.write: expected write only beside publish: no other source takes values from clients"
+        "test.toml:3: streams.s.write: expected write only with publish: no other source accepts values from clients"
       ])
     #expect(
       mistakes("[streams.s]\npublish = {}\nwrite = []") == [

@@ -116,10 +116,10 @@ struct ConfigurationHTTPSettingsTests {
     ("ca_file = \"ca.pem\"", #"ca_file: expected an absolute path or { credential = "name" }, got "ca.pem""#),
     ("ca_file = \"/nonexistent/x\"", "ca_file: /nonexistent/x cannot be read: No such file or directory"),
     ("ca_file = 5", #"ca_file: expected an absolute path or { credential = "name" }, got a number"#),
-    ("client_key = { credential = \"key\" }", "client_key: expected client_key only beside client_certificate"),
+    ("client_key = { credential = \"key\" }", "client_key: expected client_key only with client_certificate"),
     (
       "client_key_passphrase = { credential = \"word\" }",
-      "client_key_passphrase: expected client_key_passphrase only beside client_certificate"
+      "client_key_passphrase: expected client_key_passphrase only with client_certificate"
     ),
     ("basic = { user = \"u\" }", "basic: expected password, got none"),
     (

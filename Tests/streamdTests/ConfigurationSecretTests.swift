@@ -29,7 +29,7 @@ struct ConfigurationSecretTests {
     let folder = try TemporaryFolder(["empty": "\n", "lines": "s3cret\nX: y"])
     try folder.write([0x73, 0xff], to: "bytes")
     let reasons = [
-      "missing": "No such file or directory", "empty": "it is empty", "lines": "it holds control characters",
+      "missing": "No such file or directory", "empty": "it is empty", "lines": "it contains control characters",
       "bytes": "it is not UTF-8",
     ]
     for (name, reason) in reasons {

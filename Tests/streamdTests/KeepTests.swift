@@ -26,7 +26,7 @@ import Testing
     }
     client.signal(SIGINT)
     #expect(ids == Array(ids[0]..<ids[0] + UInt64(ids.count)))
-    let notices = "streamctl: connection lost, trying again\nstreamctl: reconnected\n"
+    let notices = "streamctl: connection lost, reconnecting\nstreamctl: reconnected\n"
     #expect(await client.text(of: client.errors) == notices + notices + notices)
     #expect(await client.end() == 130)
   }
@@ -48,7 +48,7 @@ import Testing
       #expect(try await daemon.events(1, from: .after(id: ids(before)[20])) == [before[21]])
       before = after
     }
-    #expect(!daemon.log.contains("begins anew") && !daemon.log.contains("left"))
+    #expect(!daemon.log.contains("starts anew") && !daemon.log.contains("remain"))
   }
 
   @Test func aKilledDaemonFindsItsEventsInTheManagersKeeping() async throws {
@@ -76,7 +76,7 @@ import Testing
     await daemon.kill()
     daemon.boot = "00000000000000000000000000000002"
     try daemon.start(keptStream(keep: "disk"))
-    #expect(daemon.log.contains("events are left, ids go on after a gap"))
+    #expect(daemon.log.contains("events remain, ids continue after a gap"))
     let live = ids(try await daemon.events(1, from: .new))[0]
     let all = try await daemon.events(.max, through: live)
     #expect(Array(all.prefix(20)) == before)
@@ -151,7 +151,8 @@ import Testing
     manager.keep(dup(file), as: "kept-future")
     try daemon.start(keptStream("b", keep: "memory"))
     try daemon.eventually("one log is kept") { daemon.keptLogs == ["kept-log-1"] }
-    #expect(daemon.log.contains("what the service manager kept of a stream is of no use: it is no log: it has 7 bytes"))
+    let sentence = "the stored descriptor of a stream could not be reused: it is not a log: it has 7 bytes"
+    #expect(daemon.log.contains(sentence))
   }
 
   @Test func moreStreamsThanTheManagerKeepsAreToldOnce() async throws {
@@ -161,7 +162,7 @@ import Testing
     try daemon.eventually("two logs are kept") { daemon.keptLogs.count == 2 }
     #expect(
       daemon.log.contains(
-        "the events of 2 streams go with the daemon, as the service manager keeps no more than 18 descriptors "
+        "the events of 2 streams will not survive the daemon: the service manager stores at most 18 descriptors "
           + "(FileDescriptorStoreMax=): c, d"))
     #expect(await daemon.stop() == 0)
     #expect(daemon.keptLogs.count == 2)
@@ -187,7 +188,7 @@ import Testing
     try daemon.start(streams)
     let after = try await daemon.events(20)
     #expect(ids(after)[0] > ids(before)[19])
-    #expect(daemon.log.contains("is set aside as s.log.unreadable, the stream begins anew: it"))
+    #expect(daemon.log.contains("was renamed to s.log.unreadable, the stream starts anew: it"))
     var aside = stat()
     #expect(stat(daemon.state + "/s.log.unreadable", &aside) == 0)
     #expect(aside.st_ino == spoilt.st_ino && aside.st_size == spoilt.st_size)
@@ -209,7 +210,7 @@ import Testing
       try daemon.start(keptStream(keep: "disk"))
       #expect(ids(try await daemon.events(1))[0] > ids(before)[19])
       #expect(await daemon.stop() == 0)
-      let sentence = "is set aside as s.log.version-9, the stream begins anew: its layout is version 9"
+      let sentence = "was renamed to s.log.version-9, the stream starts anew: its layout is version 9"
       #expect(daemon.log.contains(sentence) == (start == 0))
     }
     var aside = stat()
@@ -227,7 +228,7 @@ import Testing
     #expect(pwrite(try #require(manager.kept.first { $0.name == "kept-log-0" }).descriptor, &version, 4, 8) == 4)
     try daemon.start(keptStream(keep: "memory"))
     try daemon.eventually("both logs are kept") { daemon.keptLogs == ["kept-log-0", "kept-log-1"] }
-    #expect(daemon.log.contains("what the service manager keeps as log-0 is left there, and not used: its layout is"))
+    #expect(daemon.log.contains("stored descriptor log-0 is not used and stays stored: its layout is"))
     _ = try await daemon.events(1)
   }
 
@@ -235,13 +236,12 @@ import Testing
     let daemon = try RestartedDaemon()
     try daemon.start(keptStream(keep: "disk"), state: "/proc/streamd")
     let before = try await daemon.events(20)
-    #expect(
-      daemon.log.contains(
-        "events are kept in memory, not on disk: /proc/streamd: it cannot be made: No such file or directory stream=s"))
+    let sentence = "/proc/streamd: it cannot be created: No such file or directory stream=s"
+    #expect(daemon.log.contains("events are stored in memory, not on disk: \(sentence)"))
     let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
     #expect(
       String(decoding: catalogue[0].data, as: UTF8.self).contains(
-        #""message":"not on disk: it cannot be made: No such file or directory""#))
+        #""message":"not on disk: it cannot be created: No such file or directory""#))
     try daemon.eventually("the log is kept") { daemon.keptLogs.count == 1 }
     await daemon.kill()
     // The disk is back: what memory held goes there.
@@ -256,7 +256,7 @@ import Testing
     #expect(mkdir(daemon.state + "/s.log.new", 0o700) == 0)
     try await body()
     #expect(rmdir(daemon.state + "/s.log.new") == 0)
-    #expect(daemon.log.contains("events are kept in memory, not on disk"))
+    #expect(daemon.log.contains("events are stored in memory, not on disk"))
   }
 
   @Test(arguments: [false, true], [false, true])
@@ -318,7 +318,7 @@ import Testing
     let folder = try TemporaryFolder()
     #expect(mkfifo(folder.path("fifo"), 0o600) == 0)
     let fifo = try await run(["--check", "--config", folder.path("fifo")])
-    #expect(fifo.status != 0 && fifo.errors.contains("it is no regular file"))
+    #expect(fifo.status != 0 && fifo.errors.contains("it is not a regular file"))
     unlink(folder.path("fifo"))
     let text = "[server]\nsocket = \"/s\"\n[streams.s]\ntimer = { every = \"\\u001B[2J\\u202E\" }\n"
     try folder.write(Array(text.utf8), to: "streamd.toml")
@@ -335,7 +335,7 @@ import Testing
     let missing = try await run(["--check", "--config", folder.path("streamd.toml")])
     #expect(missing.status == 0)
     #expect(
-      missing.output.contains("\(folder.path)/none is not there yet, where keep = \"disk\" puts the events of: a"))
+      missing.output.contains("\(folder.path)/none does not exist, but is required for keep = \"disk\" of: a"))
     #expect(mkdir(folder.path + "/none", 0o700) == 0)
     let made = try await run(["--check", "--config", folder.path("streamd.toml")])
     #expect(!made.output.contains("not there yet"))

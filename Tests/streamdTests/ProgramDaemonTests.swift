@@ -35,7 +35,7 @@ import Testing
     #expect(row.contains(#""source":"exec""#))
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("program says: too warm stream=sensor"))
+    #expect(daemon.log.contains("program wrote: too warm stream=sensor"))
     #expect(daemon.log.contains("source failing: sh exited with status 3;"))
   }
 

@@ -45,7 +45,7 @@ import Testing
     let events = try await daemon.events(lines.count, of: "build")
     #expect(events.map { String(decoding: $0.data, as: UTF8.self) } == lines)
     #expect(try await daemon.newest(of: "build").id == events.last?.id)
-    #expect(await publisher.text(of: publisher.errors).hasPrefix("streamctl: connection lost, trying again\n"))
+    #expect(await publisher.text(of: publisher.errors).hasPrefix("streamctl: connection lost, reconnecting\n"))
     #expect(await daemon.stop() == 0)
   }
 

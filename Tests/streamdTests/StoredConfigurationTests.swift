@@ -20,7 +20,7 @@ import Testing
     manager.receiveAll()
     try daemon.start(broken)
     #expect(daemon.log.contains("streams.s.timer: "))
-    #expect(daemon.log.contains("the configuration is served that the last process had: "))
+    #expect(daemon.log.contains("serving the previous configuration: "))
     #expect(try await daemon.events(10) == before)
     // Mended, it is applied as ever, and kept in place of the former.
     try daemon.reload(keptStream(keep: "memory") + keptStream("t", keep: "no"))

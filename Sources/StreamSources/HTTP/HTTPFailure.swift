@@ -29,7 +29,7 @@ struct HTTPFailure: Error, Equatable {
 
   /// A response without end that has not begun in time.
   static func noAnswer(from place: String, within timeout: Duration) -> HTTPFailure {
-    HTTPFailure("no answer from \(place) within \(seconds(timeout)) s")
+    HTTPFailure("no response from \(place) within \(seconds(timeout)) s")
   }
 
   /// An answer that is not what was asked for. The phrase is ours: what the server wrote there is not for our log.
@@ -67,18 +67,18 @@ struct HTTPFailure: Error, Equatable {
       curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
       let reason = error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
       return HTTPFailure("could not connect to \(proxy.map { named($0) } ?? place)\(reason)")
-    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not answer in HTTP")
-    case CURLE_PROXY: return HTTPFailure("\(named(proxy)) did not take the request")
+    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not reply with HTTP")
+    case CURLE_PROXY: return HTTPFailure("\(named(proxy)) rejected the request")
     case CURLE_OPERATION_TIMEDOUT:
       let within = request.timeout.map { " within \(seconds($0)) s" } ?? ""
-      return HTTPFailure("no complete answer from \(place)\(within)")
+      return HTTPFailure("no complete response from \(place)\(within)")
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
       // In TLS 1.3 a server that refuses the client's certificate says so only after the request.
       if let alert = alert(in: detail) { return tls(place, alert) }
       if isFresh, hop.origin.scheme == "https", code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR {
-        return tls(place, "the server closed the connection; it may want another client certificate")
+        return tls(place, "the server closed the connection; it may require another client certificate")
       }
-      return HTTPFailure("\(place) closed the connection before the whole answer had arrived")
+      return HTTPFailure("\(place) closed the connection before the response was complete")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
       CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
       return tls(place, alert(in: detail) ?? (detail.isEmpty ? reason(of: code) : detail))
@@ -95,10 +95,10 @@ struct HTTPFailure: Error, Equatable {
     guard let start = detail.firstRange(of: " alert ")?.upperBound else { return nil }
     let alert = String(detail[start...].prefix { $0 != "," })
     switch alert {
-    case "certificate required": return "the server wants a client certificate"
+    case "certificate required": return "the server requires a client certificate"
     case _ where alert.contains("certificate") || alert == "unknown ca":
-      return "the server refuses the client certificate: \(alert)"
-    default: return "the server refuses: \(alert)"
+      return "the server rejected the client certificate: \(alert)"
+    default: return "the server sent the alert: \(alert)"
     }
   }
 

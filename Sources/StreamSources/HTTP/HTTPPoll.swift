@@ -147,7 +147,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
       if let field = head.oversizedValidators.first, !source.memory.hasReportedLimit {
         source.memory.hasReportedLimit = true
         report(
-          .limited("its \(field) of more than \(Validators.limit) bytes is not kept: each fetch brings the whole page"))
+          .limited("its \(field) of more than \(Validators.limit) bytes is not used: polls transfer the full response"))
       }
       if let machine { receive(machine.answer(head.validators, BodyDigest(body))) }
     case .success(let head) where head.status == 204: receive(.nothing)

@@ -157,7 +157,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       let silence = isPaused ? .zero : now - heardAt
       guard silence >= limit else { return awaitSilence(of: limit, after: limit - silence) }
       transfer?.cancel()
-      ended(HTTPFailure("nothing heard within \(limit.wholeMilliseconds) ms"))
+      ended(HTTPFailure("no data within \(limit.wholeMilliseconds) ms"))
     }
   }
 
@@ -183,8 +183,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
         source.memory.hasReportedLimit = true
         report(
           .limited(
-            "an id of more than \(Validators.limit) bytes is not kept: "
-              + "a reconnection begins without Last-Event-ID"))
+            "an id of more than \(Validators.limit) bytes is not used: "
+              + "a reconnection sends no Last-Event-ID"))
       }
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
     }

@@ -155,7 +155,7 @@ final class Transfer {
     guard result == CURLE_OK || wasCut else {
       return fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
     }
-    guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not answer in HTTP")) }
+    guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not reply with HTTP")) }
     if let redirectsTo { follow(redirectsTo, head) } else { finish(.success(head)) }
   }
 

@@ -87,8 +87,8 @@ final class UpstreamHost {
   /// Why who is in line has to wait, in a sentence.
   var reasonToWait: String {
     now < budget.restsUntil
-      ? "\(name.description) asks for patience until \(restEnd)"
-      : "\(name.description) has as many transfers under way as max_per_host allows, \(budget.places)"
+      ? "rate-limited by \(name.description) until \(restEnd) (Retry-After)"
+      : "\(name.description) has max_per_host transfers in flight, \(budget.places)"
   }
 
   /// Whether nobody has a place or wants one.

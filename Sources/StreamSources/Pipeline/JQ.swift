@@ -152,7 +152,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   private func retryLater(_ reason: String) {
     failures += 1
     let delay = Self.retry.delay(afterFailures: failures, fraction: Double.random(in: 0..<1))
-    report(.process(.failing("jq cannot be run: \(reason)", attempt: failures, retryIn: delay)))
+    report(.process(.failing("jq cannot be started: \(reason)", attempt: failures, retryIn: delay)))
     retryTimer = loop.schedule(after: delay) { [weak self] in
       self?.retryTimer = nil
       self?.start()
@@ -170,7 +170,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
       }
       isReady = true
       if let reason = answer.outputs.first?.event, !Self.hasReportedRights.exchange(true, ordering: .relaxed) {
-        report(.process(.limited("jq runs with the daemon's rights: \(String(decoding: reason, as: UTF8.self))")))
+        report(.process(.limited("jq runs unconfined: \(String(decoding: reason, as: UTF8.self))")))
       }
       if failures > 0 { report(.process(.recovered(afterFailures: failures))) }
       failures = 0

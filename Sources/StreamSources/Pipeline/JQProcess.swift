@@ -130,10 +130,10 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     while waitpid(id, &status, 0) < 0, errno == EINTR {}
     let signal = status & 0x7f
     switch (signal, status >> 8 & 0xff) {
-    case (SIGPROF, _): return "no end within \(timePerEvent) of processor time"
+    case (SIGPROF, _): return "no result within \(timePerEvent) of processor time"
     case (0, JQWorker.outOfMemory): return "more than \(JQWorker.memoryLimit >> 20) MiB of memory needed"
-    case (0, let code): return "jq ended with status \(code)"
-    default: return "jq was ended by signal \(signal) (\(String(cString: strsignal(signal))))"
+    case (0, let code): return "jq exited with status \(code)"
+    default: return "jq was terminated by signal \(signal) (\(String(cString: strsignal(signal))))"
     }
   }
 }

@@ -118,7 +118,7 @@ final class JQProgram {
       jv_parser_set_buf(parser, bytes.bindMemory(to: CChar.self).baseAddress, count, 0)
       let value = jv_parser_next(parser)
       guard jv_is_valid(value) != 0 else {
-        return .failure(message(value) ?? ValueError("no JSON text"))
+        return .failure(message(value) ?? ValueError("not a JSON text"))
       }
       let rest = jv_parser_next(parser)
       guard jv_is_valid(rest) != 0 else {

@@ -11,7 +11,7 @@ extension ConfigurationReader {
   }
 
   private func command(_ table: ConfigurationTable) -> [String]? {
-    let form = #"a list such as ["sensor", "--json"], which no shell reads"#
+    let form = #"a list such as ["sensor", "--json"] (no shell is used)"#
     guard table.holds("command") else {
       table.mistake("expected command, \(form), got none")
       return nil

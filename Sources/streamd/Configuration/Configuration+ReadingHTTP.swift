@@ -14,7 +14,7 @@ extension ConfigurationReader {
     var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
     http.eventForm = table.value("sse", .choice, default: http.eventForm)
     if table.holds("sse"), fetching.map({ !$0.isServerSentEvents }) == true {
-      table.mistake("expected sse only beside stream = \"sse\"", at: "sse")
+      table.mistake("expected sse only with stream = \"sse\"", at: "sse")
     }
     http.timeout = table.value("timeout", .duration(), default: http.timeout)
     http.maxBodyBytes = table.value("max_body", .size(1...1 << 30))
@@ -34,7 +34,7 @@ extension ConfigurationReader {
     let format: Configuration.HTTP.Format? = table.value("stream", .choice)
     let idleTimeout = table.value("idle_timeout", .duration())
     guard table.holds("stream") else {
-      if table.holds("idle_timeout") { table.mistake("expected idle_timeout only beside stream", at: "idle_timeout") }
+      if table.holds("idle_timeout") { table.mistake("expected idle_timeout only with stream", at: "idle_timeout") }
       if !table.holds("every") { table.mistake("expected every, such as every = \"30s\", or stream, got neither") }
       return table.value("every", .duration()).map { .poll(every: $0) }
     }

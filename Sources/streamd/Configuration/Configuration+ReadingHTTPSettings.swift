@@ -80,7 +80,7 @@ extension ConfigurationReader {
     let passphrase = table.table("client_key_passphrase", expecting: "{ credential = \"name\" }", secret)
     for key in ["client_key", "client_key_passphrase"]
     where table.holds(key) && (isNone || !table.holds("client_certificate")) {
-      table.mistake("expected \(key) only beside client_certificate", at: key)
+      table.mistake("expected \(key) only with client_certificate", at: key)
     }
     if isNone { return Said(value: nil) }
     guard let certificate, let key else { return nil }

@@ -3,7 +3,7 @@ extension ConfigurationReader {
   ///
   /// - Returns: `nil` without a source to run; that is told.
   func stream(named name: String, _ table: ConfigurationTable) -> Configuration.Stream? {
-    table.hintForTable = { "a stream of the name \(name).\($0) is written [streams.\"\(name).\($0)\"]" }
+    table.hintForTable = { "write a stream named \(name).\($0) as [streams.\"\(name).\($0)\"]" }
     let source = source(table)
     // Any source, when there is none: the other keys are still to be checked.
     var stream = Configuration.Stream(name: name, source: source ?? .timer(.init(every: .seconds(1))))
@@ -30,7 +30,7 @@ extension ConfigurationReader {
     stream.blockTimeout = table.value("block_timeout", .durationOrNever, default: stream.blockTimeout)
     stream.blockPace = table.value("block_pace", .duration(), default: stream.blockPace)
     for key in ["block_timeout", "block_pace"] where stream.overflow != .block && table.holds(key) {
-      table.mistake("expected \(key) only beside overflow = \"block\"", at: key)
+      table.mistake("expected \(key) only with overflow = \"block\"", at: key)
     }
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.keep = table.value("keep", .choice, default: stream.keep)
@@ -38,10 +38,10 @@ extension ConfigurationReader {
     stream.write = table.values("write", .accessRule)
     if table.holds("publish") {
       for key in ["start", "linger", "retry"] where table.holds(key) {
-        table.mistake("expected no \(key) beside publish: clients may publish at any time", at: key)
+        table.mistake("expected no \(key) with publish: clients may publish at any time", at: key)
       }
     } else if table.holds("write") {
-      table.mistake("expected write only beside publish: no other source takes values from clients", at: "write")
+      table.mistake("expected write only with publish: no other source accepts values from clients", at: "write")
     }
     return source == nil ? nil : stream
   }
@@ -69,7 +69,7 @@ extension ConfigurationReader {
     guard table.holds("publish") else { return nil }
     if let isMeant = table.flag("publish") {
       if !isMeant {
-        table.mistake("expected true or {}; leave publish out where clients do not publish", at: "publish")
+        table.mistake("expected true or {}; omit publish if clients do not publish", at: "publish")
       }
       return isMeant ? .publish : nil
     }

@@ -44,7 +44,7 @@ private func lookUp(_ kind: String, _ ask: () -> Answer) throws(Expected) -> UIn
   switch ask() {
   case .id(let id): return id
   case .unknown: throw Expected("a \(kind) that exists")
-  case .failed(let code): throw Expected("a \(kind) that can be looked up (\(String(cString: strerror(code))))")
+  case .failed(let code): throw Expected("a \(kind) that can be resolved (\(String(cString: strerror(code))))")
   }
 }
 

@@ -7,7 +7,7 @@ struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
 
   /// The first of them, and how many more there are.
   static func summary(of sentences: [String]) -> String {
-    let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more mistake")))" : ""
+    let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more error")))" : ""
     return (sentences.first ?? "") + more
   }
 

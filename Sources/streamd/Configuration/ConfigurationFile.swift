@@ -16,7 +16,7 @@ func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
   var status = stat()
   guard fstat(descriptor, &status) == 0 else { throw FileRefusal(reason: systemMessage(errno)) }
   guard status.st_mode & S_IFMT != S_IFDIR else { throw FileRefusal(reason: systemMessage(EISDIR)) }
-  guard status.st_mode & S_IFMT == S_IFREG else { throw FileRefusal(reason: "it is no regular file") }
+  guard status.st_mode & S_IFMT == S_IFREG else { throw FileRefusal(reason: "it is not a regular file") }
   var bytes: [UInt8] = []
   var chunk = [UInt8](repeating: 0, count: 65536)
   while true {

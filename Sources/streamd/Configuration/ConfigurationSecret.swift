@@ -42,7 +42,7 @@ struct CredentialFolder {
     guard var content = String(validating: bytes, as: UTF8.self) else { throw Refusal(reason: "it is not UTF-8") }
     if content.last?.isNewline == true { content.removeLast() }
     guard !content.isEmpty else { throw Refusal(reason: "it is empty") }
-    guard !content.hasControlCharacters else { throw Refusal(reason: "it holds control characters") }
+    guard !content.hasControlCharacters else { throw Refusal(reason: "it contains control characters") }
     return Secret(name: name, content: content)
   }
 

@@ -64,7 +64,7 @@ final class LogStore {
       boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress,
       report: { journal.write(.stateNotKept, .warning, $0) }
     ) { stream, reason in
-      journal.write(.stateNotKept, .error, "events have not reached the disk: \(reason)", .stream(stream))
+      journal.write(.stateNotKept, .error, "events not written to disk: \(reason)", .stream(stream))
     }
     for stored in stored { take(stored) }
   }
@@ -74,7 +74,7 @@ final class LogStore {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
     guard !names.isEmpty, access(path, F_OK) != 0 else { return nil }
-    return "\(path) is not there yet, where keep = \"disk\" puts the events of: \(names.joined(separator: ", "))"
+    return "\(path) does not exist, but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
   }
 
   /// Where the configuration or the unit says that files are.
@@ -118,9 +118,9 @@ final class LogStore {
       guard error.remedy == .replace else {
         return journal.write(
           .stateLost, .warning,
-          "what the service manager keeps as \(stored.name) is left there, and not used: \(error)")
+          "stored descriptor \(stored.name) is not used and stays stored: \(error)")
       }
-      journal.write(.stateLost, .warning, "what the service manager kept of a stream is of no use: \(error)")
+      journal.write(.stateLost, .warning, "the stored descriptor of a stream could not be reused: \(error)")
       heldCount.subtract(1, ordering: .relaxed)
       manager.removeStored(stored.name)
     }
@@ -154,7 +154,7 @@ final class LogStore {
     let names = notHeld.prefix(10).joined(separator: ", ") + (notHeld.count > 10 ? ", …" : "")
     journal.write(
       .stateNotKept, .warning,
-      "the events of \(counted(notHeld.count, "stream")) go with the daemon, as the service manager keeps no more than "
+      "the events of \(counted(notHeld.count, "stream")) will not survive the daemon: the service manager stores at most "
         + "\(manager.storeLimit) descriptors (FileDescriptorStoreMax=): \(names)")
   }
 
@@ -285,7 +285,7 @@ final class LogStore {
 
   private func reportNotOnDisk(_ stream: String, _ refusal: LogRefusal) {
     journal.write(
-      .stateNotKept, .error, "events are kept in memory, not on disk: \(folder.path): \(refusal)", .stream(stream))
+      .stateNotKept, .error, "events are stored in memory, not on disk: \(folder.path): \(refusal)", .stream(stream))
   }
 
   /// - Parameters:
@@ -299,12 +299,12 @@ final class LogStore {
       let name = try folder.setAside(stream, suffix)
       journal.write(
         .stateLost, .warning,
-        "what was kept on disk is set aside as \(name), the stream begins anew: \(refusal)", .stream(stream))
+        "the log file was renamed to \(name), the stream starts anew: \(refusal)", .stream(stream))
     }
     if let file, newer == nil, file.isSalvaged {
       journal.write(
         .stateCutOff, .notice,
-        "what was kept on disk had lost its end, as by a loss of power: \(file.count) events are left, ids go on after a gap",
+        "the log file had lost its end, as after a power failure: \(file.count) events remain, ids continue after a gap",
         .stream(stream))
     }
     if let file, newer == nil, file.fits(limits) { return try folder.log(of: file, limits: limits) }
