@@ -51,7 +51,7 @@ def commands_of(installation):
 
 
 def files_are_without_mistakes(installation):
-    """bash, zsh and fish read their completions without a word"""
+    """bash, zsh and fish parse their completions without a message"""
     share = installation.prefix / "share"
     for shell, files in [
         ("bash", share.glob("bash-completion/completions/*")), ("zsh", share.glob("zsh/*/_*")),
@@ -65,7 +65,7 @@ def files_are_without_mistakes(installation):
 
 
 def commands_are_offered(installation):
-    """bash and fish offer every command and every option of --help where it belongs, zsh knows them all"""
+    """bash and fish offer each command and option of --help in its place, zsh contains them all"""
     commands = commands_of(installation)
     others = options_of(installation, "streamctl", "Other options")
     of_sub = options_of(installation, "streamctl", "Options of sub")
@@ -93,7 +93,7 @@ def commands_are_offered(installation):
 
 
 def values_are_offered(installation):
-    """bash and fish offer the values that --help names, after a space and after an equals sign"""
+    """bash and fish offer the values in --help, after a space and after an equals sign"""
     for command, option, wanted in [
         ("sub", "--on-lag", {"skip", "latest", "fail"}), ("sub", "--format", {"data", "json", "raw"}),
         ("get", "--format", {"data", "json", "raw"}), ("top", "--sort", {"name", "rate"}),
@@ -108,7 +108,7 @@ def values_are_offered(installation):
 
 
 def streams_are_offered(installation):
-    """the names of streams are the daemon's, to publish to those that take it, with any --socket"""
+    """completed names are the daemon's streams, for pub those that accept values, with any --socket"""
     with installation.daemon() as socket:
         for words in (["sub"], ["get"], ["sub", "--count", "3"], ["sub", "--format", "=", "json"]):
             expect_offer(bash, {"clock", "home/door"}, installation, "streamctl", *words, "", socket=socket)
@@ -131,7 +131,7 @@ def expect_offer(shell, wanted, *question, **socket):
 
 
 def failure_is_silent(installation):
-    """without a daemon no stream is offered and nothing is said"""
+    """without a daemon no stream is offered and no message is printed"""
     expect_equal(bash(installation, "streamctl", "sub", ""), set(), "bash")
     expect_equal(fish(installation, "streamctl sub "), set(), "fish")
 

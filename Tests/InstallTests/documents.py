@@ -22,7 +22,7 @@ def items(page, macro):
 
 
 def pages_are_without_mistakes(installation):
-    """man and groff have nothing to say against the man pages"""
+    """man and groff accept the manuals without a warning"""
     for page in PAGES:
         path = installation.prefix / "share" / "man" / page
         for command in (["man", "-l", "--warnings", "-E", "UTF-8"], ["groff", "-mdoc", "-ww", "-Tutf8"]):
@@ -31,7 +31,7 @@ def pages_are_without_mistakes(installation):
 
 
 def options_are_in_their_pages(installation):
-    """every option that --help names is in the program's page, and no other"""
+    """the options in --help and in the manual of each program are the same"""
     for program, page in [("streamd", PAGES[0]), ("streamctl", PAGES[1])]:
         help_text = said(installation.program(program), "--help")
         wanted = set(re.findall(r"(?<![\w-])-(-[a-z][a-z-]*)", help_text))
@@ -40,7 +40,7 @@ def options_are_in_their_pages(installation):
 
 
 def commands_and_exit_codes_are_in_their_page(installation):
-    """every command and exit code of streamctl's --help is in its page, and no other"""
+    """the commands and exit codes in --help and in the manual of streamctl are the same"""
     help_text = said(installation.program("streamctl"), "--help")
     page = source(installation, PAGES[1])
     commands = re.search(r"Commands:\n(.*?)\n\n", help_text, re.S)[1]
@@ -76,7 +76,7 @@ def tree_of(installation, path):
 
 
 def keys_are_in_their_page(installation):
-    """every key that the configuration's reader knows is in streamd.toml(5), and no other"""
+    """the keys that the daemon accepts and those in streamd.toml(5) are the same"""
     page = source(installation, PAGES[2])
     found, table = set(), ""
     for kind, name in re.findall(r"^\.(Ss|It Ic) (\S+)", page, re.M):
@@ -107,7 +107,7 @@ def terms(page, heading, macro):
 
 
 def system_streams_are_in_their_page(installation):
-    """every member of $streams and $stats, and every state of a stream, is in streamd(8) and WIRE.md, and no other"""
+    """the members of $streams and $stats and the states of streams are those in streamd(8) and WIRE.md"""
     server = PROJECT / "Sources" / "StreamServer"
     statistics = (server / "Statistics.swift").read_text().split("public struct Statistics")[1]
     stream, whole = statistics.split("public struct Stream:")[1].rsplit("private enum CodingKeys", 1)
@@ -128,7 +128,7 @@ def system_streams_are_in_their_page(installation):
 
 
 def columns_are_in_their_page(installation):
-    """every column of the tables of streamctl is in its page, and no other"""
+    """the columns of streamctl's tables and those in its manual are the same"""
     page = source(installation, PAGES[1])
     for heading, file in [("streamctl list", "StreamTable"), ("streamctl top", "TopTable")]:
         text = (PROJECT / "Sources" / "streamctl" / f"{file}.swift").read_text()
@@ -163,7 +163,7 @@ def entries_of_the_catalogue(installation):
 
 
 def catalogue_is_complete(installation):
-    """every message id of the source has an entry in the catalogue, and the other way round"""
+    """the message ids in the source and in the catalogue are the same"""
     ids = source_ids()
     expect(len(ids) == len(set(ids)) and len(ids) > 10, f"the source has the ids {ids}")
     entries = entries_of_the_catalogue(installation)
@@ -174,7 +174,7 @@ def catalogue_is_complete(installation):
 
 
 def catalogue_explains(installation):
-    """every entry of the catalogue says what happened and what to do, and names a page that is there"""
+    """every entry of the catalogue has a description, an action and an existing manual"""
     pages = {re.sub(r".*/(.*)\.(\d)$", r"man:\1(\2)", page) for page in PAGES}
     for entry in entries_of_the_catalogue(installation):
         headers = dict(line.split(": ", 1) for line in entry[2].splitlines())
@@ -187,7 +187,7 @@ def catalogue_explains(installation):
 
 
 def catalogue_is_accepted(installation):
-    """journalctl takes the catalogue without a word, and has every entry of it"""
+    """journalctl accepts the catalogue without a message, and lists all of its entries"""
     complaint = said("journalctl", f"--root={installation.folder}", "--update-catalog")
     expect(not complaint, f"it says: {complaint}")
     listed = said("journalctl", f"--root={installation.folder}", "--list-catalog")

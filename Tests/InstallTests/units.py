@@ -37,7 +37,7 @@ def verified(installation, folder, *options):
 
 
 def units_are_without_mistakes(installation):
-    """systemd-analyze verify has nothing to say about the units, the system's and the user's"""
+    """systemd-analyze verify accepts the system and user units without a message"""
     for manager in ("system", "user"):
         with unit_folder(installation, manager) as folder:
             complaint = verified(installation, folder, f"--{manager}")
@@ -45,7 +45,7 @@ def units_are_without_mistakes(installation):
 
 
 def examples_are_without_mistakes(installation):
-    """nor about any of the drop-ins that are examples, as they are and with what is commented out"""
+    """systemd-analyze verify accepts the example drop-ins, with and without their commented lines"""
     examples = sorted((installation.prefix / "share/doc/streamd/examples").glob("*.conf"))
     expect(len(examples) >= 2, f"there are {examples}")
     for example in examples:
@@ -68,7 +68,7 @@ def sandbox_is_tight(installation):
 
 
 def crashes_write_no_memory(installation):
-    """neither unit lets a crash print or write what is in the daemon's memory"""
+    """both units forbid backtraces and core files"""
     for manager in ("system", "user"):
         settings = (installation.prefix / "lib/systemd" / manager / "streamd.service").read_text().splitlines()
         for setting in ("Environment=SWIFT_BACKTRACE=enable=no", "LimitCORE=0"):
@@ -91,7 +91,7 @@ def bus():
 
 
 def log_level_is_on_the_bus(installation):
-    """the log level can be read and set on the bus, by the names of syslog; a wrong one changes nothing"""
+    """the log level can be read and set over D-Bus, by syslog's names; an invalid one changes nothing"""
     with bus() as address:
         def ask(verb, name, *value):
             return said("busctl", f"--address={address}", verb, *LOG_CONTROL, name, *value).strip()
@@ -112,7 +112,7 @@ def log_level_is_on_the_bus(installation):
 
 
 def policy_names_who_may(installation):
-    """the bus's policy gives the name that the units have to the user that the system's unit has, and to root"""
+    """the D-Bus policy lets the user of the system unit, and root, own the name in the units"""
     policy = installation.prefix / "share/dbus-1/system.d/org.streamd.conf"
     root = ElementTree.parse(policy).getroot()
     owners = {rule.get("user") for rule in root if rule.find(f"allow[@own='{BUS_NAME}']") is not None}
@@ -122,7 +122,7 @@ def policy_names_who_may(installation):
 
 
 def uninstall_takes_all_away(installation):
-    """deploy/uninstall leaves nothing of what deploy/install has put there; for good, this is the last check"""
+    """deploy/uninstall removes all files of deploy/install; must be the last check"""
     before = installation.files()
     expect(len(before) > 20, f"installed: {before}")
     installation.deploy("uninstall")

@@ -47,7 +47,7 @@ async def stream_is_replayed_and_completes(daemon):
 
 
 async def credit_is_kept_to(daemon):
-    """a first request-n of 3 gets 3 events and silence, 2 more get 2, and COMPLETE needs none"""
+    """an initial request-n of 3 returns 3 events and no more, 2 more return 2, and COMPLETE requires none"""
     async with connected(daemon) as client:
         subscriber = client.subscribe("count", credit=3)
         first = await subscriber.events(3)
@@ -63,7 +63,7 @@ async def credit_is_kept_to(daemon):
 
 
 async def composite_metadata_may_hold_more(daemon):
-    """composite metadata may hold entries of other types, well-known or not, around the route"""
+    """composite metadata may have entries of other types, well-known or not, around the route"""
     async with connected(daemon) as client:
         metadata = composite(
             authenticate_bearer("token"), metadata_item(b"x" * 300, b"application/x.unheard-of"),
@@ -84,7 +84,7 @@ async def text_metadata_names_the_stream(daemon):
 
 
 async def other_metadata_types_are_refused(daemon):
-    """any other metadata MIME type, the library's own default among them, is UNSUPPORTED_SETUP"""
+    """any other metadata MIME type, including the library's default, is UNSUPPORTED_SETUP"""
     async with connected(daemon, TEXT) as client:  # others are not disturbed
         async with connected(daemon, WellKnownMimeTypes.APPLICATION_JSON) as refused:
             await refused.handler.closed.wait()
@@ -95,7 +95,7 @@ async def other_metadata_types_are_refused(daemon):
 
 
 async def metadata_carries_id_and_time(daemon):
-    """metadata is 16 bytes: the event's id, and when the daemon took it in"""
+    """metadata is 16 bytes: the event's id and time"""
     async with connected(daemon) as client:
         began = time.time()
         events = await client.subscribe("ticks", {"from": "new"}).events(3)
@@ -105,7 +105,7 @@ async def metadata_carries_id_and_time(daemon):
 
 
 async def ids_can_be_left_out(daemon):
-    """the option ids: false leaves the metadata out, and changes nothing for others"""
+    """the option ids: false omits the metadata, and affects no other client"""
     async with connected(daemon) as client:
         bare = client.subscribe("count", {"ids": False})
         full = client.subscribe("count")
@@ -137,7 +137,7 @@ async def every_start_is_honoured(daemon):
 
 
 async def a_value_can_be_asked_for(daemon):
-    """request_response gets the first value when there is none yet, and then the newest"""
+    """request_response returns the first event if there is none yet, later the newest"""
     async with connected(daemon) as client:
         first = await client.get("ticks", {"ids": False})
         expect_equal(json.loads(bytes(first.data))["tick"], 1, "the first tick")
@@ -148,7 +148,7 @@ async def a_value_can_be_asked_for(daemon):
 
 
 async def cancel_ends_a_subscription(daemon):
-    """after CANCEL no event comes, others go on, and the catalogue counts one subscriber less"""
+    """after CANCEL no event arrives, other requests continue, and the catalogue has one subscriber less"""
     async with connected(daemon) as client:
         leaving, staying = client.subscribe("ticks"), client.subscribe("ticks")
         await leaving.events(3)
@@ -162,7 +162,7 @@ async def cancel_ends_a_subscription(daemon):
 
 
 async def cancel_ends_a_request_for_a_value(daemon):
-    """a request for a value that never comes can be cancelled"""
+    """a request for a value that does not exist can be cancelled"""
     async with connected(daemon) as client:
         request = client.get("never")
         await client.round_trip()
@@ -187,7 +187,7 @@ async def expect_subscribers(client, name, count):
 
 
 async def unknown_names_are_rejected(daemon):
-    """a stream that does not exist is REJECTED by name, however it is asked for"""
+    """a request of any kind for a stream that does not exist is REJECTED with the name"""
     async with connected(daemon) as client:
         wanted = (REJECTED, 'no stream named "nowhere"')
         expect_equal(await client.subscribe("nowhere").error(), wanted, "the error of a subscription")
@@ -196,14 +196,14 @@ async def unknown_names_are_rejected(daemon):
 
 
 async def private_streams_are_rejected(daemon):
-    """a stream that this user may not read is REJECTED with both names"""
+    """a request for a stream that the user may not read is REJECTED with both names"""
     async with connected(daemon) as client:
         wanted = (REJECTED, f'uid {os.geteuid()} may not read "private"')
         expect_equal(await client.subscribe("private").error(), wanted, "the error")
 
 
 async def mistakes_are_invalid(daemon):
-    """options that do not parse, no name, an id of the future, a demand of 0: INVALID, for that request alone"""
+    """malformed options, no name, a future id, a demand of 0: INVALID, for that request only"""
     async with connected(daemon) as client:
         bystander = client.subscribe("ticks")
         for options, sentence in [
@@ -224,7 +224,7 @@ async def mistakes_are_invalid(daemon):
 
 
 async def lag_can_be_an_error(daemon):
-    """who asked for it is told how much it lost, by an error with an application's code; others skip, as ids show"""
+    """with on_lag fail a subscription ends with the number of lost events; others skip, and their ids show the gap"""
     async with connected(daemon) as client:
         failing = client.subscribe("brief", {"on_lag": "fail"}, credit=1)
         skipping = client.subscribe("brief", {"on_lag": "skip"}, credit=1)
@@ -241,7 +241,7 @@ async def lag_can_be_an_error(daemon):
 
 
 async def keepalives_are_echoed(daemon):
-    """KEEPALIVE comes back with its data and without the respond flag, beside events too"""
+    """KEEPALIVE is echoed with its data and without the respond flag, also between events"""
     async with connected(daemon, keep_alive_period=timedelta(milliseconds=5)) as client:
         await client.subscribe("ticks").events(20)
         await client.round_trip(20)
@@ -255,7 +255,7 @@ async def keepalives_are_echoed(daemon):
 
 
 async def silent_clients_are_closed(daemon):
-    """a client that is silent for its maximum lifetime is closed, and the log says so"""
+    """a client that is silent for its maximum lifetime is disconnected and logged"""
     async with connected(daemon, max_lifetime_period=timedelta(seconds=1)) as client:
         await client.handler.closed.wait()
     daemon.stop()
@@ -263,7 +263,7 @@ async def silent_clients_are_closed(daemon):
 
 
 async def leases_are_honoured(daemon):
-    """a client that honours leases gets one at once, and is served under it"""
+    """a client with leases receives one at once, and can send requests under it"""
     async with connected(daemon, honor_lease=True) as client:
         value = client.get("ticks")  # kept back by the library until it has a lease
         expect_rising(await client.subscribe("ticks").events(5))
@@ -274,7 +274,7 @@ async def leases_are_honoured(daemon):
 
 
 async def large_events_are_reassembled(daemon):
-    """an event of 300 kB comes in fragments of at most 64 KiB, for one credit, and the library puts it together"""
+    """an event of 300 kB arrives in fragments of at most 64 KiB, for one credit, and the library reassembles it"""
     async with connected(daemon) as client:
         subscriber = client.subscribe("page", credit=1)
         [event] = await subscriber.events(1)
@@ -292,7 +292,7 @@ def content_byte_count(frame):
 
 
 async def fragmented_requests_are_reassembled(daemon):
-    """requests that the library fragments, metadata and data, are served"""
+    """requests with fragmented metadata and data are served"""
     async with connected(daemon, fragment_size_bytes=64) as client:
         options = json.dumps({"ids": False, "from": "new"}).encode() + b" " * 1000
         events = await client.subscribe(LONG_NAME, options).events(3)
@@ -302,7 +302,7 @@ async def fragmented_requests_are_reassembled(daemon):
 
 
 async def pushes_are_ignored(daemon):
-    """fire-and-forget and metadata push are taken and not answered"""
+    """fire-and-forget and metadata push are accepted without a reply"""
     async with connected(daemon) as client:
         for name in ["count", "nowhere", "guarded"]:
             await client.fire_and_forget(client.payload(name, b"anything"))
@@ -314,7 +314,7 @@ async def pushes_are_ignored(daemon):
 
 
 async def channels_are_rejected(daemon):
-    """request_channel to a stream that no client feeds is REJECTED, with the stream's name"""
+    """request_channel to a stream without publish is REJECTED with the stream's name"""
     async with connected(daemon) as client:
         channel = Inbox.of(client.request_channel(client.payload("count", b"a value")))
         expect_equal(await channel.error(), (REJECTED, '"count" does not accept values'), "the error")
@@ -322,7 +322,7 @@ async def channels_are_rejected(daemon):
 
 
 async def values_are_published_in_order(daemon):
-    """request_channel publishes: the request's data first, then 2,000 values as they are asked for, then COMPLETE comes"""
+    """request_channel publishes: the request's data, then 2,000 values within the credit, then COMPLETE is confirmed"""
     async with connected(daemon) as client:
         values = [f"value {number}".encode() for number in range(2001)]
         channel = client.publish("notes", values)
@@ -334,7 +334,7 @@ async def values_are_published_in_order(daemon):
 
 
 async def publishers_share_a_stream(daemon):
-    """several publishers of several clients get on beside each other"""
+    """several publishers of several clients publish at the same time"""
     async with connected(daemon) as one, connected(daemon) as other:
         batches = [[f"{name} {number}".encode() for number in range(300)] for name in "abc"]
         channels = [client.publish("notes", batch) for client, batch in zip([one, one, other], batches)]
@@ -346,7 +346,7 @@ async def publishers_share_a_stream(daemon):
 
 
 async def a_lossless_stream_holds_its_publisher(daemon):
-    """a publisher to a stream that drops nothing waits for the subscriber, who gets everything"""
+    """a publisher to a stream that drops nothing waits for the subscriber, which receives everything"""
     async with connected(daemon) as client:
         slow = client.subscribe("work", credit=1)
         await client.round_trip()
@@ -362,7 +362,7 @@ async def a_lossless_stream_holds_its_publisher(daemon):
 
 
 async def values_of_many_fragments_are_published(daemon):
-    """values that the library fragments are one event each, for one credit"""
+    """a fragmented value is one event, for one credit"""
     async with connected(daemon, fragment_size_bytes=1024) as client:
         values = [bytes([number]) * 10_000 for number in range(3)]
         expect_equal(await client.publish("notes", values).end(), COMPLETE, "the end")
@@ -371,7 +371,7 @@ async def values_of_many_fragments_are_published(daemon):
 
 
 async def a_publisher_may_give_up(daemon):
-    """what a publisher sent before its CANCEL stays in the stream"""
+    """values sent before CANCEL enter the stream"""
     async with connected(daemon) as client:
         channel = client.publish("notes", [b"first"], goes_on=True)
         reader = client.subscribe("notes", {"from": "replay"})
@@ -384,14 +384,14 @@ async def a_publisher_may_give_up(daemon):
 
 
 async def strangers_may_not_publish(daemon):
-    """who may not write is REJECTED"""
+    """a publisher without write access is REJECTED"""
     async with connected(daemon) as client:
         wanted = (REJECTED, f'uid {os.geteuid()} may not write "guarded"')
         expect_equal(await client.publish("guarded", [b"a value"]).error(), wanted, "the error")
 
 
 async def requests_share_a_connection(daemon):
-    """several requests go on beside each other; one more than allowed is REJECTED, and taken once another has ended"""
+    """requests run in parallel; one beyond the limit is REJECTED, and accepted after another has ended"""
     async with connected(daemon) as client:
         subscribers = [client.subscribe("ticks") for _ in range(MAX_REQUESTS)]
         for events in await asyncio.gather(*(subscriber.events(10) for subscriber in subscribers)):
@@ -406,7 +406,7 @@ async def requests_share_a_connection(daemon):
 
 
 async def catalogue_lists_the_streams(daemon):
-    """$streams and $stats are streams like any other"""
+    """$streams and $stats are read like any other stream"""
     async with connected(daemon) as client:
         [catalogue] = await client.subscribe("$streams", credit=1).events(1)
         names = {stream["name"] for stream in json.loads(catalogue.data)}
@@ -416,7 +416,7 @@ async def catalogue_lists_the_streams(daemon):
 
 
 async def stop_cancels_every_request(daemon):
-    """when the daemon stops every request is CANCELED, then the connection is told and closed"""
+    """when the daemon stops every request is CANCELED, then the connection is closed with an error"""
     async with connected(daemon) as client:
         started = client.subscribe("ticks", credit=1)
         await started.events(1)
