@@ -196,7 +196,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.position(since: 2_000_000) == 110)
   }
 
-  @Test func timesFollowTheClockAndIdsTheOrder() throws {
+  @Test func timesFollowTheClockAndIdsTheOrder() throws {  // SEMANTICS 33
     let clock = MovedClock()
     let log = try makeLog(clock: clock)
     log.append([[1]])
@@ -218,7 +218,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     return log
   }
 
-  @Test func aTimeIsFoundWhereTheClockWasAheadForAWhile() throws {
+  @Test func aTimeIsFoundWhereTheClockWasAheadForAWhile() throws {  // SEMANTICS 33
     let clock = MovedClock()
     let log = try logOfAClockThatWasAhead(clock)
     #expect(log.position(since: clock.now - 4_000_000) == 125)
@@ -257,7 +257,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.element(at: found).time >= log.newestTime ?? 0)
   }
 
-  @Test func anAgeIsByThePresentClock() throws {
+  @Test func anAgeIsByThePresentClock() throws {  // SEMANTICS 33
     let clock = MovedClock()
     let log = try logOfAClockThatWasAhead(clock, age: .seconds(25))
     // To the clock a day ahead those before were too old; now that it is right, those that it stamped are.

@@ -54,7 +54,7 @@ import Testing
     #expect(again.heldIDs == Array(1000..<1020) && again.endPosition >= 20000)
   }
 
-  @Test func idsAreHigherThanAnyThatIsSeenWhateverTheClockSays() throws {
+  @Test func idsAreHigherThanAnyThatIsSeenWhateverTheClockSays() throws {  // SEMANTICS 25
     let place = try SpoiltRegion()
     try place.log().appendContents(20)
     #expect(try place.log(boot: 2, time: 3).endPosition >= 1020)

@@ -102,7 +102,7 @@ import Testing
     #expect(publisher.callCount == 0)
   }
 
-  @Test func valuesCountAsHeldUntilTheStreamAsksAgain() throws {
+  @Test func valuesCountAsHeldUntilTheStreamAsksAgain() throws {  // SEMANTICS 36
     let inlet = inlet()
     let stream = Stream(inlet)
     let publisher = try Publisher(inlet)
@@ -133,7 +133,7 @@ import Testing
     #expect(stream.values == (0..<16).map { [$0] })
   }
 
-  @Test func severalPublishersHaveAnEqualShareOfEachBatch() throws {
+  @Test func severalPublishersHaveAnEqualShareOfEachBatch() throws {  // SEMANTICS 36
     let inlet = inlet(events: 16)
     let stream = Stream(inlet)
     let publishers = try (0..<2).map { _ in try Publisher(inlet) }

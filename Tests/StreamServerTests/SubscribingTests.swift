@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test func everyPositionThatCanBeAskedForIsHonoured() async throws {
+  @Test func everyPositionThatCanBeAskedForIsHonoured() async throws {  // SEMANTICS 26
     try await withServer { harness in
       let source = try harness.add("s") { $0.replay = 2 }
       source.send([1], [2], [3], [4])
@@ -79,7 +79,7 @@ import Testing
     ("{", "options must be a JSON object"), (#"{"from": 18446744073709551615}"#, "no event has the id"),
     (#"{"from": -3}"#, "option \"from\" must be"),
   ])
-  func optionsThatDoNotParseAreInvalidAndNamed(options: String, sentence: String) async throws {
+  func optionsThatDoNotParseAreInvalidAndNamed(options: String, sentence: String) async throws {  // SEMANTICS 24
     try await withServer { harness in
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)

@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test func demandGoesThroughExactly() async throws {
+  @Test func demandGoesThroughExactly() async throws {  // SEMANTICS 38
     try await withSourceThread { thread in
       let feed = Feed()
       let taker = Taker(.none)
@@ -107,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func programsThatHangDelayNoOtherStream() async throws {
+  @Test func programsThatHangDelayNoOtherStream() async throws {  // SEMANTICS 37
     try await withSourceThread { thread in
       let hanging = try (0..<3).map { _ in
         let taker = Taker(.unlimited)

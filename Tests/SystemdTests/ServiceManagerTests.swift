@@ -123,7 +123,7 @@ struct ServiceManagerTests {
     }
   }
 
-  @Test func aReloadIsToldInOneMessageWithItsMoment() {  // row 33
+  @Test func aReloadIsToldInOneMessageWithItsMoment() {
     let lines = ServiceManager.Notice.reloading.assignment.split(separator: "\n")
     #expect(lines.count == 2 && lines[0] == "RELOADING=1" && lines[1].hasPrefix("MONOTONIC_USEC="))
   }
