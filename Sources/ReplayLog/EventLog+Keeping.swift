@@ -25,7 +25,7 @@ extension EventLog {
   /// - Parameter region: zeroes, as many as the limits need.
   convenience init(
     formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, state: LogState,
-    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (() -> Void)? = nil
+    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
     let layout = LogLayout(
       formatting: region.bytes, name: name, slots: LogLayout.slots(for: limits.events), ringBytes: limits.bytes,
@@ -137,7 +137,9 @@ public struct LogRemains {
   }
 
   /// As above, in a file; there is no way back to the remains.
-  func log(limits: EventLog.Limits, boot: BootID?, didGrow: @escaping () -> Void) throws(LogRefusal) -> EventLog {
+  func log(
+    limits: EventLog.Limits, boot: BootID?, didGrow: @escaping @Sendable () -> Void
+  ) throws(LogRefusal) -> EventLog {
     var state = state
     if state.isClosed || isSalvaged || state.boot != boot {
       state.boot = boot ?? .unknown

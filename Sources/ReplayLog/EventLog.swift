@@ -84,8 +84,8 @@ public final class EventLog {
   /// Keeps the region mapped.
   let owner: AnyObject
   private let clock: () -> UInt64
-  /// Called after events were appended.
-  private let didGrow: (() -> Void)?
+  /// Called after events were appended by whatever guards the log, outside of every lock: see `appendObserver`.
+  let didGrow: (@Sendable () -> Void)?
   private let boot: BootID
   private var positions: LogPositions
   private(set) var holeStart: UInt64
@@ -110,10 +110,10 @@ public final class EventLog {
   /// - Parameters:
   ///   - state: as it stands in the region.
   ///   - owner: keeps the region mapped.
-  ///   - didGrow: called after events were appended, under whatever lock guards the log.
+  ///   - didGrow: called after events were appended to the log that this is the storage of, outside of every lock.
   init(
     _ layout: LogLayout, _ state: LogState, limits: Limits, owner: AnyObject,
-    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (() -> Void)? = nil
+    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
     precondition(layout.slots >= limits.events && layout.ringBytes == limits.bytes, "another geometry than \(limits)")
     self.layout = layout
@@ -195,7 +195,6 @@ public final class EventLog {
     if isWhole, let checkpoint = batch.checkpoint { write(checkpoint) }
     commit()
     dropExpired()
-    if count > 0 || isWhole { didGrow?() }
     return isWhole ? nil : EventBatch(batch[count...])
   }
 

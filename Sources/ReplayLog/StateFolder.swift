@@ -177,9 +177,8 @@ public final class StateFolder {
     if case .own = use { unlink(path(of: stream)) }
   }
 
-  private func sync(_ region: MappedRegion, of stream: String) -> () -> Void {
-    // The log keeps the region.
-    { [unowned region, writeFailed] in region.syncSoon { writeFailed(stream, reason($0)) } }
+  private func sync(_ region: MappedRegion, of stream: String) -> @Sendable () -> Void {
+    { [writeFailed] in region.syncSoon { writeFailed(stream, reason($0)) } }
   }
 
   /// Makes the folder this process's own.

@@ -58,7 +58,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
     if stream.log.isLossless, subscription.cursor.position < held {
-      held = stream.log.reader(self, holdsFrom: subscription.cursor.position)
+      held = stream.log.reader(self, oldestUnread: subscription.cursor.position)
       let position = subscription.cursor.position
       subscription.machine.move(to: Cursor(position: held))
       if held != position {
@@ -179,7 +179,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     worker.loop.assertOnLoop()
     guard subscription.machine.requestedThrough > reach else { return }
     reach = subscription.machine.requestedThrough
-    stream.log.reader(self, wantsThrough: reach)
+    stream.log.reader(self, requestedThrough: reach)
   }
 
   /// Whoever reached furthest has left, or whoever was furthest behind has moved: finds out who is it now. Once per turn,
@@ -190,13 +190,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     let reach = members.reduce(0) { max($0, $1.machine.requestedThrough) }
     if reach != self.reach {
       self.reach = reach
-      stream.log.reader(self, wantsThrough: reach)
+      stream.log.reader(self, requestedThrough: reach)
     }
     guard stream.log.isLossless else { return }
     let held = members.reduce(.max) { min($0, $1.cursor.position) }
     if held != self.held {
       self.held = held
-      stream.log.reader(self, holdsFrom: held)
+      stream.log.reader(self, oldestUnread: held)
     }
   }
 
@@ -207,7 +207,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     stopWatchingHoldUp()
     held = .max
     guard stream.log.isLossless, !members.isEmpty else { return }
-    held = stream.log.reader(self, holdsFrom: members.reduce(.max) { min($0, $1.cursor.position) })
+    held = stream.log.reader(self, oldestUnread: members.reduce(.max) { min($0, $1.cursor.position) })
     watchHoldUp()
   }
 

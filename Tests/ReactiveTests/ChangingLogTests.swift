@@ -55,11 +55,11 @@ import Testing
     log.thaw()
     #expect(log.values == [3, 4, 5, 6])
     _ = log.freeze(start: .always, overflow: .waitForSlowest)
-    #expect(log.reader(reader, holdsFrom: 3) == 3)
+    #expect(log.reader(reader, oldestUnread: 3) == 3)
     log.thaw()
     _ = probe.send([7, 8, 9])
     #expect(log.values == [4, 5, 6, 7])
-    log.reader(reader, holdsFrom: 5)
+    log.reader(reader, oldestUnread: 5)
     #expect(log.values == [6, 7, 8, 9])
   }
 

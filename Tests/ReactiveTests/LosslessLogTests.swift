@@ -10,19 +10,19 @@ import Testing
     let (log, slow) = Log.connected(to: probe, .waitForSlowest)
     let fast = SilentReader()
     log.attach(fast)
-    log.reader(fast, holdsFrom: 0)
+    log.reader(fast, oldestUnread: 0)
     #expect(probe.send([1, 2, 3]) == .max(1))
     #expect(probe.send([4, 5, 6, 7, 8, 9]) == Subscribers.Demand.none)
     #expect(log.values == [1, 2, 3, 4])
     #expect(log.positionUpstreamWaitsFor == 0)
-    log.reader(fast, holdsFrom: 4)
+    log.reader(fast, oldestUnread: 4)
     #expect(log.values == [1, 2, 3, 4])
-    log.reader(slow, holdsFrom: 3)
+    log.reader(slow, oldestUnread: 3)
     #expect(log.values == [4, 5, 6, 7])
     #expect(log.positionUpstreamWaitsFor == 3)
-    log.reader(slow, holdsFrom: 7)
+    log.reader(slow, oldestUnread: 7)
     #expect(log.values == [5, 6, 7, 8])
-    log.reader(fast, holdsFrom: 7)
+    log.reader(fast, oldestUnread: 7)
     #expect(log.values == [6, 7, 8, 9])
     #expect(probe.requested == .max(3) && log.positionUpstreamWaitsFor == nil)
   }
@@ -31,7 +31,7 @@ import Testing
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     #expect(probe.send([1, 2, 3, 4]) == Subscribers.Demand.none)
-    log.reader(reader, holdsFrom: 1)
+    log.reader(reader, oldestUnread: 1)
     #expect(probe.requested == .max(2))
   }
 
@@ -43,16 +43,16 @@ import Testing
     log.subscriberLeft()
     #expect(log.values == [3, 4, 5, 6])
     #expect(probe.requested == .max(2))
-    #expect(log.reader(reader, holdsFrom: 3) == 3)  // a late word of one who is gone
+    #expect(log.reader(reader, oldestUnread: 3) == 3)  // a late word of one who is gone
     #expect(probe.send([7, 8]) == .max(1))
   }
 
   @Test func aReaderThatComesHoldsFromTheOldestThatIsStillThere() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
-    log.reader(reader, holdsFrom: .max)
+    log.reader(reader, oldestUnread: .max)
     _ = probe.send([1, 2, 3, 4, 5, 6])
-    #expect(log.reader(reader, holdsFrom: 1) == 2)
+    #expect(log.reader(reader, oldestUnread: 1) == 2)
   }
 
   @Test func theEndComesAfterWhatHadNoRoom() {  // SEMANTICS 13
@@ -62,7 +62,7 @@ import Testing
     probe.send(completion: .finished)
     probe.send(completion: .finished)
     #expect(!log.hasEnded && !log.isConnected)
-    log.reader(reader, holdsFrom: 4)
+    log.reader(reader, oldestUnread: 4)
     #expect(log.values == [2, 3, 4, 5])
     #expect(log.hasEnded && log.read { _, completion in completion?.isFinished == true })
   }
@@ -71,20 +71,20 @@ import Testing
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     for value in 1...9 { _ = probe.send([value]) }
-    log.reader(reader, holdsFrom: 4)
+    log.reader(reader, oldestUnread: 4)
     #expect(log.values == [5, 6, 7, 8])
-    log.reader(reader, holdsFrom: 8)
+    log.reader(reader, oldestUnread: 8)
     #expect(log.values == [6, 7, 8, 9])
   }
 
   @Test func withoutDemandFromAnybodyUpstreamIsNotAskedThoughThereIsRoom() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest, .whileSubscribed(linger: .zero))
-    log.reader(reader, wantsThrough: 1)
+    log.reader(reader, requestedThrough: 1)
     #expect(probe.send([1, 2]) == Subscribers.Demand.none)
-    log.reader(reader, holdsFrom: 2)
+    log.reader(reader, oldestUnread: 2)
     #expect(probe.requested == .max(1))
-    log.reader(reader, wantsThrough: 3)
+    log.reader(reader, requestedThrough: 3)
     #expect(probe.requested == .max(2))
   }
 }

@@ -37,8 +37,8 @@ private struct BatchStorage: ReplayStorage {
     log.attach(reader)
     log.subscriberJoined()
     #expect(probe.state.requested.isEmpty)
-    log.reader(reader, wantsThrough: 3)
-    log.reader(reader, wantsThrough: 4)
+    log.reader(reader, requestedThrough: 3)
+    log.reader(reader, requestedThrough: 4)
     #expect(probe.requested == .max(1))
     #expect(probe.send([1, 2]) == .max(1))
     #expect(probe.send([]) == .max(1))
@@ -53,10 +53,10 @@ private struct BatchStorage: ReplayStorage {
     let reader = LoopReader()
     log.attach(reader)
     log.subscriberJoined()
-    log.reader(reader, wantsThrough: .max)
-    log.reader(reader, wantsThrough: 0)
+    log.reader(reader, requestedThrough: .max)
+    log.reader(reader, requestedThrough: 0)
     #expect(probe.send([1]) == Subscribers.Demand.none)
-    log.reader(reader, wantsThrough: 5)
+    log.reader(reader, requestedThrough: 5)
     #expect(probe.requested == .max(2))
     log.detach(reader)
     #expect(probe.send([2]) == Subscribers.Demand.none)
@@ -67,7 +67,7 @@ private struct BatchStorage: ReplayStorage {
     let log = batchLog(probe)
     let reader = LoopReader()
     log.attach(reader)
-    log.reader(reader, wantsThrough: 1)
+    log.reader(reader, requestedThrough: 1)
     #expect(probe.state.subscriptions == 0)
     log.subscriberJoined()
     #expect(probe.requested == .max(1))
@@ -77,7 +77,7 @@ private struct BatchStorage: ReplayStorage {
     final class Eager: LogReader {
       let log: BatchLog
       init(_ log: BatchLog) { self.log = log }
-      func logDidChange() { log.reader(self, wantsThrough: log.read { storage, _ in storage.endPosition + 1 }) }
+      func logDidChange() { log.reader(self, requestedThrough: log.read { storage, _ in storage.endPosition + 1 }) }
     }
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)

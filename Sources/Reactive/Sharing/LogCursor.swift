@@ -28,14 +28,14 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   @usableFromInline var owner: AnyObject?
   @usableFromInline let phase = Atomic(Phase.attached)
   @usableFromInline let loop = DrainLoop(held: true)
-  @usableFromInline let tally = DemandTally()
+  @usableFromInline let demand = DemandTally()
 
   @exclusivity(unchecked) @usableFromInline var down: Down?
   @exclusivity(unchecked) @usableFromInline var position: UInt64 = 0
   @exclusivity(unchecked) @usableFromInline var delivered: UInt64 = 0
-  /// How far this wants to read, and what of that the log has been told.
-  @usableFromInline let wanted = Atomic<UInt64>(0)
-  @usableFromInline let told = Atomic<UInt64>(0)
+  /// This has requested everything before the position, and of that the log has been told.
+  @usableFromInline let requestedThrough = Atomic<UInt64>(0)
+  @usableFromInline let announced = Atomic<UInt64>(0)
 
   @usableFromInline let description: String
 
@@ -55,7 +55,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     }
     down?.receive(subscription: self)
     loop.release(deliver)
-    tellWanted()
+    announceRequest()
     guard phase.load(ordering: .acquiring) == .attached else { return }
     log.subscriberJoined()
     let (counted, _) = phase.compareExchange(
@@ -64,7 +64,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   }
 
   @inlinable func request(_ demand: Subscribers.Demand) {
-    tally.add(demand)
+    self.demand.add(demand)
     drain()
   }
 
@@ -80,7 +80,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
       var newest = newest
       loop.release { if !deliver(newest.take()) { deliver() } }
     }
-    tellWanted()
+    announceRequest()
   }
 
   /// Delivers the newest element if it is the one that this waits for.
@@ -90,19 +90,20 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     guard let newest, newest.position == position, let down, phase.load(ordering: .acquiring) != .over else {
       return false
     }
-    let goal = tally.requested
-    if delivered == goal { return false }
-    note(goal)
-    return advance(past: newest.element, goal, down) == .none && !log.hasEnded
+    let requested = demand.requested
+    if delivered == requested { return false }
+    note(requested)
+    return advance(past: newest.element, requested, down) == .none && !log.hasEnded
   }
 
   /// Asks the log for what is missing. Not from inside the loop: upstream may deliver at once, and what it delivers is
   /// held only while readers are told of it.
-  @inlinable func tellWanted() {
-    let wanted = wanted.load(ordering: .acquiring)
-    guard told.load(ordering: .acquiring) != wanted, told.exchange(wanted, ordering: .acquiringAndReleasing) != wanted
+  @inlinable func announceRequest() {
+    let position = requestedThrough.load(ordering: .acquiring)
+    guard announced.load(ordering: .acquiring) != position,
+      announced.exchange(position, ordering: .acquiringAndReleasing) != position
     else { return }
-    log.reader(self, wantsThrough: wanted)
+    log.reader(self, requestedThrough: position)
   }
 
   /// - Returns: True for the one call that ends it.
@@ -117,8 +118,8 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   @inlinable func deliver() {
     while let down {
       guard phase.load(ordering: .acquiring) != .over else { return release() }
-      let goal = tally.requested
-      let isStarved = delivered == goal
+      let requested = demand.requested
+      let isStarved = delivered == requested
       if isStarved, !log.hasEnded { return }
       let (lost, step) = log.read { storage, completion -> (UInt64, Step) in
         let lost = position < storage.firstPosition ? storage.firstPosition - position : 0
@@ -136,24 +137,24 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
         release()
         return down.receive(completion: completion)
       }
-      if !isStarved { note(goal) }
+      if !isStarved { note(requested) }
       guard case .value(let value, let isLast) = step else { return }
-      if advance(past: value, goal, down) == .none, isLast, !log.hasEnded { return }
+      if advance(past: value, requested, down) == .none, isLast, !log.hasEnded { return }
     }
   }
 
   /// Up to where this wants to read.
-  @inlinable func note(_ goal: UInt64) {
-    let (sum, overflow) = position.addingReportingOverflow(goal - delivered)
-    wanted.store(goal == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
+  @inlinable func note(_ requested: UInt64) {
+    let (sum, overflow) = position.addingReportingOverflow(requested - delivered)
+    requestedThrough.store(requested == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
   }
 
   /// - Returns: What the subscriber wants on top.
-  @inlinable func advance(past value: Storage.Element, _ goal: UInt64, _ down: Down) -> Subscribers.Demand {
+  @inlinable func advance(past value: Storage.Element, _ requested: UInt64, _ down: Down) -> Subscribers.Demand {
     position += 1
-    if goal != DemandTally.unlimited { delivered += 1 }
+    if requested != DemandTally.unlimited { delivered += 1 }
     let more = down.receive(value)
-    tally.add(more)
+    demand.add(more)
     return more
   }
 

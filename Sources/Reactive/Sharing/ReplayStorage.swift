@@ -2,7 +2,7 @@
 ///
 /// Positions are absolute and only rise: position p is the p-th value ever appended, the first being 0 for a fresh
 /// memory log; a mapped log may start higher. Called under the log's lock: it must not call out.
-public protocol ReplayStorage<Input, Element> {
+@usableFromInline package protocol ReplayStorage<Input, Element> {
   /// One upstream value: an element, or a batch of them.
   associatedtype Input
   /// What readers read.
@@ -15,9 +15,9 @@ public protocol ReplayStorage<Input, Element> {
   mutating func append(_ input: Input)
   /// Lossless logs: what is at `position` and after it may not be dropped from now on; `.max`: anything may.
   mutating func hold(from position: UInt64)
-  /// Lossless logs: appends as much as there is room for without dropping what is held.
+  /// Appends as much as there is room for without dropping what is held.
   ///
-  /// - Returns: what is left, to be offered again; `nil` when all is in.
+  /// - Returns: What is left, to be offered again; `nil` when all is in.
   mutating func appendWhatFits(_ input: Input) -> Input?
   /// Lossless logs: there is no room for a single element.
   var isFull: Bool { get }
@@ -33,54 +33,59 @@ public protocol ReplayStorage<Input, Element> {
   /// outside its lock: a deinitialiser is foreign code. A storage whose elements are plain bytes drops them in
   /// `append` and has no need of this.
   mutating func dropExcess(sparing slack: Int) -> Element?
+  /// Notified outside the lock after elements were appended, as a reader is: brings them to a disk, for example. Asked
+  /// for when the log gets the storage.
+  var appendObserver: (any LogReader)? { get }
 }
 
 extension ReplayStorage {
   /// Nothing: a storage of a log that drops.
-  public mutating func hold(from position: UInt64) {}
+  @inlinable package mutating func hold(from position: UInt64) {}
   /// Everything fits where the oldest is dropped.
-  public mutating func appendWhatFits(_ input: Input) -> Input? {
+  @inlinable package mutating func appendWhatFits(_ input: Input) -> Input? {
     append(input)
     return nil
   }
   /// Never, where the oldest is dropped.
-  public var isFull: Bool { false }
+  @inlinable package var isFull: Bool { false }
   /// None: each reader makes its own.
-  public var newestElement: Element? { nil }
+  @inlinable package var newestElement: Element? { nil }
 
   /// Nothing: `append` has dropped it.
-  public mutating func dropExcess(sparing slack: Int) -> Element? { nil }
+  @inlinable package mutating func dropExcess(sparing slack: Int) -> Element? { nil }
+  /// None.
+  @inlinable package var appendObserver: (any LogReader)? { nil }
 }
 
 /// Values of any type, in a ring that grows up to what it has to hold.
-public struct MemoryStorage<Value>: ReplayStorage {
+@usableFromInline package struct MemoryStorage<Value>: ReplayStorage {
   /// How many values are held once all readers have been told of the newest. Lowered, it takes effect with the next
   /// ``dropExcess(sparing:)``.
-  public var capacity: Int
+  @usableFromInline package var capacity: Int
   /// The position of the oldest value held.
-  public private(set) var firstPosition: UInt64 = 0
+  @usableFromInline package var firstPosition: UInt64 = 0
   /// The position of the next value.
-  public private(set) var endPosition: UInt64 = 0
+  @usableFromInline package var endPosition: UInt64 = 0
   /// Position p is in slot p modulo the count, which is a power of two.
-  private var slots: [Value?] = [nil]
+  @usableFromInline var slots: [Value?] = [nil]
 
   /// - Parameter capacity: 0 holds a value no longer than it takes to tell the readers of it.
-  public init(capacity: Int) {
+  @inlinable package init(capacity: Int) {
     precondition(capacity >= 0, "a capacity must not be negative, it is \(capacity)")
     self.capacity = capacity
   }
 
-  private func slot(_ position: UInt64) -> Int { Int(truncatingIfNeeded: position) & (slots.count - 1) }
+  @inlinable func slot(_ position: UInt64) -> Int { Int(truncatingIfNeeded: position) & (slots.count - 1) }
 
   /// Appends a value; O(1), amortised while the ring grows.
-  public mutating func append(_ value: Value) {
+  @inlinable package mutating func append(_ value: Value) {
     if endPosition - firstPosition == UInt64(slots.count) { grow() }
     slots[slot(endPosition)] = value
     endPosition += 1
   }
 
   /// The value at a position; O(1).
-  public func element(at position: UInt64) -> Value {
+  @inlinable package func element(at position: UInt64) -> Value {
     guard position >= firstPosition, position < endPosition, let value = slots[slot(position)] else {
       preconditionFailure("position \(position) is not in \(firstPosition)..<\(endPosition)")
     }
@@ -88,10 +93,10 @@ public struct MemoryStorage<Value>: ReplayStorage {
   }
 
   /// The value appended last.
-  public var newestElement: Value? { firstPosition < endPosition ? slots[slot(endPosition - 1)] : nil }
+  @inlinable package var newestElement: Value? { firstPosition < endPosition ? slots[slot(endPosition - 1)] : nil }
 
   /// Takes the oldest value out if more than `capacity + slack` are held; O(1).
-  public mutating func dropExcess(sparing slack: Int) -> Value? {
+  @inlinable package mutating func dropExcess(sparing slack: Int) -> Value? {
     let (limit, overflow) = capacity.addingReportingOverflow(slack)
     guard !overflow, endPosition - firstPosition > UInt64(limit) else { return nil }
     let oldest = slot(firstPosition)
@@ -99,7 +104,7 @@ public struct MemoryStorage<Value>: ReplayStorage {
     return slots[oldest].take()
   }
 
-  private mutating func grow() {
+  @usableFromInline mutating func grow() {
     var larger = [Value?](repeating: nil, count: slots.count * 2)
     for position in firstPosition..<endPosition {
       larger[Int(truncatingIfNeeded: position) & (larger.count - 1)] = slots[slot(position)]
