@@ -285,6 +285,10 @@ struct ConfigurationErrorTests {
       "url = \"http://$HOST/\", every = \"1s\"",
       #".url: expected a URL such as "https://example.org/", got "http://$HOST/""#
     ),
+    (
+      "url = \"http://%zz/\", every = \"1s\"",
+      #".url: expected a URL such as "https://example.org/", got "http://%zz/""#
+    ),
     ("url = \"http://h\", stream = \"xml\"", #".stream: expected "lines" or "sse", got "xml""#),
     (
       "url = \"http://h\", every = \"1s\", idle_timeout = \"1m\"",

@@ -80,7 +80,10 @@ struct HTTPURL: Equatable, Sendable {
       return String(cString: bytes)
     }
     guard let scheme = part(CURLUPART_SCHEME), scheme == "http" || scheme == "https" else { throw .otherScheme }
-    guard let host = part(CURLUPART_HOST), let port = part(CURLUPART_PORT, CURLU_DEFAULT_PORT) else {
+    // A host with a malformed percent-encoding is kept as it is, and found to be none only when it is connected to.
+    guard let host = part(CURLUPART_HOST), !host.contains("%") || host.hasPrefix("["),
+      let port = part(CURLUPART_PORT, CURLU_DEFAULT_PORT)
+    else {
       throw .malformedURL
     }
     origin = Origin(scheme: scheme, host: host.lowercased(), port: port)

@@ -33,7 +33,7 @@ enum UpstreamURL {
 
   /// Of a name or an address; what else RFC 3986 (3.2.2) allows is in no host's name.
   private static func isHostCharacter(_ scalar: Unicode.Scalar) -> Bool {
-    scalar.properties.isAlphabetic || "0123456789.-_~%:".unicodeScalars.contains(scalar)
+    scalar.properties.isAlphabetic || "0123456789.-_~:".unicodeScalars.contains(scalar)
   }
 
   /// What follows the host: `opening`, then nothing or a colon and a port.
