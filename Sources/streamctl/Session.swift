@@ -85,8 +85,12 @@ struct Session {
       end = error
     }
     for sentence in gaps.end() { Stop.say(sentence) }
-    if end != .done { throw end }
-    if !gaps.isEmpty { throw .lost }
+    guard !gaps.isEmpty, end == .done || end.isSilence else {
+      if end != .done { throw end }
+      return
+    }
+    if let message = end.message { Stop.say(message) }
+    throw .lost
   }
 
   private func follow(_ name: String, _ wanted: Arguments.Subscription, _ gaps: inout GapReport) throws(Stop) {

@@ -6,6 +6,8 @@ import StreamRuntime
 struct Stop: Error, Equatable {
   let message: String?
   let exitCode: CInt
+  /// No event came in time.
+  var isSilence = false
 
   /// The work is done, or whoever read the output has had enough.
   static let done = Stop(nil, 0)
@@ -40,7 +42,7 @@ struct Stop: Error, Equatable {
 
   /// EX_UNAVAILABLE: no event came in time.
   static func silence(of name: String, _ timeout: Duration) -> Stop {
-    Stop("no event of \"\(name)\" for \(timeout)", 69)
+    Stop("no event of \"\(name)\" for \(timeout)", 69, isSilence: true)
   }
 
   /// EX_UNAVAILABLE: no daemon, for the moment.
@@ -52,7 +54,8 @@ struct Stop: Error, Equatable {
     _ = write(STDERR_FILENO, line, line.count)
   }
 
-  private init(_ message: String?, _ exitCode: CInt) {
+  private init(_ message: String?, _ exitCode: CInt, isSilence: Bool = false) {
+    self.isSilence = isSilence
     self.message = message
     self.exitCode = exitCode
   }
