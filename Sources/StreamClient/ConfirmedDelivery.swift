@@ -23,9 +23,9 @@ public struct PublisherName: Sendable {
     self.reconnect = reconnect
   }
 
-  /// 128 random bits.
+  /// 128 random bits behind the mark of a name that no other run uses: the server forgets it before others.
   private static func unique() -> String {
-    (0..<2).map { _ in String(UInt64.random(in: 0 ... .max), radix: 36) }.joined(separator: "-")
+    "\0" + (0..<2).map { _ in String(UInt64.random(in: 0 ... .max), radix: 36) }.joined(separator: "-")
   }
 }
 
@@ -92,6 +92,7 @@ struct ConfirmedDelivery {
   mutating func receive(_ data: [UInt8], _ waiting: inout ArraySlice<[UInt8]>) -> News {
     guard let number = PublishConfirmation(data) else { return .nonsense }
     guard number.confirmed < number.next ?? max(next, wanted) else { return .nonsense }
+    let isForgotten = number.confirmed == 0 && confirmed > 0
     confirmed = max(confirmed, number.confirmed)
     lossCount = 0
     guard let first = number.next else {
@@ -103,7 +104,7 @@ struct ConfirmedDelivery {
     skip(&waiting)
     wasConnected = true
     defer { isInterrupted = false }
-    return .greeted(isInterrupted ? .resumed(missing: nil) : nil)
+    return .greeted(isInterrupted ? isForgotten ? .forgotten : .resumed(missing: nil) : nil)
   }
 
   private mutating func dropConfirmed() {

@@ -14,6 +14,9 @@ public struct ReconnectPolicy: Sendable {
     /// before the loss. A gap is no failure with ``SubscribeOptions/LagPolicy/fail`` either: that is for a subscriber that
     /// falls behind while it is connected.
     case resumed(missing: EventGap?)
+    /// Values are published again, and the stream no longer knows the publisher's name: those that were sent and not
+    /// confirmed may be in it twice.
+    case forgotten
   }
 
   /// The wait after the first loss. Half of each wait is fixed and half is drawn, so that those who lost a daemon together

@@ -196,8 +196,6 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     let numbering = InboundNumbering(
       name: publisher.name, next: publisher.firstNumber, demand: demand, told: .max)
     guard let channel = join(id, to: stream, inlet, numbering) else { return }
-    let confirmation = PublishConfirmation(confirmed: channel.named?.told ?? 0, next: channel.nextNumber)
-    connection.machine.sendPayload(id, Payload(data: confirmation.bytes))
     arriving.append(channel)
     if isComplete { channel.complete() }
   }
@@ -218,11 +216,13 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     do throws(PublishSource.Obstacle) {
       if let numbering {
         let key = PublisherKey(numbering.name, of: connection.identity.credentials)
-        let (joined, committed, next) = try inlet.join(
+        let (joined, committed, next, isKnown) = try inlet.join(
           key, firstNumber: numbering.next, isRestored: isRestored, wake: wake)
         queue = joined
         named?.next = next
         if !isRestored {
+          let confirmation = PublishConfirmation(confirmed: isKnown ? committed : 0, next: next)
+          connection.machine.sendPayload(id, Payload(data: confirmation.bytes))
           named?.told = committed
           if numbering.demand != Credit.unlimited { named?.demand -= 1 }
         }
@@ -236,10 +236,11 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       switch error {
       case .noRoom:
         connection.refuse(RequestID(id), .init(name, "\"\(name)\" has no space: values of other publishers wait in it"))
-      case .tooMany:
+      case .tooMany(let count, let free):
+        let limit = "\(free) of \(PublisherMarks.capacity) left"
         connection.refuse(
           RequestID(id),
-          .init(name, "\"\(name)\" has \(PublisherMarks.capacity) named publishers, which is the limit"))
+          .init(name, "\(connection.identity.user) has \(count) named publishers of \"\(name)\", with \(limit)"))
       case .inUse:
         connection.machine.sendError(
           id, .canceled, "another publisher to \"\(name)\" uses this name, or the stream is being changed")

@@ -129,6 +129,9 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   func look() -> Bool {
     isWatched = false
     seenCount = heldCount
-    return isComplete && heldCount == 0
+    return isDone
   }
+
+  /// The publisher has said COMPLETE, and all of it is in the stream.
+  var isDone: Bool { isComplete && heldCount == 0 }
 }

@@ -191,11 +191,11 @@ public final class PublishSource: Publisher, Sendable {
   }
 
   /// Why a named publisher cannot join.
-  enum Obstacle: Error {
+  enum Obstacle: Error, Equatable {
     /// As for ``join(wake:)``.
     case noRoom
-    /// As many named ones as there may be are there already.
-    case tooMany
+    /// The user has so many named ones, and so many of ``PublisherMarks/capacity`` are left for all.
+    case tooMany(count: Int, free: Int)
     /// Another one of the same name is there, or what it has left; or the stream is being changed. That may pass.
     case inUse
   }
@@ -205,10 +205,11 @@ public final class PublishSource: Publisher, Sendable {
   /// - Parameters:
   ///   - firstNumber: of the values that it still has.
   ///   - isRestored: it has begun in another process, and the log has all values before that one.
-  /// - Returns: the queue, the number of the last value that the stream has, and that of the one that it is to send first.
+  /// - Returns: the queue, the number of the last value that the stream has, that of the one that it is to send first, and
+  ///   whether the stream knows the publisher.
   func join(
     _ key: PublisherKey, firstNumber: UInt64, isRestored: Bool = false, wake: @escaping @Sendable () -> Void
-  ) throws(Obstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64) {
+  ) throws(Obstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64, isKnown: Bool) {
     try state.withLock { state in
       Result { () throws(Obstacle) in
         guard isRestored || !state.needsMarks else { throw .inUse }
@@ -218,15 +219,18 @@ public final class PublishSource: Publisher, Sendable {
           state.leftWeight -= queue.weight
           queue.resume(wake: wake)
           state.publishers[ObjectIdentifier(queue)] = queue
-          return (queue, queue.committedNumber, queue.acceptedNumber + 1)
+          return (queue, queue.committedNumber, queue.acceptedNumber + 1, true)
         }
         guard state.hasRoom else { throw .noRoom }
-        guard state.named.count < PublisherMarks.capacity else { throw .tooMany }
-        let last = Swift.max(firstNumber - 1, state.marks[key] ?? 0)
+        let free = PublisherMarks.capacity - state.named.count
+        let count = state.named.keys.count { $0.user == key.user }
+        guard PublisherMarks.admits(userWith: count, free: free) else { throw .tooMany(count: count, free: free) }
+        let known = state.marks[key]
+        let last = Swift.max(firstNumber - 1, known ?? 0)
         let queue = PublishQueue(wake: wake, key: key, after: last)
         state.named[key] = queue
         state.publishers[ObjectIdentifier(queue)] = queue
-        return (queue, last, last + 1)
+        return (queue, last, last + 1, known != nil)
       }
     }.get()
   }
@@ -235,6 +239,7 @@ public final class PublishSource: Publisher, Sendable {
   func leave(_ queue: PublishQueue) {
     state.withLock { state in
       guard state.publishers.removeValue(forKey: ObjectIdentifier(queue)) != nil else { return }
+      if let key = queue.key, queue.isDone { state.marks.finish(key) }
       queue.beLeft()
       state.leftWeight += queue.weight
       state.forgetIfDone(queue)

@@ -64,6 +64,8 @@ final class EventInbox: Subscriber, Sendable {
       switch report {
       case .lost: "connection lost, reconnecting"
       case .resumed: "reconnected"  // what is missing is told with the event
+      case .forgotten:
+        "reconnected; the daemon has forgotten this publisher: unconfirmed events may be in the stream twice"
       }
     note(notice)
   }
