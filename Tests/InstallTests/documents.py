@@ -112,9 +112,10 @@ def system_streams_are_in_their_page(installation):
     statistics = (server / "Statistics.swift").read_text().split("public struct Statistics")[1]
     stream, whole = statistics.split("public struct Stream:")[1].rsplit("private enum CodingKeys", 1)
     served = (server / "ServedStream.swift").read_text()
+    catalogue = (PROJECT / "Sources" / "StreamProtocol" / "CatalogueEntry.swift").read_text()
     states = re.search(r"func state\(namesClients.*?\n  }\n", served, re.S)[0]
     wanted = {
-        "$streams": coding_keys(served),
+        "$streams": coding_keys(catalogue),
         "Stream states": set(re.findall(r'"([a-z]+)"', states)),
         "$stats": coding_keys("enum CodingKeys" + whole) | {f"by_stream.{key}" for key in coding_keys(stream)},
     }
