@@ -103,7 +103,7 @@ public final class Journal: Sendable {
       let lost = droppedCount.exchange(0, ordering: .relaxed)
       if lost > 0 {
         deliver(
-          Entry(nil, .warning, "\(lost) log messages lost: they were not taken in time"), at: milliseconds)
+          Entry(nil, .warning, "\(lost) log messages lost: they were not written in time"), at: milliseconds)
       }
     }
     if !isTaken { droppedCount.add(1, ordering: .relaxed) }

@@ -2,7 +2,7 @@ import Glibc
 
 /// A newcomer that wants everything a full log holds.
 func measureReplay(_ options: Options) throws {
-  Report.heading("replay of a full 64 MiB log to a newcomer, 64 bytes an event", goal: "60 % of the bare limit")
+  Report.heading("replay of a full 64 MiB log to a new subscriber, 64 bytes per event", goal: "60 % of the bare limit")
   let broker = try StreamdBroker(
     options.program,
     stream: """

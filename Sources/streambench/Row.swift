@@ -14,17 +14,17 @@ struct Row: Sendable {
     Row(name: "idle", summary: "wake-ups with 9,000 subscribers on a quiet stream", measure: measureIdle),
     Row(
       name: "throughput", summary: "deliveries per second to 1, 100 and 1,000 subscribers", measure: measureThroughput),
-    Row(name: "latency", summary: "publish to received at 1,000 events a second", measure: measureLatency),
+    Row(name: "latency", summary: "from publishing to receiving, at 1,000 events per second", measure: measureLatency),
     Row(
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
-    Row(name: "replay", summary: "of a full 64 MiB log to a newcomer", measure: measureReplay),
-    Row(name: "reactive", summary: "the library's operators, by the cost of a closure call", measure: measureReactive),
+    Row(name: "replay", summary: "of a full 64 MiB log to a new subscriber", measure: measureReplay),
+    Row(name: "reactive", summary: "the library's operators, in units of a closure call", measure: measureReactive),
     Row(
-      name: "soak", summary: "6 minutes of clients that come, go and stall; only when named", isOnlyOnRequest: true,
+      name: "soak", summary: "6 minutes of clients that connect, leave and stall; only if named", isOnlyOnRequest: true,
       measure: measureSoak),
     Row(
-      name: "hostile", summary: "10 minutes of clients that obey nothing, beside others; only when named",
+      name: "hostile", summary: "10 minutes of hostile clients beside others; only if named",
       isOnlyOnRequest: true, measure: measureHostile),
   ]
 }

@@ -194,7 +194,7 @@ final class Soak {
     for client in clients { if client.index % 2 == 0 { client.leavePolitely() } else { client.leave() } }
     let deadline = monotonicSeconds() + 10
     while let client = clients.first(where: { !$0.isAway }) {
-      guard monotonicSeconds() < deadline else { throw BenchError("client \(client.index) is not let go") }
+      guard monotonicSeconds() < deadline else { throw BenchError("client \(client.index) was not disconnected") }
       try read(timeout: 10)
     }
     try awaitNobody()

@@ -59,7 +59,7 @@ final class SoakLedger {
 
   /// - Returns: what is wrong with it.
   func enter(_ id: UInt64, _ data: UnsafeRawBufferPointer) -> String? {
-    guard let value = SoakValue(data) else { return "\(data.count) bytes of data that nobody published" }
+    guard let value = SoakValue(data) else { return "\(data.count) bytes of data that were not published" }
     newest = max(newest, id)
     if let known = values[id] {
       return known == value ? nil : "value \(value.number), which was \(known.number) for another client"

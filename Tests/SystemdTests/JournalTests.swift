@@ -180,7 +180,7 @@ struct JournalTests {
     pipe.discard()
     #expect(journal.flush(within: .seconds(60)))
     let rest = String(repeating: "lost or not\n", count: 7)
-    #expect(pipe.readToEnd() == "lost or not\n2 log messages lost: they were not taken in time\n" + rest)
+    #expect(pipe.readToEnd() == "lost or not\n2 log messages lost: they were not written in time\n" + rest)
   }
 
   @Test func aClosedStandardErrorIsNoMistake() async {  // row 34

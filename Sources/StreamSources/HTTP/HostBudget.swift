@@ -42,7 +42,7 @@ struct HostBudget<Member: AnyObject> {
 
   /// Gives a place back.
   mutating func free() {
-    precondition(taken > 0, "a place is given back that nobody had")
+    precondition(taken > 0, "a place was returned that was not taken")
     taken -= 1
   }
 
