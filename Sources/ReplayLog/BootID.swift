@@ -1,11 +1,11 @@
 import Glibc
 
-/// Which start of the machine this is. What was written during the same one is all there, whatever became of the process
-/// that wrote it; after another one, what had not reached the disk is gone.
+/// Identifies a boot of the machine. All writes of the same boot are present, even if their process was killed; after a
+/// reboot, writes that had not reached the disk are missing.
 public struct BootID: Equatable, Sendable {
   let high, low: UInt64
 
-  /// Of no boot: nothing is known to have been written during the same one.
+  /// No boot: a log with it was not provably written during the present one.
   static let unknown = BootID(high: 0, low: 0)
 
   init(high: UInt64, low: UInt64) {
@@ -21,7 +21,7 @@ public struct BootID: Equatable, Sendable {
     self.init(high: high, low: low)
   }
 
-  /// As the kernel says it; nil where it may not be asked.
+  /// The kernel's boot id; nil where it is not accessible.
   public static func current() -> BootID? {
     let file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard file >= 0 else { return nil }

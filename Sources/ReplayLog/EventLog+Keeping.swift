@@ -1,16 +1,16 @@
 import Glibc
 
-// Where a log's region comes from and who keeps it: nobody, somebody who holds its descriptor, or a file.
+// How a log's region is created, and what keeps it: this process, a holder of its descriptor, or a file.
 
 extension EventLog {
-  /// A fresh log in memory.
+  /// An empty log in memory.
   ///
   /// - Parameters:
-  ///   - name: of the stream.
-  ///   - firstID: the first event's id. By default the time in microseconds: higher than any id that an earlier log of
-  ///     this stream gave, as long as it averaged under a million events a second.
+  ///   - name: the stream's name.
+  ///   - firstID: the first event's id. By default the time in microseconds: higher than any id of an earlier log of
+  ///     this stream, as long as that averaged under a million events a second.
   ///   - clock: microseconds since the Unix epoch.
-  /// - Returns: nil, with `errno` set, when the region cannot be had.
+  /// - Returns: nil, with `errno` set, when the region cannot be allocated.
   public convenience init?(
     name: String, limits: Limits, firstID: UInt64? = nil, clock: @escaping () -> UInt64 = EventLog.wallClock
   ) {
@@ -22,7 +22,7 @@ extension EventLog {
       state: LogState(startingAt: firstID ?? clock()), clock: clock)
   }
 
-  /// - Parameter region: zeroes, as many as the limits need.
+  /// - Parameter region: zeroed, of the size that the limits require.
   convenience init(
     formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, state: LogState,
     clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
@@ -33,29 +33,30 @@ extension EventLog {
     self.init(layout, state, limits: limits, owner: region, clock: clock, didGrow: didGrow)
   }
 
-  /// A log in memory that begins with what fits of another.
-  /// - Returns: as above.
+  /// A log in memory with the newest events of another that fit.
+  /// - Returns: nil, with `errno` set, when the region cannot be allocated.
   public convenience init?(name: String, limits: Limits, takingOver other: EventLog) {
     self.init(name: name, limits: limits)
     takeOver(other)
   }
 
-  /// Brings a log in a file to the disk for good. Nothing may be appended any more; blocks for as long as the disk takes.
+  /// Writes a log in a file to the disk and marks it as closed. No append may follow; blocks until the disk has
+  /// finished.
   public func close() {
     guard let region = owner as? MappedRegion, region.sync() == 0 else { return }
     noteClosed()
     _ = region.sync()
   }
 
-  /// Of a log in a file: another goes on with its ids, and the file stays. The next process that reads it gives ids behind
-  /// a gap. Nothing may be appended any more; blocks for as long as the disk takes.
+  /// Marks a log in a file as superseded: another log continues its ids, and the file stays. A later process that reads
+  /// it continues after a gap. No append may follow; blocks until the disk has finished.
   public func leaveBehind() {
     guard let region = owner as? MappedRegion else { return }
     layout.leaveBehind()
     _ = region.sync()
   }
 
-  /// Of the memory or the file that the log is in; stays the log's.
+  /// The descriptor of the log's memory or file; owned by the log.
   public var descriptor: CInt { (owner as? MappedRegion)?.descriptor ?? -1 }
 }
 
@@ -64,7 +65,7 @@ extension LogLayout {
     byteCount(slots: slots(for: limits.events), ringBytes: limits.bytes)
   }
 
-  /// Notes that ids after its last one may be given elsewhere: it counts as cut off from now on.
+  /// Records that ids after its last one may be assigned elsewhere: the log counts as truncated from now on.
   fileprivate func leaveBehind() {
     guard var state = try? state() else { return }
     (state.boot, state.isClosed) = (.unknown, false)
@@ -72,21 +73,21 @@ extension LogLayout {
   }
 }
 
-/// What an earlier process has left of a log. All of it was checked.
+/// A log that an earlier process left, completely checked.
 public struct LogRemains {
-  /// Whose log it is.
+  /// The log's stream.
   public let stream: String
-  /// What is left is what a loss of power has spared, or damage: events after it may be lost.
+  /// Whether the log was truncated by a power failure or by damage: events after it may be lost.
   public let isSalvaged: Bool
   let region: MappedRegion
   private let layout: LogLayout
   private let state: LogState
 
-  /// Of a log in memory: an intact one.
+  /// An intact log in memory.
   ///
   /// - Parameters:
-  ///   - descriptor: owned by the remains from here on, also when there will be none.
-  ///   - progress: called again and again while it is checked.
+  ///   - descriptor: owned by the value from here on, also if the initializer throws.
+  ///   - progress: called repeatedly during the check.
   /// - Throws: `LogRefusal`.
   public init(memory descriptor: CInt, progress: () -> Void = {}) throws(LogRefusal) {
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of a log") }
@@ -95,12 +96,12 @@ public struct LogRemains {
     state = try layout.intactState(progress: progress)
   }
 
-  /// Of a log in a file.
+  /// A log in a file.
   ///
   /// - Parameters:
-  ///   - boot: the machine's present one; nil if that cannot be told.
+  ///   - boot: the present boot; nil if unknown.
   ///   - time: microseconds since the Unix epoch.
-  ///   - progress: called again and again while it is checked.
+  ///   - progress: called repeatedly during the check.
   init(
     file region: MappedRegion, boot: BootID?, time: UInt64, progress: () -> Void = {}
   ) throws(LogRefusal) {
@@ -115,28 +116,28 @@ public struct LogRemains {
     }
   }
 
-  /// The id that the next event would get.
+  /// The next event's id.
   public var endPosition: UInt64 { state.end }
 
-  /// Where the events end that are left: below `endPosition` where ids go on after a gap.
+  /// The end of the stored events: below `endPosition` where ids continue after a gap.
   public var eventsEnd: UInt64 { state.salvagedEnd ?? state.end }
 
-  /// Events that are left.
+  /// The number of stored events.
   public var count: UInt64 { state.count }
 
-  /// Whether a log of those limits can go on in the same place.
+  /// Whether a log of those limits can continue in the same region.
   public func fits(_ limits: EventLog.Limits) -> Bool {
     layout.isCurrent && layout.slots == LogLayout.slots(for: limits.events) && layout.ringBytes == limits.bytes
   }
 
-  /// The log, going on in the same place.
+  /// The log, continued in the same region.
   ///
   /// - Precondition: the limits fit.
   public func log(limits: EventLog.Limits) -> EventLog {
     EventLog(layout, state, limits: limits, owner: region)
   }
 
-  /// As above, in a file; there is no way back to the remains.
+  /// The log, continued in the same file; the remains cannot be used afterwards.
   func log(
     limits: EventLog.Limits, boot: BootID?, didGrow: @escaping @Sendable () -> Void
   ) throws(LogRefusal) -> EventLog {
@@ -144,11 +145,11 @@ public struct LogRemains {
     if state.isClosed || isSalvaged || state.boot != boot {
       state.boot = boot ?? .unknown
       state.isClosed = false
-      // Before the state, which forgets how far events are complete.
+      // Before the state, which no longer records how far events are complete.
       var note = layout.checkpointNote
       _ = note?.restore(upTo: state.salvagedEnd ?? state.end)
       layout.write(state)
-      // Before an id is given: the disk would say otherwise that there was none.
+      // Before an id is assigned: otherwise the file could state that there was none.
       let code = region.sync()
       guard code == 0 else {
         throw LogRefusal("it cannot be written: \(String(cString: strerror(code)))", .leave)
@@ -157,13 +158,13 @@ public struct LogRemains {
     return EventLog(layout, state, limits: limits, owner: region, didGrow: didGrow)
   }
 
-  /// Of remains in a file: as `EventLog.leaveBehind()`.
+  /// As `EventLog.leaveBehind()`, of remains in a file.
   public func leaveBehind() {
     layout.leaveBehind()
     _ = region.sync()
   }
 
-  /// The log for somebody who takes it over; nothing may be appended to it.
+  /// A read-only log, from which another takes over; must not be appended to.
   public func log() -> EventLog {
     EventLog(
       layout, state, limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region)

@@ -1,8 +1,8 @@
 import Reactive
 
-// Apart from the rest, which needs nothing of `Reactive`.
+// Separate from the other files, which do not depend on `Reactive`.
 extension EventLog: ReplayStorage {
-  /// Brings what was appended to the disk; nil for a log in memory.
+  /// Writes appended events to the disk; nil for a log in memory.
   @usableFromInline package var appendObserver: (any LogReader)? {
     didGrow.map { GrowthObserver(didGrow: $0) }
   }

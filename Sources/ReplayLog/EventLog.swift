@@ -1,36 +1,36 @@
 import Events
 import Glibc
 
-/// An event as it stands in the log.
+/// An event in the log.
 public struct LoggedEvent: Equatable, Sendable {
-  /// Its position: rises by 1 from event to event, for ever.
+  /// Its position: rises by 1 from event to event.
   public let id: UInt64
-  /// When it was taken in by the clock of then, microseconds since the Unix epoch. The order is that of the ids: the clock
-  /// may have been set back between two events.
+  /// When the log stored it, in microseconds since the Unix epoch, by the system clock. Events are ordered by id: the
+  /// clock may have been set back between two events.
   public let time: UInt64
-  /// Its bytes, exactly.
+  /// Its bytes, unchanged.
   public let data: [UInt8]
 }
 
 /// The last events of one stream, encoded, in one mapped region: a ring of bytes and a ring of offsets.
 ///
-/// A position is an event's id. Positions only rise, so a cursor is a number, finding an event is arithmetic, and dropping
-/// the oldest changes no cursor. What is held is bounded by count, bytes and age, whichever is reached first.
+/// A position is an event's id. Positions only rise, so a cursor is a number, an event is found by arithmetic, and
+/// eviction changes no cursor. The content is limited by count, bytes and age, whichever limit is reached first.
 ///
-/// Positions follow one another, but for one hole at most: where a machine lost power, ids go on higher than any that were
-/// given, and what was lost is the gap in them. `skip` gives the position that stands for one in the hole; `count` and
-/// `position` know of it.
+/// Positions are contiguous, except for at most one hole: after a power failure, ids continue above any that were
+/// assigned, and the lost events are the gap between. `skip` maps a position in the hole to its end; `count` and
+/// `position` take the hole into account.
 ///
-/// The region outlives the process where somebody else keeps it: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
+/// The region can outlive the process: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
 public final class EventLog {
-  /// What is held, at most.
+  /// The maximum content of a log.
   public struct Limits: Equatable, Sendable {
-    /// Number of events, at least 1.
+    /// Maximum number of events, at least 1.
     public var events: Int
     /// Bytes of the ring; an event takes its data and 24 more, rounded up to 8.
     public var bytes: Int
-    /// Nil: no age is too great. An event that is stamped later than the present by more than this has no age that can be
-    /// told, and counts as too old.
+    /// Maximum age; nil: no limit. An event whose time is later than the present by more than this has no known age,
+    /// and counts as too old.
     public var age: Duration?
 
     /// The limits of a stream whose configuration gives none: 65,536 events, 8 MiB, any age.
@@ -42,75 +42,77 @@ public final class EventLog {
 
     static let leastBytes = 4096
 
-    /// Bytes that a full log takes: the ring, and 8 for each event, of which the number is rounded up to a power of two.
+    /// Bytes of a full log: the ring, and 8 for each event, their number rounded up to a power of two.
     public var regionBytes: Int { LogLayout.byteCount(slots: LogLayout.slots(for: events), ringBytes: bytes) }
 
     /// Data bytes of the largest event that fits.
     public var maximumEventBytes: Int { bytes - LogLayout.recordHeaderBytes }
   }
 
-  /// Ids are below.
+  /// Exclusive upper bound of ids.
   public static let idLimit = LogLayout.idLimit
 
   /// Bytes of id and time before the data of `record(at:)`.
   @inlinable public static var stampBytes: Int { 16 }
 
-  /// As given.
+  /// The limits of this log.
   public let limits: Limits
-  /// The oldest event held; `endPosition` when none is.
+  /// The oldest stored event; `endPosition` when there is none.
   public private(set) var firstPosition: UInt64
-  /// The id that the next event gets.
+  /// The next event's id.
   public private(set) var endPosition: UInt64
   /// Data bytes of the events appended since the start.
   public private(set) var appendedBytes: UInt64 = 0
-  /// When the newest event was taken in, whether or not it is still held; microseconds since the Unix epoch. Nil before
-  /// the first.
+  /// When the newest event was stored, also if it has been evicted; microseconds since the Unix epoch. Nil before the
+  /// first.
   public var newestTime: UInt64? { lastTime > 0 ? lastTime : nil }
-  /// How much of the ring is used, from its start; the rest keeps what it holds until its turn to be dropped comes, and
-  /// takes no memory while it was never written. At most `limits.bytes`, which it is at first.
+  /// The used bytes of the ring, from its start. The rest keeps its content until that is evicted, and takes no memory
+  /// while it was never written. At most, and initially, `limits.bytes`.
   public var usedBytes: Int {
     didSet { usedBytes = min(usedBytes, limits.bytes) }
   }
 
-  /// The newest event's id, whether or not it is still held; nil before the first.
+  /// The newest event's id, also if it has been evicted; nil before the first.
   public private(set) var newestID: UInt64?
-  /// Where the source resumes: the newest one of the batches that are in the log, or were. Outlives the process with them.
+  /// Where the source resumes: the newest checkpoint of the batches that are or were in the log. Outlives the process
+  /// with them.
   public private(set) var checkpoint: Checkpoint?
 
-  /// How many steps back of the clock `position(since:)` reckons with.
+  /// How many clock steps back `position(since:)` considers.
   private static let maximumStepsBack = 64
 
   let layout: LogLayout
   /// Keeps the region mapped.
   let owner: AnyObject
   private let clock: () -> UInt64
-  /// Called after events were appended by whatever guards the log, outside of every lock: see `appendObserver`.
+  /// Called by the log's guard after an append, outside of every lock: see `appendObserver`.
   let didGrow: (@Sendable () -> Void)?
   private let boot: BootID
   private var positions: LogPositions
   private(set) var holeStart: UInt64
   private(set) var holeEnd: UInt64
-  /// From here on every position but those in the hole was given to an event; positions before it are unknown. In the header.
+  /// Every position from here on was assigned to an event, except in the hole; earlier positions are unknown. In the
+  /// header.
   private var historyStart: UInt64
   private var lastTime: UInt64 = 0
-  /// Before which of the events held the clock was set back; the newest such places.
+  /// The positions of stored events before which the clock was set back; only the newest.
   private var stepsBack: [UInt64] = []
   private var heldPosition = UInt64.max
   private var nextOffset = 0
   private var checkpointNote: LogNote?
-  /// What the region says of `endPosition`: it is behind while a batch is being appended.
+  /// `endPosition` in the region: it is lower while a batch is being appended.
   private var committedEnd: UInt64
   private var reserve: ((UInt64) -> Void)?
   private var reservedCount: UInt64 = 0
-  /// From which id on more are to be reserved.
+  /// The id from which on the next reservation is due.
   private var reserveAgainAt = UInt64.max
 
-  /// Goes on with what a region holds, of which all has been checked.
+  /// Continues a region's content, which was completely checked.
   ///
   /// - Parameters:
-  ///   - state: as it stands in the region.
+  ///   - state: the state in the region.
   ///   - owner: keeps the region mapped.
-  ///   - didGrow: called after events were appended to the log that this is the storage of, outside of every lock.
+  ///   - didGrow: called after an append to the shared log that uses this storage, outside of every lock.
   init(
     _ layout: LogLayout, _ state: LogState, limits: Limits, owner: AnyObject,
     clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
@@ -142,13 +144,13 @@ public final class EventLog {
     if state.count > limits.events { drop(to: position(ofLast: UInt64(limits.events))) }
   }
 
-  /// Has `reserve` called, now and whenever half of what was reserved has been given.
+  /// Calls `reserve` now, and whenever half of a reservation is used.
   ///
   /// - Parameters:
-  ///   - count: how many ids to reserve at a time. By default 67 million: a minute's worth of the clock's, and seconds of the
-  ///     fastest stream's.
-  ///   - reserve: gets an id that none which is given before the next call is at or above. Called under whatever lock guards
-  ///     the log: it must not wait.
+  ///   - count: ids per reservation. By default 67 million: a minute of the clock's microseconds, and seconds of the
+  ///     fastest stream.
+  ///   - reserve: receives an upper bound: no id at or above it is assigned before the next call. Called under the lock
+  ///     that guards the log: it must not block.
   public func reserveIDs(_ count: UInt64 = 1 << 26, _ reserve: @escaping (_ end: UInt64) -> Void) {
     (self.reserve, reservedCount) = (reserve, count)
     reserveMore()
@@ -159,22 +161,22 @@ public final class EventLog {
     reserve?(endPosition + reservedCount)
   }
 
-  /// Appends a batch, dropping the oldest where a limit asks for it. An event over `limits.maximumEventBytes` is left out:
-  /// who appends turns it away before, and says so. A log of which something is held takes only `appendWhatFits`.
+  /// Appends a batch, evicting the oldest events where a limit requires it. An event over `limits.maximumEventBytes` is
+  /// skipped: the caller must reject and report it before. While events are held, only `appendWhatFits` may be called.
   ///
-  /// A process that is killed in here leaves all of the batch, with its checkpoint, or nothing of it; or the first of its
-  /// events without the checkpoint, if it is larger than the ring.
+  /// If the process is killed during the append, the log contains the whole batch with its checkpoint, or nothing of
+  /// it; or, for a batch larger than the ring, its first events without the checkpoint.
   public func append(_ batch: EventBatch) {
     let rest = appendWhatFits(batch)
     precondition(rest == nil, "\(rest?.count ?? 0) events would have been dropped from \(heldPosition) on")
   }
 
-  /// Nothing from `position` on is dropped from now on, not for its age either; `.max`: anything may.
+  /// Prevents the eviction of events from `position` on, even by age; `.max` allows every eviction.
   public func hold(from position: UInt64) {
     heldPosition = skip(position)
   }
 
-  /// As `append`, up to the first event that has no room beside what is held.
+  /// As `append`, up to the first event that does not fit beside the held ones.
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
     guard !batch.isEmpty || batch.checkpoint != nil else { return nil }
     if batch.checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
@@ -198,15 +200,16 @@ public final class EventLog {
     return isWhole ? nil : EventBatch(batch[count...])
   }
 
-  /// Whether a batch that comes with a checkpoint need not be split: its checkpoint would only hold with the last part, and
-  /// after a kill its source would repeat the others. One that an empty log could not take is split all the same.
+  /// Whether a batch with a checkpoint fits as a whole. If it were split, its checkpoint would be stored with the last
+  /// part only, and after a kill the source would repeat the others. A batch that an empty log could not store is split
+  /// nevertheless.
   private func hasRoomForAll(of batch: EventBatch) -> Bool {
     var needed = 0
     batch.withUnsafeBytes(of: 0..<batch.count) {
       needed += LogLayout.recordBytes(for: $0.count)
       return true
     }
-    // What stands between the last record and the ring's end is lost where the next one does not fit there.
+    // The space between the last record and the ring's end is unused if the next record does not fit there.
     needed += LogLayout.recordBytes(for: batch.largestByteCount)
     guard batch.count <= limits.events, needed <= limits.bytes else { return true }
     let held = count(from: heldPosition, to: endPosition)
@@ -216,11 +219,11 @@ public final class EventLog {
     return needed <= free
   }
 
-  /// Whether as many events are held as there may be.
+  /// Whether the log holds the maximum number of events.
   public var isFull: Bool { count(from: heldPosition, to: endPosition) >= UInt64(limits.events) }
 
-  /// Gives the next event the id `position`, where that is further on and nothing is held.
-  /// - Returns: whether it does.
+  /// Sets the next event's id to `position`, if that is higher and the log is empty.
+  /// - Returns: whether the id was set.
   public func begin(at position: UInt64) -> Bool {
     guard firstPosition == endPosition, position > endPosition, position < Self.idLimit else { return false }
     layout.write(LogState(startingAt: position, boot: boot))
@@ -231,12 +234,13 @@ public final class EventLog {
     return true
   }
 
-  /// Takes over what fits of another log, the newest, with its ids and times, in place of what this one holds.
+  /// Replaces the content with the newest events of another log that fit, with their ids and times.
   func takeOver(_ other: EventLog) {
     var state = LogState(startingAt: other.firstPosition, boot: boot)
     if other.firstPosition < other.holeStart {
       state.holeStart = other.holeStart
-      // A hole has to leave each position its slot. One behind which nothing stands can grow; else what is before it goes.
+      // The hole must leave each position its slot. A hole at the end can grow; otherwise the events before it are
+      // evicted.
       state.holeEnd = layout.holeEnd(from: other.holeStart, atLeast: other.holeEnd)
       if state.holeEnd != other.holeEnd, other.endPosition != other.holeEnd {
         state = LogState(startingAt: other.holeEnd, boot: boot)
@@ -264,7 +268,7 @@ public final class EventLog {
     appendedBytes = other.appendedBytes
   }
 
-  /// Notes that nothing is to be appended any more, once all that was appended is safe.
+  /// Records that no append follows, once everything is safely stored.
   func noteClosed() {
     var state = LogState(startingAt: firstPosition, boot: boot)
     (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, true)
@@ -283,7 +287,7 @@ public final class EventLog {
       start: layout.record(at: offset) + 8, count: Self.stampBytes + layout.dataBytes(at: offset))
   }
 
-  /// The same of all positions in a range without a hole, for who reads many.
+  /// As `record(at:)`, for all positions in a range without a hole: for reading many.
   public func records(in range: Range<UInt64>) -> LogRecords {
     precondition(
       range.lowerBound >= firstPosition && range.upperBound <= endOfRun(from: range.lowerBound)
@@ -298,11 +302,12 @@ public final class EventLog {
     return LoggedEvent(id: position, time: time(of: position), data: Array(record.dropFirst(Self.stampBytes)))
   }
 
-  /// The first event that is stamped `time` or later, but not later than the present: that was a clock ahead of time.
+  /// The first event whose time is `time` or later, but not later than the present: the clock was ahead then.
   /// `endPosition` when there is none.
   ///
-  /// Where the clock was set back there may be several places: it is the oldest. After more than 64 steps back within what
-  /// is held, the oldest of them are no longer reckoned with, and a place among the events before the others may be another.
+  /// Where the clock was set back several positions can match; the oldest one is returned. After more than 64 steps
+  /// back within the stored events, the oldest steps are ignored, and the result among the events before the others may
+  /// differ.
   /// - Complexity: O(steps back · log n).
   public func position(since time: UInt64) -> UInt64 {
     let now = clock()
@@ -321,40 +326,40 @@ public final class EventLog {
     return endPosition
   }
 
-  /// The first of the last `count` events held; `endPosition` for none.
+  /// The first of the last `count` stored events; `endPosition` for none.
   public func position(ofLast count: UInt64) -> UInt64 {
     let position = endPosition - min(count, self.count(from: firstPosition, to: endPosition))
     return firstPosition < holeStart && position < holeEnd ? position - (holeEnd - holeStart) : position
   }
 
-  /// How many events there are, or were, from one position up to another.
+  /// The number of events that are or were between two positions.
   public func count(from start: UInt64, to end: UInt64) -> UInt64 {
     guard start < end else { return 0 }
     let (low, high) = (max(start, holeStart), min(end, holeEnd))
     return end - start - (low < high ? high - low : 0)
   }
 
-  /// The events that a reader misses that goes on at `end` in place of `start`.
-  /// - Returns: `nil` if that cannot be known: a hole is between, or `start` is before the log's history.
+  /// The number of events that a reader misses by resuming at `end` instead of `start`.
+  /// - Returns: `nil` if unknown: a hole lies between, or `start` precedes the log's history.
   public func missedEvents(from start: UInt64, to end: UInt64) -> UInt64? {
     guard start < end else { return 0 }
     guard start >= historyStart, start >= holeEnd || end <= holeStart else { return nil }
     return end - start
   }
 
-  /// From here on every position before `endPosition` was given to an event.
+  /// Every position from here up to `endPosition` was assigned to an event.
   public var countedFrom: UInt64 { max(historyStart, holeEnd) }
 
-  /// The position itself, or the hole's end for one in the hole.
+  /// The position itself, or the hole's end for a position in the hole.
   public func skip(_ position: UInt64) -> UInt64 {
     position >= holeStart && position < holeEnd ? holeEnd : position
   }
 
-  /// Where a reader has to stop who takes event after event: the hole's start before the hole, else `endPosition`.
+  /// The end of the contiguous events from `position`: the hole's start before the hole, else `endPosition`.
   public func endOfRun(from position: UInt64) -> UInt64 { position < holeStart ? holeStart : endPosition }
 
-  /// Drops the oldest events while they are older than the age limit by the present clock, or stamped later than the present
-  /// by more than that. Appending does so too; a quiet stream needs it before it is read.
+  /// Evicts the events that are older than the age limit by the present clock, or whose time is later than the present
+  /// by more than the limit. An append does so, too; a quiet stream needs this call before it is read.
   public func dropExpired() {
     guard let age = limits.age else { return }
     let (seconds, attoseconds) = age.components
@@ -391,7 +396,7 @@ public final class EventLog {
     positions.commit(end: endPosition)
   }
 
-  /// The time of an event that follows the ones before.
+  /// Records the time of an event that follows the previous ones.
   private func note(_ time: UInt64, of position: UInt64) {
     if time < lastTime, position > firstPosition {
       stepsBack.removeAll { $0 <= firstPosition }
@@ -401,19 +406,19 @@ public final class EventLog {
     lastTime = time
   }
 
-  /// Of all events so far, also those that are still to be committed.
+  /// Writes the checkpoint of all events so far, including uncommitted ones.
   private func write(_ checkpoint: Checkpoint) {
     self.checkpoint = checkpoint
     checkpointNote?.write(checkpoint.bytes, end: endPosition)
   }
 
-  /// Where the next record goes, and what is the oldest event then.
+  /// Where the next record is written, and the oldest event after that.
   private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
     let byteCount = LogLayout.recordBytes(for: dataBytes)
     var (offset, first) = (nextOffset, firstPosition)
     if count(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }
     if offset + byteCount > max(usedBytes, byteCount) {
-      // No record is split: what stands between here and the end is the oldest, and goes.
+      // No record is split: the records between here and the ring's end are the oldest, and are evicted.
       while first < endPosition, layout.offset(of: first) >= offset { first = following(first) }
       offset = 0
     }

@@ -3,11 +3,11 @@ import Glibc
 import Reactive
 import StreamRuntime
 
-/// For each stream an id that none which was given is at or above: what is left of a stream whose log is gone, so that the
-/// next one gives higher ids, whatever the clock says.
+/// For each stream an id above all assigned ones. The mark outlives the stream's log, so that the next log assigns
+/// higher ids, whatever the clock.
 ///
-/// A file of lines, `ID NAME`. While a stream runs its mark is ahead of it, so that a kill needs no last word; the end
-/// of a stream makes it exact. Thread-safe.
+/// A file of lines, `ID NAME`. While a stream is active its mark is ahead of it, so that a kill loses nothing; the end
+/// of a stream makes the mark exact. Thread-safe.
 final class IDMarks: Sendable {
   private struct State {
     var marks: [String: UInt64] = [:]
@@ -21,15 +21,15 @@ final class IDMarks: Sendable {
   private let state = Locked(State())
   private let queue = DispatchQueue(label: "streamd.ids")
 
-  /// Of the file; what is beyond it is not read.
+  /// Maximum size of the file; the rest is not read.
   private static let maximumByteCount = 32 << 20
-  /// Of those in the file.
+  /// Maximum number of marks in the file.
   private static let maximumCount = 65536
 
-  /// Reads the file, if there is one.
+  /// Reads the file, if it exists.
   ///
-  /// - Parameter report: told, from any thread, a sentence about what the file could not do; of several failures to write
-  ///   in a row the first alone.
+  /// - Parameter report: called, on any thread, with a sentence about a failure of the file; of several write failures
+  ///   in a row only for the first.
   init(path: String, report: @escaping @Sendable (String) -> Void) {
     (self.path, self.report) = (path, report)
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
@@ -68,10 +68,10 @@ final class IDMarks: Sendable {
     return (marks, useless)
   }
 
-  /// 0 for a stream that is not known.
+  /// The stream's mark; 0 if there is none.
   func mark(of stream: String) -> UInt64 { state.withLock { $0.marks[stream] ?? 0 } }
 
-  /// The stream may give ids below that one from now on. Does not wait for the disk.
+  /// Raises the stream's mark: ids below `id` may now be assigned. Does not wait for the disk.
   func raise(_ stream: String, to id: UInt64) {
     let isFirst = state.withLock { state in
       guard id > state.marks[stream] ?? 0 else { return false }
@@ -83,7 +83,7 @@ final class IDMarks: Sendable {
     if isFirst { queue.async { self.write() } }
   }
 
-  /// The next id of a stream that gives none now.
+  /// Sets the next id of an inactive stream.
   func settle(_ stream: String, at id: UInt64) {
     state.withLock { state in
       guard state.marks[stream] != id else { return }
@@ -92,10 +92,10 @@ final class IDMarks: Sendable {
     }
   }
 
-  /// Returns once all of it is on the disk, or cannot be.
+  /// Writes all changes to the disk; returns when that has finished or failed.
   func flush() { queue.sync { write() } }
 
-  /// On the queue.
+  /// Runs on the queue.
   private func write() {
     let marks = state.withLock { state -> [String: UInt64]? in
       state.isWriteDue = false
@@ -105,7 +105,7 @@ final class IDMarks: Sendable {
     guard let marks else { return }
     let code = replaceFile(with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
     let isNews = state.withLock { state in
-      // Tried again with the next change.
+      // The next change retries.
       if code != 0 { state.hasChanged = true }
       defer { state.hasFailed = code != 0 }
       return code != 0 && !state.hasFailed

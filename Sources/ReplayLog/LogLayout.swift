@@ -1,42 +1,42 @@
 import CChecksum
 import Synchronization
 
-// What a log leaves behind when its process dies, and how the next one knows what of it to believe.
+// The layout of a log's region, which outlives its process, and the rules by which the next process checks it.
 //
-// A region, version 3 (host byte order but where said otherwise):
+// A region, version 3 (host byte order unless stated otherwise):
 //
 //     0     header: u64 magic, u32 version, u32 flags (1: records have checksums), u64 slots, u64 bytes of the ring,
-//           u64 which of two states is in force, u32 checksum of what stands before it and of the name
+//           u64 which of two states is active, u32 checksum of the preceding fields and of the name
 //     64    state 0: u64 first position, u64 end position, u64 start and u64 end of the hole, 16 bytes boot,
-//           u32 whether the log was closed, u32 checksum of all but the first two
+//           u32 whether the log was closed, u32 checksum of all fields but the first two
 //     128   state 1
 //     512   the stream's name: u8 count, bytes
-//     1088  copy of state 0's two positions; then what state 0 says of the history: u64 first position from which on every
-//           position but those in the hole was given, u32 checksum of it
-//     1152  the same of state 1
+//     1088  copy of state 0's two positions; then its history: u64 first position from which on every position,
+//          except in the hole, was assigned to an event, u32 checksum of it
+//     1152  the same for state 1
 //     4096  index: a slot for each position modulo the slots, a power of two: its record's offset in the ring (u64)
 //     …     ring: records, each in one piece, aligned to 8
 //           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
 //     …     notes: see `LogNotes`
 //
-// Version 2 had neither copies nor notes; it is read, and taken over into a region of this version. Where the history has no
-// valid checksum, as in regions that earlier programs wrote, it begins with the first position.
+// Version 2 had neither copies nor notes; it is read, and copied into a region of this version. Where the history has
+// no valid checksum, as in regions of earlier programs, it begins with the first position.
 //
-// Id, time and data stand together because that is what a payload on the wire carries.
+// Id, time and data are adjacent because a payload on the wire contains them in this order.
 //
-// A process that is killed leaves a prefix of what it was to write, in the order of its instructions: the kernel has the
-// pages. So the order is the protection. What a record is about to overwrite is behind the first position before its
-// first byte changes; the record, then its slot, are whole before the end position covers them. Where the next record
-// goes follows from the last one. The events of a batch are covered at once, unless they are more than the ring takes, and
-// the notes that belong to them with them. Each of the two positions has a copy, which is written first: where they differ,
-// as after a kill between the two, or by damage, the one holds that takes in more events that are there. States other than the two positions change as one: the one that is not in force is
-// written, then put in force.
+// A killed process leaves a prefix of its writes, in program order: the kernel holds the pages. So the order protects
+// the log. A record is evicted, by the first position, before its first byte is overwritten; a new record, then its
+// slot, are complete before the end position covers them. The next record's place follows from the last one. The end
+// position covers all events of a batch at once, with their notes, unless the batch exceeds the ring. Each of the two
+// positions has a copy, which is written first: where they differ, after a kill between the two writes or by damage,
+// the copy that covers more existing events is used. The rest of a state changes as one: the inactive state is
+// written, then made active.
 //
-// A machine that loses power leaves any mixture of old and new pages. Then no order helps, and a file's records carry
-// checksums. The longest run of intact records without a gap is kept; ids go on far behind it, and that gap, the hole,
-// tells clients that something may be lost.
+// A power failure leaves any mixture of old and new pages. Order does not help then, so a file's records carry
+// checksums. The longest run of intact records without a gap is kept; ids continue far above it, and that gap, the
+// hole, tells clients that events may be lost.
 
-/// A region whose geometry is known to fit its size; what it holds is to be believed as far as it was checked.
+/// A region whose geometry fits its size; its content is valid as far as it was checked.
 struct LogLayout {
   static let headerBytes = 4096
   static let recordHeaderBytes = 24
@@ -45,10 +45,10 @@ struct LogLayout {
   private static let oldestVersion: UInt32 = 2
   private static let stateOffset = 64
   private static let stateBytes = 64
-  /// From a state's positions to their copies.
+  /// The distance from a state's positions to their copies.
   private static let copyDistance = 1024
   private static let nameOffset = 512
-  /// Ids stay below: nothing that is added to one overflows.
+  /// Exclusive upper bound of ids: additions to an id cannot overflow.
   static let idLimit: UInt64 = 1 << 62
 
   /// The region.
@@ -57,13 +57,13 @@ struct LogLayout {
   let slots: Int
   let ringBytes: Int
   let hasChecksums: Bool
-  /// Of the layout's present version; else a log can be read, and nothing else.
+  /// Whether the layout is the present version; otherwise the log can only be read.
   let isCurrent: Bool
   private let slotMask: UInt64
   private let index: UnsafeMutablePointer<UInt64>
   private let ring: UnsafeMutableRawPointer
 
-  /// Slots for so many events.
+  /// The number of slots for `events`.
   static func slots(for events: Int) -> Int { 1 << (Int.bitWidth - (events - 1).leadingZeroBitCount) }
 
   /// - Returns: bytes of a region.
@@ -85,11 +85,11 @@ struct LogLayout {
     ring = index + slots * 8
   }
 
-  /// Makes a log of zeroes.
+  /// Initializes an empty log.
   ///
   /// - Parameters:
   ///   - bytes: `byteCount(slots:ringBytes:)` of them, aligned to a page.
-  ///   - name: at most 255 bytes of it are noted.
+  ///   - name: at most 255 bytes of it are stored.
   init(
     formatting bytes: UnsafeMutableRawBufferPointer, name: String, slots: Int, ringBytes: Int, hasChecksums: Bool,
     state: LogState
@@ -109,7 +109,7 @@ struct LogLayout {
     header.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
   }
 
-  /// - Throws: `LogRefusal` for anything but a whole log of this version.
+  /// - Throws: `LogRefusal` for anything except a complete log of a known version.
   init(reading bytes: UnsafeMutableRawBufferPointer) throws(LogRefusal) {
     guard bytes.count >= Self.headerBytes else { throw LogRefusal("it is not a log: it has \(bytes.count) bytes") }
     let header = bytes.baseAddress!
@@ -137,13 +137,13 @@ struct LogLayout {
     }
   }
 
-  /// The name that it was made for.
+  /// The stream's name.
   var name: String {
     let count = Int(bytes[Self.nameOffset])
     return String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
   }
 
-  /// Where the source resumes; nil for a version that does not know of it.
+  /// The source's checkpoint; nil for a version without notes.
   var checkpointNote: LogNote? { isCurrent ? .checkpoint(inAreaAt: ring + ringBytes) : nil }
 
   private func headerChecksum() -> UInt32 {
@@ -153,45 +153,46 @@ struct LogLayout {
   }
 }
 
-/// What a log's header says of what the log holds.
+/// The state in a log's header.
 struct LogState: Equatable {
-  /// As `EventLog` has them.
+  /// As in `EventLog`.
   var first, end: UInt64
-  /// See `EventLog`; both 0 without a hole. As long as a multiple of the slots, so that none but the header knows of it.
+  /// See `EventLog`; both 0 without a hole. The length is a multiple of the slots, so that only the header depends on
+  /// it.
   var holeStart: UInt64 = 0
   var holeEnd: UInt64 = 0
   var boot = BootID.unknown
-  /// Nothing was appended after all of it had reached the disk.
+  /// Whether the log was closed after everything had reached the disk.
   var isClosed = false
-  /// From here on every position but those in the hole was given to an event. At most `first`.
+  /// Every position from here on was assigned to an event, except in the hole. At most `first`.
   var historyStart: UInt64
-  /// How far events are known to be complete, if not up to `end`; not in the header.
+  /// The end of the events that are known to be complete, if below `end`; not in the header.
   var salvagedEnd: UInt64?
 
-  /// A log that has had no event yet.
+  /// The state of a log without events.
   init(startingAt first: UInt64, boot: BootID = .unknown) {
     (self.first, end, historyStart, self.boot) = (first, first, first, boot)
   }
 
-  /// How many events there are.
+  /// The number of events.
   var count: UInt64 { end - first - (first < holeStart ? holeEnd - holeStart : 0) }
 }
 
-/// Why a region cannot be what a log goes on with.
+/// Why a log cannot continue in a region.
 public struct LogRefusal: Error, Equatable, CustomStringConvertible {
-  /// What becomes of it.
+  /// How to handle the region.
   public enum Remedy: Equatable, Sendable {
-    /// Nothing in it can be used, by nobody: another may take its place.
+    /// Unusable by any version: replace it.
     case replace
-    /// Another program may use it: it is to be set aside, with this behind its name, before another takes its place.
+    /// Possibly usable, such as by another version: rename it, with this suffix, before replacing it.
     case setAside(String)
-    /// It is out of reach, and may be whole.
+    /// Inaccessible, and possibly intact: leave it.
     case leave
   }
 
-  /// The rest of a sentence that begins with what was refused.
+  /// The reason, as the end of a sentence that begins with the region's name.
   public let description: String
-  /// What becomes of what was refused.
+  /// How to handle the region.
   public let remedy: Remedy
 
   init(_ description: String, _ remedy: Remedy = .replace) {
@@ -211,7 +212,7 @@ extension LogLayout {
 
   private func offset(ofState number: UInt64) -> Int { Self.stateOffset + Int(number & 1) * Self.stateBytes }
 
-  /// Where the two positions are, until the next state is written.
+  /// The active state's positions, valid until the next state is written.
   func positions() -> LogPositions {
     let offset = offset(ofState: stateInForce.pointee.load(ordering: .relaxed))
     let copy = offset + Self.copyDistance
@@ -220,7 +221,7 @@ extension LogLayout {
       firstCopy: atomic(at: copy), endCopy: atomic(at: copy + 8))
   }
 
-  /// Replaces the state. Whoever is killed in here leaves either the old one or the new one.
+  /// Replaces the state. A kill during the call leaves either the old state or the new one.
   func write(_ state: LogState) {
     let number = stateInForce.pointee.load(ordering: .relaxed) ^ 1
     let place = bytes.baseAddress! + offset(ofState: number)
@@ -235,7 +236,7 @@ extension LogLayout {
     stateInForce.pointee.store(number, ordering: .releasing)
   }
 
-  /// - Throws: when it cannot be one that was written here.
+  /// - Throws: when the state is invalid.
   func state() throws(LogRefusal) -> LogState {
     let place = bytes.baseAddress! + offset(ofState: stateInForce.pointee.load(ordering: .acquiring))
     func word(_ index: Int) -> UInt64 { place.load(fromByteOffset: index * 8, as: UInt64.self) }
@@ -253,7 +254,7 @@ extension LogLayout {
       state.first = first[1] > state.end || hasRecords(in: first[0]..<first[1], state) ? first[0] : first[1]
     }
     state.historyStart = historyStart(besideStateAt: place) ?? state.first
-    // The hole is forgotten once all that is held stands behind it.
+    // The hole is removed when all stored events lie after it.
     if state.first >= state.holeEnd {
       state.historyStart = max(state.historyStart, state.holeEnd)
       (state.holeStart, state.holeEnd) = (0, 0)
@@ -271,7 +272,7 @@ extension LogLayout {
 }
 
 extension LogLayout {
-  /// - Returns: nil where it was never written, or is damaged.
+  /// - Returns: nil if it was never written, or is damaged.
   private func historyStart(besideStateAt place: UnsafeMutableRawPointer) -> UInt64? {
     let copy = place + Self.copyDistance
     guard isCurrent, copy.load(fromByteOffset: 24, as: UInt32.self) == crc32c(copy + 16, 8) else { return nil }
@@ -283,15 +284,15 @@ extension LogLayout {
 struct LogPositions {
   fileprivate let first, end, firstCopy, endCopy: Atomic<UInt64>.Pointer
 
-  /// Before anything that it excludes is overwritten.
+  /// Called before the excluded events are overwritten.
   func commit(first position: UInt64) {
     firstCopy.pointee.store(position, ordering: .relaxed)
     first.pointee.store(position, ordering: .relaxed)
-    // A store with release order lets what follows move before it.
+    // A release store alone would let later stores move before it.
     atomicMemoryFence(ordering: .acquiringAndReleasing)
   }
 
-  /// After everything that it includes was written.
+  /// Called after the included events were written.
   func commit(end position: UInt64) {
     endCopy.pointee.store(position, ordering: .releasing)
     end.pointee.store(position, ordering: .releasing)
@@ -305,10 +306,10 @@ extension Atomic where Value == UInt64 {
 // MARK: - Records
 
 extension LogLayout {
-  /// Bytes that a record takes in the ring.
+  /// Bytes of a record in the ring.
   static func recordBytes(for dataBytes: Int) -> Int { (recordHeaderBytes + dataBytes + 7) & ~7 }
 
-  /// Where the record of a position is that is held.
+  /// The offset of a stored event's record.
   func offset(of position: UInt64) -> Int { Int(truncatingIfNeeded: index[Int(position & slotMask)]) }
 
   func record(at offset: Int) -> UnsafeMutableRawPointer { ring + offset }
@@ -333,8 +334,8 @@ extension LogLayout {
     index[Int(id & slotMask)] = UInt64(offset)
   }
 
-  /// Where the slot of a position says that its record is, if that can be a record of that slot.
-  /// - Returns: the record's offset and the bytes that it takes.
+  /// The record to which a slot points, if it can belong to that slot.
+  /// - Returns: the record's offset and size in bytes.
   func candidate(inSlot slot: Int) -> (offset: Int, byteCount: Int)? {
     let offset = index[slot]
     guard offset % 8 == 0, offset <= UInt64(ringBytes - Self.recordHeaderBytes) else { return nil }
@@ -343,7 +344,7 @@ extension LogLayout {
     return (Int(offset), byteCount)
   }
 
-  /// Whether each position of a range but those in the hole has its record, as it was written.
+  /// Whether each position of a range, except in the hole, has its intact record.
   /// - Complexity: O(records), and at most O(slots).
   private func hasRecords(in range: Range<UInt64>, _ state: LogState) -> Bool {
     guard range.upperBound < Self.idLimit else { return false }
@@ -361,7 +362,7 @@ extension LogLayout {
 
   func slot(of position: UInt64) -> Int { Int(position & slotMask) }
 
-  /// Whether a record is as it was written; without checksums there is no telling.
+  /// Whether a record's checksum is valid; true without checksums.
   func isIntact(at offset: Int) -> Bool {
     !hasChecksums
       || (ring + offset).load(fromByteOffset: 4, as: UInt32.self)
@@ -369,13 +370,13 @@ extension LogLayout {
   }
 }
 
-/// Records of a log where they are, until its next append.
+/// Records of a log, in place; valid until its next append.
 public struct LogRecords {
   @usableFromInline let index: UnsafePointer<UInt64>
   @usableFromInline let slotMask: UInt64
   @usableFromInline let ring: UnsafeRawPointer
 
-  /// As ``EventLog/record(at:)``. The position must be one of those that were asked for.
+  /// As ``EventLog/record(at:)``. The position must be in the requested range.
   @inlinable public subscript(position: UInt64) -> UnsafeRawBufferPointer {
     let record = ring + Int(truncatingIfNeeded: index[Int(truncatingIfNeeded: position & slotMask)])
     return UnsafeRawBufferPointer(

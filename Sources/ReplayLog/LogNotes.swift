@@ -1,35 +1,35 @@
 import CChecksum
 import Synchronization
 
-// What belongs to the events of a log and is no event: where its source resumes.
+// Notes of a log, which belong to its events: where its source resumes.
 //
-// Behind the ring, at multiples of 8:
+// After the ring, at multiples of 8:
 //
 //     0      two slots of the checkpoint, 4,160 bytes each
 //     8320   room for 64 pairs of slots of 128 bytes, unused
 //     28672  the region's end
 //     slot: u64 number, u64 end position for which it holds, u32 byte count, u32 checksum of all else, bytes
 //
-// A note is written into the slot that is not in force, and then the end position of its events is committed: so it holds
-// with the last of them, or not at all. In force is the slot with the highest number whose end position is not beyond the
-// log's. A number has its slot, by its lowest bit; 0 is an empty one. Slots beyond the log's end are emptied before ids are
-// given: another event would get the one that they wait for.
+// A note is written into the inactive slot, and then the end position of its events is committed: so it takes effect
+// with the last of them, or not at all. Active is the slot with the highest number whose end position does not exceed
+// the log's. The lowest bit of a number selects its slot; 0 means empty. Slots beyond the log's end are cleared before
+// ids are assigned: otherwise another event would get the id that they wait for.
 
 /// One note of a log.
 struct LogNote {
   static let areaBytes = 28672
-  /// Of the checkpoint.
+  /// Maximum bytes of the checkpoint.
   static let checkpointBytes = 4096
   private static let headerBytes = 24
   private static let numberLimit: UInt64 = 1 << 62
 
-  /// Two slots, one behind the other.
+  /// Two adjacent slots.
   private let place: UnsafeMutableRawPointer
   private let slotBytes: Int
-  /// Of the last one that was written.
+  /// The number of the last written note.
   private var number: UInt64 = 0
 
-  /// - Parameter place: of two slots, aligned to 8.
+  /// - Parameter place: the two slots, aligned to 8.
   init(at place: UnsafeMutableRawPointer, slotBytes: Int) {
     self.place = place
     self.slotBytes = slotBytes
@@ -37,9 +37,9 @@ struct LogNote {
 
   static func checkpoint(inAreaAt area: UnsafeMutableRawPointer) -> LogNote { LogNote(at: area, slotBytes: 4160) }
 
-  /// The bytes in force. Empties the slots that do not hold.
+  /// The active bytes. Clears the slots that are not valid.
   ///
-  /// - Parameter end: how far the log's events are known to be complete.
+  /// - Parameter end: the end of the events that are known to be complete.
   mutating func restore(upTo end: UInt64) -> [UInt8]? {
     var newest: [UInt8]?
     number = 0
@@ -54,7 +54,7 @@ struct LogNote {
     return newest
   }
 
-  /// Replaces the note, in force as soon as the log ends at `end`.
+  /// Replaces the note; takes effect as soon as the log ends at `end`.
   mutating func write(_ bytes: [UInt8], end: UInt64) {
     precondition(bytes.count <= slotBytes - Self.headerBytes, "a note of \(bytes.count) bytes")
     number += 1

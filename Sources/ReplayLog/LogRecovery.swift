@@ -1,11 +1,11 @@
-// What of a region can be gone on with. Everything is checked before it is used: bytes from a disk may be any.
+// Recovery of a region. Everything is checked before use: bytes from a disk may be arbitrary.
 
 extension LogLayout {
-  /// The state as it stands, if all that it covers is there: each record in its slot and in its turn, none over another,
-  /// and each as it was written where that can be told.
-  /// - Parameter progress: called for each MiB or so.
-  /// - Throws: what is wrong.
-  /// - Complexity: O(events held), and their bytes where there are checksums.
+  /// The stored state, if all its events are valid: each record in its slot, in order, without overlap, and with a
+  /// valid checksum if there are checksums.
+  /// - Parameter progress: called about once per MiB.
+  /// - Throws: the error.
+  /// - Complexity: O(stored events), and their bytes where there are checksums.
   func intactState(progress: () -> Void = {}) throws(LogRefusal) -> LogState {
     let state = try state()
     var run = RecordRun()
@@ -22,13 +22,13 @@ extension LogLayout {
     return state
   }
 
-  /// What is left after some pages reached the disk and others did not: the longest run of intact records whose ids have
-  /// no gap, the newest of equally long ones. Ids go on behind a hole, higher than any that were given.
+  /// The state after a partial write: the longest run of intact records without a gap in their ids, the newest of
+  /// equally long ones. Ids continue after a hole, above any that were assigned.
   ///
   /// - Parameters:
-  ///   - state: as the header has it; its end may be older or newer than the records.
+  ///   - state: from the header; its end may be older or newer than the records.
   ///   - time: microseconds since the Unix epoch: no id was higher.
-  ///   - progress: called for each MiB or so.
+  ///   - progress: called about once per MiB.
   /// - Complexity: O(slots), and the bytes of the records.
   func salvagedState(_ state: LogState, at time: UInt64, progress: () -> Void = {}) -> LogState {
     var steps = Steps()
@@ -40,7 +40,7 @@ extension LogLayout {
       guard id >= state.first, id < Self.idLimit, !isInHole, isIntact(at: offset) else { return nil }
       return (id, offset, byteCount)
     }.sorted { $0.id < $1.id }
-    // Of two holes only the newer one can be told of.
+    // Only the newer of two holes can be recorded.
     let newer = found.drop { $0.id < state.holeEnd }
     let records = newer.isEmpty ? found[...] : newer
 
@@ -66,7 +66,7 @@ extension LogLayout {
       return empty
     }
     var salvaged = LogState(startingAt: first)
-    // A header older than the events may be of another beginning.
+    // A header that is older than the events may belong to another history.
     if first <= state.end { salvaged.historyStart = state.historyStart }
     if first >= state.holeEnd { salvaged.historyStart = max(salvaged.historyStart, state.holeEnd) }
     salvaged.salvagedEnd = last + 1
@@ -83,7 +83,7 @@ extension LogLayout {
   }
 }
 
-/// How much has been checked since progress was last told of.
+/// Counts checked bytes since the last progress call.
 private struct Steps {
   private var bytes = 0
 
@@ -95,13 +95,13 @@ private struct Steps {
   }
 }
 
-/// Records that stand one behind the other, once round the ring at most.
+/// Adjacent records, at most once around the ring.
 private struct RecordRun {
   private var start: Int?
   private var end = 0
   private var hasWrapped = false
 
-  /// - Returns: false for a record that cannot be the next one.
+  /// - Returns: false for a record that cannot follow.
   mutating func takes(_ offset: Int, _ byteCount: Int) -> Bool {
     if let start {
       let wraps = offset < end

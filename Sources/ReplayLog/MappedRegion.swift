@@ -3,23 +3,23 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// Memory with a descriptor, mapped whole: a memfd, which can outlive the process in somebody else's keeping, or a file.
-public final class MappedRegion: @unchecked Sendable {  // what it holds is guarded by whoever guards the log in it
-  /// Zeroes at first. Valid as long as the region is.
+/// Completely mapped memory with a descriptor: a memfd, which can outlive the process in another process, or a file.
+public final class MappedRegion: @unchecked Sendable {  // the log's guard protects the content
+  /// Initially zero. Valid as long as the region exists.
   let bytes: UnsafeMutableRawBufferPointer
   /// Owned by the region.
   let descriptor: CInt
   private let isSyncDue = Atomic(false)
 
-  /// What was appended reaches the disk at most this much later, and as long as the disk takes.
+  /// Maximum delay before appended events are written to the disk, without the disk's own time.
   private static let syncDelay = DispatchTimeInterval.seconds(1)
-  /// Serial: one slow disk holds up no more than one thread.
+  /// Serial: a slow disk blocks at most one thread.
   private static let syncQueue = DispatchQueue(label: "streamd.sync")
 
   /// A memfd. Pages that were never written take no memory.
   ///
-  /// - Parameter name: shows in `/proc/PID/maps`; for whoever looks, not for finding it.
-  /// - Returns: nil, with `errno` set, when there are no descriptors or no address space left.
+  /// - Parameter name: shown in `/proc/PID/maps`; not used for lookup.
+  /// - Returns: nil, with `errno` set, when descriptors or address space are exhausted.
   convenience init?(name: String, byteCount: Int) {
     let descriptor = memfd_create(String(name.prefix(200)), MFD_CLOEXEC)
     guard descriptor >= 0 else { return nil }
@@ -32,10 +32,10 @@ public final class MappedRegion: @unchecked Sendable {  // what it holds is guar
     self.init(descriptor, byteCount: byteCount)
   }
 
-  /// What a descriptor is open on, whole.
+  /// Maps the whole object behind a descriptor.
   ///
-  /// - Parameter descriptor: owned by the region from here on, also when there will be none.
-  /// - Returns: nil, with `errno` set, for what cannot be mapped.
+  /// - Parameter descriptor: owned by the region from here on, also on failure.
+  /// - Returns: nil, with `errno` set, if it cannot be mapped.
   convenience init?(adopting descriptor: CInt) {
     var status = stat()
     guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size > 0 else {
@@ -63,7 +63,7 @@ public final class MappedRegion: @unchecked Sendable {  // what it holds is guar
     close(descriptor)
   }
 
-  /// Brings what has changed to the disk; returns once it is there.
+  /// Writes all changes to the disk; returns when they have arrived.
   /// - Returns: 0 or an errno.
   func sync() -> CInt {
     while fdatasync(descriptor) != 0 {
@@ -72,12 +72,12 @@ public final class MappedRegion: @unchecked Sendable {  // what it holds is guar
     return 0
   }
 
-  /// As `sync`, soon and elsewhere: once for all that changes meanwhile.
-  /// - Parameter failed: told the errno.
+  /// As `sync`, after a delay and on another thread: once for all changes in the meantime.
+  /// - Parameter failed: called with the errno.
   func syncSoon(failed: @escaping @Sendable (CInt) -> Void) {
     guard !isSyncDue.load(ordering: .relaxed), !isSyncDue.exchange(true, ordering: .relaxed) else { return }
     Self.syncQueue.asyncAfter(deadline: .now() + Self.syncDelay) { [self] in
-      // First: what changes from here on may miss this one, and asks for the next.
+      // First: changes after this point may miss this sync, and request the next.
       isSyncDue.store(false, ordering: .sequentiallyConsistent)
       let code = sync()
       if code != 0 { failed(code) }

@@ -1,16 +1,16 @@
 import CLinux
 import Glibc
 
-/// A folder of logs in files, one for each stream; this process's alone from its first use on. Whoever else writes into
-/// these files, or makes them shorter, spoils them and ends the process that has them mapped.
+/// A folder of logs in files, one per stream; locked by this process from its first use on. Another process that writes
+/// to these files corrupts them; one that truncates them ends the process that has them mapped.
 public final class StateFolder {
-  /// Where it is.
+  /// The folder's path.
   public let path: String
   private let boot: BootID?
   private let progress: () -> Void
   private let report: @Sendable (String) -> Void
   private let writeFailed: @Sendable (_ stream: String, _ reason: String) -> Void
-  /// From the first use of the folder on.
+  /// Set from the first use of the folder on.
   private var marks: IDMarks?
   /// As pread(2).
   var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { pread($0, $1, $2, $3) }
@@ -23,16 +23,15 @@ public final class StateFolder {
     case refused(LogRefusal)
   }
 
-  /// How long another process may take to let go, which is on its way out or about to become another program.
+  /// The time for another process to release the lock while it exits or executes another program.
   private static let patience = (times: 50, microseconds: 20_000 as UInt32)
 
   /// - Parameters:
-  ///   - path: a folder, or where one can be made.
-  ///   - boot: the machine's present one; nil if that cannot be told: a log that was not closed counts as cut off by a
-  ///     loss of power then.
-  ///   - progress: called again and again while files are read and written, which may take minutes for large ones.
-  ///   - report: told, from any thread, a sentence about ids that may go back.
-  ///   - writeFailed: told, from any thread, that a log has not reached the disk. It goes on from memory meanwhile.
+  ///   - path: a folder; the first log creates it if it does not exist.
+  ///   - boot: the present boot; nil if unknown: a log that was not closed then counts as truncated by a power failure.
+  ///   - progress: called repeatedly while files are read and written, which may take minutes for large ones.
+  ///   - report: called, on any thread, with a sentence about ids that may be assigned twice.
+  ///   - writeFailed: called, on any thread, when a log's sync failed. The log continues in memory.
   public init(
     path: String, boot: BootID?, progress: @escaping () -> Void = {},
     report: @escaping @Sendable (String) -> Void = { _ in },
@@ -49,10 +48,11 @@ public final class StateFolder {
     if case .own(let descriptor) = use { Glibc.close(descriptor) }
   }
 
-  /// What an earlier process has left of a stream's log.
+  /// The stream's log from an earlier process.
   ///
   /// - Returns: nil when there is no file.
-  /// - Throws: `LogRefusal`, of the file or of the folder. A file is never replaced: what cannot be used is to be set aside.
+  /// - Throws: `LogRefusal`, of the file or of the folder. A file is never replaced implicitly: the caller sets an
+  ///   unusable one aside.
   public func remains(of stream: String) throws(LogRefusal) -> LogRemains? {
     do throws(LogRefusal) {
       return try readRemains(of: stream)
@@ -69,7 +69,7 @@ public final class StateFolder {
       throw Self.outOfReach("it cannot be opened: \(reason(errno))")
     }
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not a streamd log") }
-    // What was never written has to have its place on the disk, too.
+    // Holes in the file need their space on the disk, too.
     let code = posix_fallocate(descriptor, 0, region.bytes.count)
     guard code == 0 else { throw Self.outOfReach("it has not enough space on the disk: \(reason(code))") }
     try checkReading(descriptor, region.bytes.count)
@@ -80,7 +80,8 @@ public final class StateFolder {
     return remains
   }
 
-  /// Reads all of a file once: where the disk fails, a read says so, and memory that is mapped would end the process.
+  /// Reads the whole file once: a read reports a disk failure as an error, while access to mapped memory would end the
+  /// process.
   private func checkReading(_ descriptor: CInt, _ byteCount: Int) throws(LogRefusal) {
     let room = UnsafeMutableRawPointer.allocate(byteCount: 1 << 20, alignment: 4096)
     defer { room.deallocate() }
@@ -97,11 +98,11 @@ public final class StateFolder {
     }
   }
 
-  /// Renames a stream's file, so that another may take its place.
+  /// Renames a stream's file, so that another can replace it.
   ///
-  /// - Parameter suffix: what is added to its name.
+  /// - Parameter suffix: appended to its name.
   /// - Returns: its new name.
-  /// - Throws: when it stays, as there is such a file already, or the folder does not allow it.
+  /// - Throws: when the file keeps its name, because the new one exists already, or the folder does not allow it.
   public func setAside(_ stream: String, _ suffix: String) throws(LogRefusal) -> String {
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let name = Self.fileName(for: stream) + "." + suffix
@@ -111,23 +112,23 @@ public final class StateFolder {
     return name
   }
 
-  /// Goes on with what was left, in the same file.
+  /// Continues the log in the same file.
   /// - Precondition: the limits fit.
   public func log(of remains: LogRemains, limits: EventLog.Limits) throws(LogRefusal) -> EventLog {
     try remains.log(limits: limits, boot: boot, didGrow: sync(remains.region, of: remains.stream))
   }
 
-  /// A log in a new file, which takes the place of the one that there is. All of its room is had at once, so that a disk
-  /// that is full says so here and never later.
+  /// A log in a new file, which replaces the existing one. All of its space is allocated here, so that a full disk
+  /// fails here and never later.
   ///
-  /// - Parameter other: what it takes over; nil: it is fresh.
+  /// - Parameter other: the log whose content it takes over; nil: it starts empty.
   public func makeLog(
     of stream: String, limits: EventLog.Limits, takingOver other: EventLog?
   ) throws(LogRefusal) -> EventLog {
     if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.outOfReach("it cannot be created: \(reason(errno))") }
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let unfinished = path(of: stream) + ".new"
-    // There may be half of a log in it.
+    // The file may contain half of a log.
     let descriptor = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { throw Self.outOfReach("no file can be created in it: \(reason(errno))") }
     var isFinished = false
@@ -151,28 +152,28 @@ public final class StateFolder {
       throw Self.outOfReach("its file cannot be renamed: \(reason(errno))")
     }
     isFinished = true
-    // The new name survives a loss of power only once the folder is on the disk.
+    // The new name survives a power failure only after the folder was synced.
     if case .own(let folder) = use { fsync(folder) }
     return log
   }
 
-  /// Where a stream begins whose log is gone: the time in microseconds, or higher where an earlier log may have given that
-  /// id. Without a folder that is this process's it is the time.
+  /// The first id of a stream whose log is gone: the time in microseconds, or higher if an earlier log may have
+  /// assigned that id. The time alone if this process has not locked the folder.
   public func firstID(of stream: String) -> UInt64 { max(EventLog.wallClock(), marks?.mark(of: stream) ?? 0) }
 
-  /// Remembers from now on which ids the stream has given, whatever becomes of its log, if the folder is this process's.
+  /// Records the stream's assigned ids from now on, independent of its log, if this process has locked the folder.
   public func rememberIDs(of log: EventLog, _ stream: String) {
     guard let marks else { return }
     log.reserveIDs { marks.raise(stream, to: $0) }
   }
 
-  /// The stream gives no ids any more, and would go on with that one.
+  /// Records the next id of a stream that has become inactive.
   public func settleIDs(of stream: String, at id: UInt64) { marks?.settle(stream, at: id) }
 
-  /// Brings what is remembered of ids to the disk; returns once it is there, or cannot be.
+  /// Writes the recorded ids to the disk; returns when that has finished or failed.
   public func flushIDs() { marks?.flush() }
 
-  /// Takes a stream's file away, if there is one.
+  /// Removes a stream's file, if it exists.
   public func remove(_ stream: String) {
     if case .own = use { unlink(path(of: stream)) }
   }
@@ -181,8 +182,8 @@ public final class StateFolder {
     { [writeFailed] in region.syncSoon { writeFailed(stream, reason($0)) } }
   }
 
-  /// Makes the folder this process's own.
-  /// - Returns: false when there is none.
+  /// Locks the folder.
+  /// - Returns: false when it does not exist.
   private func enter() throws(LogRefusal) -> Bool {
     switch use {
     case .own: return true
@@ -206,7 +207,7 @@ public final class StateFolder {
       usleep(Self.patience.microseconds)
     }
     use = .own(descriptor)
-    // No stream has a file of that name: theirs end in .log.
+    // No stream's file has this name: theirs end in .log.
     marks = IDMarks(path: path + "/ids", report: report)
     return true
   }
@@ -217,8 +218,8 @@ public final class StateFolder {
 
   private func path(of stream: String) -> String { path + "/" + Self.fileName(for: stream) }
 
-  /// A name that every file system takes, and no two streams share: `/` becomes `%2F`; what is too long then is cut, and a
-  /// digest of the whole takes the place of the rest. The log itself has the stream's name, and is believed.
+  /// A unique file name that every file system accepts: `/` becomes `%2F`; a name that is too long is cut, and ends
+  /// with a digest of the whole. The log itself contains the stream's name, which is authoritative.
   static func fileName(for stream: String) -> String {
     let name = stream.split(separator: "/", omittingEmptySubsequences: false).joined(separator: "%2F")
     guard name.utf8.count > 200 else { return name + ".log" }

@@ -1,20 +1,20 @@
-/// How long a source that fails is left alone.
+/// The delay between a failed attempt and the next one.
 public struct Backoff: Sendable, Equatable {
-  /// After the first failure.
+  /// The delay after the first failure.
   public let first: Duration
-  /// Each failure doubles the wait up to this.
+  /// The maximum delay; each failure in a row doubles the delay up to it.
   public let max: Duration
 
-  /// - Precondition: `first` is more than nothing. A `max` under it counts as `first`.
+  /// - Precondition: `first` is greater than zero. A `max` below `first` counts as `first`.
   public init(first: Duration = .seconds(1), max: Duration = .seconds(300)) {
     precondition(first > .zero, "a backoff that begins with \(first) is none")
     self.first = first
     self.max = Swift.max(first, max)
   }
 
-  /// The wait after so many failures in a row, at least 1.
-  /// - Parameter fraction: 0..<1, drawn anew each time. Half of the wait is fixed and half is drawn, so that those who
-  ///   failed together do not come back together.
+  /// The delay after `count` failures in a row, at least 1.
+  /// - Parameter fraction: 0..<1, drawn anew each time. Half of the delay is fixed and half is random, so that sources
+  ///   that failed together do not retry together.
   func delay(afterFailures count: Int, fraction: Double) -> Duration {
     var delay = first
     var left = count - 1

@@ -1,9 +1,9 @@
 import Glibc
 import StreamRuntime
 
-/// The daemon's own program once more, for what must not be done in its process.
+/// The daemon's own executable, run again for a task that must not run in its process.
 public enum HelperProcess {
-  /// Becomes such a process if the arguments say so, and returns otherwise. To be called before anything else.
+  /// Runs the task, without returning, if the arguments name one. Must be called first in `main`.
   public static func runIfAsked() {
     switch CommandLine.arguments.dropFirst().first {
     case JQWorker.argument: JQWorker.run()
@@ -13,11 +13,11 @@ public enum HelperProcess {
   }
 }
 
-/// Starts this program, or what stands in for it, once more for one of its own tasks: in a process group of its own, with no
-/// signal blocked or ignored, an empty environment, and nothing open but standard input.
+/// Starts this executable, or a substitute, for one of its own tasks: in its own process group, with no signal blocked
+/// or ignored, an empty environment, and no descriptor open except standard input.
 ///
 /// - Parameters:
-///   - arguments: what the process does.
+///   - arguments: name the task.
 ///   - input: becomes its standard input.
 /// - Throws: `posix_spawn`.
 func spawnHelper(

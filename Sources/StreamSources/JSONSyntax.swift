@@ -1,6 +1,6 @@
-/// Whether bytes are one JSON text. Source: RFC 8259. That they are UTF-8 is the caller's to know.
+/// Checks whether bytes are one JSON text. Source: RFC 8259. The caller checks that they are UTF-8.
 enum JSONSyntax {
-  /// Arrays and objects in each other; what is deeper counts as none, as many a parser takes it.
+  /// Maximum nesting of arrays and objects; a deeper text is rejected, as by many parsers.
   static let depthLimit = 512
 
   /// - Complexity: O(n), and a byte for each level of nesting.
@@ -30,7 +30,7 @@ enum JSONSyntax {
   private struct Scanner {
     let bytes: UnsafeBufferPointer<UInt8>
     private var index = 0
-    /// The arrays and objects that are open; true: an object.
+    /// The open arrays and objects; true: an object.
     private var open: [Bool] = []
 
     init(bytes: UnsafeBufferPointer<UInt8>) { self.bytes = bytes }
@@ -39,7 +39,7 @@ enum JSONSyntax {
 
     mutating func isText() -> Bool {
       while takeValue() {
-        // Behind a value.
+        // After a value.
         while true {
           skipSpace()
           guard let isObject = open.last else { return index == bytes.count }
@@ -54,7 +54,7 @@ enum JSONSyntax {
       return false
     }
 
-    /// Up to the first value that is no array or object with something in it.
+    /// Reads up to the first scalar or empty container.
     private mutating func takeValue() -> Bool {
       while true {
         skipSpace()

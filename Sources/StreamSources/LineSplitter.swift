@@ -1,24 +1,24 @@
 import Events
 import Glibc
 
-/// An event, or a line, that is longer than the configuration allows.
+/// An event or a line is longer than the configuration allows.
 struct EventTooLong: Error, Equatable {
   let maximumBytes: Int
 }
 
-/// Cuts the bytes of a response into events. A value: each connection starts with a fresh one.
+/// Splits the bytes of a response into events. A value: each connection starts with a new one.
 protocol EventSplitter: Sendable {
-  /// Takes the next bytes, split wherever the network pleased, and appends the events that they complete.
-  /// - Throws: when an event is over the limit; nothing more may be fed then.
+  /// Takes the next bytes, split at any point, and appends the events that they complete.
+  /// - Throws: when an event exceeds the limit; the splitter must not be used afterwards.
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong)
-  /// The response has ended as its server meant it to.
+  /// The response ended regularly.
   mutating func end(into events: inout EventBatch)
 }
 
-/// An event per line: NDJSON and the like. Lines end with LF or CRLF; empty ones, which servers send to show that they
-/// live, are no events. A last line without an end is one if the response was whole.
+/// One event per line, as in NDJSON. Lines end with LF or CRLF; empty lines, which servers send as keep-alives, are
+/// skipped. A last line without line end is an event if the response was complete.
 struct LineSplitter: EventSplitter {
-  /// Bytes of a line, its end not counted.
+  /// Maximum bytes of a line, without its line end.
   let maximumBytes: Int
   private var line: [UInt8] = []
 
@@ -42,7 +42,7 @@ struct LineSplitter: EventSplitter {
   }
 
   private mutating func append(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) {
-    guard bytes.count <= maximumBytes - line.count + 1 else {  // one more: a CR that may turn out to be an end
+    guard bytes.count <= maximumBytes - line.count + 1 else {  // one more: a CR that may belong to a line end
       throw EventTooLong(maximumBytes: maximumBytes)
     }
     line.append(contentsOf: bytes)
@@ -56,6 +56,6 @@ struct LineSplitter: EventSplitter {
 }
 
 extension [UInt8] {
-  /// Keeps the room for the next line, unless this one was very long.
+  /// Keeps the capacity for the next line, unless this one was very long.
   mutating func empty() { removeAll(keepingCapacity: capacity <= 4096) }
 }

@@ -1,16 +1,16 @@
 import Reactive
 
-/// When what gives events until it ends, a response or a program, is begun, and begun again. Knows demand, time and ends;
-/// never a socket, a clock or a thread.
+/// Decides when a run, a streaming response or a program, begins and restarts. Works on demand, times and ends; uses no
+/// socket, clock or thread.
 ///
-/// Without demand nothing is begun. A run that failed is tried again by the rule of `Backoff`, or when the server says.
-/// A response that ended well is followed by the next at once, or after the server's reconnection time, but two never
-/// begin closer together than the least pause of the backoff. A program that ended well is followed after that pause.
+/// Without demand no run begins. A failed run is retried after the delay of `Backoff`, or when the server says. After a
+/// response that ended well the next begins at once, or after the server's reconnection time, but two beginnings are at
+/// least the least delay of the backoff apart. After a program that ended well the next run begins after that delay.
 struct RestartMachine: TransferMachine {
-  /// What the caller must do now.
+  /// The action that the caller must perform.
   enum Action: Equatable {
     case begin
-    /// Ask again then, unless a request comes before.
+    /// Call `next` again at that time, unless a request comes before.
     case wait(until: Duration)
     case rest
   }
@@ -20,20 +20,20 @@ struct RestartMachine: TransferMachine {
     case running(since: Duration, answeredAt: Duration?, hasDelivered: Bool)  // can become: idle
   }
 
-  /// How long a response without an event must last to be a quiet one that a server or a proxy has closed, and not the
-  /// answer of a server that has nothing to say. Also what ends a row of failures.
+  /// A response without an event that lasted at least this long was a quiet one closed by a server or a proxy; a
+  /// shorter one is the failure of a server without a stream. Also ends a series of failures.
   static let healthyTime = Duration.seconds(1)
 
-  /// What `retry` of server-sent events has asked for; else none.
+  /// The `retry` of server-sent events; nil: none.
   var reconnectionTime: Duration?
   private let retry: Backoff
   private var random: SplitMix
   private var phase = Phase.idle(due: .zero)
   private var demand = Subscribers.Demand.none
-  /// In a row: what the backoff goes by. A response that has just begun does not end the row, an event or
-  /// `healthyTime` does.
+  /// Failures in a row, for the backoff. The start of a response does not end the series; an event or `healthyTime`
+  /// does.
   private var failures = 0
-  /// The last report was of a failure, or of a wait.
+  /// Whether the last report was a failure or a wait.
   private var isFailing = false
   private var hasWaited = false
 
@@ -46,37 +46,36 @@ struct RestartMachine: TransferMachine {
     demand += more
   }
 
-  /// Nobody wants any more; the schedule and the failures in a row stay.
+  /// Removes all demand; the schedule and the count of failures stay.
   mutating func retract() {
     demand = .none
   }
 
-  /// The subscription has ended, and with it the run. What is known of the source stays for the next one.
+  /// Ends the subscription and its run. The source's state stays for the next one.
   mutating func suspend(at now: Duration) {
     demand = .none
     if case .running = phase { phase = .idle(due: now + retry.first) }
   }
 
-  /// What failed is tried again at once, whatever the server has asked for.
+  /// Retries a failed run at once, whatever the server asked for.
   mutating func endRest(at now: Duration) {
     if failures > 0, case .idle = phase { phase = .idle(due: now) }
   }
 
-  /// The request will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
-  /// one is due again.
+  /// Cancels the request: it waited for its host, and there is no demand any more. It is due again at the next demand.
   mutating func withdraw(at now: Duration) {
     if case .running(_, nil, hasDelivered: false) = phase { phase = .idle(due: now) }
   }
 
   /// The request has not begun, for this reason.
-  /// - Returns: what to tell the operator.
+  /// - Returns: the report for the operator.
   mutating func waits(_ reason: String) -> SourceReport {
     hasWaited = true
     return .waiting(reason)
   }
 
-  /// The response has begun, which may bring its first event only much later.
-  /// - Returns: what to tell the operator.
+  /// The response has begun; its first event may follow much later.
+  /// - Returns: the report for the operator.
   mutating func answered(at now: Duration) -> SourceReport? {
     if case .running(let since, nil, let hasDelivered) = phase {
       phase = .running(since: since, answeredAt: now, hasDelivered: hasDelivered)
@@ -100,8 +99,8 @@ struct RestartMachine: TransferMachine {
     return .begin
   }
 
-  /// A batch is delivered.
-  /// - Returns: what to tell the operator.
+  /// Counts a delivered batch.
+  /// - Returns: the report for the operator.
   mutating func delivered() -> SourceReport? {
     demand -= .max(1)
     if case .running(let since, let answeredAt, hasDelivered: false) = phase {
@@ -111,10 +110,10 @@ struct RestartMachine: TransferMachine {
     return recovered()
   }
 
-  /// The response is over.
-  /// - Parameter failure: nil when it ended as its server meant it to. That is a failure, too, if it brought no event and
-  ///   lasted less than `healthyTime`.
-  /// - Returns: what to tell the operator.
+  /// The response has ended.
+  /// - Parameter failure: nil for a regular end, which is still a failure if the response had no event and lasted less
+  ///   than `healthyTime`.
+  /// - Returns: the report for the operator.
   mutating func ended(_ failure: HTTPFailure?, at now: Duration) -> SourceReport? {
     if case .running(let since, let answeredAt, let hasDelivered) = phase {
       let isHealthy = hasDelivered || answeredAt.map { now - $0 >= Self.healthyTime } == true
@@ -128,17 +127,17 @@ struct RestartMachine: TransferMachine {
     return failed(failure.sentence, retryAfter: failure.retryAfter, at: now)
   }
 
-  /// A program's run is over, and nothing was wrong with it.
-  /// - Returns: what to tell the operator.
+  /// A program's run has ended without a failure.
+  /// - Returns: the report for the operator.
   mutating func endedWell(at now: Duration) -> SourceReport? {
     phase = .idle(due: now + leastPause())
     defer { failures = 0 }
     return recovered()
   }
 
-  /// The run is over, or could not even begin.
-  /// - Parameter retryAfter: what the server asked for, from now on.
-  /// - Returns: what to tell the operator.
+  /// The run has failed, or could not begin.
+  /// - Parameter retryAfter: the server's Retry-After, from now on.
+  /// - Returns: the report for the operator.
   mutating func failed(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
     failures += 1
     isFailing = true

@@ -1,26 +1,26 @@
 import Events
 
-/// Where a source was when its process ended: what a stream's log has kept of it.
+/// The position of a source when its last process ended, from the stream's log.
 public struct SourceResumption: Sendable {
-  /// What the log says now, of events that are in it. Called on the source thread, at a subscription's first demand.
+  /// The log's checkpoint, of events that are in it. Called on the source thread, at a subscription's first demand.
   let checkpoint: @Sendable () -> Checkpoint?
-  /// What makes events of what a poll fetches, as a text: after another one, a page is new that was seen before.
+  /// Text that identifies the pipeline: with a different pipeline, an unchanged page counts as new.
   let pipeline: String
 
-  /// Resumes by what `checkpoint` gives.
+  /// Resumes from the result of `checkpoint`.
   public init(pipeline: String = "", checkpoint: @escaping @Sendable () -> Checkpoint?) {
     (self.pipeline, self.checkpoint) = (pipeline, checkpoint)
   }
 }
 
-/// A source's position, and what it was a position in.
+/// A source's position, and the source to which it belongs.
 ///
-/// As bytes: u8 version, u64 fingerprint of the source (little endian, as all), u8 kind, then for a poll (1): u64 digest of
-/// the last page, entity tag, last modification; for server-sent events (2): u64 reconnection time in milliseconds, last
-/// event id. Texts are u16 count and bytes. Nothing secret is in it: no URL, and of what stands in the fingerprint no
-/// credential.
+/// Encoding: u8 version, u64 fingerprint of the source (little endian, like all numbers), u8 kind, then for a poll (1):
+/// u64 digest of the last page, entity tag, last modification; for server-sent events (2): u64 reconnection time in
+/// milliseconds, last event id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
+/// no credential.
 enum SourcePosition: Equatable {
-  /// - validators: nil also where they came from another place than the source's URL.
+  /// - validators: also nil if they came from another URL than the source's.
   case poll(BodyDigest, entityTag: String?, lastModified: String?)
   case serverSentEvents(lastEventID: [UInt8], reconnectionTime: Duration?)
 
@@ -43,7 +43,7 @@ enum SourcePosition: Equatable {
     return Checkpoint(bytes)
   }
 
-  /// - Returns: nil for another source's, another version's, and what is damaged.
+  /// - Returns: nil for another source's or version's checkpoint, and for a damaged one.
   init?(_ checkpoint: Checkpoint, _ fingerprint: BodyDigest) {
     var rest = checkpoint.bytes[...]
     guard rest.popFirst() == Self.version, rest.takeNumber() == fingerprint.value, let kind = rest.popFirst() else {
@@ -69,9 +69,9 @@ enum SourcePosition: Equatable {
 }
 
 extension HTTPConfiguration {
-  /// What a position depends on: other positions mean nothing here.
+  /// A digest of everything that a position depends on; a position is valid only with the same fingerprint.
   ///
-  /// - Parameter more: besides what is asked for, and of whom.
+  /// - Parameter more: further parts, besides the request and its URL.
   func fingerprint(_ more: [String]) -> BodyDigest {
     let parts = [url, unixSocket ?? ""] + query.map(\.name) + [""] + more
     return BodyDigest(Array(parts.map { "\($0.utf8.count) \($0)" }.joined().utf8))
@@ -105,7 +105,7 @@ extension ArraySlice<UInt8> {
     return Array(prefix(length))
   }
 
-  /// Fit to be a header's value.
+  /// A text that is valid as a header's value.
   fileprivate mutating func takeFieldValue() -> String? {
     guard let text = takeText(), text.count <= Validators.limit,
       text.allSatisfy({ $0 == 0x09 || ($0 >= 0x20 && $0 != 0x7F) })

@@ -1,15 +1,15 @@
-/// What an operator has to know about a source.
+/// A source's report for the operator.
 public enum SourceReport: Sendable, Equatable {
-  /// Why it failed, in a sentence without a full stop and without anything secret: `HTTP 503 Service Unavailable`. Said of
-  /// every failure; `attempt` counts those in a row, from 1.
+  /// The reason of a failure, as a sentence without full stop and without secrets: `HTTP 503 Service Unavailable`.
+  /// Reported for every failure; `attempt` counts failures in a row, from 1.
   case failing(String, attempt: Int, retryIn: Duration)
-  /// It has not been asked for longer than a moment, though somebody wants it, because its host is not to be asked now:
-  /// `example.org asks for patience until …`. Followed by `failing` or `recovered`.
+  /// A request with demand has waited for more than a moment, because its host is rate-limited or busy: the reason, as
+  /// a sentence. Followed by `failing` or `recovered`.
   case waiting(String)
-  /// It works again. After no failures at all, if it had only to wait.
+  /// The source works again; after no failures if it only waited.
   case recovered(afterFailures: Int)
-  /// Something of the upstream's is too large to be kept, in a sentence. Said once.
+  /// A validator or id of the upstream exceeds its limit and is not stored, as a sentence. Reported once.
   case limited(String)
-  /// A line that a program wrote to its standard error, without its end; cut at 2 KiB, not to be trusted.
+  /// A line of a program's standard error, without its line end; cut at 2 KiB, untrusted.
   case said(String)
 }

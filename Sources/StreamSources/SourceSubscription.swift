@@ -3,44 +3,45 @@ import Reactive
 import StreamRuntime
 import Synchronization
 
-/// When a source begins what gives events, and when it begins again: demand, times and ends in, actions out.
+/// The state machine of a source: demand, times and ends in, actions out.
 protocol SourceMachine: SendableMetatype {
   associatedtype Action
-  /// So many batches more are wanted.
+  /// Adds demand, in batches.
   mutating func request(_ more: Subscribers.Demand)
-  /// None is wanted any more; the schedule and the failures in a row stay.
+  /// Removes all demand; the schedule and the count of failures stay.
   mutating func retract()
-  /// The subscription has ended. What is known of the source stays for the next one.
+  /// Ends the subscription. The source's state stays for the next one.
   mutating func suspend(at now: Duration)
-  /// What failed is tried again at once, whatever the server has asked for.
+  /// Retries a failed run at once, whatever the server asked for.
   mutating func endRest(at now: Duration)
-  /// What is due. To be asked for after each change, and at the time that it named.
+  /// The action that is due. Call it after each change, and at the time that it returns.
   mutating func next(at now: Duration) -> Action
 }
 
-/// Where a source's machine is between two subscriptions. Belongs to the source thread.
-class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // checked by its subscription, which alone uses it
+/// Keeps a source's machine between two subscriptions. Confined to the source thread.
+class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // only its subscription uses it, and checks that
   fileprivate var machine: Machine?
-  /// As the thread's, when the machine was put here.
+  /// The thread's `endedRests` when the machine was stored here.
   fileprivate var endedRests = 0
-  /// That something of the upstream's is too large to be kept was reported.
+  /// Whether a value of the upstream that exceeds its limit was reported.
   var hasReportedLimit = false
   fileprivate let makeMachine: @Sendable () -> Machine
 
-  /// - Parameter makeMachine: for the first subscription.
+  /// - Parameter makeMachine: makes the machine of the first subscription.
   init(_ makeMachine: @escaping @Sendable () -> Machine) { self.makeMachine = makeMachine }
 }
 
-/// A subscription to a source: the machine with a clock, a thread and a subscriber. What differs between sources is in
-/// subclasses.
+/// A subscription to a source: connects the machine to a clock, a thread and a subscriber. Subclasses implement the
+/// kinds of sources.
 ///
-/// Sendable: all of it but `isCancelled` belongs to the source thread; `request`, `retract` and `cancel` go there.
+/// Sendable: everything except `isCancelled` is confined to the source thread; `request`, `retract` and `cancel` run
+/// there.
 class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, RestingSource, @unchecked Sendable {
   let thread: SourceThread
   let report: @Sendable (SourceReport) -> Void
-  /// From the first demand on.
+  /// Set from the first demand on.
   final var machine: Machine?
-  /// The last events of a run that ended when there was no demand left for them.
+  /// The last events of a run that ended without demand for them.
   final var held = EventBatch()
   private let memory: SourceMemory<Machine>
   private let isCancelled = Atomic(false)
@@ -56,13 +57,13 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
 
   // MARK: For the source
 
-  /// The first demand is there; the machine is as the last subscription left it.
+  /// Called at the first demand; the machine is in the state of the last subscription's end.
   func begin() {}
-  /// Does what is due.
+  /// Performs the due action.
   func perform(_ action: Machine.Action) {}
-  /// There is no demand any more.
+  /// Called when demand was removed.
   func retracted() {}
-  /// Lets go of everything. Called once.
+  /// Releases everything. Called once.
   func end() {}
 
   /// Whether events may still be delivered.
@@ -74,17 +75,17 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
     if let news { report(news) }
   }
 
-  /// Whether the thread's sources were told to end their rests since the last subscription.
+  /// Whether the thread ended its sources' Retry-After waits since the last subscription.
   final var hasMissedEndOfRests: Bool { memory.endedRests != thread.endedRests }
 
-  /// Does what is due, if anything.
+  /// Performs the due action, if any.
   func advance() {
     thread.loop.assertOnLoop()
     guard isLive, let action = machine?.next(at: now) else { return }
     perform(action)
   }
 
-  /// Advances then, unless something else does sooner.
+  /// Calls `advance` at that time, unless it is called sooner.
   final func wait(until due: Duration) {
     guard timer == nil else { return }
     timer = thread.loop.schedule(after: due - now) { [weak self] in
@@ -105,7 +106,7 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
     timer = nil
   }
 
-  /// Gives the subscriber a batch, which the machine has counted.
+  /// Delivers a batch that the machine has counted.
   final func give(_ events: EventBatch) {
     thread.loop.assertOnLoop()
     guard isLive, let down else { return }
@@ -151,15 +152,15 @@ extension SourceSubscription where Machine == RestartMachine {
   /// Whether a batch may be delivered now.
   var isWanted: Bool { machine?.isWanted == true }
 
-  /// What is held, if there is demand for it now.
+  /// The held events, if there is demand for them now.
   func takeHeld() -> EventBatch? {
     guard !held.isEmpty, isWanted else { return nil }
     defer { held = [] }
     return held
   }
 
-  /// Delivers a batch. An empty one is none.
-  /// - Parameter checkpoint: that belongs to it.
+  /// Delivers a batch; ignores an empty one.
+  /// - Parameter checkpoint: the batch's checkpoint.
   func give(_ events: EventBatch, _ checkpoint: @autoclosure () -> Checkpoint?) {
     guard !events.isEmpty, isLive else { return }
     tell(machine?.delivered())

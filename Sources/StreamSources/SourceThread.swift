@@ -1,48 +1,49 @@
 import Glibc
 import StreamRuntime
 
-/// A child process, which its thread keeps until it is over.
+/// A child process that its thread retains until it has ended.
 protocol KeptProcess: AnyObject {
-  /// - Parameter grace: how long it may take before it is killed; nil: as usual.
+  /// - Parameter grace: the time until it is killed; nil: its default.
   func end(within grace: Duration?)
 }
 
-/// A subscription whose server may have asked it to wait, with Retry-After.
+/// A subscription whose server may have sent Retry-After.
 protocol RestingSource: AnyObject {
-  /// It need not wait any longer.
+  /// Ends its wait.
   func endRest()
 }
 
-/// The thread on which every upstream's work is done, so that none of it can delay a client.
-public final class SourceThread: @unchecked Sendable {  // but for `loop`, touched on the loop's thread only: checked
-  /// Whose turns upstream work takes. Timers and descriptors of other sources may live on it, too.
+/// The thread that runs all upstream work, so that this work cannot delay a client.
+public final class SourceThread: @unchecked Sendable {  // all but `loop` is confined to its thread: checked
+  /// The loop that runs upstream work. Timers and descriptors of other sources may use it, too.
   public let loop: EventLoop
   private var client: HTTPClient?
   private var programs: [ObjectIdentifier: any KeptProcess] = [:]
-  /// Sources that wait because a server has asked them to.
+  /// Sources that wait because of Retry-After.
   private var resting: [ObjectIdentifier: any RestingSource] = [:]
   /// How often all such waits were ended.
   private(set) var endedRests = 0
   private var completed: @Sendable () -> Void = {}
-  /// Nothing is to begin any more.
+  /// Whether the thread has stopped: nothing begins any more.
   private(set) var isStopped = false
   private var transfersPerHost: Int
-  /// nil: where programs may outlive a kill of this process.
+  /// nil: programs may outlive a kill of this process.
   let programGuard: ProgramGuard?
 
   /// - Parameters:
-  ///   - transfersPerHost: how many requests all sources together have under way to one host, that is to one host and
-  ///     port, or one Unix socket. Others wait in line. At least 1.
-  ///   - executable: a program that calls `HelperProcess.runIfAsked` first of all, such as this one: run once more, it ends
-  ///     the programs that are sources when this process was killed. nil: they outlive that.
-  /// - Throws: what the loop could not get from the system.
+  ///   - transfersPerHost: concurrent requests of all sources to one host and port, or one Unix socket. Others wait in
+  ///     a queue. At least 1.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first, such as this one. It is run again as a
+  ///     guard that ends the source programs when this process is killed. nil: they outlive a kill.
+  /// - Throws: the system call by which the loop failed.
   public init(transfersPerHost: Int = 4, helper executable: String? = nil) throws(SystemError) {
     precondition(transfersPerHost > 0, "a host with \(transfersPerHost) transfers is never reached")
     self.transfersPerHost = transfersPerHost
     programGuard = executable.map { ProgramGuard(executable: $0) }
     loop = try EventLoop(name: "sources")
     loop.execute {
-      // TLS libraries write to sockets without MSG_NOSIGNAL. Threads made on this one, for names, inherit it.
+      // TLS libraries write to sockets without MSG_NOSIGNAL. Threads created by this one, such as for name lookups,
+      // inherit the mask.
       var signals = sigset_t()
       sigemptyset(&signals)
       sigaddset(&signals, SIGPIPE)
@@ -50,13 +51,13 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
     }
   }
 
-  /// Begins to work; what was subscribed to before starts now.
+  /// Starts the thread; earlier subscriptions begin now.
   /// - Throws: `pthread_create`, when the process may have no more threads.
   public func start() throws(SystemError) {
     try loop.start()
   }
 
-  /// Another number of transfers at a time to one host, at least 1. Those that are over it go on to their end.
+  /// Sets the maximum number of transfers per host, at least 1. Transfers above it continue to their end.
   public func setTransfersPerHost(_ count: Int) {
     precondition(count > 0, "a host with \(count) transfers is never reached")
     loop.execute { [self] in
@@ -65,8 +66,8 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
     }
   }
 
-  /// Forgets what servers have asked for with Retry-After: hosts and sources that wait for that are asked at once. For an
-  /// operator that knows better, such as one that has mended the upstream.
+  /// Ends all Retry-After waits: hosts and sources that wait are contacted at once. For an operator who has repaired
+  /// the upstream.
   public func endRests() {
     loop.execute { [self] in
       endedRests += 1
@@ -77,11 +78,10 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
     }
   }
 
-  /// Ends every transfer and every program, and then the thread. For good: what is asked of it from now on does not
-  /// happen.
+  /// Ends every transfer and every program, and then the thread, permanently. Later requests are ignored.
   ///
   /// - Parameters:
-  ///   - grace: how long a program may take before it is killed.
+  ///   - grace: the time until a program is killed.
   ///   - completed: called once, on the thread, when no program runs any more; never for a thread that was not started.
   public func stop(within grace: Duration = .seconds(2), completed: @escaping @Sendable () -> Void = {}) {
     loop.execute { [self] in
@@ -103,27 +103,27 @@ public final class SourceThread: @unchecked Sendable {  // but for `loop`, touch
 
   // MARK: On the loop
 
-  /// The source waits, or not any more.
+  /// Records whether the source waits because of Retry-After.
   func note(_ source: any RestingSource, rests: Bool) {
     loop.assertOnLoop()
     resting[ObjectIdentifier(source)] = rests ? source : nil
   }
 
-  /// Keeps a program until `forget`, whoever else has let go of it.
+  /// Retains a program until `forget`, even without other references.
   func keep(_ program: any KeptProcess) {
     loop.assertOnLoop()
     programs[ObjectIdentifier(program)] = program
   }
 
-  /// The program is over.
+  /// The program has ended.
   func forget(_ program: any KeptProcess) {
     loop.assertOnLoop()
     programs[ObjectIdentifier(program)] = nil
     leaveWhenAlone()
   }
 
-  /// Made at its first use: a daemon without HTTP sources does not pay for libcurl and TLS. nil once stopped, or without
-  /// memory.
+  /// Created at its first use: a daemon without HTTP sources does not load libcurl and TLS. nil once stopped, or when
+  /// out of memory.
   var httpClient: HTTPClient? {
     loop.assertOnLoop()
     if client == nil, !isStopped { client = HTTPClient(on: loop, transfersPerHost: transfersPerHost) }

@@ -1,10 +1,10 @@
-/// SplitMix64 (Steele, Lea, Flood 2014): a generator that is a value, so that whoever holds one is repeatable.
+/// SplitMix64 (Steele, Lea, Flood 2014): a generator that is a value, so that its sequence is repeatable.
 struct SplitMix: RandomNumberGenerator {
   private var state: UInt64
 
   init(seed: UInt64) { state = seed }
 
-  /// From text: the same for the same text, in every process.
+  /// Seeds from text: the same sequence for the same text, in every process.
   init(seed text: String) {
     state = text.utf8.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64($1)) &* 0x0100_0000_01B3 }  // FNV-1a
   }

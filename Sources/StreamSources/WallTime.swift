@@ -1,11 +1,11 @@
 import Glibc
 
-/// A point of civil time, in whole milliseconds.
+/// A point in civil time, in whole milliseconds.
 struct WallTime: Equatable {
-  /// Since 1970 began in UTC.
+  /// Milliseconds since 1970-01-01T00:00:00Z.
   let milliseconds: Int
 
-  /// As the system's clock has it.
+  /// The system clock's present time.
   static var now: WallTime {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)

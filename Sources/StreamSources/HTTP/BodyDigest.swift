@@ -1,5 +1,6 @@
-/// What tells one page from another: equal for equal bytes, and for different ones with a chance of 1 in 2^64 unless
-/// their author wants it, which harms no other stream. The same in every process, so that it can be kept.
+/// A 64-bit hash that detects a changed page. Equal bytes have equal digests; different bytes collide with probability
+/// 2^-64, unless an author makes them collide, which affects only the author's own stream. Stable across processes, so
+/// it can be saved.
 struct BodyDigest: Equatable, Sendable {
   let value: UInt64
 
@@ -10,7 +11,7 @@ struct BodyDigest: Equatable, Sendable {
     value = bytes.withUnsafeBytes { bytes in
       var hash = 0xCBF2_9CE4_8422_2325 ^ UInt64(bytes.count)
       func mix(_ word: UInt64) {
-        // Both halves of a full product: each bit of the word reaches each bit of the hash. Source: wyhash.
+        // Both halves of the full product: each bit of the word affects each bit of the hash. Source: wyhash.
         let product = (hash ^ word ^ 0xA076_1D64_78BD_642F).multipliedFullWidth(by: 0xE703_7ED1_A0B4_28DB)
         hash = (product.high ^ product.low) &+ 0x9E37_79B9_7F4A_7C15
       }

@@ -1,10 +1,10 @@
 import CCurl
 import StreamRuntime
 
-/// libcurl's multi interface on an event loop: many transfers, one thread, no waiting. Connections and looked-up names are
-/// kept for the next transfer. Everything here belongs to the loop's thread.
+/// Runs libcurl's multi interface on an event loop: many transfers on one thread, without blocking. Connections and DNS
+/// results are cached for later transfers. Confined to the loop's thread.
 ///
-/// libcurl must not be called from inside its own callbacks. Whatever a callback brings about is therefore put off until
+/// libcurl must not be called from inside its own callbacks. Work that a callback triggers is therefore deferred until
 /// libcurl has returned: see `outsideCurl`.
 final class HTTPClient {
   let loop: EventLoop
@@ -15,30 +15,31 @@ final class HTTPClient {
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
   private var isInsideCurl = false
-  /// Transfers that have had their share of a turn, in the order in which they get the next one.
+  /// Transfers that have used their share of a turn, in the order in which they resume.
   private var deferred: [Transfer] = []
   private var deferral: TimerID?
-  /// The turn in which the first piece of a body came, as the loop's time, and when that was.
+  /// The turn in which a body's first piece arrived, as the loop's time, and the time of that arrival.
   private var busyTurn: (turn: UInt64, since: UInt64) = (0, 0)
   private var postponed: [() -> Void] = []
 
-  /// Idle connections that are kept. libcurl's own rule, four times the transfers under way, would keep next to none
-  /// between the polls of many hosts.
+  /// Maximum number of idle connections. libcurl's default, four times the transfers under way, would close nearly all
+  /// of them between the polls of many hosts.
   private static let idleConnectionLimit = 256
 
-  /// Bytes of its body that a transfer takes in one turn of the thread, and nanoseconds after which a turn takes no more
-  /// from any. The rest waits for the next turn, so that everything else on the thread comes in between. A byte can be an
-  /// event with its way through splitter and log, which takes some 50 ns: a share is 3 ms at most.
+  /// Body bytes that a transfer reads in one turn of the thread, and nanoseconds after which a turn reads no more from
+  /// any transfer. The rest waits for the next turn, so that other work on the thread runs in between. A byte can be an
+  /// event, which takes some 50 ns from splitter to log: a share takes at most 3 ms.
   static let (shareOfTurn, timeOfTurn): (Int, UInt64) = (64 << 10, 5_000_000)
 
-  /// Of more hosts than these, those are forgotten that only rest: redirects can lead to any number of them.
+  /// Above this number, hosts are removed that only wait for their Retry-After to end: redirects can lead to any number
+  /// of hosts.
   private static let knownHostLimit = 4096
 
-  /// Safe from several threads at once since libcurl 7.84, and never undone: other users of libcurl may be in the process.
+  /// Thread-safe since libcurl 7.84. Never undone: other code in the process may use libcurl.
   private static let isInitialised = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
 
-  /// nil when there is no memory for it.
-  /// - Parameter transfersPerHost: at a time; at least 1.
+  /// Returns nil when there is not enough memory.
+  /// - Parameter transfersPerHost: concurrent transfers to one host; at least 1.
   init?(on loop: EventLoop, transfersPerHost: Int) {
     guard Self.isInitialised, let multi = curl_multi_init() else { return nil }
     self.loop = loop
@@ -66,7 +67,8 @@ final class HTTPClient {
     curl_multi_cleanup(multi)
   }
 
-  /// Begins `request` when the turn comes at its host. The handler is kept until it has been told the end, or the transfer is cancelled.
+  /// Queues `request` at its host and begins it in turn. The handler is retained until `transferEnded`, or until the
+  /// transfer is cancelled.
   func start(_ request: HTTPRequest, handler: any Transfer.Handler) -> Transfer {
     loop.assertOnLoop()
     let transfer = Transfer(request, handler: handler, client: self)
@@ -74,20 +76,20 @@ final class HTTPClient {
     return transfer
   }
 
-  /// Another number from now on, of every host.
+  /// Changes the limit of concurrent transfers for every host.
   func setTransfersPerHost(_ count: Int) {
     loop.assertOnLoop()
     transfersPerHost = count
     for host in hosts.values { host.setPlaces(count) }
   }
 
-  /// No host rests any longer.
+  /// Ends the Retry-After wait of every host.
   func endRests() {
     loop.assertOnLoop()
     for host in hosts.values { host.endRest() }
   }
 
-  /// Ends every transfer without a word, and lets go of the loop.
+  /// Ends every transfer without calling its handler, and leaves the loop.
   func shutDown() {
     loop.assertOnLoop()
     for host in hosts.values { host.dismissLine() }
@@ -122,13 +124,13 @@ final class HTTPClient {
     curl_multi_remove_handle(multi, easy)
   }
 
-  /// Runs `work` now, or as soon as libcurl has returned when this is one of its callbacks.
+  /// Runs `work` now or, inside a libcurl callback, as soon as libcurl has returned.
   func outsideCurl(_ work: @escaping () -> Void) {
     loop.assertOnLoop()
     if isInsideCurl { postponed.append(work) } else { work() }
   }
 
-  /// Calls into libcurl, then deals with all that has come of it.
+  /// Calls into libcurl, then processes the results.
   func insideCurl(_ call: () -> Void) {
     loop.assertOnLoop()
     isInsideCurl = true
@@ -156,17 +158,17 @@ final class HTTPClient {
 
   // MARK: Turns
 
-  /// Names the turn of the loop.
+  /// Identifies the turn of the loop.
   var turn: UInt64 { loop.now }
 
-  /// Whether this turn has taken its time. False for the first piece of each turn, whatever else the turn did.
+  /// Whether this turn's time is used up. False for the first piece of each turn, whatever else the turn did.
   var isTurnOver: Bool {
     let now = EventLoop.monotonicNow()
     if busyTurn.turn != turn { busyTurn = (turn, now) }
     return now - busyTurn.since > Self.timeOfTurn
   }
 
-  /// Resumes a paused transfer in the next turn, after those that wait already.
+  /// Resumes a paused transfer in the next turn, after the transfers that already wait.
   func resumeInNextTurn(_ transfer: Transfer) {
     deferred.append(transfer)
     awaitNextTurn()
@@ -189,7 +191,7 @@ final class HTTPClient {
     awaitNextTurn()
   }
 
-  // MARK: What libcurl asks of the loop
+  // MARK: libcurl's requests to the loop
 
   private func setTimer(_ milliseconds: Int) {
     if let timer { loop.cancel(timer) }
@@ -203,8 +205,8 @@ final class HTTPClient {
   }
 
   private func watch(_ socket: curl_socket_t, for what: CInt, of easy: UnsafeMutableRawPointer?) {
-    // Always from new, never an update in place: should libcurl have closed the socket behind our back and got the same
-    // number again, this still watches the right one.
+    // Always a new watch, never an update in place: if libcurl has closed the socket unnoticed and got the same number
+    // again, a new watch still watches the right socket.
     watches.removeValue(forKey: socket)?.stop()
     var readiness: EventLoop.Readiness = []
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { readiness.insert(.readable) }
@@ -226,7 +228,7 @@ final class HTTPClient {
   }
 }
 
-/// One socket of libcurl's, watched by the loop.
+/// A socket of libcurl, watched by the loop.
 private final class SocketWatch: EventLoop.Handler {
   private let socket: curl_socket_t
   private let client: HTTPClient

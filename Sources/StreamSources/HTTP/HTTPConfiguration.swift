@@ -1,35 +1,35 @@
-/// What to fetch over HTTP, and within which limits: the same for a poll and for a response without end.
+/// What to fetch over HTTP, and the limits: the same for a poll and for a streaming response.
 public struct HTTPConfiguration: Sendable, Equatable {
   /// Absolute, http or https. A user and password in it are sent as basic authentication and never printed.
   public var url: String
-  /// Until the whole response is there, redirects included; for one without end, until its head is.
+  /// The time limit for the whole response, redirects included; for a streaming response, for its head.
   public var timeout: Duration
-  /// Of one event, decompressed.
+  /// Maximum bytes of one event, decompressed.
   public var maximumBodyBytes: Int
-  /// Sent to the origin of `url` only, whatever redirects say, but for Accept, Accept-Language and Content-Language.
+  /// Sent only to the origin of `url`, whatever the redirects, except Accept, Accept-Language and Content-Language.
   public var headers: [HTTPHeader]
-  /// Sent as `Authorization: Bearer …` to the origin of `url` only.
+  /// Sent as `Authorization: Bearer …`, only to the origin of `url`.
   public var bearer: String?
-  /// Sent as `Authorization: Basic …` to the origin of `url` only. Goes before a user and password in `url`, and `bearer`
-  /// before both.
+  /// Sent as `Authorization: Basic …`, only to the origin of `url`. Takes precedence over a user and password in `url`;
+  /// `bearer` takes precedence over both.
   public var login: HTTPLogin?
-  /// Added to the URL's query, encoded as it needs. Values may be secret: they are not printed, and whoever a redirect
-  /// points at gets none of them.
+  /// Added to the URL's query, percent-encoded. Values may be secret: they are not printed, and not sent to a
+  /// redirect's target.
   public var query: [HTTPQueryItem]
-  /// The path of a Unix socket to connect to instead of the URL's host. Then `route` does not matter.
+  /// The path of a Unix socket to connect to instead of the URL's host. `route` is then ignored.
   public var unixSocket: String?
-  /// Through a proxy or not.
+  /// How requests reach the network: directly or through a proxy.
   public var route: HTTPRoute
-  /// For https.
+  /// TLS trust for https.
   public var trust: HTTPTrust
   /// Where redirects may lead.
   public var redirects: HTTPRedirects
-  /// After failures.
+  /// The delay after failures.
   public var retry: Backoff
-  /// What the server is told who asks.
+  /// The User-Agent header.
   public var userAgent: String
 
-  /// Everything but the URL has a default.
+  /// Everything except the URL has a default.
   public init(
     url: String, timeout: Duration = .seconds(30), maximumBodyBytes: Int = 8 << 20,
     headers: [HTTPHeader] = [], bearer: String? = nil, login: HTTPLogin? = nil, query: [HTTPQueryItem] = [],
@@ -52,8 +52,7 @@ public struct HTTPConfiguration: Sendable, Equatable {
     self.userAgent = userAgent
   }
 
-  /// What is wrong with it, a sentence each, without anything secret. A source whose configuration has problems
-  /// reports a failure at every fetch.
+  /// The errors in the configuration, a sentence each, without secrets. With any error, each fetch fails with a report.
   public var problems: [String] {
     var problems: [String] = []
     do throws(HTTPFailure) { _ = try HTTPURL(url) } catch { problems.append("url: \(error.sentence)") }

@@ -3,34 +3,34 @@ import Reactive
 import StreamRuntime
 import Synchronization
 
-/// One request and its answer, for each subscriber: what `URLSession.dataTaskPublisher` is elsewhere, on libcurl.
+/// Makes one request for each subscriber and publishes its response: `URLSession.dataTaskPublisher`, on libcurl.
 ///
 ///     HTTPDataPublisher(url: "https://example.org/users.json")
 ///       .map(\.data)
 ///       .decode(type: [User].self, decoder: JSONDecoder())
 ///
-/// Demand: the first unit makes the request; one value comes, then the end. Any status is an answer. Cancelling ends the
-/// transfer. Values are delivered on the source thread, which must not be held up: put `receive(on:)` behind.
+/// Demand: the first unit starts the request; one value follows, then completion. A response with any status is a
+/// value. Cancellation ends the transfer. Values are delivered on the source thread, which must not block: use
+/// `receive(on:)` downstream.
 public struct HTTPDataPublisher: Publisher, Sendable {
-  /// The whole body, decompressed, and what the server said before it.
+  /// The whole body, decompressed, and the response's metadata.
   public typealias Output = (data: Data, response: HTTPResponse)
-  /// There is no answer, or too much of it.
+  /// There is no response, or it is too large.
   public typealias Failure = HTTPDataFailure
 
   private let configuration: HTTPConfiguration
   private let thread: SourceThread?
 
   /// - Parameters:
-  ///   - configuration: What to ask for and within which limits; `retry` is not looked at: that is what
-  ///     `retry(_:)` is for.
-  ///   - thread: Where the work is done; `nil`: on one that all such publishers of the process share.
+  ///   - configuration: the request and its limits; `retry` is ignored: use the operator `retry(_:)`.
+  ///   - thread: the thread that does the work; `nil`: one that all such publishers of the process share.
   public init(_ configuration: HTTPConfiguration, on thread: SourceThread? = nil) {
     self.configuration = configuration
     self.thread = thread
   }
 
   /// A GET with the defaults of ``HTTPConfiguration``.
-  /// - Parameter url: Absolute, http or https.
+  /// - Parameter url: absolute, http or https.
   public init(url: String) { self.init(HTTPConfiguration(url: url)) }
 
   /// Attaches the subscriber.
@@ -44,25 +44,25 @@ public struct HTTPDataPublisher: Publisher, Sendable {
   }
 }
 
-/// What a server says before a body.
+/// The metadata of a response.
 public struct HTTPResponse: Equatable, Sendable {
   /// Three digits.
   public let statusCode: Int
-  /// Where the answer came from, after redirects.
+  /// The URL that responded, after redirects.
   public let url: String
-  /// As the server says it, parameters included.
+  /// The Content-Type header, parameters included.
   public let contentType: String?
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 public struct HTTPDataFailure: Error, Equatable, CustomStringConvertible {
-  /// Lower case, no full stop, in one line, without anything secret.
+  /// In lower case, without full stop, in one line, without secrets.
   public let message: String
   /// The message.
   public var description: String { message }
 }
 
-/// One subscription. Sendable: but for `isOver`, touched on the source thread alone.
+/// One subscription. Sendable: except for `isOver`, confined to the source thread.
 private final class DataRequest: Subscription, Transfer.Handler, @unchecked Sendable {
   private let configuration: HTTPConfiguration
   private let thread: SourceThread
@@ -145,12 +145,12 @@ private final class DataRequest: Subscription, Transfer.Handler, @unchecked Send
   private var tooLarge: HTTPFailure { .over(configuration.maximumBodyBytes, "body") }
 }
 
-/// The thread of all publishers that were given none.
+/// The thread of all publishers that were created without one.
 private enum SharedSourceThread {
   private static let thread = Locked<SourceThread?>(nil)
 
   static func get() throws(SystemError) -> SourceThread {
-    // A failure is not kept: descriptors may be free again next time.
+    // A failure is not cached: descriptors may be available next time.
     try thread.withLock { thread throws(SystemError) in
       if let thread { return thread }
       let new = try SourceThread()

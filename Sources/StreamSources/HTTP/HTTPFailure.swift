@@ -1,13 +1,13 @@
 import CCurl
 import Glibc
 
-/// Why a transfer gave nothing: a sentence for the operator, without anything secret.
+/// The reason why a transfer failed: a sentence for the operator, without secrets.
 struct HTTPFailure: Error, Equatable {
-  /// Lower case, no full stop, in one line.
+  /// In lower case, without full stop, in one line.
   var sentence: String
-  /// What the server asked for, from now on; at least 0.
+  /// The server's Retry-After, from now on; at least 0.
   var retryAfter: Duration?
-  /// What the server answered, if that is what was wrong.
+  /// The response's status, if that is the failure.
   var status: Int?
 
   init(_ sentence: String, retryAfter: Duration? = nil) {
@@ -20,19 +20,19 @@ struct HTTPFailure: Error, Equatable {
   static let redirectedToOtherScheme = HTTPFailure("redirected to a scheme other than http or https")
   static let redirectedToMalformedURL = HTTPFailure("redirected to something that is not a URL")
 
-  /// Something of the answer is longer than the configuration allows.
+  /// A part of the response is longer than the configuration allows.
   static func over(_ bytes: Int, _ what: String) -> HTTPFailure {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
     let unit = units.first { bytes >= $0.0 && bytes % $0.0 == 0 } ?? (1, "B")
     return HTTPFailure("\(what) over \(bytes / unit.0) \(unit.1)")
   }
 
-  /// A response without end that has not begun in time.
+  /// A streaming response did not begin in time.
   static func noAnswer(from place: String, within timeout: Duration) -> HTTPFailure {
     HTTPFailure("no response from \(place) within \(seconds(timeout)) s")
   }
 
-  /// An answer that is not what was asked for. The phrase is ours: what the server wrote there is not for our log.
+  /// A response with an unexpected status. The phrase is ours: the server's own text does not belong in the journal.
   static func status(_ status: Int, retryAfter: Duration?) -> HTTPFailure {
     var failure = HTTPFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
     failure.status = status
@@ -40,10 +40,10 @@ struct HTTPFailure: Error, Equatable {
   }
 
   /// - Parameters:
-  ///   - code: how libcurl ended the transfer.
-  ///   - hop: whom the request went to.
-  ///   - easy: the transfer, for what else it has to say.
-  ///   - detail: its error buffer; used for TLS alone, where it says what is wrong with a certificate.
+  ///   - code: libcurl's result.
+  ///   - hop: the URL of the failed request.
+  ///   - easy: the transfer, for details of the failure.
+  ///   - detail: its error buffer; used for TLS only, where it describes the certificate's error.
   static func transport(
     _ code: CURLcode, of request: HTTPRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
   ) -> HTTPFailure {
@@ -73,7 +73,7 @@ struct HTTPFailure: Error, Equatable {
       let within = request.timeout.map { " within \(seconds($0)) s" } ?? ""
       return HTTPFailure("no complete response from \(place)\(within)")
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
-      // In TLS 1.3 a server that refuses the client's certificate says so only after the request.
+      // In TLS 1.3 a server that refuses the client's certificate reports it only after the request.
       if let alert = alert(in: detail) { return tls(place, alert) }
       if isFresh, hop.origin.scheme == "https", code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR {
         return tls(place, "the server closed the connection; it may require another client certificate")
@@ -90,7 +90,7 @@ struct HTTPFailure: Error, Equatable {
     HTTPFailure("TLS with \(place) failed: \(reason)")
   }
 
-  /// What the other side complained of, where OpenSSL says `error:0A000412:SSL routines::sslv3 alert bad certificate, …`.
+  /// The TLS alert of the peer, where OpenSSL reports `error:0A000412:SSL routines::sslv3 alert bad certificate, …`.
   private static func alert(in detail: String) -> String? {
     guard let start = detail.firstRange(of: " alert ")?.upperBound else { return nil }
     let alert = String(detail[start...].prefix { $0 != "," })
@@ -102,7 +102,7 @@ struct HTTPFailure: Error, Equatable {
     }
   }
 
-  /// Known only where the configuration has it; the environment's is curl's business.
+  /// Named only if the configuration sets it; curl reads the environment's proxy itself.
   private static func named(_ proxy: HTTPProxy?) -> String {
     "the proxy" + (proxy.map { " " + $0.authority } ?? "")
   }
@@ -115,7 +115,7 @@ struct HTTPFailure: Error, Equatable {
 
   private static func reason(of code: CURLcode) -> String { String(cString: curl_easy_strerror(code)) }
 
-  /// RFC 9110, 15: those that operators meet.
+  /// RFC 9110, 15: the statuses that operators meet.
   private static let phrases = [
     204: "No Content", 206: "Partial Content", 300: "Multiple Choices", 304: "Not Modified", 400: "Bad Request",
     401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 406: "Not Acceptable",

@@ -2,16 +2,17 @@ import Events
 import Reactive
 import StreamRuntime
 
-/// Fetches a URL again and again, while somebody wants what it says.
+/// Polls a URL while there is demand.
 ///
-/// Each value is a batch of one event: the body of a 200 answer, byte for byte, unless it equals the one before. A unit of
-/// demand is a fetch that gives one; without demand none is made. An answer of 304 or 204, a page that is the same, and a
-/// failure give no event and use up no demand. Never completes.
-/// Made for one subscription at a time, as a shared log's: each goes on with the schedule and the backoff of the last.
+/// Each value is a batch of one event: the body of a 200 response, byte for byte, unless it equals the previous body.
+/// One unit of demand is one fetch that yields an event; without demand there is no fetch. A 304 or 204 response, an
+/// unchanged page and a failure yield no event and use no demand. Never completes.
+/// For one subscription at a time, such as a shared log's: each continues the schedule and the backoff of the previous
+/// one.
 public struct HTTPPoll: Publisher, Sendable {
   /// A batch of events, each its bytes.
   public typealias Output = EventBatch
-  /// A failed fetch is reported and tried again.
+  /// A failed fetch is reported and retried.
   public typealias Failure = Never
 
   fileprivate let configuration: HTTPConfiguration
@@ -21,11 +22,12 @@ public struct HTTPPoll: Publisher, Sendable {
   fileprivate let resumption: SourceResumption?
 
   /// - Parameters:
-  ///   - every: from one fetch to the next; more than nothing.
-  ///   - phaseKey: what fixes where in the interval the fetches fall: a stream's name. The URL when nil.
-  ///   - resumption: each subscription asks for what differs from the page that is named there, and each event says how to
-  ///     do that later; nil: each takes the first page that it gets as new.
-  ///   - report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
+  ///   - every: the time from one fetch to the next; greater than zero.
+  ///   - phaseKey: determines the offset of the fetches within the interval: a stream's name. nil: the URL.
+  ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
+  ///     checkpoint for later; nil: each subscription treats its first page as new.
+  ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
+  ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, resumption: SourceResumption? = nil,
     on thread: SourceThread,
@@ -43,13 +45,13 @@ public struct HTTPPoll: Publisher, Sendable {
     }
   }
 
-  /// As of any publisher. Values are delivered on the source thread.
+  /// Subscribes. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     subscriber.receive(subscription: PollSubscription(self, AnySubscriber(subscriber)))
   }
 }
 
-/// A subscription: the machine with a client.
+/// A subscription: connects the machine to an HTTP client.
 private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPPoll
   private let fingerprint: BodyDigest
@@ -71,7 +73,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     body = []
   }
 
-  /// Goes on from the page that was the last event, if that is known.
+  /// Resumes from the page of the last event, if there is a checkpoint of it.
   private func resume() {
     guard let kept = source.resumption?.checkpoint(),
       case .poll(let digest, let tag, let date)? = SourcePosition(kept, fingerprint)
@@ -84,7 +86,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     machine?.resume(validators, digest)
   }
 
-  /// What the next process, or the next subscription, is to know of an event.
+  /// The checkpoint of an event, for the next process or subscription.
   private func checkpoint(_ validators: Validators?, _ digest: BodyDigest?) -> Checkpoint? {
     guard source.resumption != nil, let digest else { return nil }
     let home = try? HTTPURL(source.configuration.url, adding: source.configuration.query).string

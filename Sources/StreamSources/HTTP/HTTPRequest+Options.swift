@@ -1,18 +1,18 @@
 import CCurl
 
 extension HTTPRequest {
-  /// What libcurl is told in words about a request that goes to `hop`; nil takes back a default of its own.
+  /// libcurl's string options for a request to `hop`; nil resets an option to its default.
   func options(for hop: HTTPURL) -> [(option: CURLoption, value: String?)] {
     var options: [(CURLoption, String?)] = [
       (CURLOPT_URL, hop.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, userAgent),
-      (CURLOPT_ACCEPT_ENCODING, ""),  // whatever this libcurl can decode
+      (CURLOPT_ACCEPT_ENCODING, ""),  // every encoding that this libcurl can decode
     ]
     let isHome = hop.origin == url.origin
     if isHome, bearer == nil, let login = login ?? url.login {
       options += [(CURLOPT_USERNAME, login.user), (CURLOPT_PASSWORD, login.password)]
     }
     if let authorities = trust.authorities {
-      // Without the folders: Debian's libcurl trusts what is in its own besides.
+      // Without the CA directory: Debian's libcurl would trust its default directory in addition.
       options += [
         (CURLOPT_CAINFO, authorities), (CURLOPT_CAPATH, nil),
         (CURLOPT_PROXY_CAINFO, authorities), (CURLOPT_PROXY_CAPATH, nil),
@@ -21,7 +21,7 @@ extension HTTPRequest {
     if isHome, let identity = trust.identity {
       options += [
         (CURLOPT_SSLCERT, identity.certificate), (CURLOPT_SSLKEY, identity.key ?? identity.certificate),
-        // Without any, OpenSSL would ask on the terminal, and all sources would wait for the answer.
+        // Without a passphrase, OpenSSL would prompt on the terminal and block all sources.
         (CURLOPT_KEYPASSWD, identity.passphrase ?? ""),
       ]
     }
@@ -42,6 +42,6 @@ extension HTTPRequest {
 }
 
 extension HTTPURL {
-  /// From before the host.
+  /// The URL's user and password.
   fileprivate var login: HTTPLogin? { user.map { HTTPLogin(user: $0, password: password ?? "") } }
 }

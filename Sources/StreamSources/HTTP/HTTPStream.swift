@@ -2,24 +2,24 @@ import Events
 import Reactive
 import StreamRuntime
 
-/// How a response without end is cut into events.
+/// How a streaming response is split into events.
 public enum HTTPStreamFormat: String, Sendable, CaseIterable {
-  /// An event per line, empty lines left out.
+  /// One event per line; empty lines are skipped.
   case lines
-  /// Server-sent events: an event's data. Reconnects with Last-Event-ID.
+  /// One event per server-sent event. Reconnects with Last-Event-ID.
   case serverSentEvents = "sse"
 }
 
-/// One long response, an event per line or per server-sent event; asked for again when it ends.
+/// Reads a streaming response, one event per line or server-sent event, and reconnects when it ends.
 ///
-/// Each value is a batch: the events that came with one piece of the response. A unit of demand is a batch; without demand
-/// the response is not asked for, and one that is under way is not read on, which its server feels. Never completes: an
-/// answer of 204, by which a server would end a browser's event source for good, is a failure that is tried again.
-/// Made for one subscription at a time, as a shared log's.
+/// Each value is a batch: the events of one piece of the response. One unit of demand is one batch. Without demand no
+/// request is made, and reading of a response stops, which slows its server down. Never completes: a 204 response,
+/// which ends a browser's event source for good, is a failure that is retried.
+/// For one subscription at a time, such as a shared log's.
 public struct HTTPStream: Publisher, Sendable {
   /// A batch of events, each its bytes.
   public typealias Output = EventBatch
-  /// A failed response is reported and tried again.
+  /// A failed response is reported and retried.
   public typealias Failure = Never
 
   fileprivate let configuration: HTTPConfiguration
@@ -32,12 +32,13 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate let memory: Memory
 
   /// - Parameters:
-  ///   - configuration: `timeout` is for the head of the response, `maximumBodyBytes` for one event.
-  ///   - form: what a server-sent event becomes.
-  ///   - idleTimeout: a response that is read on, and brings nothing for so long, has failed; nil: it may be quiet.
-  ///   - resumption: where each subscription begins, by Last-Event-ID, which each batch says for later. nil: after the last
-  ///     event of the one before.
-  ///   - report: told of each failure and of the end of a row of them, on the source thread; must return promptly.
+  ///   - configuration: `timeout` applies to the response's head, `maximumBodyBytes` to one event.
+  ///   - form: the event made of a server-sent event.
+  ///   - idleTimeout: a response that is being read fails after this time without a byte; nil: no limit.
+  ///   - resumption: where each subscription resumes, by Last-Event-ID, and the checkpoint that each batch carries.
+  ///     nil: after the last event of the previous subscription.
+  ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
+  ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
     idleTimeout: Duration? = nil,
@@ -53,27 +54,27 @@ public struct HTTPStream: Publisher, Sendable {
     memory = Memory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
 
-  /// As of any publisher. Values are delivered on the source thread.
+  /// Subscribes. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     subscriber.receive(subscription: HTTPStreamSubscription(self, AnySubscriber(subscriber)))
   }
 
-  /// What outlives a subscription. Belongs to the source thread.
+  /// The state that outlives a subscription. Confined to the source thread.
   fileprivate final class Memory: SourceMemory<RestartMachine>, @unchecked Sendable {
     var lastEventID: [UInt8] = []
   }
 }
 
-/// A subscription: the machine with a client and a splitter.
+/// A subscription: connects the machine to an HTTP client and a splitter.
 private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPStream
   private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
   private var isPaused = false
-  /// Runs out when the next byte has not come.
+  /// Fires when no byte arrives in time.
   private var idleTimer: TimerID?
   private var heardAt = Duration.zero
   private let fingerprint: BodyDigest
-  /// What the log says, or will once it has the last batch.
+  /// The position in the log, or the one that the last batch will put there.
   private var position: SourcePosition?
 
   init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
@@ -92,7 +93,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     letGo()
   }
 
-  /// Begins after the last event that is in the log. One that was given and is not there is asked for again.
+  /// Resumes after the last event in the log. An event that was delivered but is not in the log is fetched again.
   private func resume() {
     guard let resumption = source.resumption else { return }
     source.memory.lastEventID = []
@@ -102,7 +103,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     machine?.reconnectionTime = time
   }
 
-  /// What a batch is to say of the source, if that is not said already.
+  /// The checkpoint of a batch, if it differs from the last one.
   private var newCheckpoint: Checkpoint? {
     let id = source.memory.lastEventID
     guard source.resumption != nil, position != nil || !id.isEmpty else { return nil }
@@ -149,7 +150,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     }
   }
 
-  /// Fails the response once nothing is heard for `limit`, while it is read.
+  /// Fails the response after `limit` without a byte while it is being read.
   private func awaitSilence(of limit: Duration, after delay: Duration) {
     idleTimer = thread.loop.schedule(after: delay) { [weak self] in
       guard let self else { return }
@@ -234,10 +235,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 }
 
 extension HTTPStreamSubscription {
-  /// The server has answered with something else than the stream.
+  /// The server responded with something other than the stream.
   private func refused(_ head: ResponseHead) {
     var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
-    // Maybe for the id that it was asked with, which would be so for ever.
+    // The id may be the reason; without a reset the request would then fail for ever.
     if !source.memory.lastEventID.isEmpty, [400, 412, 431].contains(head.status) {
       source.memory.lastEventID = []
       failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
@@ -247,10 +248,10 @@ extension HTTPStreamSubscription {
 }
 
 extension HTTPRequest {
-  /// The header fields of an event source, where the configuration has not set them. Source: WHATWG HTML, 9.2.2.
+  /// The header fields of an event source that the configuration does not set. Source: WHATWG HTML, 9.2.2.
   fileprivate mutating func askForEvents(after lastEventID: [UInt8]) {
     var fields = [("Accept", "text/event-stream"), ("Cache-Control", "no-store")]
-    // An id may be any text without line breaks; what a header field cannot hold is not sent back.
+    // An id may be any text without line breaks; one that a header field cannot contain is not sent back.
     let id = String(decoding: lastEventID, as: UTF8.self)
     if !id.isEmpty, id.utf8.allSatisfy({ $0 == 0x09 || ($0 >= 0x20 && $0 != 0x7F) }) {
       fields.append(("Last-Event-ID", id))

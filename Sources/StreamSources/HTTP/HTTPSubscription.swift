@@ -1,16 +1,16 @@
 import Reactive
 
-/// A machine whose runs are transfers, which may have to wait for their host.
+/// A machine whose runs are transfers, which may wait for their host.
 protocol TransferMachine: SourceMachine {
   /// The transfer has not begun, for this reason.
-  /// - Returns: what to tell the operator.
+  /// - Returns: the report for the operator.
   mutating func waits(_ reason: String) -> SourceReport
-  /// The transfer will not be made: it had to wait for its host, and there is no demand any more. With the next demand one
-  /// is due again.
+  /// The transfer is cancelled: it waited for its host, and there is no demand any more. It is due again at the next
+  /// demand.
   mutating func withdraw(at now: Duration)
 }
 
-/// A subscription whose events come with transfers, one at a time. Subclasses are their handlers.
+/// A subscription whose events arrive by transfers, one at a time. Subclasses are their handlers.
 class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @unchecked Sendable {
   final var transfer: Transfer?
 
@@ -32,12 +32,12 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
   }
 
   /// Begins a transfer.
-  /// - Throws: when the thread has stopped, or has no memory for it.
+  /// - Throws: when the thread has stopped or is out of memory.
   final func start(_ request: HTTPRequest, _ handler: any Transfer.Handler) throws(HTTPFailure) {
     guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
     transfer = client.start(request, handler: handler)
   }
 
-  /// As a handler.
+  /// Implements the handler's requirement.
   final func transferWaits(_ reason: String) { tell(machine?.waits(reason)) }
 }

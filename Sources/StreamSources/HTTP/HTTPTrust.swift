@@ -1,29 +1,28 @@
-/// Whom a source trusts over TLS, and as whom it is known there. Files are named, not held: they are read with each new
-/// connection (those of authorities once a day), so that a certificate that was renewed is used by itself.
+/// The certificates that a source trusts over TLS, and its own. Stores paths: the files are read with each new
+/// connection (authorities once a day), so a renewed certificate takes effect by itself.
 public struct HTTPTrust: Sendable, Equatable {
-  /// The certificates of authorities, in PEM, that are trusted, and no others; nil: those of the system. Holds for an
-  /// `https://` proxy, too.
+  /// The only trusted authorities, a PEM file; nil: the system's. Applies to an `https://` proxy, too.
   public var authorities: String?
-  /// Shown to the origin of the source's URL alone, whatever redirects say.
+  /// The client certificate, sent only to the origin of the source's URL, whatever the redirects.
   public var identity: HTTPIdentity?
 
-  /// Trusts as the system does, and shows nothing, unless told.
+  /// By default trusts the system's authorities and sends no certificate.
   public init(authorities: String? = nil, identity: HTTPIdentity? = nil) {
     self.authorities = authorities
     self.identity = identity
   }
 }
 
-/// A client certificate and its key, in files.
+/// The files of a client certificate and its key.
 public struct HTTPIdentity: Sendable, Equatable {
-  /// In PEM, with the certificates of its chain behind it.
+  /// PEM, followed by its chain.
   public var certificate: String
-  /// In PEM; nil: in the file of the certificate.
+  /// PEM; nil: in the certificate's file.
   public var key: String?
-  /// What the key is encrypted with. A secret, never printed.
+  /// The passphrase of the key. A secret, never printed.
   public var passphrase: String?
 
-  /// A certificate in a file with its key unless that has one of its own.
+  /// A certificate whose file contains the key, unless `key` names another.
   public init(certificate: String, key: String? = nil, passphrase: String? = nil) {
     self.certificate = certificate
     self.key = key

@@ -2,18 +2,18 @@ import CCurl
 
 /// A name and a value in the query of a URL.
 public struct HTTPQueryItem: Sendable, Equatable {
-  /// Any text but an empty one.
+  /// Any text except an empty one.
   public let name: String
   /// Any text. May be a secret: never printed.
   public let value: String
 
-  /// Takes both as they are; they are encoded where they are sent.
+  /// Takes both unencoded; they are encoded when sent.
   public init(name: String, value: String) {
     self.name = name
     self.value = value
   }
 
-  /// `name=value`, all but RFC 3986's unreserved characters as %XX.
+  /// `name=value`, percent-encoded except for RFC 3986's unreserved characters.
   fileprivate var encoded: String {
     func encoded(_ text: String) -> String {
       var bytes: [UInt8] = []
@@ -34,36 +34,37 @@ public struct HTTPQueryItem: Sendable, Equatable {
   }
 }
 
-/// An absolute http or https URL, taken apart by libcurl's own parser, so that what is checked is what is used.
+/// An absolute http or https URL, parsed by libcurl's own parser, so that the checked URL is the used one.
 struct HTTPURL: Equatable, Sendable {
-  /// Who answers: what is secret goes no further than this.
+  /// The server: secrets are sent only to this origin.
   struct Origin: Equatable, Sendable {
     /// `http` or `https`.
     let scheme: String
     /// As in the URL; an IPv6 address in brackets.
     let host: String
-    /// Given, or the scheme's own.
+    /// The explicit port, or the scheme's default.
     let port: String
 
-    /// `host:port`, the port left out where the scheme says it.
+    /// `host:port`, without the scheme's default port.
     var authority: String {
       (scheme, port) == ("http", "80") || (scheme, port) == ("https", "443") ? host : "\(host):\(port)"
     }
   }
 
-  /// Normalised; without user, password and fragment. May have a secret in its query: never printed.
+  /// Normalised; without user, password and fragment. Its query may contain a secret: never printed.
   let string: String
   /// Scheme, host and port.
   let origin: Origin
-  /// From before the host, decoded.
+  /// The URL's user, decoded.
   let user: String?
-  /// From before the host, decoded.
+  /// The URL's password, decoded.
   let password: String?
 
   /// - Parameters:
   ///   - text: absolute, or relative to `base` as in a Location header.
-  ///   - query: goes behind the query that `text` has.
-  /// - Throws: a sentence, when it is no URL, or one of another scheme. Never repeats `text`, which may hold a password.
+  ///   - query: appended to the query of `text`.
+  /// - Throws: a sentence, when it is not a URL or has another scheme. Never repeats `text`, which may contain a
+  ///   password.
   init(_ text: String, relativeTo base: HTTPURL? = nil, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
     guard let url = curl_url() else { throw HTTPFailure("out of memory") }
     defer { curl_url_cleanup(url) }
@@ -80,7 +81,7 @@ struct HTTPURL: Equatable, Sendable {
       return String(cString: bytes)
     }
     guard let scheme = part(CURLUPART_SCHEME), scheme == "http" || scheme == "https" else { throw .otherScheme }
-    // A host with a malformed percent-encoding is kept as it is, and found to be none only when it is connected to.
+    // A host with a malformed percent-encoding is kept; connecting to it then fails.
     guard let host = part(CURLUPART_HOST), !host.contains("%") || host.hasPrefix("["),
       let port = part(CURLUPART_PORT, CURLU_DEFAULT_PORT)
     else {

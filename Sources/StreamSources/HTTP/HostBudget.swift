@@ -1,21 +1,22 @@
-/// How many transfers one host has at a time, whose turn comes next, and whether the host has asked for a rest.
+/// The transfers of one host: how many run at a time, which one is next, and whether the host's Retry-After is in
+/// force.
 ///
-/// Knows members and time; never a socket, a clock or a thread. First come, first served, so no source can keep another
-/// from its turn: a source has one transfer at a time, and its next one goes to the end of the line.
+/// Works on members and times; uses no socket, clock or thread. First come, first served: a source has one transfer at
+/// a time and queues its next one at the end, so no source can keep another from its turn.
 struct HostBudget<Member: AnyObject> {
-  /// What the caller must do now. Times are on the clock that the caller tells the time by.
+  /// The action that the caller must perform. Times are on the clock that the caller passes.
   enum Action {
-    /// It has a place from now on; to be given back with `free`.
+    /// The member occupies a place; `free` returns it.
     case start(Member)
-    /// Ask again then, unless something changes before.
+    /// Call `next` again at that time, unless something changes before.
     case wait(until: Duration)
-    /// Nothing is to be done until somebody joins or a place is given back.
+    /// Nothing is due until a member joins or a place is returned.
     case rest
   }
 
-  /// How many may have a place at a time, at least 1. Whoever has one keeps it when there are fewer from now on.
+  /// Maximum number of occupied places, at least 1. A lower value does not take places away.
   var places: Int
-  /// Until when nobody new is to start.
+  /// The time before which no member starts.
   private(set) var restsUntil = Duration.zero
   private var taken = 0
   private var line: [Member] = []
@@ -25,39 +26,39 @@ struct HostBudget<Member: AnyObject> {
     self.places = places
   }
 
-  /// Goes to the end of the line.
+  /// Queues the member at the end.
   mutating func join(_ member: Member) {
     line.append(member)
   }
 
-  /// Leaves the line; does nothing for who is not in it.
+  /// Removes the member from the queue, if it is in it.
   mutating func leave(_ member: Member) {
     line.removeAll { $0 === member }
   }
 
-  /// Nobody waits any longer.
+  /// Empties the queue.
   mutating func dismissLine() {
     line = []
   }
 
-  /// Gives a place back.
+  /// Returns a place.
   mutating func free() {
     precondition(taken > 0, "a place was returned that was not taken")
     taken -= 1
   }
 
-  /// The host wants to be left alone. Of several such wishes the longest holds, whatever is answered meanwhile: those who
-  /// are under way began before it was known.
+  /// Lets no member start before `end`. The latest such time applies, whatever the host responds in between: those
+  /// requests were sent before the host asked for the wait.
   mutating func rest(until end: Duration) {
     restsUntil = max(restsUntil, end)
   }
 
-  /// The host is asked again at once, whatever it wanted.
+  /// Ends the wait at once, whatever the host asked for.
   mutating func endRest() {
     restsUntil = .zero
   }
 
-  /// What is due at `now`. To be asked until it starts nobody, after each change and at the time that it named.
+  /// The action due at `now`. Call it until it starts no member, after each change, and at the time that it returns.
   mutating func next(at now: Duration) -> Action {
     guard now >= restsUntil else { return .wait(until: restsUntil) }
     guard taken < places, !line.isEmpty else { return .rest }
@@ -65,6 +66,6 @@ struct HostBudget<Member: AnyObject> {
     return .start(line.removeFirst())
   }
 
-  /// Whether nobody has a place or wants one.
+  /// Whether no member occupies a place or waits for one.
   var isEmpty: Bool { taken == 0 && line.isEmpty }
 }

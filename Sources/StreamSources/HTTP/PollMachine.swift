@@ -1,29 +1,30 @@
 import Reactive
 
-/// When a poll fetches, and what it asks with. Knows demand, time and answers; never a socket, a clock or a thread.
+/// Decides when a poll fetches, and with which validators. Works on demand, times and results; uses no socket, clock or
+/// thread.
 ///
-/// Fetches fall on ticks, `every` apart. The first is made at the first demand, whenever that is; where the ticks after it
-/// lie in the interval is fixed by a hash, so that many polls which begin together do not stay together. A tick that
-/// nobody has demand for is made up for as soon as there is some, once however many were missed. A fetch that comes
-/// late, by half an interval or more, starts the ticks afresh, so that two fetches are never closer than that. Failures
-/// are tried again by the rule of `Backoff`, or when the server says, whatever the ticks.
+/// Fetches fall on ticks, `every` apart. The first fetch is made at the first demand. A hash determines where later
+/// ticks lie in the interval, so that polls that begin together spread out. Ticks without demand are made up for by one
+/// fetch as soon as there is demand. A fetch that is late by half an interval or more restarts the ticks, so that two
+/// fetches are never closer than that. Failures are retried after the delay of `Backoff`, or when the server says,
+/// independent of the ticks.
 struct PollMachine: TransferMachine {
-  /// What the caller must do now. Times are on the clock that the caller tells the time by.
+  /// The action that the caller must perform. Times are on the clock that the caller passes.
   enum Action: Equatable {
     case fetch(Validators?)
-    /// Ask again then, unless a request or an answer comes before.
+    /// Call `next` again at that time, unless a request or a result arrives before.
     case wait(until: Duration)
-    /// Nothing is due until there is demand, or an answer.
+    /// Nothing is due until there is demand or a result.
     case rest
   }
 
-  /// What came of a fetch.
+  /// The result of a fetch.
   enum Answer: Equatable {
-    /// An event, to be delivered now, and the digest of its bytes.
+    /// A new event, to be delivered now, and the digest of its bytes.
     case event(Validators?, BodyDigest? = nil)
-    /// The bytes of the last event once more, sent by a server that was not asked for less, or does not heed it.
+    /// The bytes of the last event again, from a server that got no validators or ignores them.
     case repeated(Validators?)
-    /// What was delivered last is still so.
+    /// The page is unchanged (304).
     case unchanged
     /// There is no content now (204).
     case nothing
@@ -39,7 +40,7 @@ struct PollMachine: TransferMachine {
   private let retry: Backoff
   private let phaseFraction: Double
   private var random: SplitMix
-  private var phase: Phase?  // nil: nothing was asked for yet
+  private var phase: Phase?  // nil: before the first demand
   private var demand = Subscribers.Demand.none
   private var tick = Duration.zero
   private var failures = 0
@@ -48,12 +49,12 @@ struct PollMachine: TransferMachine {
   /// Of the last event.
   private var digest: BodyDigest?
 
-  /// How much of the interval a tick is put off by at most, at random each time, and that in whole.
+  /// Maximum random delay of a tick, as a share of the interval.
   private static let jitterShare = 0.05
   private static let jitterLimit = Duration.seconds(30)
 
   /// - Parameters:
-  ///   - phaseKey: what fixes where the ticks lie: the same key, the same place.
+  ///   - phaseKey: determines where the ticks lie: the same key, the same offset.
   ///   - seed: for jitter.
   init(every: Duration, retry: Backoff, phaseKey: String, seed: UInt64) {
     self.every = every
@@ -67,44 +68,43 @@ struct PollMachine: TransferMachine {
     demand += more
   }
 
-  /// Nobody wants any more; the schedule and the failures in a row stay.
+  /// Removes all demand; the schedule and the count of failures stay.
   mutating func retract() {
     demand = .none
   }
 
-  /// The subscription has ended. The schedule and the failures in a row stay for the next one, so that subscribers who
-  /// come and go cause no more fetches than one who stays; a fetch that this cuts short may be made again after the least
-  /// pause of the backoff. The next one has seen no event yet: nothing is unchanged to it.
+  /// Ends the subscription. The schedule and the count of failures stay for the next one, so that subscriptions that
+  /// come and go cause no more fetches than one that stays; a fetch that is cut short may be repeated after the least
+  /// delay of the backoff. The next subscription has seen no event, so no page is unchanged to it.
   mutating func suspend(at _: Duration) {
     demand = .none
     (validators, digest) = (nil, nil)
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
   }
 
-  /// For a subscription that knows what the last event was.
+  /// Resumes a subscription whose last event is known.
   mutating func resume(_ validators: Validators?, _ digest: BodyDigest) {
     (self.validators, self.digest) = (validators, digest)
   }
 
-  /// What failed is tried again at once, whatever the server has asked for.
+  /// Retries a failed fetch at once, whatever the server asked for.
   mutating func endRest(at now: Duration) {
     if failures > 0, case .idle = phase { phase = .idle(due: now) }
   }
 
-  /// The fetch will not be made, as it had to wait for its host and nobody wants it any more. As soon as somebody does,
-  /// one is due again.
+  /// Cancels the fetch: it waited for its host, and there is no demand any more. It is due again at the next demand.
   mutating func withdraw(at _: Duration) {
     if case .fetching(let since) = phase { phase = .idle(due: since) }
   }
 
   /// The fetch has not begun, for this reason.
-  /// - Returns: what to tell the operator.
+  /// - Returns: the report for the operator.
   mutating func waits(_ reason: String) -> SourceReport {
     hasWaited = true
     return .waiting(reason)
   }
 
-  /// What is due at `now`. To be asked after each request and each answer, and at the time that it named.
+  /// The action due at `now`. Call it after each request and each result, and at the time that it returns.
   mutating func next(at now: Duration) -> Action {
     if case .fetching = phase { return .rest }
     guard demand > .none else { return .rest }
@@ -112,20 +112,20 @@ struct PollMachine: TransferMachine {
     case .idle(let due) where now < due: return .wait(until: due)
     case .idle:
       if now - tick >= every / 2 { tick = now }
-    case .fetching, nil:  // the first: as though its tick had been up to half an interval ago
+    case .fetching, nil:  // the first fetch is due as though its tick were up to half an interval ago
       tick = now - every * (0.5 - phaseFraction / 2)
     }
     phase = .fetching(since: now)
     return .fetch(validators)
   }
 
-  /// What a whole page is: an event, unless its bytes are those of the last one.
+  /// The result for a whole page: an event, unless its bytes equal those of the last one.
   func answer(_ validators: Validators?, _ digest: BodyDigest) -> Answer {
     digest == self.digest ? .repeated(validators) : .event(validators, digest)
   }
 
-  /// Takes the answer to the fetch.
-  /// - Returns: what to tell the operator.
+  /// Takes the result of the fetch.
+  /// - Returns: the report for the operator.
   mutating func receive(_ answer: Answer, at now: Duration) -> SourceReport? {
     switch answer {
     case .event(let validators, let digest):
@@ -136,7 +136,7 @@ struct PollMachine: TransferMachine {
       guard validators != nil else { return fail(.status(304, retryAfter: nil), at: now) }
     case .nothing: break
     case .failed(let failure):
-      // The server refuses the request, and maybe for what it was asked with.
+      // The server refuses the request, possibly because of its validators.
       if let status = failure.status, (400...499).contains(status) { validators = nil }
       return fail(failure, at: now)
     }
@@ -154,7 +154,7 @@ struct PollMachine: TransferMachine {
     return .failing(failure.sentence, attempt: failures, retryIn: delay)
   }
 
-  /// The first tick after `now`: those that passed during the fetch are left out.
+  /// The first tick after `now`; ticks that passed during the fetch are skipped.
   private func tickAfter(_ now: Duration) -> Duration {
     var next = tick + every * max(1, (now - tick) / every).rounded(.down)
     while next <= now { next += every }

@@ -1,27 +1,27 @@
 import Events
 
-/// What an event is that a server sends.
+/// The event made of a server-sent event.
 public enum ServerSentEventForm: String, Sendable, CaseIterable {
   /// Its data, byte for byte.
   case data
-  /// A JSON object: `event`, its name (`message` without any), `id`, the last event id if there is one, and `data`: its
-  /// data as it is where that is a JSON text, else as a string.
+  /// A JSON object: `event`, its name (by default `message`), `id`, the last event id if there is one, and `data`: its
+  /// data unchanged if that is a JSON text, else as a string.
   case envelope
 }
 
-/// The event stream format of server-sent events, whole. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
+/// A complete parser of the event stream format. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
 ///
-/// An event is its data, or a JSON text that says its name and its id besides. The last event id and the reconnection time are the connection's. An id
-/// of more than `Validators.limit` bytes counts as none.
+/// An event is its data, or a JSON text with its name and id. The last event id and the reconnection time belong to the
+/// connection. An id longer than `Validators.limit` bytes is ignored.
 struct ServerSentEvents: EventSplitter {
-  /// What to send as Last-Event-ID when connecting again; empty: nothing. Taken over when an event ends.
+  /// The Last-Event-ID for the next connection; empty: none. Set when an event ends.
   private(set) var lastEventID: [UInt8]
-  /// What the server asked for with `retry`, if it did.
+  /// The server's `retry`; nil: none.
   private(set) var reconnectionTime: Duration?
-  /// An id was over the limit.
+  /// Whether an id exceeded the limit.
   private(set) var hasDroppedID = false
 
-  /// Data bytes of an event, and of any one line.
+  /// Maximum data bytes of an event, and of any line.
   private let maximumBytes: Int
   private var line: [UInt8] = []
   private var data: [UInt8] = []
@@ -29,11 +29,11 @@ struct ServerSentEvents: EventSplitter {
   private var name: [UInt8] = []
   private let form: ServerSentEventForm
   private var nextID: [UInt8]
-  /// The last byte was a CR: an LF behind it belongs to the same end of line.
+  /// The last byte was a CR: a following LF belongs to the same line end.
   private var isAfterCR = false
   private var isFirstLine = true
 
-  /// - Parameter lastEventID: of the connection before.
+  /// - Parameter lastEventID: of the previous connection.
   init(maximumBytes: Int, form: ServerSentEventForm = .data, lastEventID: [UInt8] = []) {
     self.maximumBytes = maximumBytes
     self.form = form
@@ -58,10 +58,10 @@ struct ServerSentEvents: EventSplitter {
     }
   }
 
-  /// An event without the empty line that ends it is none.
+  /// An event without its final empty line is discarded.
   mutating func end(into events: inout EventBatch) {}
 
-  /// `event:`, `retry:` and the space behind it, with some room for a byte order mark.
+  /// `event:`, `retry:` and the following space, with room for a byte order mark.
   private static let longestFieldName = 16
 
   private mutating func interpretLine(into events: inout EventBatch) throws(EventTooLong) {
@@ -99,8 +99,8 @@ struct ServerSentEvents: EventSplitter {
     lastEventID = nextID
     defer { name.empty() }
     guard hasData else { return }
-    // One line of data that is empty makes an empty event in the text of the standard, too: "data" alone appends a line
-    // feed, and only a buffer without any is none.
+    // One empty data line makes an event, as in the standard's text: "data" alone appends a line feed, and only an
+    // empty buffer makes no event.
     let text = String(validating: data, as: UTF8.self) == nil ? Array(String(decoding: data, as: UTF8.self).utf8) : data
     events.append(form == .envelope ? envelope(text) : text)
     data.empty()

@@ -1,36 +1,37 @@
 import CCurl
 import StreamRuntime
 
-/// One request and its answer, redirects included. Belongs to the client's loop.
+/// One request and its response, redirects included. Confined to the client's loop.
 ///
-/// Each hop takes a place of its host's budget, and may have to wait for it. One for an answer without end gives the place
-/// back with the head: such answers last for days, and with places for four the fifth feed of a host would never be
-/// connected. No hop waits with a place in its hand, so those who redirect to each other cannot block each other.
+/// Each hop occupies a place of its host's budget, and may wait for it. A streaming response returns the place after
+/// its head: it can last for days, and with four places the fifth stream of a host would never connect. No hop occupies
+/// a place while it waits for another, so hosts that redirect to each other cannot deadlock.
 final class Transfer {
-  /// Who gets the answer. Each call on the loop; none after `cancel`.
+  /// Receives the response. Each call is on the loop; there is none after `cancel`.
   protocol Handler: AnyObject {
-    /// It has waited for a place for longer than a moment, because of this. Again whenever the reason changes.
+    /// The transfer has waited for a place for more than a moment, for this reason. Called again when the reason
+    /// changes.
     func transferWaits(_ reason: String)
-    /// The head of the answer, redirects left behind.
+    /// The head of the final response.
     func transferReceived(_ head: ResponseHead) -> Plan
-    /// The next piece of the body, decompressed. Only with `.take`.
+    /// The next piece of the body, decompressed. Only after `.take`.
     func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Flow
     /// The last call.
     func transferEnded(_ result: Result<ResponseHead, HTTPFailure>)
   }
 
-  /// What is to become of the body.
+  /// What to do with the body.
   enum Plan {
     case take
-    /// Read and thrown away when it is small, so that the connection can be used again; otherwise cut off.
+    /// Read and discard a small body, so that the connection can be reused; otherwise close it.
     case discard
     case refuse(HTTPFailure)
   }
 
-  /// What is to become of a piece of it.
+  /// What to do with a piece of the body.
   enum Flow {
     case next
-    /// Not taken: the same bytes are given again after `resume`, and none are read from the socket until then.
+    /// Not taken: the same bytes are delivered again after `resume`, and none are read from the socket until then.
     case pause
     case stop(HTTPFailure)
   }
@@ -44,40 +45,40 @@ final class Transfer {
   private var hop: HTTPURL
   private var redirects = 0
   private var queueState = QueueState.nowhere
-  /// Whether it has had its turn: its request may have been sent.
+  /// Whether its turn has come: its request may have been sent.
   private(set) var hasBegun = false
   private var waitNotice: TimerID?
   private var waitReason: String?
-  /// Of the request's timeout, from `hopBegan` on: time in line does not count.
+  /// The rest of the request's timeout at `hopBegan`: time in the queue does not count.
   private var timeLeft: Duration?
   private var hopBegan = ContinuousClock.now
-  /// Runs out when the head of an answer without end has not come.
+  /// Fires when the head of a streaming response does not arrive in time.
   private var headTimer: TimerID?
 
-  /// Where it is with its hop's host.
+  /// Its state in the queue of the hop's host.
   private enum QueueState {
     case nowhere  // can become: inLine
     case inLine(UpstreamHost)  // can become: withPlace, nowhere
     case withPlace(UpstreamHost)  // can become: nowhere
   }
 
-  // Of the hop under way.
+  // The state of the current hop.
   private var head: ResponseHead?
   private var redirectsTo: String?
   private var plan = Plan.discard
   private var discarded = 0
   private var headerBytes = 0
   private var refusal: HTTPFailure?
-  /// Bytes of the body that were taken in that turn.
+  /// Body bytes taken in that turn.
   private var taken: (bytes: Int, turn: UInt64) = (0, 0)
 
-  /// As many as curl's own programs and browsers about agree on (Fetch Standard: 20; libcurl before 8.3: without limit).
+  /// About the limit of curl's own programs and of browsers (Fetch Standard: 20; libcurl before 8.3: no limit).
   private static let redirectLimit = 10
-  /// Above this a new connection is cheaper than the rest of a body that nobody wants.
+  /// Above this size a new connection is cheaper than reading the rest of an unwanted body.
   private static let discardLimit = 64 << 10
-  /// Of one hop, all its heads together. libcurl keeps them, before 8.3 without limit.
+  /// Bytes of all heads of one hop together. libcurl stores them, before 8.3 without limit.
   private static let headerLimit = 256 << 10
-  /// How long it is in line before it says so, and how often it looks whether the reason is still the same.
+  /// The time in the queue before it is reported, and the period at which the reason is checked.
   private static let (noteDelay, waitPeriod) = (Duration.seconds(1), Duration.seconds(10))
 
   init(_ request: HTTPRequest, handler: any Handler, client: HTTPClient) {
@@ -94,14 +95,14 @@ final class Transfer {
     errorBuffer.deallocate()
   }
 
-  /// Ends it; the handler hears nothing more. Does nothing after the end.
+  /// Cancels the transfer; the handler is not called any more. Does nothing after the end.
   func cancel() {
     client?.loop.assertOnLoop()
     handler = nil
     client?.outsideCurl { self.release() }
   }
 
-  /// Goes on after `.pause`.
+  /// Resumes after `.pause`.
   func resume() {
     client?.loop.assertOnLoop()
     client?.outsideCurl { [self] in
@@ -112,7 +113,7 @@ final class Transfer {
 
   // MARK: For the client
 
-  /// Gets in line for the next hop; a hop to the same host keeps its place.
+  /// Queues for the next hop; a hop to the same host keeps its place.
   func start() {
     guard handler != nil, let client else { return }
     let name =
@@ -128,7 +129,7 @@ final class Transfer {
     if case .inLine = queueState { noteWaiting(after: Self.noteDelay) }
   }
 
-  /// It has a place now.
+  /// The transfer now occupies a place.
   func begin() {
     if case .inLine(let host) = queueState { queueState = .withPlace(host) }
     stopTimers()
@@ -146,7 +147,7 @@ final class Transfer {
     }
   }
 
-  /// The hop is over, one way or another.
+  /// The hop has ended, with success or failure.
   func ended(_ result: CURLcode) {
     guard let easy else { return }
     let wasCut: Bool
@@ -209,7 +210,7 @@ final class Transfer {
     leaveHost()
   }
 
-  /// Last of all: whoever gets the place may begin at once, and find the connection free.
+  /// Called last: the transfer that gets the place may begin at once, and find the connection free.
   private func leaveHost() {
     let queueState = queueState
     self.queueState = .nowhere
@@ -248,13 +249,14 @@ final class Transfer {
       guard curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
     curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
-    curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // a host that is gone without a word is noticed
-    curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's answer is not the head
-    // A transfer that ends while its name is being looked up leaves that thread to itself. Without this libcurl waits for
-    // it, and every other source with it, for as long as a name server does not answer.
+    curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // detects a host that has disappeared
+    curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's response is not the head
+    // A transfer that ends during its name lookup abandons the lookup's thread. Without this option libcurl would wait
+    // for that thread, and block every other source, until the name server answers.
     curl_easy_set_long(easy, CURLOPT_QUICK_EXIT, 1)
     curl_easy_set_long(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
-    // Redirects are followed here, not by libcurl: it takes every header but Authorization and Cookie along.
+    // Redirects are followed here, not by libcurl, which would send every header except Authorization and Cookie to the
+    // target.
     curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
     if !request.isEndless, let timeLeft {
       curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, timeLeft.wholeMilliseconds))
@@ -288,7 +290,7 @@ final class Transfer {
       refusal = HTTPFailure("headers over \(Self.headerLimit >> 10) KiB")
       return false
     }
-    // The empty line ends a head: one of a 1xx answer, of the final one, or its trailers.
+    // The empty line ends a head: that of a 1xx response, of the final one, or the trailers.
     guard head == nil, let easy, line.first == 0x0D || line.first == 0x0A else { return true }
     var status = 0
     curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
@@ -316,7 +318,7 @@ final class Transfer {
     return refusal == nil
   }
 
-  /// - Returns: how many bytes were taken, or what stands for a pause; fewer than all end the transfer.
+  /// - Returns: how many bytes were taken, or the value that means pause; fewer than all end the transfer.
   private func received(_ piece: UnsafeRawBufferPointer) -> Int {
     guard let handler else { return 0 }
     guard case .take = plan else {
@@ -336,7 +338,7 @@ final class Transfer {
     }
   }
 
-  /// One piece per turn always, so that nothing stands still.
+  /// Always allows one piece per turn, so that every transfer progresses.
   private func mayTake(_ byteCount: Int, of client: HTTPClient) -> Bool {
     if taken.turn != client.turn { taken = (0, client.turn) }
     guard !client.isTurnOver, taken.bytes == 0 || taken.bytes + byteCount <= HTTPClient.shareOfTurn else {
@@ -357,7 +359,7 @@ final class Transfer {
   private func retryAfter() -> Duration? {
     guard let easy, header("Retry-After") != nil else { return nil }
     var seconds: curl_off_t = 0
-    curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)  // seconds or a date, made seconds from now
+    curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)  // seconds or a date, converted to seconds from now
     return .seconds(max(0, seconds))
   }
 }

@@ -1,12 +1,12 @@
 import StreamRuntime
 
-/// One upstream host: the budget that all sources share who talk to it, on the loop's clock. Belongs to the loop.
+/// One upstream host: the budget shared by all its sources, on the loop's clock. Confined to the loop.
 final class UpstreamHost {
-  /// What shares a budget.
+  /// The key of a shared budget.
   enum Name: Hashable {
-    /// Host and port of a URL. Not its scheme: one server answers behind both.
+    /// Host and port of a URL. Not its scheme: one server responds to both.
     case network(host: String, port: String)
-    /// A Unix socket's path, whatever host the URL names.
+    /// The path of a Unix socket, whatever host the URL names.
     case unixSocket(String)
 
     /// `example.org`, `example.org:8080`, `/run/x.sock`.
@@ -23,10 +23,10 @@ final class UpstreamHost {
   private var budget: HostBudget<Transfer>
   private var timer: TimerID?
   private var restEnd = ""
-  /// Told when it has nobody left, nor a rest that would have to be remembered.
+  /// Called when it has no transfers and no wait that must be remembered.
   private let becameIdle: (UpstreamHost) -> Void
 
-  /// A server that asks for more patience than this is asked again all the same.
+  /// Maximum Retry-After; a server that asks for more is contacted after this time.
   static let longestRest = Duration.seconds(24 * 3600)
 
   init(_ name: Name, places: Int, on loop: EventLoop, becameIdle: @escaping (UpstreamHost) -> Void) {
@@ -40,61 +40,61 @@ final class UpstreamHost {
     if let timer { loop.cancel(timer) }
   }
 
-  /// Puts `transfer` in line; it begins when its turn comes, which may be before this returns. Not inside libcurl.
+  /// Queues `transfer`; it begins in its turn, possibly before this returns. Not inside libcurl.
   func join(_ transfer: Transfer) {
     loop.assertOnLoop()
     budget.join(transfer)
     settle()
   }
 
-  /// `transfer` does not wait any longer.
+  /// Removes `transfer` from the queue.
   func leave(_ transfer: Transfer) {
     loop.assertOnLoop()
     budget.leave(transfer)
     settle()
   }
 
-  /// A transfer that had begun needs its place no more. Not inside libcurl: another one may begin.
+  /// A transfer that had begun returns its place. Not inside libcurl: another one may begin.
   func free() {
     budget.free()
     settle()
   }
 
-  /// More places may begin transfers at once. Not inside libcurl.
+  /// Sets the number of places; more places may begin transfers at once. Not inside libcurl.
   func setPlaces(_ count: Int) {
     budget.places = count
     settle()
   }
 
-  /// Nobody new begins for so long. May be called inside libcurl.
+  /// Lets no transfer begin for `duration`. May be called inside libcurl.
   func rest(for duration: Duration) {
     let duration = min(duration, Self.longestRest)
     let end = now + duration
     if end > budget.restsUntil {
       let time = WallTime(milliseconds: WallTime.now.milliseconds + duration.wholeMilliseconds)
-      restEnd = time.description.prefix(19) + "Z"  // whole seconds, as it was asked for
+      restEnd = time.description.prefix(19) + "Z"  // whole seconds, as in Retry-After
     }
     budget.rest(until: end)
     wakeUp(at: budget.restsUntil)
   }
 
-  /// It rests no longer. Not inside libcurl: transfers may begin at once.
+  /// Ends the wait. Not inside libcurl: transfers may begin at once.
   func endRest() {
     budget.endRest()
     settle()
   }
 
-  /// Why who is in line has to wait, in a sentence.
+  /// Why the queued transfers wait, as a sentence.
   var reasonToWait: String {
     now < budget.restsUntil
       ? "rate-limited by \(name.description) until \(restEnd) (Retry-After)"
       : "\(name.description) has max_per_host transfers in flight, \(budget.places)"
   }
 
-  /// Whether nobody has a place or wants one.
+  /// Whether no transfer occupies a place or waits for one.
   var isEmpty: Bool { budget.isEmpty }
 
-  /// Nobody begins any more who is in line now.
+  /// Cancels the start of every queued transfer.
   func dismissLine() {
     budget.dismissLine()
   }
@@ -103,7 +103,7 @@ final class UpstreamHost {
     loop.assertOnLoop()
     while true {
       switch budget.next(at: now) {
-      case .start(let transfer): transfer.begin()  // may come back here
+      case .start(let transfer): transfer.begin()  // may call back into this type
       case .wait(let end): return wakeUp(at: end)
       case .rest:
         if budget.isEmpty { becameIdle(self) }
@@ -113,7 +113,7 @@ final class UpstreamHost {
   }
 
   private func wakeUp(at time: Duration) {
-    guard timer == nil else { return }  // it looks again when it comes round
+    guard timer == nil else { return }  // the timer checks again
     timer = loop.schedule(after: time - now) { [weak self] in
       self?.timer = nil
       self?.settle()

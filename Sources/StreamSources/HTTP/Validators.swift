@@ -1,14 +1,14 @@
-/// What a server said about the version of what it sent, to be asked about the next time.
+/// A response's validators, for the next conditional request.
 struct Validators: Equatable, Sendable {
-  /// What answered, after redirects: validators mean something there alone.
+  /// The URL that responded, after redirects: validators are valid only there.
   let url: String
   let entityTag: String?
   let lastModified: String?
 
-  /// Bytes of either, and of the id of a server-sent event: what a server gives us is sent back with each request.
+  /// Maximum bytes of either validator, and of a server-sent event's id: they are sent back with each request.
   static let limit = 1 << 10
 
-  /// - Returns: nil for a validator that is too long to be kept.
+  /// - Returns: nil for a validator that is too long.
   static func fitting(_ text: String?) -> String? {
     text.flatMap { $0.utf8.count <= limit ? $0 : nil }
   }

@@ -3,39 +3,39 @@ import Reactive
 import StreamRuntime
 import Synchronization
 
-/// What there is to do for an operator over batches that cannot answer each one at once.
+/// The next action of an asynchronous operator over batches.
 enum BatchAction<Work> {
-  /// Ask upstream for one batch.
+  /// Request one batch from upstream.
   case ask
-  /// Do what the operator is for.
+  /// Begin the operator's work.
   case begin(Work)
   case deliver(EventBatch)
-  /// Nothing comes any more.
+  /// Complete: no more values follow.
   case finish
 }
 
 extension BatchAction: Equatable where Work: Equatable {}
 
-/// Such an operator's decisions: values in, actions out. Knows demand, batches and times; never a clock, a thread or a
-/// subscriber. Upstream is asked for one batch at a time, so that no more than that waits for what is slow here.
+/// The state machine of such an operator: values in, actions out. Works on demand, batches and times; uses no clock,
+/// thread or subscriber. Requests one batch at a time from upstream, so that at most one waits for slow work.
 protocol BatchMachine: SendableMetatype {
   associatedtype Work
-  /// So many more values are wanted.
+  /// Adds demand.
   mutating func request(_ more: Subscribers.Demand)
-  /// None is, any more; also not the one that upstream was asked for.
+  /// Removes all demand, including that for the batch requested from upstream.
   mutating func retract()
-  /// Upstream's answer.
+  /// A batch from upstream.
   mutating func receive(_ batch: EventBatch)
-  /// Upstream has no more.
+  /// Upstream has completed.
   mutating func finish()
-  /// Called until it gives nothing.
+  /// The next action; called until it returns nil.
   mutating func next(at now: Duration) -> BatchAction<Work>?
 }
 
-/// The machine between two ends: upstream, whose signals come from any thread, and a subscriber, which gets values and the
-/// end on the source thread.
+/// Connects the machine to upstream, whose signals arrive on any thread, and to a subscriber, which receives values and
+/// completion on the source thread.
 ///
-/// Sendable, as from the subscription on all of it but the atomics is touched on the source thread alone.
+/// Sendable: after the subscription, everything except the atomics is confined to the source thread.
 class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @unchecked Sendable {
   let loop: EventLoop
   var machine: Machine
@@ -52,14 +52,14 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
     self.down = down
   }
 
-  /// Does the machine's work. For the operator.
+  /// Performs the machine's work. For subclasses.
   func begin(_ work: Machine.Work) {}
-  /// The first values are about to be wanted. For the operator; called once.
+  /// Prepares for the first demand. For subclasses; called once.
   func start() {}
-  /// Lets go of everything. For the operator; called once.
+  /// Releases everything. For subclasses; called once.
   func end() {}
 
-  /// Does what there is to do, until there is nothing.
+  /// Performs the machine's actions until there are none.
   func advance() {
     loop.assertOnLoop()
     guard !isAdvancing else { return }
@@ -91,7 +91,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
     end()
   }
 
-  /// In the order of the calls, on the source thread, unless it is over.
+  /// Runs `body` on the source thread, in the order of the calls, unless the link has ended.
   private func whileLive(_ body: @escaping (BatchLink) -> Void) {
     let body = Carried(value: body)
     loop.execute { [self] in
@@ -109,7 +109,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
     loop.execute { [self] in
       if isLive { upstream = carried.value } else { carried.value.cancel() }
     }
-    down?.receive(subscription: self)  // what it asks for comes to the loop after the subscription
+    down?.receive(subscription: self)  // its demand reaches the loop after the subscription
   }
 
   func receive(_ batch: EventBatch) -> Subscribers.Demand {
@@ -148,7 +148,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
   }
 }
 
-/// Takes something to the source thread. A subscription may be used on any thread; the rest is used there alone.
+/// Carries a value to the source thread. A subscription may be used on any thread; everything else is used there only.
 private struct Carried<Value>: @unchecked Sendable {
   let value: Value
 }

@@ -3,10 +3,10 @@ import Reactive
 import StreamRuntime
 
 extension Publisher where Output == EventBatch, Failure == Never {
-  /// Leaves out each event that is equal, byte for byte, to the one before.
+  /// Removes each event that equals the previous one, byte for byte.
   ///
-  /// A batch of which nothing is left uses up no demand. Made for one subscription at a time, as a shared log's: each
-  /// compares with the last event of the one before, as the log still holds that.
+  /// A batch that becomes empty uses no demand. For one subscription at a time, such as a shared log's: each compares
+  /// with the last event of the previous subscription, which the log still contains.
   public func distinct() -> AnyPublisher<EventBatch, Never> {
     let memory = DistinctMemory()
     return compactMap { batch in
@@ -15,13 +15,13 @@ extension Publisher where Output == EventBatch, Failure == Never {
   }
 }
 
-/// What the last event was compared by. Outlives a subscription.
+/// The comparison state of the last event. Outlives a subscription.
 final class DistinctMemory: Sendable {
   private let last = Locked<[UInt8]?>(nil)
-  /// Of batches of which nothing was left since the last one that went on.
+  /// The newest checkpoint of the batches removed since the last delivered one.
   private let checkpoint = Locked<Checkpoint?>(nil)
 
-  /// - Returns: the batch, with the last checkpoint that there was; nil if there is nothing in it.
+  /// - Returns: the batch, with the newest checkpoint; nil if the batch is empty.
   func carry(_ batch: EventBatch) -> EventBatch? {
     checkpoint.withLock { checkpoint in
       let newest = batch.checkpoint ?? checkpoint
@@ -33,7 +33,7 @@ final class DistinctMemory: Sendable {
     }
   }
 
-  /// - Parameter key: nil is like no other.
+  /// - Parameter key: nil differs from every other key.
   func admits(_ key: [UInt8]?) -> Bool {
     last.withLock { last in
       defer { last = key }

@@ -3,32 +3,32 @@ import Reactive
 import StreamRuntime
 import Synchronization
 
-/// What an operator has to know about the programs of a stream.
+/// A pipeline's report for the operator.
 public enum PipelineReport: Sendable, Equatable {
-  /// A program failed on an event, which was left out, or passed as distinct: why, in a sentence without a full stop, which
-  /// may hold 200 bytes of the event.
+  /// A program failed on an event, which was removed or, for `distinct`, passed: the reason, as a sentence without full
+  /// stop, which may contain 200 bytes of the event.
   case valueError(String)
-  /// The last event before this failed; this one did not.
+  /// The previous event failed; this one did not.
   case passing
-  /// The process in which the programs run cannot be started, or can be again.
+  /// The programs' process cannot be started, or can be started again.
   case process(SourceReport)
 }
 
-/// The programs that a stream's events go through.
+/// The jq programs of a stream.
 public struct JQTransform: Sendable, Equatable {
-  /// Makes none, one or many events of each; nil: leaves it as it is.
+  /// Makes none, one or many events of each event; nil: leaves it unchanged.
   public var program: String?
-  /// What an event is compared by with the one before, which it must differ from; nil: they are not compared.
+  /// Computes the key by which consecutive events are compared; equal ones are dropped. nil: no comparison.
   public var distinctBy: String?
 
-  /// Texts that `JQTransform.mistake(in:)` finds nothing wrong with.
+  /// Takes texts in which `JQTransform.mistake(in:)` finds no error.
   public init(program: String? = nil, distinctBy: String? = nil) {
     self.program = program
     self.distinctBy = distinctBy
   }
 
-  /// What jq says of a text that is no program, in a sentence; nil for one that is. The first time for a text takes some
-  /// 30 ms with jq 1.6.
+  /// jq's error message for a text that is not a program, as a sentence; nil for a valid one. The first call for a text
+  /// takes some 30 ms with jq 1.6.
   public static func mistake(in text: String) -> String? {
     if sound.withLock({ $0.contains(text) }) { return nil }
     do throws(JQProgram.CompileError) {
@@ -43,22 +43,22 @@ public struct JQTransform: Sendable, Equatable {
     return nil
   }
 
-  /// Texts that were found to be programs: a configuration that is read again repeats nearly all of its own.
+  /// Valid programs, cached: a configuration that is reloaded repeats nearly all of its programs.
   private static let sound = Locked<Set<String>>([])
 }
 
 extension Publisher where Output == EventBatch, Failure == Never {
-  /// Runs events through programs, in a process of their own.
+  /// Runs events through jq programs, in a process of their own.
   ///
-  /// An event on which the first program fails is left out, also one that takes 10 s of processor time, or more
-  /// memory than there is for it (1 GiB). One on which the second fails is like no other, and passes. A batch that gives nothing uses up no demand.
-  /// Made for one subscription at a time, as a shared log's: each compares with the last event of the one before. The
-  /// process runs from the first demand on until the subscription ends.
+  /// An event on which the first program fails is removed; exceeding 10 s of processor time or 1 GiB of memory is a
+  /// failure, too. An event on which the second fails passes as distinct. A batch that becomes empty uses no demand.
+  /// For one subscription at a time, such as a shared log's: each compares with the last event of the previous
+  /// subscription. The process runs from the first demand until the subscription ends.
   /// - Parameters:
-  ///   - name: the stream's, for who looks at the list of processes.
-  ///   - executable: a program that calls `HelperProcess.runIfAsked` first of all.
+  ///   - name: the stream's name, for the process list.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
   ///   - thread: where values are delivered.
-  ///   - report: told on the source thread; must return promptly.
+  ///   - report: called on the source thread; must return promptly.
   public func jq(
     _ transform: JQTransform, name: String, executable: String, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
@@ -67,7 +67,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
       transform, name: name, executable: executable, timePerEvent: JQWorker.timePerEvent, on: thread, report: report)
   }
 
-  /// - Parameter timePerEvent: of the processor, at least a millisecond.
+  /// - Parameter timePerEvent: processor time, at least a millisecond.
   func jq(
     _ transform: JQTransform, name: String, executable: String, timePerEvent: Duration, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
@@ -98,22 +98,22 @@ private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
   }
 }
 
-/// A subscription: the machine with its process.
+/// A subscription: connects the machine to its process.
 private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Sendable {
   private let memory: DistinctMemory
   private let report: @Sendable (PipelineReport) -> Void
   private let makeProcess: MakeProcess
   private var process: JQProcess?
-  /// Its programs are compiled.
+  /// Whether its programs are compiled.
   private var isReady = false
   private var failures = 0
-  /// The last event has failed, for all that is known: it may have been another subscription's.
+  /// Whether the last event failed; initially true, because that event may have been another subscription's.
   private var isFailing = true
   private var retryTimer: TimerID?
 
-  /// A process that cannot be started is tried again, for it is the machine that lacks something.
+  /// A process that cannot be started is retried, because the machine lacks a resource.
   private static let retry = Backoff(first: .seconds(1), max: .seconds(60))
-  /// It is the kernel that lacks something, so it is said once, not of every stream.
+  /// The kernel lacks a feature, so this is reported once, not for every stream.
   private static let hasReportedRights = Atomic(false)
 
   init(
@@ -126,7 +126,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     super.init(JQMachine(), on: loop, to: down)
   }
 
-  /// Before the first event is there: it takes a while.
+  /// Starts the process before the first event arrives, because starting takes time.
   override func start() {
     isReady = false
     do throws(SystemError) {
@@ -186,7 +186,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     advance()
   }
 
-  /// What it has not answered first is what it died of.
+  /// The first unanswered event caused the process's end.
   func processEnded(_ reason: String) {
     process = nil
     guard isReady else { return retryLater(reason) }

@@ -1,23 +1,23 @@
-/// What became of one event in the process that runs programs.
+/// The result of one event in the process that runs programs.
 struct JQAnswer: Equatable {
-  /// One event that comes out.
+  /// One resulting event.
   struct Output: Equatable {
-    /// nil: the event that went in, byte for byte.
+    /// nil: the input event, byte for byte.
     var event: [UInt8]?
-    /// What it is compared by; nil: it is like no other.
+    /// The key for the comparison; nil: differs from every other key.
     var key: [UInt8]?
   }
 
   var outputs: [Output] = []
-  /// What a program failed with, if one did.
+  /// A program's error message, if one failed.
   var failure: String?
 }
 
-// Between the two processes, which are the same program, each message is its length (u32) and then its bytes. To the
-// child go the two programs, empty for none, and then events; from it come an answer for the programs, with an output
-// that says why it could not give up its rights if that is so, and one for each event.
+// Between the two processes, which run the same executable, each message is its length (u32) and its bytes. The daemon
+// sends the two programs, empty for none, and then events. The child sends one answer for the programs, whose output
+// says why it could not drop its privileges if it could not, and one answer for each event.
 
-/// Puts messages together from what is read.
+/// Assembles messages from the bytes read.
 struct JQMessageReader {
   private var bytes: [UInt8] = []
   private var start = 0
@@ -30,10 +30,10 @@ struct JQMessageReader {
     bytes += more
   }
 
-  /// A message is longer than any answer can be: whoever writes it means harm.
+  /// A message exceeds the longest possible answer: the sender is hostile.
   var isOverLimit: Bool { bytes.count - start > 4 * JQProgram.bytesLimit }
 
-  /// The next whole message.
+  /// The next complete message.
   mutating func next() -> ArraySlice<UInt8>? {
     var rest = bytes[start...]
     guard let count = rest.takeLength(), count <= rest.count else { return nil }
@@ -44,7 +44,7 @@ struct JQMessageReader {
 }
 
 extension [UInt8] {
-  /// Adds a length, then those bytes.
+  /// Appends a length and those bytes.
   mutating func appendMessage(_ bytes: some Collection<UInt8>) {
     appendLength(bytes.count)
     append(contentsOf: bytes)
@@ -56,7 +56,7 @@ extension [UInt8] {
 }
 
 extension ArraySlice<UInt8> {
-  /// Takes a length off the front.
+  /// Removes a length from the front.
   fileprivate mutating func takeLength() -> Int? {
     guard count >= 4 else { return nil }
     let length = withUnsafeBytes { $0.loadUnaligned(as: UInt32.self) }
@@ -64,7 +64,7 @@ extension ArraySlice<UInt8> {
     return Int(length)
   }
 
-  /// Takes a length and as many bytes off the front.
+  /// Removes a length and as many bytes from the front.
   fileprivate mutating func takeMessage() -> [UInt8]? {
     guard let length = takeLength(), length <= count else { return nil }
     defer { removeFirst(length) }
@@ -77,7 +77,7 @@ extension JQAnswer {
   private static let holdsEvent: UInt8 = 1
   private static let holdsKey: UInt8 = 2
 
-  /// As a message without its length.
+  /// The message without its length.
   var encoded: [UInt8] {
     var bytes: [UInt8] = [failure == nil ? 0 : Self.holdsFailure]
     if let failure { bytes.appendMessage(failure.utf8) }
@@ -89,7 +89,7 @@ extension JQAnswer {
     return bytes
   }
 
-  /// - Parameter message: what `encoded` gave; nil for anything else.
+  /// - Parameter message: a result of `encoded`; anything else returns nil.
   init?(_ message: ArraySlice<UInt8>) {
     var rest = message
     guard let head = rest.popFirst() else { return nil }

@@ -1,22 +1,22 @@
 import Events
 import Reactive
 
-/// What happens to batches whose events a child process works on, one batch after the other.
+/// The state machine of batches whose events a child process transforms, one batch after the other.
 ///
-/// One unit of demand is one batch of what comes out. A batch that gives nothing costs none: another is asked for. A batch
-/// that gives very much comes in pieces, each of which costs a unit. What is finished waits for demand.
+/// One unit of demand is one resulting batch. A batch that becomes empty uses none: another is requested. A large
+/// result is delivered in pieces, each of which uses one unit. Finished results wait for demand.
 struct JQMachine: BatchMachine {
-  /// Bytes from which on what is finished is delivered before the batch is.
+  /// Finished bytes from which on a piece is delivered before its batch is complete.
   static let pieceBytes = 1 << 20
 
   private var demand = Subscribers.Demand.none
   private var isAsked = false
-  /// Several only if upstream answers what was taken back.
+  /// Several only if upstream answers retracted demand.
   private var waiting: [EventBatch] = []
-  /// What has been given to the process and is not answered yet, in order.
+  /// Events sent to the process and not yet answered, in order.
   private(set) var unanswered = EventBatch()[...]
   private var finished = EventBatch()
-  /// Of the batch that the process works on: what is finished has it once all of that is.
+  /// The checkpoint of the current batch; attached to its last result.
   private var checkpoint: Checkpoint?
   private var isCompleted = false
 
@@ -34,12 +34,12 @@ struct JQMachine: BatchMachine {
 
   mutating func finish() { isCompleted = true }
 
-  /// The first of the unanswered events is done.
-  /// - Parameter events: what came of it.
+  /// The first unanswered event is done.
+  /// - Parameter events: its results.
   mutating func answered(_ events: EventBatch) {
     unanswered = unanswered.dropFirst()
     finished += events
-    // Without an event to go with, it waits for the next.
+    // Without a resulting event, the checkpoint waits for the next one.
     if unanswered.isEmpty, let checkpoint { finished.checkpoint = checkpoint }
   }
 

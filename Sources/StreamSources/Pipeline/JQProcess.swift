@@ -1,13 +1,13 @@
 import Glibc
 import StreamRuntime
 
-/// A child process that runs a stream's programs, seen from the daemon. On the source thread's loop.
+/// The daemon's side of a child process that runs a stream's programs. Confined to the source thread's loop.
 final class JQProcess: EventLoop.Handler, KeptProcess {
-  /// Told on the loop, never from inside a call to the process.
+  /// Called on the loop, never from inside a call to the process.
   protocol Owner: AnyObject {
-    /// The first answer says what became of the programs; then comes one for each event, in order.
+    /// The first answer is the programs' result; one for each event follows, in order.
     func processAnswered(_ answer: JQAnswer)
-    /// It has ended, by itself: why. Nothing comes after that.
+    /// The process has ended by itself, for this reason. No call follows.
     func processEnded(_ reason: String)
   }
 
@@ -20,17 +20,17 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   private var reader = JQMessageReader()
   private var unsent: [UInt8] = []
   private var sentCount = 0
-  /// The socket is full.
+  /// Whether the socket is full.
   private var isStuck = false
   private var isReaped = false
 
   /// - Parameters:
-  ///   - executable: a program that calls `HelperProcess.runIfAsked` first of all.
-  ///   - timePerEvent: of the processor, at least a millisecond.
-  ///   - name: what the process works for, for who looks at the list of processes.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
+  ///   - timePerEvent: processor time, at least a millisecond.
+  ///   - name: the stream's name, for the process list.
   ///   - program: jq's text; nil: none.
-  ///   - key: of the program that events are compared by.
-  /// - Throws: what the system does not give.
+  ///   - key: the program whose result is compared.
+  /// - Throws: the system call that failed.
   init(
     executable: String, timePerEvent: Duration, name: String, program: String?, key: String?,
     on thread: SourceThread,
@@ -57,14 +57,14 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     if !isReaped { _ = reap() }
   }
 
-  /// Gives it events.
+  /// Sends events to the process.
   func send(_ events: some Sequence<[UInt8]>) {
     thread.loop.assertOnLoop()
     for event in events { unsent.appendMessage(event) }
     flush()
   }
 
-  /// Kills it, in whatever state it is; its owner hears no more.
+  /// Kills the process in any state; its owner is not called any more.
   func end(within grace: Duration? = nil) {
     thread.loop.assertOnLoop()
     owner = nil
@@ -86,7 +86,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
       let count = unsent.withUnsafeBytes { bytes in
         Glibc.send(socket.raw, bytes.baseAddress.map { $0 + sentCount }, bytes.count - sentCount, CInt(MSG_NOSIGNAL))
       }
-      // Anything but a full buffer is told by the end of what is read.
+      // Reading reports every error except a full buffer.
       guard count > 0 else { break }
       sentCount += count
     }
@@ -121,7 +121,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
 
   // MARK: - The process
 
-  /// Waits for the end of a process that is dead or about to be: nothing else closes its end of the socket.
+  /// Waits for a process that has ended or is about to: nothing else closes its end of the socket.
   /// - Returns: why it ended.
   private func reap() -> String {
     kill(id, SIGKILL)

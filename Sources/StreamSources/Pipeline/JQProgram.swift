@@ -3,23 +3,24 @@ import Events
 
 /// A jq program, compiled.
 ///
-/// jq 1.6 makes a double of every number, so that an integer above 2^53 is rounded. Keys come in jq's order, texts without
-/// spaces. The program is a function of the event alone: `env` and `$ENV` are empty, `input` and `inputs` have no input,
-/// `input_filename` is null, `input_line_number` is 0, `debug` and `stderr` write nothing, and modules cannot be imported.
+/// jq 1.6 converts every number to a double, so an integer above 2^53 is rounded. Keys come in jq's order; output is
+/// compact. The program is a function of the event alone: `env` and `$ENV` are empty, `input` and `inputs` have no
+/// input, `input_filename` is null, `input_line_number` is 0, `debug` and `stderr` write nothing, and modules cannot be
+/// imported.
 ///
-/// It may run for ever, take all memory there is, or end the process on a failed assertion inside libjq (1.6: `todate`
-/// of a number that is too large). Events from outside belong into a process that may come to harm.
+/// A program may run for ever, exhaust memory, or abort the process by a failed assertion inside libjq (1.6: `todate`
+/// of a number that is too large). Untrusted events therefore belong in a separate process.
 final class JQProgram {
-  /// Why a text is no program, in jq's own words.
+  /// jq's error message for a text that is not a program.
   struct CompileError: Error, Equatable {
     let sentence: String
   }
 
-  /// Why an event gives nothing, in jq's own words, shortened.
+  /// jq's error message for an event, shortened.
   struct ValueError: Error, Equatable {
     let sentence: String
 
-    /// - Parameter sentence: may hold the event; at most 200 bytes of it are kept.
+    /// - Parameter sentence: may contain the event; it is cut at 200 bytes.
     init(_ sentence: String) {
       let limit = 200
       self.sentence =
@@ -28,22 +29,22 @@ final class JQProgram {
     }
   }
 
-  /// How many outputs an event may give. More is a program that does not end by itself, such as `range(1e12)`.
+  /// Maximum number of outputs per event. A program with more, such as `range(1e12)`, does not end in useful time.
   static let outputsLimit = 65536
-  /// And how many bytes of them.
+  /// Maximum bytes of an event's outputs.
   static let bytesLimit = 64 << 20
 
   private var state: OpaquePointer?
   private let messages = Messages()
 
-  /// What stands before every program: a definition that comes later hides jq's own, which reach out of it, and of which
-  /// some abort where there is no command line.
+  /// Precedes every program: it overrides jq's own functions that reach outside the program, some of which abort
+  /// without a command line.
   private static let prologue = """
     def input: error("no more inputs"); def inputs: empty; def input_filename: null; def input_line_number: 0; \
     def stderr: .; def env: {}; {} as $ENV |\u{20}
     """
 
-  /// Compiles.
+  /// Compiles a program.
   /// - Throws: `CompileError`.
   init(_ text: String) throws(CompileError) {
     guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
@@ -55,7 +56,7 @@ final class JQProgram {
         guard let context else { return jv_free(message) }
         Unmanaged<Messages>.fromOpaque(context).takeUnretainedValue().add(JQProgram.text(message))
       }, Unmanaged.passUnretained(messages).toOpaque())
-    // Unless it is told, jq 1.6 takes whatever the heap holds for the function to call.
+    // Without a callback, jq 1.6 calls a function at an uninitialised address.
     jq_set_debug_cb(state, { _, message in jv_free(message) }, nil)
     jq_set_input_cb(state, { _, _ in jv_invalid() }, nil)
     guard jq_compile(state, Self.prologue + text) != 0 else {
@@ -65,7 +66,7 @@ final class JQProgram {
 
   deinit { jq_teardown(&state) }
 
-  /// What happens when libjq gets no memory; it must not return. Unless told, libjq aborts.
+  /// Sets the handler for a failed allocation in libjq; it must not return. By default libjq aborts.
   func whenOutOfMemory(_ handler: @escaping @convention(c) (UnsafeMutableRawPointer?) -> Void) {
     jq_set_nomem_handler(state, handler, nil)
   }
@@ -73,9 +74,9 @@ final class JQProgram {
   /// Runs the program on one event.
   ///
   /// - Parameter event: one JSON text.
-  /// - Returns: its outputs, each one JSON text in its compact form. What came before `halt` counts.
-  /// - Throws: `ValueError` when the event is no JSON, the program fails on it, be it after some outputs, or a limit is
-  ///   reached.
+  /// - Returns: its outputs, each one JSON text in compact form. Outputs before `halt` count.
+  /// - Throws: `ValueError` when the event is not JSON, when the program fails on it, even after some outputs, or when
+  ///   a limit is exceeded.
   func outputs(for event: [UInt8]) throws(ValueError) -> EventBatch {
     jq_start(state, try Self.parse(event).get(), 0)
     var outputs: EventBatch = []
@@ -94,7 +95,7 @@ final class JQProgram {
     }
   }
 
-  /// - Parameter end: what `jq_next` gave last; consumed.
+  /// - Parameter end: the last result of `jq_next`; consumed.
   private func failure(ending end: jv) -> ValueError? {
     if jv_invalid_has_msg(jv_copy(end)) != 0 { return ValueError(Self.text(jv_invalid_get_msg(end))) }
     jv_free(end)
@@ -111,7 +112,7 @@ final class JQProgram {
 
   private static func parse(_ event: [UInt8]) -> Result<jv, ValueError> {
     guard let count = CInt(exactly: event.count) else { return .failure(ValueError("more than 2 GiB")) }
-    // Not `jv_parse_sized`: its message shows the whole text, and reads on to a NUL.
+    // Not `jv_parse_sized`: its message contains the whole text, and it reads up to a NUL.
     let parser = jv_parser_new(0)
     defer { jv_parser_free(parser) }
     return event.withUnsafeBytes { bytes in
@@ -132,7 +133,7 @@ final class JQProgram {
     }
   }
 
-  /// What an invalid value, which is consumed, says.
+  /// The message of an invalid value, which is consumed.
   private static func message(_ invalid: jv) -> ValueError? {
     let message = jv_invalid_get_msg(invalid)
     guard jv_get_kind(message) == JV_KIND_STRING else {
@@ -142,7 +143,7 @@ final class JQProgram {
     return ValueError(text(message))
   }
 
-  /// A message for people; consumes it.
+  /// The message as text; consumes it.
   private static func text(_ message: jv) -> String {
     if jv_get_kind(message) == JV_KIND_STRING { return String(decoding: bytes(message), as: UTF8.self) }
     return String(decoding: bytes(jv_dump_string(message, 0)), as: UTF8.self) + " (not a string)"
@@ -156,16 +157,16 @@ final class JQProgram {
   }
 }
 
-/// What jq has said about a program.
+/// jq's messages about a program.
 private final class Messages {
   private var texts: [String] = []
 
-  /// No more than a person reads.
+  /// Keeps a limited number, as many as a person reads.
   func add(_ text: String) {
     if texts.count < 4 { texts.append(text) }
   }
 
-  /// jq's messages, without what it says of a command line, and without the program: its first line says it all.
+  /// jq's messages, without remarks on a command line, and without the program: its first line suffices.
   func sentence(namingLines: Bool) -> String {
     let prefix = "jq: error: "
     let sentences = texts.filter { $0.hasPrefix(prefix) }.map { text in

@@ -2,26 +2,26 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// The process in which a stream's programs run: this program once more, with nothing but a socket to the daemon.
+/// The process in which a stream's programs run: this executable again, with only a socket to the daemon.
 ///
-/// A program can loop, take all memory or run into an assertion of libjq. In a process of its own it harms nobody else,
-/// can be ended at any time, and sees no environment and no file of the daemon's. Once its programs are compiled, and
-/// before it sees an event, it gives up every right that it does not need for that: see `confine`.
+/// A program can loop, exhaust memory or fail an assertion of libjq. In its own process it affects nothing else, can be
+/// killed at any time, and has no access to the daemon's environment and files. After compiling its programs, and
+/// before it reads an event, it drops every privilege that it does not need: see `confine`.
 enum JQWorker {
-  /// The first argument of such a process; the second is how many milliseconds of processor time one event may
-  /// take, the third the stream's name, for who looks at the list of processes.
+  /// The first argument of such a process; the second is the milliseconds of processor time per event, the third the
+  /// stream's name, for the process list.
   static let argument = "--jq"
 
-  /// How much processor time one event may take; not time, which passes for a program on a busy machine, too.
+  /// Maximum processor time per event; not elapsed time, which also passes while the machine is busy.
   static let timePerEvent = Duration.seconds(10)
-  /// How much memory the process may have on top of what it starts with. 8 MiB of small objects take 400 MiB in libjq.
+  /// Maximum memory above the amount at start. 8 MiB of small objects take 400 MiB in libjq.
   static let memoryLimit = 1 << 30
-  /// The status with which it ends for want of memory.
+  /// The exit status when memory is exhausted.
   static let outOfMemory: CInt = 12
 
   /// Answers events until the daemon closes the socket, which is standard input.
   static func run() -> Never {
-    end_with_parent(SIGKILL)  // where the daemon is killed in the middle of an event
+    end_with_parent(SIGKILL)  // also when the daemon is killed during an event
     limitResources()
     let milliseconds = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 0
     let socket = Connection()
@@ -38,7 +38,7 @@ enum JQWorker {
     do throws(SystemError) { try confine() } catch { ready.outputs = [.init(event: Array("\(error)".utf8))] }
     socket.send(ready)
     while let event = socket.next() {
-      limitTime(to: milliseconds)  // its signal ends the process, and the daemon sees which
+      limitTime(to: milliseconds)  // a signal ends the process at the limit; the daemon sees which
       let answer = answer(Array(event), program, key)
       limitTime(to: 0)
       socket.send(answer)
@@ -46,13 +46,13 @@ enum JQWorker {
     exit(0)
   }
 
-  /// Leaves this process nothing but its processor, its memory and standard input. A bug of libjq's that an event reaches
-  /// reaches no more than the other events of the stream.
+  /// Restricts this process to its processor time, its memory and standard input. An exploited bug of libjq then
+  /// reaches only the other events of the stream.
   ///
-  /// - Throws: what the kernel does not offer. All the rest holds then.
+  /// - Throws: the feature that the kernel lacks. All other restrictions apply nevertheless.
   static func confine() throws(SystemError) {
-    // What jq's functions for times want to know of the zone, they want to know now. Unless TZ is set, glibc looks after
-    // the file with each call, and takes UTC when it cannot.
+    // Loads the time zone for jq's time functions now. Unless TZ is set, glibc checks the file with each call, and uses
+    // UTC when it cannot.
     setenv("TZ", ":/etc/localtime", 1)
     tzset()
     refuse_inspection()
@@ -68,8 +68,8 @@ enum JQWorker {
   }
 
   /// - Parameters:
-  ///   - program: makes events of the event; nil leaves it as it is.
-  ///   - key: says what an event is compared by.
+  ///   - program: transforms the event; nil leaves it unchanged.
+  ///   - key: computes the key that events are compared by.
   static func answer(_ event: [UInt8], _ program: JQProgram?, _ key: JQProgram?) -> JQAnswer {
     var answer = JQAnswer()
     do throws(JQProgram.ValueError) {
@@ -96,7 +96,7 @@ enum JQWorker {
   }
 
   private static func limitResources() {
-    // What the process has already is more than the limit under a sanitizer.
+    // Under a sanitizer the process already uses more than the limit.
     var field: [CChar] = Array(repeating: 0, count: 256)
     let statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
     let count = max(0, read(statm, &field, field.count - 1))
@@ -105,7 +105,7 @@ enum JQWorker {
     let dataPages = pages.flatMap { Int(String(decoding: $0.map(UInt8.init(bitPattern:)), as: UTF8.self)) } ?? 0
     limit(RLIMIT_DATA, dataPages * sysconf(CInt(_SC_PAGESIZE)) + memoryLimit)
     limit(RLIMIT_CORE, 0)
-    // The first to go when the machine runs out of memory.
+    // The kernel kills this process first when the machine runs out of memory.
     let score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)
     write(score, "1000", 4)
     close(score)
@@ -138,7 +138,7 @@ enum JQWorker {
       }
     }
 
-    /// At once: what is not answered when the process dies is what it died of.
+    /// Sends at once: the first unanswered event caused the process's end.
     func send(_ answer: JQAnswer) {
       var bytes: [UInt8] = []
       bytes.appendMessage(answer.encoded)

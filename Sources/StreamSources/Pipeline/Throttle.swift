@@ -5,11 +5,11 @@ import StreamRuntime
 extension Publisher where Output == EventBatch, Failure == Never {
   /// Delivers at most one event per interval, the newest.
   ///
-  /// The first passes at once. Each value is a batch of one event. While an interval runs and there is demand, upstream is
-  /// asked for one batch after the other; without demand for nothing. The interval is monotonic, and goes on from one
-  /// subscription to the next. Made for one subscription at a time, as a shared log's.
+  /// The first event passes at once. Each value is a batch of one event. During an interval with demand, upstream is
+  /// asked for one batch after the other; without demand for none. The interval is monotonic, and continues from one
+  /// subscription to the next. For one subscription at a time, such as a shared log's.
   /// - Parameters:
-  ///   - interval: more than nothing.
+  ///   - interval: greater than zero.
   ///   - thread: where values are delivered.
   public func throttle(to interval: Duration, on thread: SourceThread) -> AnyPublisher<EventBatch, Never> {
     precondition(interval > .zero, "an interval must be more than nothing, not \(interval)")
@@ -30,7 +30,7 @@ private struct Throttle<Upstream: Publisher<EventBatch, Never>>: Publisher {
   }
 }
 
-/// What outlives a subscription. Touched on the source thread alone.
+/// The state that outlives a subscription. Confined to the source thread.
 private final class ThrottleMemory: @unchecked Sendable {
   var due: Duration?
 }

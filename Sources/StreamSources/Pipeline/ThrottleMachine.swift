@@ -1,26 +1,26 @@
 import Events
 import Reactive
 
-/// At most one event per interval, the newest. The first passes at once; the newest of an interval when it is over.
+/// Passes at most one event per interval, the newest: the first at once, the newest of an interval at its end.
 ///
-/// While an interval runs and there is demand, upstream is asked on, one batch at a time, so that the newest is known.
-/// Without demand it is asked for nothing, and what is held waits. The end comes after what is held.
+/// During an interval with demand, upstream is asked for one batch at a time, so that the newest event is known.
+/// Without demand it is asked for none, and the held event waits. Completion follows the held event.
 struct ThrottleMachine: BatchMachine {
   private let interval: Duration
   private var demand = Subscribers.Demand.none
   private var isAsked = false
   private var newest: [UInt8]?
-  /// The last one that came with events up to that one, or without any.
+  /// The newest checkpoint of the batches up to the held event, or of empty ones.
   private var checkpoint: Checkpoint?
   private var isCompleted = false
-  /// When the next event may pass.
+  /// The time from which the next event may pass.
   private(set) var due = Duration.zero
-  /// The time for which the caller has been told to wait.
+  /// The time that the caller already waits for.
   private var awaited: Duration?
 
   init(interval: Duration) { self.interval = interval }
 
-  /// For a subscription that goes on where another has ended.
+  /// Continues the interval of a subscription that has ended.
   mutating func rest(until due: Duration) { self.due = due }
 
   mutating func request(_ more: Subscribers.Demand) { demand += more }
@@ -38,7 +38,7 @@ struct ThrottleMachine: BatchMachine {
 
   mutating func finish() { isCompleted = true }
 
-  /// The work is to call again at that time.
+  /// The work is a call at that time.
   mutating func next(at now: Duration) -> BatchAction<Duration>? {
     if let event = newest, demand > .none {
       if now >= due {

@@ -3,19 +3,19 @@ import Glibc
 import StreamRuntime
 
 extension ChildProgram {
-  /// A program that has just been started, and all by which this process holds it.
+  /// A program that was just started, with the descriptors that control it.
   struct Launch: ~Copyable {
-    /// Of the program and of its process group.
+    /// The id of the program and of its process group.
     let id: pid_t
-    /// Where it writes to; neither blocks.
+    /// Its standard output; non-blocking.
     let output: OwnedDescriptor
-    /// As above.
+    /// Its standard error; non-blocking.
     let errors: OwnedDescriptor
-    /// Readable once it has ended.
+    /// Readable once the program has exited.
     let process: OwnedDescriptor
 
-    /// Starts a program in a process group of its own, with nothing open but its standard input, which is empty, output
-    /// and error, and with every signal as at a login.
+    /// Starts a program in its own process group, with no descriptor open except an empty standard input, output and
+    /// error, and with default signal handling.
     ///
     /// - Parameters:
     ///   - command: as in `ProgramConfiguration`.
@@ -42,7 +42,7 @@ extension ChildProgram {
     }
   }
 
-  /// Ends a program that could not be taken hold of. It has hardly begun, and does not keep us waiting.
+  /// Kills a program whose setup failed. It has hardly begun, so waiting for it is short.
   static func endAtOnce(_ id: pid_t) {
     kill(-id, SIGKILL)
     while waitpid(id, nil, 0) < 0, errno == EINTR {}

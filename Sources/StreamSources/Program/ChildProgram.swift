@@ -1,36 +1,38 @@
 import Glibc
 import StreamRuntime
 
-/// A program that runs, and the process group that it leads. Belongs to the source thread, which keeps it.
+/// A running program and the process group that it leads. Confined to the source thread, which retains it.
 ///
-/// Its output is read while `isRead`, its standard error always. When it exits, or is told to end, the rest of its group
-/// is told to, and killed if it does not. It is over when nothing of the group runs and what is in its pipes by then was
-/// read, also when somebody who has left the group still holds their other ends. It is reaped as soon as it exits.
+/// Its standard output is read while `isRead`, its standard error always. When the program exits, or must end, the rest
+/// of its group gets SIGTERM, and SIGKILL after a grace period. It is over when no process of the group runs and the
+/// pipes' content up to then was read, even if a process that left the group still holds their other ends. It is reaped
+/// as soon as it exits.
 final class ChildProgram: KeptProcess, EventLoop.Handler {
-  /// Who runs it. Kept until the last call; each is made on the loop.
+  /// Receives its output and its end. Retained until the last call; each call is on the loop.
   protocol Handler: AnyObject {
-    /// The next piece of its output. None after `end`.
+    /// The next piece of standard output. Not called after `end`.
     func programWrote(_ bytes: UnsafeRawBufferPointer)
-    /// A line of its standard error.
+    /// A line of standard error.
     func programSaid(_ line: String)
-    /// It is over. The last call.
+    /// The program is over. The last call.
     func programEnded(_ ending: ProgramEnding)
   }
 
   private enum Phase {
     case running  // can become: ending, leaderless
-    case ending  // told to; can become: leaderless
+    case ending  // got SIGTERM; can become: leaderless
     case leaderless  // it has exited, others of its group have not; can become: over
     case over  // its output may still have to be read
   }
 
-  /// Read in one turn: what a pipe holds, unless somebody has made it larger. Source: pipe(7).
+  /// Bytes of output read in one turn: the default capacity of a pipe. Source: pipe(7).
   private static let outputBytes = 64 << 10
-  /// As above, of standard error: each line costs a look at the journal's flood limit, and other sources wait meanwhile.
+  /// Bytes of standard error read in one turn: each line costs a check of the journal's flood limit, while other
+  /// sources wait.
   private static let errorBytes = 4 << 10
-  /// How often is looked whether the rest of a group has ended, of which the system tells nobody.
+  /// How often the rest of a group is checked: the system does not report its end.
   private static let lookPause = Duration.milliseconds(20)
-  /// How long somebody else may take to reap a killed orphan. Most often it is gone by the next look.
+  /// How long another process may take to reap a killed orphan. Most are gone at the next check.
   private static let reapTime = Duration.seconds(1)
 
   private let id: pid_t
@@ -45,12 +47,12 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   private var errorLines = ErrorLines()
   private var isDiscarding = false
   private var registration: EventLoop.Registration?
-  /// Runs out when it must be ended, or killed.
+  /// Fires when the program must be terminated, or killed.
   private var killTimer: TimerID?
   private var killDue = UInt64.max
   private var wasKilled = false
 
-  /// Starts it.
+  /// Starts the program.
   /// - Throws: the call that failed. Nothing runs then.
   init(_ configuration: ProgramConfiguration, on thread: SourceThread, handler: any Handler) throws(SystemError) {
     let launch = try Launch(
@@ -84,14 +86,14 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     thread.keep(self)
   }
 
-  /// Whether its output is read. While it is not, it can write what its pipe holds, and then waits.
+  /// Whether its output is read. While it is not, the program can fill its pipe, and then blocks.
   var isRead = false {
     didSet { watchOutput() }
   }
 
-  /// Ends it and the rest of its group, with SIGTERM, and with SIGKILL what has not ended after `grace`. What it writes
-  /// meanwhile is thrown away, lest it wait for a reader. May be called again, with less grace.
-  /// - Parameter grace: nil: that of its configuration.
+  /// Ends the program and the rest of its group with SIGTERM, and with SIGKILL after `grace`. Output is then discarded,
+  /// so that the program does not block on it. May be called again, with less grace.
+  /// - Parameter grace: nil: the configuration's.
   func end(within grace: Duration? = nil) {
     thread.loop.assertOnLoop()
     isDiscarding = true
@@ -115,7 +117,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   private func outputEnded() {
     switch phase {
     case .running:
-      // Most often on its way out. Nothing can come of it any more, so it is not left to run.
+      // The program is most often about to exit. It can deliver nothing any more, so it must not keep running.
       setKillTimer(grace) { program in
         program.ending = .closedOutput(program.grace)
         program.terminate(within: program.grace)
@@ -140,7 +142,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     killGroup(after: grace)
   }
 
-  /// Unless that is to happen sooner.
+  /// Sets the kill timer, unless it fires sooner already.
   private func killGroup(after grace: Duration) {
     let due = EventLoop.monotonicNow() &+ UInt64(grace.wholeNanoseconds)
     guard due < killDue else { return }
@@ -163,12 +165,12 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
 
   private func askGroupToEnd() {
     kill(-id, SIGTERM)
-    kill(-id, SIGCONT)  // what is stopped hears nothing else
+    kill(-id, SIGCONT)  // a stopped process does not act on SIGTERM
   }
 
-  /// It has exited.
+  /// The program has exited.
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
-    // Not reaped yet, so that its number and its group's are nobody else's.
+    // Not reaped yet, so its process id and its group's cannot be reused.
     if phase == .running { askGroupToEnd() }
     var status: CInt = 0
     let reaped = waitpid(id, &status, WNOHANG)
@@ -181,15 +183,15 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     lookAtGroup()
   }
 
-  /// The rest of it are not our children: the system tells only whether there are any. A number that is free again is
-  /// given away once all others were, which takes longer than from one look to the next.
+  /// The group's other members are not our children: the system only tells whether any exist. The kernel reuses a free
+  /// id only after all others, which takes longer than the time between two checks.
   private func lookAtGroup() {
     guard phase == .leaderless else { return }
     guard kill(-id, 0) == 0 else { return groupEnded() }
     _ = thread.loop.schedule(after: Self.lookPause) { [weak self] in self?.lookAtGroup() }
   }
 
-  /// The killed are gone at once, but stay in the group for as long as whoever has to reap them does not.
+  /// Killed members end at once, but stay in the group until they are reaped.
   private func leaveDeadGroup() {
     setKillTimer(Self.reapTime) { $0.groupEnded() }
   }

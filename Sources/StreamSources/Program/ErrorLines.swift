@@ -1,11 +1,11 @@
-/// Cuts what a program writes to its standard error into lines for people. Empty ones are left out. One that is too long
-/// is given as soon as that shows, so that nothing waits for an end that may never come; the rest of it is left out.
+/// Splits a program's standard error into lines for the journal. Empty lines are skipped. A line that is too long is
+/// returned at once, so that nothing waits for its end, and the rest of it is skipped.
 struct ErrorLines {
-  /// Bytes of a line that are kept: more than a person reads.
+  /// Maximum bytes kept of a line: more than a person reads.
   static let limit = 2 << 10
 
   private var line: [UInt8] = []
-  /// What comes up to the next end belongs to a line that was cut.
+  /// The input up to the next line end belongs to a line that was cut.
   private var isCut = false
 
   /// Takes the next bytes, and returns the lines that they complete.
@@ -30,8 +30,8 @@ struct ErrorLines {
     return lines
   }
 
-  /// The program has ended, or the line has.
-  /// - Returns: what there is of a line.
+  /// The program or its pipe has ended.
+  /// - Returns: the unfinished line.
   mutating func end() -> [String] {
     if line.last == 0x0D { line.removeLast() }
     defer { line = [] }

@@ -1,17 +1,17 @@
-/// Which program to run, and within which limits.
+/// The program to run, and its limits.
 public struct ProgramConfiguration: Sendable, Equatable {
-  /// The program and its arguments, each handed over as it is: no shell reads them. A name without a slash is looked for
-  /// on this process' own PATH. At least one, none with a NUL in it.
+  /// The program and its arguments, passed unchanged: no shell interprets them. A name without a slash is searched on
+  /// this process' PATH. At least one element, none with a NUL.
   public var command: [String]
-  /// What the program's environment has besides, or instead of, what it gets from this process. May hold secrets, and is
-  /// never printed. Names without `=`, neither with a NUL.
+  /// Variables added to the inherited environment, or overriding it. May contain secrets; never printed. Names without
+  /// `=`; no NUL in names or values.
   public var environment: [String: String]
-  /// Bytes of one line of output, its end not counted.
+  /// Maximum bytes of one line of output, without its line end.
   public var maximumLineBytes: Int
-  /// After failures; the least pause also between a run that ended well and the next.
+  /// The delay after failures; its minimum also applies between a successful run and the next.
   public var retry: Backoff
-  /// What the program may take to put its things away before it is killed, and to exit once it has closed its output.
-  /// Whoever subscribes again waits for that, so it is short.
+  /// The time to exit after SIGTERM before SIGKILL, and after the program closed its output. Short, because a new
+  /// subscription waits for it.
   var grace = Duration.seconds(5)
 
   /// Everything but the command has a default.
@@ -25,7 +25,7 @@ public struct ProgramConfiguration: Sendable, Equatable {
     self.retry = retry
   }
 
-  /// The program's file name, as an operator is told of it.
+  /// The program's file name, for messages.
   var name: String {
     let path = command[0].split(separator: "/")
     return path.last.map(String.init) ?? command[0]

@@ -1,24 +1,24 @@
 import CLinux
 import StreamRuntime
 
-/// How a program came to its end.
+/// How a program ended.
 enum ProgramEnding: Equatable {
   case exited(status: CInt)
   case signalled(CInt)
-  /// It closed its output and did not exit within this, so it was ended.
+  /// It closed its output and did not exit within this time, so it was ended.
   case closedOutput(Duration)
-  /// What it wrote can no longer be read, so it was ended.
+  /// Its output could not be read any more, so it was ended.
   case unreadable(SystemError)
-  /// Somebody else in this process has taken the news of its end.
+  /// Other code in this process has reaped it.
   case unknown
 
-  /// - Parameter status: as from waitpid(2).
+  /// - Parameter status: from waitpid(2).
   init(status: CInt) {
     let signal = status & 0x7F
     self = signal == 0 ? .exited(status: status >> 8 & 0xFF) : .signalled(signal)
   }
 
-  /// What was wrong with it, in a sentence after the program's name; nil when nothing was.
+  /// The failure, as a sentence that follows the program's name; nil for a success.
   var fault: String? {
     switch self {
     case .exited(status: 0): nil

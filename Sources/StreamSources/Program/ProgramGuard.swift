@@ -2,10 +2,10 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// Ends programs that would outlive this process: a process of its own that is told of each program's group, and that ends
-/// those which are left when its standard input does. A killed process tells nobody, but the kernel closes what it had.
+/// Ends programs that would outlive this process. A separate process receives each program's group id, and ends the
+/// remaining groups when its standard input ends: the kernel closes the descriptors of a killed process.
 ///
-/// Belongs to the source thread. Runs from the first program on. One that has come to harm is replaced with the next program.
+/// Confined to the source thread. Started with the first program; if it has ended, the next program starts a new one.
 final class ProgramGuard {
   private let executable: String
   private var groups: Set<pid_t> = []
@@ -14,13 +14,13 @@ final class ProgramGuard {
   /// - Parameter executable: a program that calls `ProgramGuard.run` when its first argument is `ProgramGuard.argument`.
   init(executable: String) { self.executable = executable }
 
-  /// From now on the group, a program's, ends with this process at the latest.
-  /// - Throws: what the system does not give; nothing has changed then.
+  /// Makes the program's group end with this process at the latest.
+  /// - Throws: the system call that failed; nothing has changed then.
   func watch(_ group: pid_t) throws(SystemError) {
     if process?.tell(group) != true {
       process = nil
       let new = try Running(executable)
-      // Cannot fail for want of room: a pipe holds 16,384 numbers.
+      // The pipe has room: it holds 16,384 numbers.
       for group in groups { _ = new.tell(group) }
       guard new.tell(group) else { throw SystemError("write") }
       process = new
@@ -28,14 +28,13 @@ final class ProgramGuard {
     groups.insert(group)
   }
 
-  /// The group has ended, and its number may become another one's.
+  /// The group has ended; its id may be reused.
   func forget(_ group: pid_t) {
     guard groups.remove(group) != nil, process?.tell(-group) == false else { return }
     process = nil
   }
 
-  /// The process, held by the pipe to it; ends when that is closed, and all groups with it that it has not been told the
-  /// end of.
+  /// The guard process. It ends when the pipe to it is closed, after ending all groups that it was not told to forget.
   private final class Running {
     private let id: pid_t
     private let pipe: OwnedDescriptor
@@ -61,20 +60,20 @@ extension ProgramGuard {
   /// The first argument of such a process.
   static let argument = "--guard"
 
-  /// How long a group may take from SIGTERM to SIGKILL: as long as when the daemon stops.
+  /// The time of a group between SIGTERM and SIGKILL: as when the daemon stops.
   private static let grace = Duration.seconds(2)
 
-  /// The process itself.
+  /// Runs the guard process.
   static func run() -> Never {
-    // Out of reach of whoever ends a whole service or terminal: it ends when there is nothing left for it to do.
+    // Ignores signals that end a whole service or terminal: the guard ends when it has nothing left to do.
     for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] { Glibc.signal(signal, SIG_IGN) }
     var groups: Set<pid_t> = []
     var number = pid_t()
     while true {
       let count = withUnsafeMutableBytes(of: &number) { read(STDIN_FILENO, $0.baseAddress, $0.count) }
       if count < 0, errno == EINTR { continue }
-      guard count == MemoryLayout<pid_t>.size else { break }  // written in one piece, and so read in one
-      // 0, 1 and -1 would be this process' own group, init's and everybody.
+      guard count == MemoryLayout<pid_t>.size else { break }  // written as one piece, so read as one
+      // 0, 1 and -1 would mean this process' own group, init's and every process.
       if number > 1 { groups.insert(number) } else { groups.remove(0 &- number) }
     }
     for group in groups {

@@ -2,32 +2,32 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// The end of a pipe that a program writes into. Belongs to the source thread's loop.
+/// The reading end of a pipe that a program writes to. Confined to the source thread's loop.
 ///
-/// Without `watch` nothing is read: the pipe fills up, and the program's next write waits.
+/// Without `watch` nothing is read: the pipe fills up, and the program's next write blocks.
 final class ProgramPipe: EventLoop.Handler {
-  /// Takes each piece. May stop the watching.
+  /// Called with each piece. May stop the watch.
   var receive: (UnsafeRawBufferPointer) -> Void = { _ in }
-  /// Called once, when nothing more is to come.
+  /// Called once, at the end of the input.
   var ended: () -> Void = {}
-  /// Nothing more is to come.
+  /// Whether the input has ended.
   private(set) var isAtEnd = false
   private let descriptor: OwnedDescriptor
   private let loop: EventLoop
   private var registration: EventLoop.Registration?
-  /// How much is still to be read; nil while the program may write more.
+  /// Bytes still to be read; nil while the program may write more.
   private var bytesLeft: Int?
 
   private let pieceBytes: Int
 
-  /// - Parameter pieceBytes: how much is read in one turn of the loop.
+  /// - Parameter pieceBytes: maximum bytes read in one turn of the loop.
   init(_ descriptor: consuming OwnedDescriptor, pieceBytes: Int, on loop: EventLoop) {
     self.descriptor = descriptor
     self.pieceBytes = pieceBytes
     self.loop = loop
   }
 
-  /// Reads what is there and what comes, a piece a turn.
+  /// Reads present and future input, a piece per turn.
   /// - Throws: `epoll_ctl`, when the kernel's limit of watches is reached.
   func watch() throws(SystemError) {
     loop.assertOnLoop()
@@ -35,15 +35,15 @@ final class ProgramPipe: EventLoop.Handler {
     registration = try loop.register(descriptor.raw, for: .readable, handler: self)
   }
 
-  /// Reads no more until `watch`. Not a watch for nothing: that would still tell of a writer that is gone, every turn.
+  /// Stops reading until `watch`. Not a watch without interest, which would report a closed pipe in every turn.
   func rest() {
     loop.assertOnLoop()
     if let registration { loop.unregister(registration) }
     registration = nil
   }
 
-  /// The program has ended: what is in the pipe now was written by it and is still to be read. What somebody else to whom
-  /// it has left the other end writes later is not.
+  /// The program has ended: the pipe's present content is its output and is still read. Later output, from a process
+  /// that inherited the pipe, is not.
   func limitToWhatIsThere() {
     loop.assertOnLoop()
     guard !isAtEnd else { return }
@@ -52,7 +52,7 @@ final class ProgramPipe: EventLoop.Handler {
     if bytesLeft == 0 { end() }
   }
 
-  /// Reads all that `limitToWhatIsThere` has left, now.
+  /// Reads all that `limitToWhatIsThere` admits, now.
   func readWhatIsThere() {
     limitToWhatIsThere()
     while !isAtEnd { descriptorIsReady() }

@@ -2,23 +2,23 @@ import Events
 import Reactive
 import StreamRuntime
 
-/// A program's output, an event per line; started again when it ends.
+/// Runs a program and publishes its output, one event per line; restarts it when it ends.
 ///
-/// Each value is a batch: the lines that one read brought, empty ones left out. A unit of demand is a batch. The program is
-/// started at a subscription's first demand and runs until the subscription is cancelled; without demand its output is
-/// not read, so that its writes wait. Cancelled, it and all that it has started in its process group are ended, with
-/// SIGTERM and after 5 s with SIGKILL.
+/// Each value is a batch: the lines of one read, without empty ones. One unit of demand is one batch. The program
+/// starts at a subscription's first demand and runs until the subscription is cancelled; without demand its output is
+/// not read, so its writes block. Cancellation ends the program and all processes in its group, with SIGTERM and after
+/// 5 s with SIGKILL.
 ///
-/// A program that exits with 0 is started again after the least pause, one that exits with anything else, or is ended by a
-/// signal, by the rule of `Backoff`. One that closes its output has 5 s to exit; one that exits has ended, whatever it
-/// has left behind in its group. A last line without an end is an event if the program exited with 0.
+/// A program that exits with 0 is restarted after the least delay; one that exits with another status, or by a signal,
+/// after the delay of `Backoff`. A program that closes its output has 5 s to exit; when it exits, its run has ended,
+/// whatever still runs in its group. A last line without line end is an event if the program exited with 0.
 ///
-/// Made for one subscription at a time, as a shared log's: there are never two programs of a source at once, nor of two
-/// sources that share a place.
+/// For one subscription at a time, such as a shared log's: a source never runs two programs at once, nor do two sources
+/// that share a place.
 public struct ProgramSource: Publisher, Sendable {
   /// A batch of events, each its bytes.
   public typealias Output = EventBatch
-  /// A program that fails is reported and started again.
+  /// A failed program is reported and restarted.
   public typealias Failure = Never
 
   fileprivate let configuration: ProgramConfiguration
@@ -28,9 +28,10 @@ public struct ProgramSource: Publisher, Sendable {
   fileprivate let place: ProgramPlace
 
   /// - Parameters:
-  ///   - place: shared with the source that this one takes the place of, if any: its program is waited for.
-  ///   - report: told of each failure, of the end of a row of them, and of each line of standard error, on
-  ///     the source thread; must return promptly.
+  ///   - place: shared with the source that this one replaces, if any: the new program starts after the old one has
+  ///     ended.
+  ///   - report: called with each failure, with the end of a series of failures, and with each line of standard error,
+  ///     on the source thread; must return promptly.
   public init(
     _ configuration: ProgramConfiguration, in place: ProgramPlace = ProgramPlace(), on thread: SourceThread,
     report: @escaping @Sendable (SourceReport) -> Void
@@ -42,29 +43,29 @@ public struct ProgramSource: Publisher, Sendable {
     memory = SourceMemory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
 
-  /// As of any publisher. Values are delivered on the source thread.
+  /// Subscribes. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     subscriber.receive(subscription: ProgramSubscription(self, AnySubscriber(subscriber)))
   }
 }
 
-/// Where one program runs at a time. Touched on the source thread alone.
+/// Lets one program run at a time. Confined to the source thread.
 public final class ProgramPlace: @unchecked Sendable {
-  /// The one that runs, or has not ended yet.
+  /// The program that runs or has not ended yet.
   fileprivate var program: ChildProgram?
-  /// Who starts the next one.
+  /// The subscription that starts the next program.
   fileprivate weak var waiting: ProgramSubscription?
 
-  /// A place where nothing runs yet.
+  /// A place without a program.
   public init() {}
 }
 
-/// A subscription: the machine with a program and a splitter.
+/// A subscription: connects the machine to a program and a splitter.
 private final class ProgramSubscription: SourceSubscription<RestartMachine>, ChildProgram.Handler, @unchecked Sendable {
   private let source: ProgramSource
   private var program: ChildProgram?
   private var splitter = LineSplitter(maximumBytes: 0)
-  /// What was wrong with what the program wrote.
+  /// The error in the program's output.
   private var fault: String?
 
   init(_ source: ProgramSource, _ down: AnySubscriber<EventBatch, Never>) {
