@@ -4,26 +4,26 @@
   import Reactive
 
   extension URLSession {
-    /// Fetches a URL for each subscriber.
+    /// A publisher that fetches a URL for each subscriber.
     public func dataTaskPublisher(for url: URL) -> DataTaskPublisher { dataTaskPublisher(for: URLRequest(url: url)) }
 
-    /// Makes a request for each subscriber.
+    /// A publisher that makes a request for each subscriber.
     public func dataTaskPublisher(for request: URLRequest) -> DataTaskPublisher {
       DataTaskPublisher(request: request, session: self)
     }
 
-    /// One request and its answer, for each subscriber.
+    /// Makes one request for each subscriber and delivers its response.
     ///
-    /// Demand: the first unit starts the task; one value comes, then the end. Any status is an answer. Cancelling ends
-    /// the task, and nothing comes of it any more. Values are delivered on the session's delegate queue.
+    /// Demand: the first demand starts the task, which delivers one value and finishes. A response with any status is a
+    /// value. Cancelling cancels the task; no signal follows. Signals are delivered on the session's delegate queue.
     public struct DataTaskPublisher: Publisher, Sendable {
-      /// The whole body, and what the server said before it.
+      /// The whole body and the response metadata.
       public typealias Output = (data: Data, response: URLResponse)
-      /// There is no answer.
+      /// The error of a request without a response.
       public typealias Failure = URLError
-      /// What is asked for.
+      /// The request.
       public let request: URLRequest
-      /// Whose tasks are used.
+      /// The session that runs the tasks.
       public let session: URLSession
 
       /// `session.dataTaskPublisher(for: request)`
@@ -39,7 +39,7 @@
   private final class DataTaskSubscription: Subscription, CustomStringConvertible, @unchecked Sendable {
     typealias Down = AnySubscriber<URLSession.DataTaskPublisher.Output, URLError>
 
-    // Sendable: state is guarded, and the subscriber is called by the one who takes it.
+    // Sendable: state is guarded, and only the thread that takes the subscriber calls it.
 
     private struct State {
       var down: Down?
@@ -70,7 +70,7 @@
       if isWanted { task.resume() } else { task.cancel() }
     }
 
-    /// A task that was not resumed yet is left to the one who made it.
+    /// A task that was not resumed yet is left to the thread that created it.
     func cancel() {
       let (down, task) = state.withLock { state in
         state.isCancelled = true

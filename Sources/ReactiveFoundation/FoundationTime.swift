@@ -1,34 +1,34 @@
 import Foundation
 import Reactive
 
-/// A moment on the wall clock: what the scheduler times of Foundation have in common.
+/// A time on the wall clock: the shared part of Foundation's scheduler times.
 public protocol WallClockTime: Strideable, Codable, Hashable, Sendable where Stride: WallClockInterval {
-  /// The moment.
+  /// The time.
   var date: Date { get set }
-  /// The same moment.
+  /// Creates a time from a date.
   init(_ date: Date)
 }
 
 extension WallClockTime {
-  /// The moment `n` later.
+  /// Returns the time `n` later.
   public func advanced(by n: Stride) -> Self { Self(date.addingTimeInterval(n.timeInterval)) }
-  /// From this moment to `other`.
+  /// Returns the interval from this time to `other`.
   public func distance(to other: Self) -> Stride { Stride(other.date.timeIntervalSince(date)) }
 }
 
-/// A time span in seconds: what those of Foundation's schedulers have in common.
+/// An interval in seconds: the shared part of Foundation's scheduler intervals.
 public protocol WallClockInterval: NumericTimeInterval, ExpressibleByFloatLiteral, Codable, Hashable
 where Magnitude == TimeInterval, IntegerLiteralType == TimeInterval, FloatLiteralType == TimeInterval {}
 
 extension WallClockInterval {
-  /// Seconds.
+  /// The number of seconds.
   public var timeInterval: TimeInterval { magnitude }
 
-  /// So many seconds.
+  /// Creates an interval of this many seconds.
   public init(_ timeInterval: TimeInterval) { self.init(magnitude: timeInterval) }
-  /// So many seconds.
+  /// Creates an interval of this many seconds.
   public init(integerLiteral value: TimeInterval) { self.init(magnitude: value) }
-  /// So many seconds.
+  /// Creates an interval of this many seconds.
   public init(floatLiteral value: TimeInterval) { self.init(magnitude: value) }
   /// `s` seconds.
   public static func seconds(_ s: Int) -> Self { Self(TimeInterval(s)) }
@@ -42,7 +42,7 @@ extension WallClockInterval {
   public static func nanoseconds(_ ns: Int) -> Self { Self(TimeInterval(ns) / 1e9) }
 }
 
-/// Work that is done once, where its owner chose to have it done: no two threads are in it.
+/// Work that runs once, on the scheduler that its owner chose; two threads never run it at the same time.
 struct Action: @unchecked Sendable {
   let run: () -> Void
 }

@@ -2,24 +2,24 @@ import Foundation
 import Reactive
 
 extension NotificationCenter {
-  /// Delivers the notifications of a name, from one object or from any.
+  /// A publisher of the notifications with a name, from one object or from all.
   public func publisher(for name: Notification.Name, object: AnyObject? = nil) -> Publisher {
     Publisher(center: self, name: name, object: object)
   }
 
-  /// Delivers notifications, on the thread that posts them.
+  /// Delivers notifications on the thread that posts them.
   ///
-  /// Demand: a notification passes by whoever has none.
+  /// Demand: a subscriber without demand misses the notification.
   public struct Publisher: Reactive.Publisher {
-    /// What is posted.
+    /// The type of the posted notifications.
     public typealias Output = Notification
-    /// Can't fail.
+    /// `Never`: this publisher does not fail.
     public typealias Failure = Never
-    /// Where it is posted.
+    /// The notification center.
     public let center: NotificationCenter
-    /// Under what name.
+    /// The name of the notifications.
     public let name: Notification.Name
-    /// By whom; `nil`: by anybody.
+    /// The sender of the notifications; `nil`: any.
     public let object: AnyObject?
 
     /// `center.publisher(for: name, object: object)`
@@ -38,14 +38,14 @@ extension NotificationCenter {
     }
   }
 
-  /// Makes notifications from several threads a serial stream.
+  /// Serialises notifications from several threads.
   private final class Posted: @unchecked Sendable {  // the subject is thread-safe
     let notifications = PassthroughSubject<Notification, Never>()
   }
 }
 
 extension NotificationCenter.Publisher: Equatable {
-  /// The same notifications.
+  /// Whether both deliver the same notifications.
   public static func == (lhs: Self, rhs: Self) -> Bool {
     lhs.center === rhs.center && lhs.name == rhs.name && lhs.object === rhs.object
   }

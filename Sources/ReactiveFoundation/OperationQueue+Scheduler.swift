@@ -3,32 +3,32 @@ import Foundation
 import Reactive
 
 extension OperationQueue: Scheduler {
-  /// A moment on the wall clock.
+  /// A time on the wall clock.
   public struct SchedulerTimeType: WallClockTime {
-    /// The moment.
+    /// The time.
     public var date: Date
 
-    /// The same moment.
+    /// Creates a time from a date.
     public init(_ date: Date) { self.date = date }
 
-    /// A time span.
+    /// An interval in seconds.
     public struct Stride: WallClockInterval {
-      /// Seconds.
+      /// The number of seconds.
       public var magnitude: TimeInterval
 
-      /// So many seconds.
+      /// Creates an interval of `magnitude` seconds.
       public init(magnitude: TimeInterval) { self.magnitude = magnitude }
     }
   }
-  /// There is nothing to choose.
+  /// An operation queue has no options.
   public struct SchedulerOptions: Sendable {
-    /// No choice.
+    /// Creates empty options.
     public init() {}
   }
 
-  /// This moment.
+  /// The current time.
   public var now: SchedulerTimeType { SchedulerTimeType(Date()) }
-  /// None.
+  /// Zero.
   public var minimumTolerance: SchedulerTimeType.Stride { 0 }
 
   /// Adds the work as an operation.
@@ -37,7 +37,7 @@ extension OperationQueue: Scheduler {
     addOperation { action.run() }
   }
 
-  /// Adds the work as an operation when it is time.
+  /// Adds the work as an operation at `date`.
   public func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: SchedulerOptions?,
     _ action: @escaping () -> Void
@@ -45,7 +45,7 @@ extension OperationQueue: Scheduler {
     Self.clock.schedule(after: Self.moment(date)) { self.schedule(options: options, action) }
   }
 
-  /// Adds the work as an operation each time, until what is returned is cancelled.
+  /// Adds the work as an operation at each interval until the returned value is cancelled.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void
@@ -55,7 +55,7 @@ extension OperationQueue: Scheduler {
     ) { self.schedule(options: options, action) }
   }
 
-  /// Waits for all queues; does nothing but add operations.
+  /// The queue that waits for all operation queues; it only adds operations.
   private static let clock = DispatchQueue(label: "operation clock")
 
   private static func moment(_ date: SchedulerTimeType) -> DispatchQueue.SchedulerTimeType {

@@ -2,43 +2,43 @@ import Foundation
 import Reactive
 
 extension RunLoop: Scheduler {
-  /// A moment on the wall clock.
+  /// A time on the wall clock.
   public struct SchedulerTimeType: WallClockTime {
-    /// The moment.
+    /// The time.
     public var date: Date
 
-    /// The same moment.
+    /// Creates a time from a date.
     public init(_ date: Date) { self.date = date }
 
-    /// A time span.
+    /// An interval in seconds.
     public struct Stride: WallClockInterval {
-      /// Seconds.
+      /// The number of seconds.
       public var magnitude: TimeInterval
 
-      /// So many seconds.
+      /// Creates an interval of `magnitude` seconds.
       public init(magnitude: TimeInterval) { self.magnitude = magnitude }
     }
   }
-  /// There is nothing to choose.
+  /// A run loop has no options.
   public struct SchedulerOptions: Sendable {
-    /// No choice.
+    /// Creates empty options.
     public init() {}
   }
 
-  /// This moment.
+  /// The current time.
   public var now: SchedulerTimeType { SchedulerTimeType(Date()) }
-  /// None.
+  /// Zero.
   public var minimumTolerance: SchedulerTimeType.Stride { 0 }
 
-  /// Does the work in the loop's next turn, in its default mode.
+  /// Runs the work in the loop's next turn, in its default mode.
   public func schedule(options: SchedulerOptions?, _ action: @escaping () -> Void) {
     let action = Action(run: action)
     perform { action.run() }
-    // A loop that sleeps doesn't notice what it is to perform: on Linux only a timer wakes it.
+    // On Linux, scheduling work does not wake a sleeping run loop; only a timer does.
     add(Timer(fire: Date(), interval: 0, repeats: false) { _ in }, forMode: .default)
   }
 
-  /// Does the work with a timer in the loop's default mode.
+  /// Runs the work by a timer in the loop's default mode.
   public func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: SchedulerOptions?,
     _ action: @escaping () -> Void
@@ -46,7 +46,7 @@ extension RunLoop: Scheduler {
     start(date, interval: nil, tolerance, action)
   }
 
-  /// Does the work with a timer in the loop's default mode, which ends with what is returned.
+  /// Runs the work by a repeating timer in the loop's default mode. Cancelling the returned value stops the timer.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void

@@ -2,13 +2,13 @@ import Foundation
 import Reactive
 
 extension Timer {
-  /// Delivers the date at intervals once it is connected.
+  /// A publisher that delivers the date at intervals while it is connected.
   ///
   /// - Parameters:
-  ///   - interval: Seconds from tick to tick, and to the first one.
-  ///   - tolerance: Seconds that a tick may be late; default: none.
-  ///   - runLoop: Whose turns the ticks come in.
-  ///   - mode: In which of the loop's modes.
+  ///   - interval: Seconds between ticks, and before the first one.
+  ///   - tolerance: Seconds by which a tick may be late; default: none.
+  ///   - runLoop: The run loop that runs the timer.
+  ///   - mode: The mode of the run loop.
   ///   - options: Ignored: there are none.
   public static func publish(
     every interval: TimeInterval, tolerance: TimeInterval? = nil, on runLoop: RunLoop, in mode: RunLoop.Mode,
@@ -17,22 +17,22 @@ extension Timer {
     TimerPublisher(interval: interval, tolerance: tolerance, runLoop: runLoop, mode: mode, options: options)
   }
 
-  /// Delivers the date at intervals, to all subscribers, while it is connected.
+  /// Delivers the date at intervals to all subscribers while it is connected.
   ///
-  /// Demand: a tick passes by whoever has none. On Linux use ``Publishers/timer(queue:interval:leeway:times:)``, which
-  /// needs no run loop and rests while nobody has demand.
+  /// Demand: a subscriber without demand misses the tick. On Linux use
+  /// ``Publishers/timer(queue:interval:leeway:times:)``, which needs no run loop and stops while there is no demand.
   public final class TimerPublisher: ConnectablePublisher {
-    /// When the tick was due.
+    /// The time at which the tick was due.
     public typealias Output = Date
-    /// Can't fail.
+    /// `Never`: this publisher does not fail.
     public typealias Failure = Never
-    /// Seconds from tick to tick.
+    /// Seconds between ticks.
     public let interval: TimeInterval
-    /// Seconds that a tick may be late.
+    /// Seconds by which a tick may be late.
     public let tolerance: TimeInterval?
-    /// Whose turns the ticks come in.
+    /// The run loop that runs the timer.
     public let runLoop: RunLoop
-    /// In which of the loop's modes.
+    /// The mode of the run loop.
     public let mode: RunLoop.Mode
     /// There are none.
     public let options: RunLoop.SchedulerOptions?
@@ -50,14 +50,14 @@ extension Timer {
       self.options = options
     }
 
-    /// Attaches the subscriber, which gets the ticks of whatever connection there is.
+    /// Attaches the subscriber, which receives the ticks of the present or next connection.
     public func receive<S: Subscriber<Date, Never>>(subscriber: S) {
       ticks.subscribe(subscriber)
     }
 
     /// Starts a timer.
     ///
-    /// - Returns: Stops it.
+    /// - Returns: A cancellable that stops the timer.
     public func connect() -> any Cancellable {
       let timer = Timer(timeInterval: interval, repeats: true) { [ticks] in ticks.send($0.fireDate) }
       timer.tolerance = tolerance ?? 0

@@ -1,10 +1,10 @@
 import Synchronization
 
-/// Any number of publishers of one kind of values for one subscriber, in the order in which they come.
+/// Merges the values of any number of publishers for one subscriber, in the order of their arrival.
 ///
-/// While demand is counted, each is asked for one value at a time, which waits here until it is wanted; the next is
-/// asked for when it was delivered. A publisher has ended once nothing of it waits any more: that, too, bounds what is
-/// held. Before the first demand none is asked for anything.
+/// While the demand is finite, the link requests one value at a time from each publisher. The value waits here for
+/// demand; the next one is requested after its delivery. A publisher counts as finished only when none of its values
+/// waits, which also bounds the values held. Nothing is requested before the subscriber's first demand.
 @usableFromInline final class Confluence<Down: Subscriber>: Junction {
   @usableFromInline enum Event {
     case value(Down.Input, from: ConfluenceInlet<Down>)
@@ -12,36 +12,36 @@ import Synchronization
   }
   @usableFromInline struct Registry {
     @usableFromInline var inlets: [Inlet?] = []
-    /// Where further publishers come from; asked for them by itself.
+    /// The upstream that sends further publishers. It requests them itself.
     @usableFromInline var outer: Inlet?
     @usableFromInline var free: [Int] = []
-    /// What an inlet is asked for when it comes.
+    /// The demand that a new inlet starts with.
     @usableFromInline var firstDemand = Subscribers.Demand.none
-    /// How many are to end before all has ended.
+    /// The number of parts that have not ended yet. The merged stream finishes when it reaches 0.
     @usableFromInline var live = 0
     @usableFromInline var isOver = false
   }
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let registry = Guarded(Registry())
-  // Touched by the one at work.
+  // Accessed only by the handling thread.
   @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: ConfluenceInlet<Down>)>()
 
   @inlinable init(_ down: Down, _ description: String) { core = JunctionCore(down, description) }
 
-  /// Attaches the subscriber to these publishers. While that is done there is one more to end than they are.
+  /// Attaches the subscriber to `publishers`. While it does, the caller counts as one more part that has not ended.
   @inlinable func join<P: Publisher>(_ publishers: [P]) where P.Output == Down.Input, P.Failure == Down.Failure {
     open()
     for publisher in publishers { add(publisher) }
     finishOne()
   }
 
-  /// Gives the subscriber its subscription. From then on there is one to end that is no inlet: the caller.
+  /// Sends the subscription to the subscriber. From then on the caller counts as a part that has not ended.
   @inlinable func open() {
     registry.withLock { $0.live += 1 }
     begin()
   }
 
-  /// One has ended that is no inlet. The last one finishes all.
+  /// Records the end of a part that is not an inlet. The last part finishes the merged stream.
   @inlinable func finishOne() {
     let isLast = registry.withLock { registry in
       registry.live -= 1
@@ -52,7 +52,7 @@ import Synchronization
 
   /// Adds a publisher.
   ///
-  /// - Parameter outer: Asked for one more when it has finished.
+  /// - Parameter outer: The inlet from which one more value is requested when the publisher finishes.
   @inlinable func add<P: Publisher>(_ publisher: P, askingThen outer: Inlet? = nil)
   where P.Output == Down.Input, P.Failure == Down.Failure {
     let inlet = ConfluenceInlet(self, outer)
@@ -62,9 +62,9 @@ import Synchronization
     publisher.subscribe(inlet)
   }
 
-  /// Delivers a value that is known already, in place of a publisher of just that.
+  /// Delivers a value that is already known, in place of a publisher of that value alone.
   ///
-  /// - Returns: False if it may not be delivered now.
+  /// - Returns: False if the value cannot be delivered now.
   @inlinable func pass(_ value: Down.Input) -> Bool {
     guard core.serial.enter() else { return false }
     var isPassed = false
@@ -77,7 +77,7 @@ import Synchronization
     return isPassed
   }
 
-  /// Where further publishers come from, to be cancelled with them.
+  /// Stores the inlet that sends further publishers, so that cancellation reaches it, too.
   @inlinable func setOuter(_ outer: Inlet) {
     let isOver = registry.withLock { registry in
       if !registry.isOver { registry.outer = outer }
@@ -86,7 +86,7 @@ import Synchronization
     if isOver { outer.cancel() }
   }
 
-  /// - Returns: Its place, and what it is to be asked for; `nil` when all is over.
+  /// - Returns: The inlet's index and its initial demand; `nil` after the end.
   @inlinable func register(_ inlet: Inlet) -> (index: Int, demand: Subscribers.Demand)? {
     registry.withLock { registry in
       if registry.isOver { return nil }
@@ -97,7 +97,7 @@ import Synchronization
     }
   }
 
-  /// Counts an inlet out.
+  /// Removes an inlet that has finished.
   @inlinable func finish(_ finished: ConfluenceInlet<Down>) {
     let index = finished.index
     let (inlet, isLast) = registry.withLock { registry -> (Inlet?, Bool) in
@@ -106,7 +106,7 @@ import Synchronization
       registry.free.append(index)
       return (registry.inlets[index].take(), registry.live == 0)
     }
-    _ = inlet  // its end may be a deinitialiser's, which is not to run under the lock
+    _ = inlet  // may release the last reference: no deinitialiser may run under the lock
     if isLast { perform(.end(.finished)) } else { finished.outer?.request(.max(1)) }
   }
 
@@ -142,7 +142,7 @@ import Synchronization
     }
   }
 
-  /// The same as ``Junction/perform(_:)``; makes no event of the value unless it has to wait.
+  /// Does the same as ``Junction/perform(_:)``, but makes an event of the value only if the value must wait.
   @inlinable func accept(_ value: Down.Input, from inlet: ConfluenceInlet<Down>) {
     guard core.serial.enter() else {
       inlet.hold()
@@ -164,7 +164,7 @@ import Synchronization
     }
   }
 
-  /// - Returns: Whether the publisher that it came from is to be asked for another.
+  /// - Returns: Whether to request another value from the publisher that sent this one.
   @inlinable func deliver(_ value: Down.Input, for down: Down) -> Bool {
     let wasUnlimited = core.demand == .unlimited
     _ = emit(value, for: down)
@@ -173,15 +173,15 @@ import Synchronization
   }
 }
 
-/// One publisher of several.
+/// The inlet of one of the merged publishers.
 @usableFromInline final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline typealias Failure = Down.Failure
   @usableFromInline let confluence: Confluence<Down>
   @usableFromInline let outer: Inlet?
-  /// In the registry.
+  /// The inlet's index in the registry.
   @usableFromInline @exclusivity(unchecked) var index = 0
-  /// How many of its values wait, and one more until upstream has finished.
+  /// The number of its waiting values, plus one until upstream has finished.
   @usableFromInline let held = Atomic(1)
 
   @inlinable init(_ confluence: Confluence<Down>, _ outer: Inlet?) {

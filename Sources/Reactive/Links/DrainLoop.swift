@@ -1,26 +1,27 @@
 import Synchronization
 
-/// Makes signals to one subscriber serial without a lock held while they are delivered.
+/// Serialises the signals to one subscriber; no lock is held while they are delivered.
 ///
-/// Whoever has work counts it; the first one in works, for all who come while it does: other threads, and the
-/// subscriber itself when it calls back from inside `receive`. So the depth is 1 and nobody waits.
+/// A thread with work counts it. The first thread to enter drains: it also performs the work that arrives meanwhile
+/// from other threads, and from the subscriber when it calls back from inside `receive`. The recursion depth is
+/// therefore 1, and no thread blocks.
 @usableFromInline struct DrainLoop: ~Copyable, Sendable {
   @usableFromInline let missed: Atomic<Int>
 
-  /// - Parameter held: Starts as if somebody were at work: nothing is delivered before ``release(_:)``.
+  /// - Parameter held: Starts as if a thread were draining: nothing is delivered before ``release(_:)``.
   @inlinable init(held: Bool = false) { missed = Atomic(held ? 1 : 0) }
 
-  /// Runs `body`, here or where it is running already, at least once after this call began.
+  /// Runs `body` at least once after the start of this call, on this thread or on the thread that drains already.
   @inlinable func run(_ body: () -> Void) {
     if enter() { release(body) }
   }
 
-  /// Counts work that is to be done.
+  /// Counts work.
   ///
-  /// - Returns: Whether nobody is at work, so that the caller is to ``release(_:)``.
+  /// - Returns: Whether no other thread drains; the caller must then call ``release(_:)``.
   @inlinable func enter() -> Bool { missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 }
 
-  /// Runs `body` until nothing was missed. For the one who is at work.
+  /// Runs `body` until no counted work is left. Only the draining thread calls it.
   @inlinable func release(_ body: () -> Void) {
     var seen = 1
     repeat {
@@ -30,17 +31,17 @@ import Synchronization
   }
 }
 
-/// What a subscriber has asked for since the beginning: a count that only rises, and sticks at unlimited.
+/// The total demand of a subscriber since its subscription. It only rises; unlimited demand stays unlimited.
 @usableFromInline struct DemandTally: ~Copyable, Sendable {
   @usableFromInline let total: Atomic<UInt64>
 
   @inlinable
   init(_ demand: Subscribers.Demand = .none) { total = Atomic(demand.max.map { UInt64($0) } ?? Self.unlimited) }
 
-  /// Stands for no limit. No count reaches it.
+  /// The value for unlimited demand. No count reaches it.
   @inlinable static var unlimited: UInt64 { .max }
 
-  /// Everything asked for so far, or ``unlimited``.
+  /// The total demand so far, or ``unlimited``.
   @inlinable var requested: UInt64 { total.load(ordering: .acquiring) }
 
   @inlinable func add(_ demand: Subscribers.Demand) {
@@ -59,9 +60,9 @@ import Synchronization
     }
   }
 
-  /// Starts from none again.
+  /// Resets the total to none.
   ///
-  /// - Returns: What was asked for.
+  /// - Returns: The total before the reset.
   @inlinable func takeAll() -> Subscribers.Demand {
     let requested = total.exchange(0, ordering: .acquiringAndReleasing)
     return Int(exactly: requested).map { .max($0) } ?? .unlimited

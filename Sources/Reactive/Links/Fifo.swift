@@ -1,12 +1,12 @@
-/// A queue in a ring that grows. What is taken out is let go of at once.
+/// A queue in a ring that grows. It releases an element as soon as the element is removed.
 @usableFromInline package struct Fifo<Element> {
-  @usableFromInline var slots: [Element?] = []  // as many as a power of two
+  @usableFromInline var slots: [Element?] = []  // the count is a power of two
   @usableFromInline var head = 0
   @usableFromInline package var count = 0
 
   @inlinable package init() {}
 
-  /// Elements that there is room for.
+  /// The number of elements that fit without growth.
   @inlinable package var capacity: Int { slots.count }
   @inlinable package var isEmpty: Bool { count == 0 }
   @inlinable package var first: Element? { isEmpty ? nil : slots[head] }

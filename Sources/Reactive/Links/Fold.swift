@@ -1,20 +1,20 @@
 import Synchronization
 
 extension Publishers {
-  /// An operator that takes in every value and gives at most one answer. Upstream is asked for everything at once,
-  /// without any demand below; the answer waits for demand.
+  /// An operator that consumes all values and delivers at most one result. It requests unlimited values from upstream
+  /// on subscription, independent of downstream demand; the result waits for demand.
   public struct Folded<Upstream: Publisher, Output, Mode: Fallibility<Upstream.Failure>, Kind>: Publisher {
-    /// Upstream's failure as the subscriber sees it, or what a closure throws.
+    /// The subscriber's failure type: upstream's failure, or the error that a closure throws.
     public typealias Failure = Mode.Failure
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
     @usableFromInline let name: String
     @usableFromInline let demand: Subscribers.Demand
     @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
 
     /// - Parameters:
-    ///   - name: For those who print.
-    ///   - demand: What upstream is asked for.
+    ///   - name: The operator's name, used as the description.
+    ///   - demand: The demand sent to upstream.
     ///   - begin: Starts a subscription.
     @inlinable init(
       _ upstream: Upstream, _ name: String, asking demand: Subscribers.Demand = .unlimited,
@@ -23,7 +23,7 @@ extension Publishers {
       (self.upstream, self.name, self.demand, self.begin) = (upstream, name, demand, begin)
     }
 
-    /// Attaches the subscriber to upstream through a link of its own.
+    /// Attaches the subscriber to upstream through a new link.
     @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       upstream.subscribe(FoldLink(begin(), Mode(), name, asking: demand, down: subscriber))
     }
@@ -31,12 +31,12 @@ extension Publishers {
 }
 
 extension Publishers.Folded {
-  /// An answer that is known at the end.
+  /// Creates a fold whose result is known when upstream finishes.
   ///
   /// - Parameters:
-  ///   - initial: The result of no value.
-  ///   - change: What each value does to the result.
-  ///   - answer: What is delivered of the result, if anything.
+  ///   - initial: The result of no values.
+  ///   - change: Updates the result for each value.
+  ///   - answer: Returns the value to deliver for the final result, if any.
   @inlinable init<Result>(
     _ upstream: Upstream, _ name: String, from initial: Result,
     _ change: @escaping (inout Result, Upstream.Output) throws(Mode.Thrown) -> Void,
@@ -53,11 +53,11 @@ extension Publishers.Folded {
     }
   }
 
-  /// An answer that one value may decide.
+  /// Creates a fold that one value may decide.
   ///
   /// - Parameters:
-  ///   - answer: What is delivered when no value has decided.
-  ///   - isDecisive: Whether this value decides that it is `decision`.
+  ///   - answer: The value to deliver when no value has decided.
+  ///   - isDecisive: Returns whether this value decides; the result is then `decision`.
   @inlinable init(
     _ upstream: Upstream, _ name: String, _ answer: Output, unless decision: Output,
     _ isDecisive: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool
@@ -72,39 +72,41 @@ extension Publishers.Folded {
   }
 }
 
-/// A subscription that delivers at most one value, and then the end, once there is demand. Value and demand may come in
-/// either order, from any thread; whoever comes second delivers. It holds nothing of the fold.
+/// A subscription that delivers at most one value and then the completion, once there is demand. Value and demand may
+/// arrive in either order, from any thread; the second to arrive triggers the delivery. It holds no reference to the
+/// fold.
 @usableFromInline final class FoldSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
-  /// What has happened so far: bits that are only ever set, but for the last.
+  /// The progress of the subscription: bits that are only ever set; the last one is only cleared.
   @usableFromInline enum Phase {
     @inlinable static var wanted: UInt8 { 1 }
     @inlinable static var answered: UInt8 { 2 }
     @inlinable static var over: UInt8 { 4 }
     @inlinable static var cancelled: UInt8 { 8 }
-    /// The subscriber is being given its subscription.
+    /// The subscriber is receiving its subscription.
     @inlinable static var starting: UInt8 { 16 }
   }
 
   @usableFromInline let upstream = UpstreamSlot()
   @usableFromInline let phase = Atomic<UInt8>(Phase.starting)
-  /// Taken by the one who sets `over`.
+  /// Taken by the thread that sets `over`.
   @usableFromInline @exclusivity(unchecked) var down: Down?
   @usableFromInline @exclusivity(unchecked) var answer: Down.Input?
   @usableFromInline let description: String
 
   @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }
 
-  /// Gives the subscriber its subscription.
+  /// Sends the subscription to the subscriber.
   ///
-  /// A request that comes meanwhile is answered from here, where the subscriber's type is known: `request` is called
-  /// where it is not, and would be slow.
+  /// A request that arrives meanwhile is answered here, where the subscriber's type is known: `request` is called
+  /// through a type-erased reference and would be slow.
   @inlinable func start() {
     down?.receive(subscription: self)
     let before = phase.bitwiseAnd(~Phase.starting, ordering: .acquiringAndReleasing).oldValue
     if before & (Phase.wanted | Phase.answered | Phase.over) == Phase.wanted | Phase.answered { deliver() }
   }
 
-  /// The answer has come. When there is none, the end waits for demand in its place, unless there never is one.
+  /// Stores the result. If there is none, the completion waits for demand in its place, unless the result type rules
+  /// out a value.
   @inlinable func settle(_ answer: Down.Input?) {
     if Down.Input.self == Never.self { return end(.finished) }
     self.answer = answer
@@ -140,7 +142,7 @@ extension Publishers.Folded {
   }
 }
 
-/// What never differs between folds.
+/// The part that all folds share.
 @usableFromInline
 final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber where Mode.Failure == Down.Failure {
   @usableFromInline typealias Failure = Mode.UpstreamFailure
@@ -166,7 +168,7 @@ final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber whe
     subscription.upstream.request(demand)
   }
 
-  /// For a publisher that has an answer, or an end, without having sent a subscription.
+  /// Handles a publisher that sends a value or a completion without a subscription.
   @inlinable func startIfNeeded() {
     if subscription.upstream.isAwaiting { receive(subscription: Subscriptions.empty) }
   }

@@ -1,7 +1,6 @@
 import Synchronization
 
-/// Lets a value that is not `Sendable` pass where the compiler wants one that is. Whoever writes it says why that
-/// holds.
+/// Passes a value that is not `Sendable` where the compiler requires one that is. Each use states why it is safe.
 @usableFromInline struct Unchecked<Value>: @unchecked Sendable {
   @usableFromInline var value: Value
 
@@ -12,14 +11,15 @@ extension Unchecked where Value == () -> Void {
   @inlinable init(_ value: @escaping () -> Void) { self.value = value }
 }
 
-/// State behind a lock. Bodies are short and call nobody: no subscriber, no subscription, no user's closure.
+/// State behind a lock. Bodies are short and call no subscriber, no subscription and no user's closure.
 ///
-/// Takes state that is not `Sendable` (subscriptions, subscribers), which `Mutex` alone refuses: what comes out is
-/// used under the rules of its own protocol, where `request` and `cancel` are thread-safe and signals are serial.
+/// The state need not be `Sendable`: it holds subscriptions and subscribers, which `Mutex` rejects. Values that leave
+/// the lock are used under the rules of their own protocols: `request` and `cancel` are thread-safe, and signals are
+/// serial.
 @usableFromInline package struct Guarded<State>: ~Copyable, @unchecked Sendable {
   @usableFromInline let mutex: Mutex<Unchecked<State>>
-  /// The thread sanitizer can't see into the lock, which is in the (uninstrumented) runtime; it sees this pair. Plain
-  /// moves on x86.
+  /// The thread sanitizer cannot see the lock, which is in the uninstrumented runtime. It sees this atomic pair
+  /// instead, which compiles to plain moves on x86.
   @usableFromInline let edge = Atomic(0)
 
   @inlinable package init(_ state: State) { mutex = Mutex(Unchecked(value: state)) }

@@ -1,23 +1,23 @@
 import Synchronization
 
-/// A subscription that several upstreams feed. What comes from them, and from the subscriber, is handled serially, and
-/// state that only the handler touches needs no lock.
+/// A subscription with several upstreams. Signals from the upstreams and calls from the subscriber are handled
+/// serially; state that only the handler accesses needs no lock.
 @usableFromInline protocol Junction: AnyObject, DroppingSubscription, CustomStringConvertible {
-  /// What comes from an upstream.
+  /// A signal from an upstream.
   associatedtype Event
   associatedtype Down: Subscriber
   var core: JunctionCore<Event, Down> { get }
-  /// Handles an event; not called after the end.
+  /// Handles an event. Not called after the end.
   func handle(_ event: Event, for down: Down)
-  /// The subscriber asks for more, which is in `core.demand` already.
+  /// Handles new demand from the subscriber. `core.demand` already includes it.
   func ask(_ demand: Subscribers.Demand, for down: Down)
-  /// Lets go of what it holds for the subscriber. For the one at work, after the end.
+  /// Releases what is held for the subscriber. Called on the handling thread, after the end.
   func drop()
-  /// Cancels the upstreams, also those that come later. Called once or more, on any thread.
+  /// Cancels the upstreams, and those that attach later. Called one or more times, on any thread.
   func leave()
 }
 
-/// What all junctions have.
+/// The state that all junctions share.
 @usableFromInline final class JunctionCore<Event, Down: Subscriber> {
   @usableFromInline enum Step {
     case event(Event)
@@ -26,7 +26,7 @@ import Synchronization
   }
   @usableFromInline let serial = Serial<Step>()
   @usableFromInline let over = Atomic(false)
-  // Touched by the one at work.
+  // Accessed only by the handling thread.
   @usableFromInline @exclusivity(unchecked) var demand = Subscribers.Demand.none
   @usableFromInline @exclusivity(unchecked) var down: Down?
 
@@ -34,10 +34,10 @@ import Synchronization
 
   @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }
 
-  /// Whether it has ended or was cancelled.
+  /// Whether the subscription has ended or was cancelled.
   @inlinable var isOver: Bool { over.load(ordering: .acquiring) }
 
-  /// - Returns: Whether it was not over yet.
+  /// - Returns: True for the one call that ends the subscription.
   @inlinable func end() -> Bool { !over.exchange(true, ordering: .acquiringAndReleasing) }
 }
 
@@ -46,7 +46,7 @@ extension Junction {
 
   @inlinable func drop() {}
 
-  /// Gives the subscriber its subscription. First of all.
+  /// Sends the subscription to the subscriber. Must be the first call.
   @inlinable func begin() { core.down?.receive(subscription: self) }
 
   @inlinable func perform(_ event: Event) {
@@ -59,7 +59,7 @@ extension Junction {
     }
   }
 
-  // Calls that hand `self` over would retain it for each value; a method's name in place of a closure is allocated.
+  // Passing `self` to a call would retain it for each value; a method reference in place of a closure would allocate.
 
   @usableFromInline func work(_ missed: Int) { core.serial.work(missed) { handle($0) } }
 
@@ -90,9 +90,9 @@ extension Junction {
     }
   }
 
-  /// Delivers a value for which there is demand. For the handler.
+  /// Delivers a value for which there is demand. Only the handler calls it.
   ///
-  /// - Returns: What the subscriber wants on top.
+  /// - Returns: The subscriber's additional demand.
   @inlinable func emit(_ value: Down.Input, for down: Down) -> Subscribers.Demand {
     core.demand -= 1
     let more = down.receive(value)
@@ -100,7 +100,7 @@ extension Junction {
     return more
   }
 
-  /// Delivers the end, unless the subscriber has cancelled meanwhile. For the handler.
+  /// Delivers the completion, unless the subscriber has cancelled. Only the handler calls it.
   @inlinable func end(_ completion: Subscribers.Completion<Down.Failure>, for down: Down) {
     core.down = nil
     drop()
@@ -110,24 +110,25 @@ extension Junction {
   }
 }
 
-/// One upstream of a junction, which may be asked before it is there.
+/// One upstream of a junction. It accepts demand before upstream's subscription arrives.
 @usableFromInline class Inlet {
   @usableFromInline final let slot = UpstreamSlot()
-  /// What was asked for before upstream was there.
+  /// The demand that arrived before the subscription.
   @usableFromInline final let early: DemandTally
 
   @inlinable init(_ demand: Subscribers.Demand = .none) { early = DemandTally(demand) }
 
-  /// True until the end, also before the subscription.
+  /// True until the end, also before the subscription arrives.
   @inlinable final var isLive: Bool { slot.isLive }
 
-  /// Takes the subscription and asks it for what was asked for so far; cancels it when there is one or all is over.
+  /// Stores the subscription and requests the demand so far. Cancels the subscription if there already is one or the
+  /// inlet has ended.
   @inlinable final func receive(subscription: any Subscription) { if slot.attach(subscription) { askEarly() } }
 
   @inlinable final func request(_ demand: Subscribers.Demand) {
     if slot.hasSubscription { return slot.request(demand) }
     early.add(demand)
-    if slot.hasSubscription { askEarly() }  // it has come meanwhile, and may not have seen this
+    if slot.hasSubscription { askEarly() }  // the subscription may have arrived without seeing this demand
   }
 
   @usableFromInline final func askEarly() {
@@ -135,16 +136,16 @@ extension Junction {
     if demand != .none { slot.request(demand) }
   }
 
-  /// Upstream has ended.
+  /// Handles upstream's end.
   ///
-  /// - Returns: True for the one call that ends it.
+  /// - Returns: True for the one call that ends the inlet.
   @inlinable final func finish() -> Bool { slot.finish() }
 
   @inlinable final func cancel() { slot.cancel() }
 }
 
-/// The subscriber at an inlet: hands on what it receives. The junction holds the inlet, not this. Asks for more by
-/// ``Inlet/request(_:)`` only.
+/// The subscriber at an inlet: passes signals on to the junction. The junction holds the inlet, not this object. New
+/// demand is sent only by ``Inlet/request(_:)``.
 @usableFromInline final class InletSubscriber<Input, Failure: Error>: Subscriber {
   @usableFromInline let inlet: Inlet
   @usableFromInline let take: (Input) -> Void

@@ -1,4 +1,4 @@
-/// What one of two publishers has done.
+/// An event from one of two publishers.
 @usableFromInline enum PairEvent<A, B, Failure: Error> {
   case first(A)
   case second(B)
@@ -7,15 +7,16 @@
   case failure(Failure)
 }
 
-/// Two publishers for one subscriber. Each is asked for as much as the subscriber asks for; a trigger, which is what
-/// the second may be, for one value.
+/// Combines two publishers for one subscriber. The subscriber's demand is requested from each of them; if the second is
+/// a trigger, one value is requested from it.
 ///
-/// What differs between operators is the rule, which is called serially and not with failures: they end it.
+/// Operators differ only in their rule, which is called serially. Failures do not reach the rule: they end the
+/// subscription.
 @usableFromInline final class PairLink<A, B, Down: Subscriber>: Junction {
   @usableFromInline typealias Event = PairEvent<A, B, Down.Failure>
   @usableFromInline let core: JunctionCore<Event, Down>
-  /// What is to be done about an event: deliver a value, if it is wanted, or drop it; ask for one more in place of what
-  /// came; finish; or, `nil`, nothing: if it was a value, it is still to be of use.
+  /// Decides about an event: deliver a value if there is demand, else drop it; skip, and request a replacement; finish;
+  /// or `nil` for no action: a value is then still used later.
   @usableFromInline @exclusivity(unchecked) var rule: ((Event) -> Verdict<Down.Input>?)?
   @usableFromInline let first = Inlet()
   @usableFromInline let second = Inlet()
@@ -28,9 +29,9 @@
     (self.rule, self.secondIsTrigger) = (rule, secondIsTrigger)
   }
 
-  /// Gives the subscriber its subscription, then attaches to both; to a trigger first.
+  /// Sends the subscription to the subscriber, then attaches to both publishers; to a trigger first.
   ///
-  /// - Parameter secondEnd: What the end of the second means.
+  /// - Parameter secondEnd: Converts the completion of the second publisher.
   @inlinable func begin<P: Publisher<A, Down.Failure>, Q: Publisher>(
     _ first: P, _ second: Q, secondEnd: @escaping (Subscribers.Completion<Q.Failure>) -> Event
   ) where Q.Output == B {
@@ -47,7 +48,7 @@
     if !secondIsTrigger { attachSecond(second, secondEnd) }
   }
 
-  /// For two publishers that can fail in the same way.
+  /// Attaches to two publishers with the same failure type.
   @inlinable func begin<P: Publisher<A, Down.Failure>, Q: Publisher<B, Down.Failure>>(_ first: P, _ second: Q) {
     begin(first, second) { $0.event(.secondFinished) }
   }
@@ -95,7 +96,7 @@
 }
 
 extension Subscribers.Completion {
-  /// What one of two publishers has done when it ended like this.
+  /// Converts this completion into an event of one of two publishers.
   @inlinable func event<A, B>(_ finished: PairEvent<A, B, Failure>) -> PairEvent<A, B, Failure> {
     if case .failure(let error) = self { .failure(error) } else { finished }
   }

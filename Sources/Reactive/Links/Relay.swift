@@ -1,20 +1,20 @@
 import Synchronization
 
-/// The subscription that a link gives to its subscriber: leads to upstream, and holds neither link nor subscriber. So a
-/// subscriber that keeps its subscription keeps nothing else alive.
+/// The subscription that a link gives to its subscriber. It refers to upstream and holds neither link nor subscriber,
+/// so a subscriber that keeps its subscription keeps nothing else alive.
 @usableFromInline class UpstreamHandle: SubscriptionObject, RetractableSubscription, CustomStringConvertible {
   @usableFromInline final let slot = UpstreamSlot()
   @usableFromInline final let cancelled = Atomic(false)
 
   @usableFromInline final let description: String
 
-  /// - Parameter description: The operator's name, for those who print.
+  /// - Parameter description: The operator's name, used as the description.
   @usableFromInline init(_ description: String) { self.description = description }
 
-  /// Whether the subscriber has cancelled. Without that, what is over has ended by itself.
+  /// Whether the subscriber has cancelled. If not, a subscription that is over has ended by itself.
   @inlinable final var isCancelled: Bool { cancelled.load(ordering: .acquiring) }
 
-  /// Takes the first subscription only to cancel it.
+  /// Accepts the first subscription only to cancel it.
   ///
   /// - Returns: Whether it was the first.
   @usableFromInline final func refuse(_ subscription: any Subscription) -> Bool {
@@ -25,18 +25,18 @@ import Synchronization
 
   @usableFromInline override func retract() { slot.retract() }
 
-  override var dropsSubscriber: Bool { slot.dropsSubscriber }  // the link holds the subscriber, and upstream the link
+  override var dropsSubscriber: Bool { slot.dropsSubscriber }  // upstream holds the link, which holds the subscriber
 
   @usableFromInline override func cancel() {
     cancelled.store(true, ordering: .releasing)
     slot.cancel()
   }
 
-  /// Upstream has ended, and the subscriber is about to be told.
+  /// Called when upstream has ended, before the completion is delivered.
   @usableFromInline func willEnd() {}
 }
 
-/// Passes on what comes, as it comes; what goes up goes by its handle.
+/// Passes signals on unchanged. Requests and cancellation bypass it: they use its handle.
 @usableFromInline final class RelayLink<Down: Subscriber>: Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline typealias Failure = Down.Failure

@@ -1,15 +1,15 @@
 import Synchronization
 
-/// Makes what several parties do to one subscriber serial, without a lock held while it is done.
+/// Serialises the events of several threads for one subscriber; no lock is held while an event is handled.
 ///
-/// Whoever comes while nobody is at work handles its event at once; who comes meanwhile, from another thread or from
-/// inside the handler, leaves its event in a queue for the one at work. So nobody waits, the depth is 1, and what the
-/// handler touches needs no other guard.
+/// If no thread handles events, the calling thread handles its event immediately. An event that arrives meanwhile, from
+/// another thread or from inside the handler, is queued for the handling thread. No thread blocks, the recursion depth
+/// is 1, and state that only the handler accesses needs no other guard.
 @usableFromInline struct Serial<Event>: ~Copyable {
   @usableFromInline let missed = Atomic(0)
   @usableFromInline let queue = Guarded(Queue())
 
-  /// Two arrays that take turns, so that no event costs an allocation.
+  /// Two arrays that are swapped, so that an event costs no allocation.
   @usableFromInline struct Queue {
     @usableFromInline var waiting: [Event] = []
     @usableFromInline var spare: [Event] = []
@@ -28,7 +28,7 @@ import Synchronization
 
   @inlinable init() {}
 
-  /// Handles the event, here or where somebody is at work.
+  /// Handles the event, on this thread or on the current handling thread.
   @inlinable func perform(_ event: Event, _ handle: (Event) -> Void) {
     if enter() {
       handle(event)
@@ -38,13 +38,13 @@ import Synchronization
     }
   }
 
-  /// For an event that came while somebody was at work.
+  /// Queues an event that arrived while another thread handled events.
   @inlinable func leaveBehind(_ event: Event, _ handle: (Event) -> Void) {
     queue.withLock { $0.waiting.append(event) }
     count(handle)
   }
 
-  /// - Returns: Whether nobody was at work, so that the caller is, until ``leave(_:)``.
+  /// - Returns: Whether the caller is now the handling thread, until ``leave(_:)``; false if there already is one.
   @inlinable
   func enter() -> Bool { missed.compareExchange(expected: 0, desired: 1, ordering: .acquiringAndReleasing).exchanged }
 
@@ -53,7 +53,8 @@ import Synchronization
     if left != 0 { work(left, handle) }
   }
 
-  /// - Returns: How many events were missed. If any, the caller is still at work, and ``work(_:_:)`` is due.
+  /// - Returns: The number of missed events. If it is not 0, the caller is still the handling thread and must call
+  ///   ``work(_:_:)``.
   @inlinable func leave() -> Int { missed.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue }
 
   /// Counts an event that is in the queue.
@@ -61,7 +62,7 @@ import Synchronization
     if missed.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 { work(1, handle) }
   }
 
-  /// Handles what is in the queue until nothing was missed.
+  /// Handles queued events until none was missed.
   @usableFromInline func work(_ missed: Int, _ handle: (Event) -> Void) {
     var seen = missed
     repeat {

@@ -1,18 +1,18 @@
-/// What a stage makes of one value.
+/// The result of a stage for one value.
 @usableFromInline enum Verdict<Output> {
-  /// Deliver this.
+  /// Deliver this value.
   case emit(Output)
-  /// Deliver nothing for it; the unit of demand that it cost is given back.
+  /// Deliver nothing and return the unit of demand that the value used.
   case skip
-  /// Deliver this, if any, then finish, and cancel upstream.
+  /// Deliver this value, if any, then finish and cancel upstream.
   case finish(last: Output?)
 }
 
-/// What an operator does with the values of one subscription. State is what its closures capture; no locks, signals are
-/// serial.
+/// The behaviour of an operator for one subscription. Its closures capture the state; it needs no locks, because
+/// signals are serial.
 @usableFromInline struct Stage<Input, Output, Thrown: Error> {
   @usableFromInline let next: (Input) throws(Thrown) -> Verdict<Output>
-  /// A last value when upstream has finished. Its demand must be there.
+  /// Returns a last value after upstream has finished. There must be demand for it.
   @usableFromInline let rest: (() throws(Thrown) -> Output?)?
 
   @inlinable init(
@@ -24,12 +24,13 @@
 }
 
 extension Publishers {
-  /// An operator that answers each upstream value at once. It says only what it makes of a value; the rest (demand,
-  /// cancellation, silence after the end) is the same for all. See ``OperatorKind`` for how to extend one of them.
+  /// An operator that handles each upstream value immediately. The operator supplies only the result for a value;
+  /// demand, cancellation and silence after the end are the same for all. See ``OperatorKind`` for how to extend one of
+  /// these operators.
   public struct Staged<Upstream: Publisher, Output, Mode: FailureMode<Upstream.Failure>, Kind>: Publisher {
-    /// Upstream's failure as the subscriber sees it, or what a closure throws.
+    /// The subscriber's failure type: upstream's failure, or the error that a closure throws.
     public typealias Failure = Mode.Failure
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
     @usableFromInline let name: String
     @usableFromInline let mode: Mode
@@ -37,8 +38,8 @@ extension Publishers {
     @usableFromInline let begin: () -> Stage<Upstream.Output, Output, Mode.Thrown>
 
     /// - Parameters:
-    ///   - name: For those who print.
-    ///   - isOver: There is nothing to wait for: the subscriber is told the end at once, upstream is asked for nothing.
+    ///   - name: The operator's name, used as the description.
+    ///   - isOver: True to finish the subscriber immediately and request nothing from upstream.
     ///   - begin: Starts a subscription.
     @inlinable init(
       _ upstream: Upstream, _ name: String, _ mode: Mode, isOver: Bool = false,
@@ -47,7 +48,7 @@ extension Publishers {
       (self.upstream, self.name, self.mode, self.isOver, self.begin) = (upstream, name, mode, isOver, begin)
     }
 
-    /// Attaches the subscriber to upstream through a link of its own.
+    /// Attaches the subscriber to upstream through a new link.
     @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       upstream.subscribe(StageLink(begin(), mode, name, isOver: isOver, down: subscriber))
     }
@@ -55,7 +56,7 @@ extension Publishers {
 }
 
 extension Publishers.Staged where Mode: Fallibility {
-  /// One that remembers nothing.
+  /// Creates an operator without state.
   @inlinable init(
     _ upstream: Upstream, _ name: String,
     _ next: @escaping (Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>
@@ -63,7 +64,7 @@ extension Publishers.Staged where Mode: Fallibility {
     self.init(upstream, name, Mode()) { Stage(next) }
   }
 
-  /// One that remembers something of the values before.
+  /// Creates an operator with state that each value may change.
   @inlinable init<State>(
     _ upstream: Upstream, _ name: String, from initial: State, isOver: Bool = false,
     _ next: @escaping (inout State, Upstream.Output) throws(Mode.Thrown) -> Verdict<Output>
@@ -75,11 +76,11 @@ extension Publishers.Staged where Mode: Fallibility {
   }
 }
 
-/// What never differs between stages: the subscribe order, refunded demand, cancelling once from any thread, silence
-/// after the end.
+/// The part that all stages share: the order of subscribing, the return of unused demand, a single cancellation from
+/// any thread, silence after the end.
 ///
-/// Its type names values and the subscriber, not upstream: a type that names the whole pipeline in each link soon grows
-/// past what the compiler is willing to specialise.
+/// Its type names the values and the subscriber, but not upstream: types that name the whole pipeline in each link soon
+/// exceed what the compiler specialises.
 @usableFromInline final class StageLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber
 where Mode.Failure == Down.Failure {
   @usableFromInline typealias Failure = Mode.UpstreamFailure
@@ -137,7 +138,7 @@ where Mode.Failure == Down.Failure {
     }
   }
 
-  /// The subscriber may have cancelled when it got the last value.
+  /// Finishes, unless the subscriber has cancelled while receiving the last value.
   @inlinable func end(_ completion: Subscribers.Completion<Down.Failure>) {
     if !upstream.isCancelled { down.receive(completion: completion) }
   }

@@ -1,19 +1,19 @@
-/// What the subscriptions of this module descend from that many are made of: a reference to one is a single word.
+/// The base class of this module's most frequent subscriptions: a reference to it is a single word.
 @usableFromInline class SubscriptionObject: Subscription {
   @usableFromInline init() {}
   @usableFromInline func request(_ demand: Subscribers.Demand) {}
   @usableFromInline func cancel() {}
-  /// Takes back demand that is not answered yet, if it knows how to.
+  /// Takes back unmet demand, if the subscription supports that.
   @usableFromInline func retract() {}
-  /// Whether it lets go of its subscriber once it was cancelled, and no signal overlaps another. A sink behind it need
-  /// not count its calls then in order to let go of its closures: it is let go of itself.
+  /// Whether the subscription releases its subscriber after cancellation and never overlaps signals. A sink behind it
+  /// can then release its closures with itself and need not count calls.
   var dropsSubscriber: Bool { true }
 }
 
-/// A subscription of this module that is no ``SubscriptionObject``, and drops its subscriber once it was cancelled.
+/// A subscription of this module that is not a ``SubscriptionObject`` and releases its subscriber after cancellation.
 @usableFromInline protocol DroppingSubscription: Subscription {}
 
-/// Any other subscription.
+/// Wraps any other subscription.
 @usableFromInline final class ForeignSubscription: SubscriptionObject {
   private let inner: any Subscription
 

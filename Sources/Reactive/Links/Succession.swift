@@ -1,10 +1,10 @@
 import Synchronization
 
-// One upstream after another for one subscriber: what it has asked for and not got yet is asked of the next. Two
-// objects: what leads from the subscriber up (the baton), and what leads from upstream down (the course). The first
-// does not hold the second, so that a subscriber which keeps its subscription keeps nothing else alive.
+// A sequence of upstreams for one subscriber: the unmet demand of the subscriber is requested from the next upstream.
+// Two objects: the baton leads from the subscriber to upstream, the course from upstream to the subscriber. The baton
+// does not hold the course, so a subscriber that keeps its subscription keeps nothing else alive.
 
-/// The subscription: remembers what was asked for, and whom to ask.
+/// The subscription. It stores the total demand and the current upstream.
 @usableFromInline final class Baton: Subscription, CustomStringConvertible {
   @usableFromInline struct State {
     @usableFromInline var holder: UpstreamHandle?
@@ -16,9 +16,9 @@ import Synchronization
 
   @usableFromInline init(_ description: String) { self.description = description }
 
-  /// Whoever has it is asked for what is left.
+  /// Makes `holder` the current upstream and requests the unmet demand from it.
   ///
-  /// - Parameter delivered: How many values the subscriber has got.
+  /// - Parameter delivered: The number of values delivered so far.
   @inlinable func pass(to holder: UpstreamHandle, delivered: UInt64) {
     let (requested, isOver) = state.withLock { state in
       if !state.isOver { state.holder = holder }
@@ -32,7 +32,7 @@ import Synchronization
     }
   }
 
-  /// Counts what the holder has been asked for already.
+  /// Adds demand that the holder has already received.
   @inlinable func add(_ demand: Subscribers.Demand) { tally.add(demand) }
 
   @usableFromInline func request(_ demand: Subscribers.Demand) {
@@ -45,10 +45,10 @@ import Synchronization
 
   @usableFromInline func cancel() { end()?.cancel() }
 
-  /// - Returns: True for the one call that ends it, before any cancellation.
+  /// - Returns: True for the one call that ends the subscription, if it was not cancelled before.
   @inlinable func finish() -> Bool { end() != nil }
 
-  /// Whether nobody will be asked any more.
+  /// Whether no further demand will be sent.
   @inlinable var isOver: Bool { state.withLock { $0.isOver } }
 
   @inlinable func end() -> UpstreamHandle? {
@@ -59,24 +59,25 @@ import Synchronization
   }
 }
 
-/// The way of the values of one upstream after another.
+/// Delivers the values of one upstream after another.
 @usableFromInline final class Course<Down: Subscriber> {
   @usableFromInline let baton: Baton
   @usableFromInline let down: Down
-  /// Counted by the upstream of the moment, whose signals are serial.
+  /// Counted by the current upstream, whose signals are serial.
   @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
   @usableFromInline let loop = DrainLoop()
   @usableFromInline var upcoming: (() -> Void)?
 
-  /// Gives the subscriber its subscription.
+  /// Sends the subscription to the subscriber.
   @inlinable init(_ down: Down, _ description: String) {
     (self.down, baton) = (down, Baton(description))
     down.receive(subscription: baton)
   }
 
-  /// Goes on with this publisher. When the one before ended while subscribing, its caller does, so that the depth is 1.
+  /// Subscribes to the next publisher. If the previous one ended while subscribing, its caller subscribes, so that the
+  /// recursion depth is 1.
   ///
-  /// - Parameter onEnd: What to do at its end: follow another, or ``finish(_:)``.
+  /// - Parameter onEnd: Called at the publisher's end; follows another publisher or calls ``finish(_:)``.
   @inlinable func follow<P: Publisher>(_ publisher: P, onEnd: @escaping (Subscribers.Completion<P.Failure>) -> Void)
   where P.Output == Down.Input {
     if baton.isOver { return }
@@ -88,13 +89,13 @@ import Synchronization
     if baton.finish() { down.receive(completion: completion) }
   }
 
-  /// Goes on with this publisher up to the end.
+  /// Subscribes to the last publisher and passes its completion on.
   @inlinable func finish<P: Publisher>(with publisher: P) where P.Output == Down.Input, P.Failure == Down.Failure {
     follow(publisher) { self.finish($0) }
   }
 }
 
-/// The subscriber of one upstream of several.
+/// The subscriber of one of the upstreams.
 @usableFromInline final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline let upstream = UpstreamHandle("")

@@ -1,53 +1,53 @@
 import Synchronization
 
-/// What a timed operator is about to do, and when.
+/// The pending actions of a timed operator and their times.
 @usableFromInline struct TimedOutbox<Output, Moment: Strideable> {
-  /// To be delivered at the scheduler's next opportunity, in this order.
+  /// Values to deliver at the scheduler's next opportunity, in this order.
   @usableFromInline var ready: [Output] = []
-  /// When the rule wants to be called.
+  /// The time of the rule's next call.
   @usableFromInline var alarm: Moment?
-  /// When upstream's end may be passed on; `nil`: as soon as all is delivered.
+  /// The time at which upstream's completion may be delivered; `nil`: as soon as all values are delivered.
   @usableFromInline var endsAt: Moment?
-  /// Upstream's end has to wait for something that the rule still holds.
+  /// Whether upstream's completion waits for values that the rule still holds.
   @usableFromInline var holdsEnd = false
-  /// Upstream has taken too long, or sent too much.
+  /// Whether upstream took too long, or sent too many values.
   @usableFromInline var isGivenUp = false
-  /// What the subscriber has asked for and the rule has not answered. Unused by rules that relay demand.
+  /// The subscriber's unmet demand. Unused by rules that relay demand.
   @usableFromInline var demand = Subscribers.Demand.none
-  /// What will not be delivered. Left here so that its life doesn't end under the lock.
+  /// Values that will not be delivered. They are released outside the lock.
   @usableFromInline var dropped: [Output] = []
 
   @inlinable init() {}
 }
 
-/// What differs between the operators that have to do with time: when each value is ready.
+/// The part in which time-based operators differ: the time at which each value is ready.
 ///
-/// A rule works under the link's lock: it calls nobody and ends no life.
+/// A rule runs under the link's lock: it makes no foreign call and releases no value.
 @usableFromInline protocol TimedRule<Input, Output, Moment> {
   associatedtype Input
   associatedtype Output
   associatedtype Moment: Strideable
   typealias Outbox = TimedOutbox<Output, Moment>
 
-  /// Whether the subscriber's demand is upstream's, value for value.
+  /// Whether the subscriber's demand is passed upstream unchanged.
   static var relaysDemand: Bool { get }
-  /// Whether `now` is the time: reading a clock for each value has its price.
+  /// Whether the rule uses `now`. If not, the clock is not read for each value, which would cost time.
   static var readsClock: Bool { get }
-  /// Whether upstream is asked for another value with each one that is delivered.
+  /// Whether each delivery requests another value from upstream.
   var replacesDelivered: Bool { get }
-  /// The subscription is there.
+  /// Handles the arrival of the subscription.
   ///
-  /// - Returns: What upstream is asked for at once.
+  /// - Returns: The initial demand for upstream.
   mutating func begin(at now: Moment, _ outbox: inout Outbox) -> Subscribers.Demand
-  /// A value has come.
+  /// Handles a value.
   mutating func receive(_ value: Input, at now: Moment, _ outbox: inout Outbox)
-  /// The time that the alarm was set to has come.
+  /// Handles the alarm at its time.
   mutating func ring(at now: Moment, _ outbox: inout Outbox)
-  /// Upstream has ended.
+  /// Handles upstream's completion.
   mutating func finish(failed: Bool, at now: Moment, _ outbox: inout Outbox)
-  /// The subscriber wants more: ``TimedOutbox/demand`` has grown.
+  /// Handles new demand: ``TimedOutbox/demand`` has grown.
   ///
-  /// - Returns: What upstream is asked for.
+  /// - Returns: The demand for upstream.
   mutating func demandGrew(_ outbox: inout Outbox) -> Subscribers.Demand
 }
 
@@ -62,17 +62,18 @@ extension TimedRule {
 }
 
 extension Publishers {
-  /// An operator that delivers on a scheduler, and says only when each value is ready.
+  /// An operator that delivers on a scheduler. A rule decides when each value is ready.
   public struct Timed<Upstream: Publisher, Context: Scheduler, Output, Kind>: Publisher {
-    /// The failures of upstream.
+    /// Upstream's failure type.
     public typealias Failure = Upstream.Failure
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
     @usableFromInline let attach: (AnySubscriber<Output, Failure>) -> Void
 
     /// - Parameters:
-    ///   - tolerance: For wake-ups; default: the scheduler's least.
-    ///   - failure: What it is to give upstream up; `nil`: the end.
+    ///   - tolerance: The tolerance of wake-ups; default: the scheduler's minimum.
+    ///   - failure: Returns the failure for an upstream that took too long or sent too much; `nil`: the subscription
+    ///     finishes.
     @inlinable init<Rule: TimedRule<Upstream.Output, Output, Context.SchedulerTimeType>>(
       _ upstream: Upstream, _ name: String, _ rule: Rule, on scheduler: Context,
       tolerance: Context.SchedulerTimeType.Stride? = nil,
@@ -92,28 +93,28 @@ extension Publishers {
   }
 }
 
-/// What timed operators have in common: everything is delivered on the scheduler, one signal at a time and in order,
-/// also where the scheduler itself runs work in parallel.
+/// The part that timed operators share. All signals are delivered on the scheduler, one at a time and in order, even if
+/// the scheduler runs work in parallel.
 ///
-/// The scheduler has at most two pieces of the link's work: a turn as soon as possible while something is ready, which
-/// delivers all that is ready by then, and one wake-up. That one is never moved: a wake-up that comes before its time,
-/// say because a newer value has put off the end of a pause, is followed by another.
+/// The scheduler holds at most two pieces of the link's work: a turn as soon as possible while values are ready, which
+/// delivers all that are ready by then, and one wake-up. A wake-up is never moved: if it fires early, for example
+/// because a newer value has extended a debounce, another one follows.
 @usableFromInline
 final class TimedLink<Rule: TimedRule, Context: Scheduler, Failure: Error>: Subscriber, RetractableSubscription,
   DroppingSubscription, CustomStringConvertible, @unchecked Sendable
 where Context.SchedulerTimeType == Rule.Moment {
-  // Sendable: state is guarded, and the subscriber is called by whoever is at work in the loop.
+  // Sendable: state is guarded, and only the draining thread calls the subscriber.
   @usableFromInline typealias Input = Rule.Input
   @usableFromInline typealias Moment = Rule.Moment
   @usableFromInline typealias Down = AnySubscriber<Rule.Output, Failure>
 
-  /// What the scheduler is to be told.
+  /// The work to schedule.
   @usableFromInline enum Wake {
     case none, soon
     case later(WakeUp)
   }
 
-  /// Holds the link while the scheduler holds this, unless the end comes first.
+  /// Scheduled work that holds the link, unless the subscription ends first.
   @usableFromInline final class WakeUp: Sendable {
     @usableFromInline let time: Unchecked<Moment>
     @usableFromInline let link: Guarded<TimedLink?>
@@ -125,16 +126,16 @@ where Context.SchedulerTimeType == Rule.Moment {
   }
 
   @usableFromInline struct State {
-    /// None after the end.
+    /// `nil` after the end.
     @usableFromInline var rule: Rule?
-    /// None after the end: a subscriber that keeps its subscription keeps nothing else alive.
+    /// `nil` after the end: a subscriber that keeps its subscription keeps nothing else alive.
     @usableFromInline var down: Down?
     @usableFromInline var outbox = TimedOutbox<Rule.Output, Moment>()
     @usableFromInline var ending: Subscribers.Completion<Failure>?
-    /// The scheduler is to give a turn.
+    /// Whether a turn is scheduled.
     @usableFromInline var isScheduled = false
     @usableFromInline var wakeUp: WakeUp?
-    /// What the wake-up was for that has a turn coming.
+    /// The alarm time of a wake-up whose turn is pending.
     @usableFromInline var wokenAt: Moment?
 
     @inlinable init(rule: Rule, down: Down) { (self.rule, self.down) = (rule, down) }
@@ -147,7 +148,8 @@ where Context.SchedulerTimeType == Rule.Moment {
       !outbox.ready.isEmpty || outbox.alarm.map { $0 <= now } ?? false || isEndDue(at: now)
     }
 
-    /// A clock may stand still, as the immediate scheduler's does, or be set: what a wake-up was for has come all the same.
+    /// Returns `now`, or the time for which the pending wake-up was set if that is later: a clock may stand still, as
+    /// the immediate scheduler's does, or be set back.
     @inlinable mutating func takeTime(_ now: Moment) -> Moment {
       guard let woken = wokenAt.take(), woken == outbox.alarm || woken == outbox.endsAt else { return now }
       return max(woken, now)
@@ -164,7 +166,7 @@ where Context.SchedulerTimeType == Rule.Moment {
   @usableFromInline let isOver = Atomic(false)
   @usableFromInline let state: Guarded<State>
   @usableFromInline let loop = DrainLoop()
-  /// Touched by the one at work in the loop.
+  /// Accessed only by the draining thread.
   @usableFromInline @exclusivity(unchecked) var batch: [Rule.Output] = []
   @usableFromInline let scheduler: Context
   @usableFromInline let tolerance: Moment.Stride
@@ -207,7 +209,7 @@ where Context.SchedulerTimeType == Rule.Moment {
     if upstream.finish() { end(with: completion) }
   }
 
-  /// For a publisher that has a value, or an end, without having sent a subscription.
+  /// Handles a publisher that sends a value or a completion without a subscription.
   @inlinable func startIfNeeded() {
     if upstream.isAwaiting { receive(subscription: Subscriptions.empty) }
   }
@@ -242,7 +244,7 @@ where Context.SchedulerTimeType == Rule.Moment {
     if end() { upstream.cancel() }
   }
 
-  /// - Returns: True for the one call that ends it.
+  /// - Returns: True for the one call that ends the subscription.
   @inlinable func end() -> Bool {
     guard !isOver.exchange(true, ordering: .acquiringAndReleasing) else { return false }
     let remains = state.withLock { state in
@@ -294,7 +296,7 @@ where Context.SchedulerTimeType == Rule.Moment {
     return .later(wakeUp)
   }
 
-  /// Delivers what is ready. Whoever comes while somebody does leaves that to him.
+  /// Delivers the ready values. If another thread already delivers, that thread also delivers these.
   @inlinable func takeTurn() {
     loop.run {
       let now = now

@@ -1,24 +1,24 @@
 import Synchronization
 
-/// The upstream side of a subscriber: takes one subscription, ends once, from any thread.
+/// The upstream side of a subscriber: accepts one subscription and ends once, on any thread.
 ///
-/// Each subscriber here has one. It refuses a second subscription, cancels one that arrives after the end, and lets go
-/// of it at the end, which breaks the circle of a subscription that holds its subscriber.
+/// Each subscriber of this module has one. It refuses a second subscription, cancels one that arrives after the end,
+/// and releases its subscription at the end, which breaks the reference cycle between subscription and subscriber.
 ///
-/// A publisher may send values, and the end, without a subscription: the slot is live from the start.
+/// A publisher may send values and a completion without a subscription: the slot is live from the start.
 ///
-/// One word, since there is one per stage and sink: the address of the subscription, how many callers are inside at the
-/// moment in the 16 bits above, which addresses in user space leave free, and flags in the lowest bits. A caller counts
-/// itself in and out; after the end the last one out lets go of the subscription.
+/// The slot is one word, because each stage and sink has one: the address of the subscription, the number of callers
+/// inside in the 16 bits above, which user space addresses leave free, and flags in the lowest bits. Callers count
+/// themselves in and out; after the end the last caller to leave releases the subscription.
 @usableFromInline struct UpstreamSlot: ~Copyable, Sendable {
   @usableFromInline let word: Atomic<UInt>
 
-  /// - Parameter asksWhetherItDrops: Finds out of the subscription whether it drops its subscriber.
+  /// - Parameter asksWhetherItDrops: Whether to determine if the subscription drops its subscriber after cancellation.
   @usableFromInline init(asksWhetherItDrops: Bool = false) { word = Atomic(asksWhetherItDrops ? Self.asks : 0) }
 
   /// The bit that is set at the end.
   @usableFromInline static var over: UInt { 1 }
-  /// The subscription drops its subscriber once it was cancelled. Not set unless somebody asks.
+  /// The subscription drops its subscriber after cancellation. Set only if `asksWhetherItDrops`.
   @usableFromInline static var drops: UInt { 2 }
   private static var asks: UInt { 4 }
   private static var caller: UInt { 1 << 48 }
@@ -30,10 +30,10 @@ import Synchronization
     UnsafeRawPointer(bitPattern: word & address).map { unsafe Unmanaged.fromOpaque($0) }
   }
 
-  /// True until the end, also before the subscription. One load: asked for every value.
+  /// True until the end, also before the subscription arrives. One load, because it is read for every value.
   @inlinable var isLive: Bool { word.load(ordering: .acquiring) & Self.over == 0 }
 
-  /// True until the subscription, or the end.
+  /// True until the subscription arrives or the slot ends.
   @inlinable var isAwaiting: Bool { word.load(ordering: .acquiring) & (Self.address | Self.over) == 0 }
 
   /// True between the subscription and the end.
@@ -42,17 +42,17 @@ import Synchronization
     return word & Self.over == 0 && word & Self.address != 0
   }
 
-  /// Whether the live subscription drops its subscriber once it was cancelled.
+  /// Whether the live subscription drops its subscriber after cancellation.
   var dropsSubscriber: Bool {
     var drops = false
     call { drops = $0.dropsSubscriber }
     return drops
   }
 
-  /// Takes the subscription, or cancels it when there is one already or all is over.
+  /// Stores the subscription, or cancels it if there already is one or the slot has ended.
   ///
-  /// - Returns: Whether it was taken.
-  @inlinable @inline(__always)  // where the subscription's type is known, that it is an object of ours is, too
+  /// - Returns: Whether it was stored.
+  @inlinable @inline(__always)  // a known subscription type also tells whether it is a `SubscriptionObject`
   func attach(_ subscription: any Subscription) -> Bool {
     attach(object: subscription as? SubscriptionObject ?? ForeignSubscription(subscription))
   }
@@ -78,10 +78,10 @@ import Synchronization
 
   @usableFromInline func retract() { call { $0.retract() } }
 
-  /// Ends it because upstream did.
+  /// Ends the slot because upstream ended.
   ///
-  /// - Parameter body: Called with the subscription, if there is one, when nothing reaches either side any more.
-  /// - Returns: True for the one call that ends it; only then is the completion passed on.
+  /// - Parameter body: Called with the subscription, if any, when no further signal reaches either side.
+  /// - Returns: True for the one call that ends it; only that call passes the completion on.
   @discardableResult
   @usableFromInline func finish(_ body: (SubscriptionObject?) -> Void = { _ in }) -> Bool {
     guard let before = countIn(ending: true) else { return false }
@@ -90,35 +90,35 @@ import Synchronization
     return true
   }
 
-  /// Ends it from this side. Sticky: a subscription that comes later is cancelled.
+  /// Cancels from downstream. A subscription that arrives later is cancelled, too.
   ///
   /// - Returns: True for the one call that ends it.
   @discardableResult @usableFromInline func cancel() -> Bool { finish { $0?.cancel() } }
 
   /// Counts a caller in.
   ///
-  /// - Returns: False after the end. Otherwise ``leave()`` is due.
+  /// - Returns: False after the end; otherwise the caller must call ``leave()``.
   @usableFromInline func enter() -> Bool { countIn(ending: false) != nil }
 
-  /// Counts a caller out, and lets go of the subscription with the last one after the end.
+  /// Counts a caller out. After the end, the last caller releases the subscription.
   ///
-  /// - Returns: True for that one.
+  /// - Returns: True for that last caller.
   @usableFromInline func leave() -> Bool {
     let left = word.subtract(Self.caller, ordering: .acquiringAndReleasing).newValue
     guard left & ~(Self.address | Self.drops | Self.asks) == Self.over else { return false }
-    word.store(Self.over, ordering: .releasing)  // no caller is inside, and none enters any more
+    word.store(Self.over, ordering: .releasing)  // no caller is inside, and none can enter
     Self.object(left)?.release()
     return true
   }
 
-  /// Calls the live subscription, if there is one.
+  /// Calls `body` with the live subscription, if any.
   private func call(_ body: (SubscriptionObject) -> Void) {
     guard let before = countIn(ending: false) else { return }
     Self.object(before)?._withUnsafeGuaranteedRef(body)
     _ = leave()
   }
 
-  /// - Returns: The word before; `nil` after the end.
+  /// - Returns: The word before the call; `nil` after the end.
   private func countIn(ending: Bool) -> UInt? {
     var before = word.load(ordering: .acquiring)
     while before & Self.over == 0 {

@@ -1,14 +1,14 @@
 import Synchronization
 
-/// Cancels once: when told to, or else when released.
+/// Performs a cancellation once: when it is cancelled, or else when it is released.
 ///
-/// Sendable because cancelling is thread-safe by the contract of ``Cancellable``.
+/// Sendable, because ``Cancellable`` requires thread-safe cancellation.
 public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
-  /// Taken by the one who sets `isDone`.
+  /// Taken by the thread that sets `isDone`.
   @usableFromInline var action: (() -> Void)?
   @usableFromInline let isDone = Atomic(false)
 
-  /// - Parameter cancel: Called at most once, on whatever thread cancels or releases.
+  /// - Parameter cancel: Called at most once, on the thread that cancels or releases this object.
   public init(_ cancel: @escaping () -> Void) { action = cancel }
 
   /// Cancels `canceller`, which is held until then.
@@ -16,20 +16,20 @@ public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
 
   deinit { cancel() }
 
-  /// Cancels, unless that was done already.
+  /// Cancels, unless already cancelled.
   public func cancel() {
     if !isDone.exchange(true, ordering: .acquiringAndReleasing) { action.take()?() }
   }
 
-  /// Keeps this in a collection, which then decides how long.
+  /// Stores this object in a collection, whose lifetime then determines the cancellation.
   public func store<C: RangeReplaceableCollection>(in collection: inout C) where C.Element == AnyCancellable {
     collection.append(self)
   }
 
-  /// Keeps this in a set, which then decides how long.
+  /// Stores this object in a set, whose lifetime then determines the cancellation.
   public func store(in set: inout Set<AnyCancellable>) { set.insert(self) }
 
-  /// The same object.
+  /// Whether both are the same object.
   public static func == (lhs: AnyCancellable, rhs: AnyCancellable) -> Bool { lhs === rhs }
 
   /// Hashes the object's identity.
@@ -37,11 +37,11 @@ public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
 }
 
 extension Cancellable {
-  /// Keeps this in a collection, which then decides how long.
+  /// Stores this cancellable in a collection, whose lifetime then determines the cancellation.
   public func store<C: RangeReplaceableCollection>(in collection: inout C) where C.Element == AnyCancellable {
     AnyCancellable(self).store(in: &collection)
   }
 
-  /// Keeps this in a set, which then decides how long.
+  /// Stores this cancellable in a set, whose lifetime then determines the cancellation.
   public func store(in set: inout Set<AnyCancellable>) { AnyCancellable(self).store(in: &set) }
 }

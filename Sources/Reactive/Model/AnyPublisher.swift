@@ -1,6 +1,6 @@
-/// A publisher whose own type is hidden.
+/// A type-erased publisher.
 ///
-/// The subscriber is erased on its way in, so that the whole pipeline behind is compiled for one known subscriber type
+/// The subscriber is erased when it attaches, so the whole pipeline upstream is compiled for one known subscriber type
 /// and a value costs one indirect call.
 public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConvertible {
   @usableFromInline let attach: (AnySubscriber<Output, Failure>) -> Void
@@ -24,6 +24,6 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
 extension Publisher {
   /// Hides this publisher's type.
   ///
-  /// Demand: upstream's, value for value.
+  /// Demand: passed upstream unchanged.
   @inlinable public func eraseToAnyPublisher() -> AnyPublisher<Output, Failure> { AnyPublisher(self) }
 }

@@ -1,7 +1,7 @@
-/// A subscriber whose own type is hidden.
+/// A type-erased subscriber.
 ///
-/// Made of closures: unlike the methods of a generic class behind a protocol or a base class, a closure that is formed
-/// where the types are known is compiled for them.
+/// It consists of closures: a closure that is formed where the types are known is specialised for them, unlike the
+/// methods of a generic class behind a protocol or a base class.
 public struct AnySubscriber<Input, Failure: Error>: Subscriber, CustomStringConvertible {
   /// The identifier of the hidden subscriber.
   public let combineIdentifier: CombineIdentifier
@@ -21,17 +21,17 @@ public struct AnySubscriber<Input, Failure: Error>: Subscriber, CustomStringConv
     }
   }
 
-  /// A subscriber that passes everything to a subject.
+  /// Creates a subscriber that passes all signals to a subject.
   public init<S: Subject>(_ subject: S) where S.Output == Input, S.Failure == Failure {
     self.init(SubjectRelay(subject))
   }
 
-  /// A subscriber made of closures.
+  /// Creates a subscriber from closures.
   ///
   /// - Parameters:
-  ///   - receiveSubscription: Default: asks for nothing.
-  ///   - receiveValue: Gives the additional demand. Default: none.
-  ///   - receiveCompletion: Default: does nothing.
+  ///   - receiveSubscription: Handles the subscription. Default: requests nothing.
+  ///   - receiveValue: Handles a value and returns the additional demand. Default: returns none.
+  ///   - receiveCompletion: Handles the completion. Default: does nothing.
   public init(
     receiveSubscription: ((any Subscription) -> Void)? = nil,
     receiveValue: ((Input) -> Subscribers.Demand)? = nil,

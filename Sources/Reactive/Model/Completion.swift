@@ -1,9 +1,9 @@
 extension Subscribers {
-  /// How a publisher ended.
+  /// The end of a publisher's values: success or failure.
   public enum Completion<Failure: Error> {
-    /// There is no more.
+    /// The publisher has delivered all its values.
     case finished
-    /// Something went wrong.
+    /// The publisher stopped because of an error.
     case failure(Failure)
   }
 }
@@ -15,14 +15,14 @@ extension Subscribers.Completion: Hashable where Failure: Hashable {}
 extension Subscribers.Completion: Codable where Failure: Codable {
   private enum CodingKeys: CodingKey { case success, error }
 
-  /// Decodes whether it is a success and, if it is not, the error.
+  /// Decodes the success flag and, for a failure, the error.
   public init(from decoder: any Decoder) throws {
     let container = try decoder.container(keyedBy: CodingKeys.self)
     let isSuccess = try container.decode(Bool.self, forKey: .success)
     self = isSuccess ? .finished : .failure(try container.decode(Failure.self, forKey: .error))
   }
 
-  /// Encodes whether it is a success and, if it is not, the error.
+  /// Encodes the success flag and, for a failure, the error.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     switch self {
@@ -35,7 +35,7 @@ extension Subscribers.Completion: Codable where Failure: Codable {
 }
 
 extension Subscribers.Completion {
-  /// The same end with another failure type.
+  /// Returns the same completion with another failure type.
   @inlinable func mapFailure<NewFailure>(_ transform: (Failure) -> NewFailure) -> Subscribers.Completion<NewFailure> {
     switch self {
     case .finished: .finished

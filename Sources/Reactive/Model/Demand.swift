@@ -1,17 +1,17 @@
 extension Subscribers {
-  /// How many values a subscriber wants: a count from 0 up, or no limit.
+  /// The number of values that a subscriber requests: a count from 0 up, or no limit.
   ///
   /// Arithmetic saturates: a sum that is too large is unlimited, a difference below zero is none, and unlimited stays
-  /// unlimited whatever is added or taken away. Source: Apple's documentation of `Subscribers.Demand`.
+  /// unlimited whatever is added or subtracted. Source: Apple's documentation of `Subscribers.Demand`.
   public struct Demand: Equatable, Comparable, Hashable, Codable, Sendable, CustomStringConvertible {
     private let rawValue: UInt
 
     private init(rawValue: UInt) { self.rawValue = min(rawValue, Self.limit) }
 
-    /// The first number that no count reaches; stands for unlimited, as in Combine's own encoding.
+    /// The first number that no count reaches. It represents unlimited, as in Combine's own encoding.
     private static let limit = UInt(Int.max) + 1
 
-    /// As many values as the publisher has.
+    /// All values of the publisher.
     public static let unlimited = Self(rawValue: limit)
     /// No value.
     public static let none = Self(rawValue: 0)
@@ -41,35 +41,36 @@ extension Subscribers {
       try container.encode(rawValue)
     }
 
-    /// Fewer values; unlimited is more than any count.
+    /// Whether `lhs` is fewer values than `rhs`; unlimited exceeds any count.
     public static func < (lhs: Self, rhs: Self) -> Bool { lhs.rawValue < rhs.rawValue }
   }
 }
 
 extension Subscribers.Demand {
-  /// Both demands together.
+  /// The sum of both demands.
   public static func + (lhs: Self, rhs: Self) -> Self {
     let (sum, overflow) = lhs.rawValue.addingReportingOverflow(rhs.rawValue)
     return overflow ? .unlimited : Self(rawValue: sum)
   }
 
-  /// `rhs` values more, or fewer when negative.
+  /// The demand plus `rhs` values; a negative `rhs` subtracts.
   public static func + (lhs: Self, rhs: Int) -> Self {
     rhs >= 0 ? lhs + .max(rhs) : lhs - Self(rawValue: rhs.magnitude)
   }
 
-  /// What is left of `lhs` after `rhs`: unlimited less anything is unlimited, anything else less unlimited is none.
+  /// The demand that remains of `lhs` after `rhs`: unlimited minus anything is unlimited, anything else minus unlimited
+  /// is none.
   public static func - (lhs: Self, rhs: Self) -> Self {
     if lhs == .unlimited { return .unlimited }
     return lhs > rhs ? Self(rawValue: lhs.rawValue - rhs.rawValue) : .none
   }
 
-  /// `rhs` values fewer, or more when negative.
+  /// The demand minus `rhs` values; a negative `rhs` adds.
   public static func - (lhs: Self, rhs: Int) -> Self {
     rhs >= 0 ? lhs - .max(rhs) : lhs + Self(rawValue: rhs.magnitude)
   }
 
-  /// The demand `rhs` times.
+  /// The demand multiplied by `rhs`.
   ///
   /// - Precondition: `rhs` is not negative.
   public static func * (lhs: Self, rhs: Int) -> Self {
@@ -83,15 +84,15 @@ extension Subscribers.Demand {
   public static func += (lhs: inout Self, rhs: Self) { lhs = lhs + rhs }
   /// Adds `rhs` values.
   public static func += (lhs: inout Self, rhs: Int) { lhs = lhs + rhs }
-  /// Takes a demand away, down to none.
+  /// Subtracts a demand, down to none.
   public static func -= (lhs: inout Self, rhs: Self) { lhs = lhs - rhs }
-  /// Takes `rhs` values away, down to none.
+  /// Subtracts `rhs` values, down to none.
   public static func -= (lhs: inout Self, rhs: Int) { lhs = lhs - rhs }
   /// Multiplies by `rhs`.
   public static func *= (lhs: inout Self, rhs: Int) { lhs = lhs * rhs }
 }
 
-// Demand against a plain count. A negative count is less than any demand.
+// Comparisons of a demand with a plain count. A negative count is less than any demand.
 extension Subscribers.Demand {
   private static func order(_ lhs: Self, _ rhs: Int) -> Int {
     guard rhs >= 0, lhs != .unlimited else { return 1 }

@@ -1,19 +1,19 @@
 extension Publishers {
-  /// When a buffer asks for values.
+  /// The time at which a buffer requests values.
   public enum PrefetchStrategy: Hashable, Sendable {
-    /// For as many as it holds at once, and for another with each that it delivers.
+    /// Requests as many values as fit on subscription, and one more for each value delivered.
     case keepFull
-    /// For everything at once.
+    /// Requests unlimited values on subscription.
     case byRequest
   }
 
-  /// What a buffer does with a value for which it has no room.
+  /// The treatment of a value that does not fit into a buffer.
   public enum BufferingStrategy<Failure: Error> {
-    /// Drops it.
+    /// Drops the value.
     case dropNewest
-    /// Drops the oldest one to make room.
+    /// Drops the oldest value to make room.
     case dropOldest
-    /// Cancels upstream; fails after the values that it holds.
+    /// Cancels upstream and fails after the buffered values.
     case customError(() -> Failure)
   }
 
@@ -41,7 +41,7 @@ where Output == Upstream.Output, Context == ImmediateScheduler, Kind == Operator
   }
 }
 
-/// Ready when there is demand. The end waits for what is held.
+/// Makes values ready when there is demand. The completion waits for the values held.
 @usableFromInline struct BufferRule<Value>: TimedRule {
   @usableFromInline typealias Moment = ImmediateScheduler.SchedulerTimeType
   @inlinable static var readsClock: Bool { false }
@@ -49,7 +49,7 @@ where Output == Upstream.Output, Context == ImmediateScheduler, Kind == Operator
   @usableFromInline let replacesDelivered: Bool
   @usableFromInline var dropsOldest = false
   @usableFromInline var givesUp = false
-  /// There is no demand for them.
+  /// The values for which there is no demand.
   @usableFromInline var values = Fifo<Value>()
 
   @inlinable init(size: Int, replacesDelivered: Bool) {
@@ -92,8 +92,8 @@ where Output == Upstream.Output, Context == ImmediateScheduler, Kind == Operator
 }
 
 extension Publisher {
-  /// Holds up to `size` values until there is demand for them. The end, a failure too, comes after the values held.
-  /// Demand: `size` values, and another for each one delivered (`keepFull`), or everything (`byRequest`).
+  /// Holds up to `size` values until there is demand for them. The completion, also a failure, follows the values held.
+  /// Demand: `size` values, and one more for each value delivered (`keepFull`), or unlimited (`byRequest`).
   @inlinable public func buffer(
     size: Int, prefetch: Publishers.PrefetchStrategy, whenFull: Publishers.BufferingStrategy<Failure>
   ) -> Publishers.Buffer<Self> {

@@ -1,24 +1,24 @@
-/// Makes something, say JSON, of values. Foundation's encoders are such in the product `ReactiveFoundation`.
+/// Encodes values, for example as JSON. Foundation's encoders conform to it in the product `ReactiveFoundation`.
 public protocol TopLevelEncoder {
-  /// What it makes.
+  /// The type of the encoded form.
   associatedtype Output
-  /// The value in its encoded form.
+  /// Returns the value in its encoded form.
   func encode<T: Encodable>(_ value: T) throws -> Output
 }
 
-/// Makes values of something, say JSON. Foundation's decoders are such in the product `ReactiveFoundation`.
+/// Decodes values, for example from JSON. Foundation's decoders conform to it in the product `ReactiveFoundation`.
 public protocol TopLevelDecoder {
-  /// What it reads.
+  /// The type of the encoded form.
   associatedtype Input
-  /// The value that `input` holds.
+  /// Returns the value that `input` encodes.
   func decode<T: Decodable>(_ type: T.Type, from input: Input) throws -> T
 }
 
 extension Publishers {
-  /// Delivers each value encoded; fails with what the encoder throws.
+  /// Delivers each value encoded; fails with the error that the encoder throws.
   public typealias Encode<Upstream: Publisher, Coder: TopLevelEncoder> =
     Staged<Upstream, Coder.Output, Throwing<Upstream.Failure>, Coder> where Upstream.Output: Encodable
-  /// Delivers each value decoded; fails with what the decoder throws.
+  /// Delivers each value decoded; fails with the error that the decoder throws.
   public typealias Decode<Upstream: Publisher, Output: Decodable, Coder: TopLevelDecoder> =
     Staged<Upstream, Output, Throwing<Upstream.Failure>, Coder> where Upstream.Output == Coder.Input
 }
@@ -38,13 +38,15 @@ extension Publishers.Staged where Output: Decodable, Kind: TopLevelDecoder, Upst
 }
 
 extension Publisher {
-  /// Delivers each value encoded; the first error that the encoder throws ends it. Demand: upstream's, value for value.
+  /// Delivers each value encoded; fails with the first error that the encoder throws. Demand: passed upstream
+  /// unchanged.
   @inlinable public func encode<Coder: TopLevelEncoder>(encoder: Coder) -> Publishers.Encode<Self, Coder>
   where Output: Encodable {
     .init(upstream: self, encoder: encoder)
   }
 
-  /// Delivers each value decoded; the first error that the decoder throws ends it. Demand: upstream's, value for value.
+  /// Delivers each value decoded; fails with the first error that the decoder throws. Demand: passed upstream
+  /// unchanged.
   @inlinable public func decode<Item: Decodable, Coder: TopLevelDecoder>(
     type: Item.Type, decoder: Coder
   ) -> Publishers.Decode<Self, Item, Coder> where Output == Coder.Input {

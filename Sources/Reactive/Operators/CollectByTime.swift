@@ -1,13 +1,13 @@
 extension Publishers {
-  /// When a collection is full.
+  /// The condition under which a collected array is delivered.
   public enum TimeGroupingStrategy<Context: Scheduler> {
     /// At each whole interval since the subscription.
     case byTime(Context, Context.SchedulerTimeType.Stride)
-    /// At each whole interval since the subscription, and when it has so many values.
+    /// At each whole interval since the subscription, and when the array has this number of values.
     case byTimeOrCount(Context, Context.SchedulerTimeType.Stride, Int)
   }
 
-  /// Delivers arrays of the values of some time, at least one in each.
+  /// Delivers arrays of the values of an interval, with at least one value each.
   public typealias CollectByTime<Upstream: Publisher, Context: Scheduler> =
     Timed<Upstream, Context, [Upstream.Output], OperatorKind.CollectByTime>
 }
@@ -27,18 +27,18 @@ extension Publishers.Timed where Output == [Upstream.Output], Kind == OperatorKi
   }
 }
 
-/// Ready when the time has come or enough values have, as soon as there is demand for an array. While nothing is
-/// collected no time is waited for.
+/// Makes an array ready when its interval is over or it has enough values, as soon as there is demand for an array.
+/// While nothing is collected, no alarm is set.
 @usableFromInline struct CollectRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let interval: Moment.Stride
   @usableFromInline let limit: Int?
   @usableFromInline var values: [Value] = []
   @usableFromInline var isFinished = false
-  /// The time has come without demand.
+  /// The interval ended without demand.
   @usableFromInline var isOverdue = false
-  /// Values that upstream has been asked for and that have not come.
+  /// The number of values that were requested from upstream and have not arrived.
   @usableFromInline var outstanding = Subscribers.Demand.none
-  /// The last whole interval that is known to be over.
+  /// The end of the last interval that is known to be over.
   @usableFromInline var tick: Moment?
 
   @inlinable init(interval: Moment.Stride, count: Int?) {
@@ -83,7 +83,7 @@ extension Publishers.Timed where Output == [Upstream.Output], Kind == OperatorKi
     return missing
   }
 
-  /// Emits what needn't wait for the time: all, after the end.
+  /// Emits the arrays that need not wait for the time; after upstream has finished, all.
   @inlinable mutating func emitFull(_ outbox: inout TimedOutbox<[Value], Moment>) {
     let limit = limit ?? .max
     while outbox.demand > .none, values.count >= (isFinished || isOverdue ? 1 : limit) {
@@ -104,7 +104,7 @@ extension Publishers.Timed where Output == [Upstream.Output], Kind == OperatorKi
     }
   }
 
-  /// The first whole interval that is later than `now`. Doubles its steps: years may have passed.
+  /// Returns the end of the first whole interval that is later than `now`. Doubles its steps: years may have passed.
   @inlinable mutating func nextTick(after now: Moment) -> Moment {
     guard interval > 0, let tick else { return now }
     var next = tick.advanced(by: interval)
@@ -119,9 +119,10 @@ extension Publishers.Timed where Output == [Upstream.Output], Kind == OperatorKi
 }
 
 extension Publisher {
-  /// Delivers, on the scheduler of `strategy`, arrays of the values that came within a time, and what is left before
-  /// the end. A failure comes without what is left. Demand: with a count of c, n arrays cost c × n values; without,
-  /// everything with the first demand. Values wait for demand in memory, without a bound when there is no count.
+  /// Delivers arrays of the values of each interval on the scheduler of `strategy`; when upstream finishes, the
+  /// remaining values come first. A failure drops the remaining values. Demand: with a count of c, a demand of n arrays
+  /// requests c × n values; without a count, the first demand requests unlimited values. Values wait for demand in
+  /// memory; without a count, their number is not bounded.
   @inlinable public func collect<S: Scheduler>(
     _ strategy: Publishers.TimeGroupingStrategy<S>, options: S.SchedulerOptions? = nil
   ) -> Publishers.CollectByTime<Self, S> {

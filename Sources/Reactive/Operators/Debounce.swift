@@ -1,11 +1,12 @@
-// Operators that deliver fewer values than come, chosen by time.
+// Operators that deliver a selection of the values, by time.
 
 extension Publishers {
-  /// Delivers the last value before each pause. Upstream is asked for everything; a pause without demand is passed
-  /// over.
+  /// Delivers the last value before each pause. Requests unlimited values from upstream; a pause without demand
+  /// delivers nothing.
   public typealias Debounce<Upstream: Publisher, Context: Scheduler> =
     Timed<Upstream, Context, Upstream.Output, OperatorKind.Debounce>
-  /// Delivers at most one value per interval. Upstream is asked for everything; without demand values are passed over.
+  /// Delivers at most one value per interval. Requests unlimited values from upstream; a value without demand is
+  /// dropped.
   public typealias Throttle<Upstream: Publisher, Context: Scheduler> =
     Timed<Upstream, Context, Upstream.Output, OperatorKind.Throttle>
 }
@@ -29,7 +30,8 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
   }
 }
 
-/// Ready when nothing newer has come for a while. The end comes at once, and what waits is dropped, as in Combine.
+/// Makes a value ready when no newer one arrives for a while. The completion is delivered immediately and drops a
+/// waiting value, as in Combine.
 @usableFromInline struct DebounceRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let dueTime: Moment.Stride
   @usableFromInline var waiting: Value?
@@ -62,7 +64,7 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
   }
 }
 
-/// Ready when the interval since the last value is over. The end waits for a value that waits.
+/// Makes a value ready when the interval since the last one is over. The completion waits for a waiting value.
 @usableFromInline struct ThrottleRule<Value, Moment: Strideable>: TimedRule {
   @usableFromInline let interval: Moment.Stride
   @usableFromInline let latest: Bool
@@ -83,7 +85,7 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
     } else if outbox.demand > .none {
       outbox.demand -= 1
       waiting = value
-      // Not later than an interval from now: a clock may be set back.
+      // At most one interval from now: a clock may be set back.
       outbox.alarm = last.map { min(max(now, $0.advanced(by: interval)), now.advanced(by: interval)) } ?? now
     }
   }
@@ -100,18 +102,18 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
 }
 
 extension Publisher {
-  /// Delivers a value on `scheduler` once nothing newer has come for `dueTime`. The end comes at once; a value that
-  /// waits is then dropped. Demand: everything; a value that becomes due without demand is dropped.
+  /// Delivers a value on `scheduler` when no newer one has arrived for `dueTime`. The completion is delivered
+  /// immediately and drops a waiting value. Demand: unlimited; a value that becomes due without demand is dropped.
   @inlinable public func debounce<S: Scheduler>(
     for dueTime: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.Debounce<Self, S> {
     .init(upstream: self, dueTime: dueTime, scheduler: scheduler, options: options)
   }
 
-  /// Delivers on `scheduler` the first value at once, and then at most one per `interval`. The end waits for a value
-  /// that waits. Demand: everything; a value that comes without demand is dropped.
+  /// Delivers the first value on `scheduler` immediately, and then at most one per `interval`. The completion waits for
+  /// a waiting value. Demand: unlimited; a value that arrives without demand is dropped.
   ///
-  /// - Parameter latest: Whether the newest value of an interval is delivered rather than the first.
+  /// - Parameter latest: Whether to deliver the newest value of an interval rather than the first.
   @inlinable public func throttle<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, scheduler: S, latest: Bool
   ) -> Publishers.Throttle<Self, S> {

@@ -1,11 +1,11 @@
 import Glibc
 
-// Operators that show what passes by.
+// Operators that report the signals passing through.
 
 extension Publishers {
-  /// Writes a line for everything that passes by; nothing else changes.
+  /// Writes a line for each signal, request and cancellation, and passes all on unchanged.
   public typealias Print<Upstream: Publisher> = Observed<Upstream, OperatorKind.Print>
-  /// Stops in the debugger where a closure says so; nothing else changes.
+  /// Stops in the debugger when a closure returns true, and passes all signals on unchanged.
   public typealias Breakpoint<Upstream: Publisher> = Observed<Upstream, OperatorKind.Breakpoint>
 }
 
@@ -13,8 +13,8 @@ extension Publishers.Observed where Kind == OperatorKind.Print {
   /// ``Publishers/Print``.
   ///
   /// - Parameters:
-  ///   - prefix: Begins each line, followed by a colon unless empty.
-  ///   - stream: Where the lines go; `nil`: standard output.
+  ///   - prefix: Starts each line, followed by a colon unless empty.
+  ///   - stream: Receives the lines; `nil`: standard output.
   public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
     let printer = LinePrinter(prefix: prefix, stream)
     func line(_ demand: Subscribers.Demand) -> String {
@@ -36,7 +36,7 @@ extension Publishers.Observed where Kind == OperatorKind.Print {
 }
 
 extension Publishers.Observed where Kind == OperatorKind.Breakpoint {
-  /// ``Publishers/Breakpoint``. The closures say whether to stop.
+  /// ``Publishers/Breakpoint``. A closure that returns true stops the program.
   public init(
     upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
     receiveOutput: ((Upstream.Output) -> Bool)? = nil,
@@ -49,12 +49,12 @@ extension Publishers.Observed where Kind == OperatorKind.Breakpoint {
   }
 }
 
-/// Writes lines one at a time, in order, with no lock held: a stream may be anybody's code.
+/// Writes lines one at a time, in order, with no lock held: the stream may be foreign code.
 private final class LinePrinter {
   private let start: String
   private let lines = Guarded<[String]>([])
   private let loop = DrainLoop()
-  private var stream: (any TextOutputStream)?  // touched by the one who is at work in the loop
+  private var stream: (any TextOutputStream)?  // accessed only by the draining thread
 
   init(prefix: String, _ stream: (any TextOutputStream)?) {
     start = prefix.isEmpty ? "" : prefix + ": "
@@ -76,19 +76,19 @@ private final class LinePrinter {
 }
 
 extension Publisher {
-  /// Writes a line for everything that passes by. Demand: upstream's, value for value.
+  /// Writes a line for each signal, request and cancellation. Demand: passed upstream unchanged.
   ///
   /// - Parameters:
-  ///   - prefix: Begins each line, followed by a colon unless empty.
-  ///   - stream: Where the lines go; default: standard output.
+  ///   - prefix: Starts each line, followed by a colon unless empty.
+  ///   - stream: Receives the lines; default: standard output.
   @inlinable public func print(_ prefix: String = "", to stream: (any TextOutputStream)? = nil)
     -> Publishers.Print<Self>
   {
     .init(upstream: self, prefix: prefix, to: stream)
   }
 
-  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, where a closure returns true. Demand:
-  /// upstream's, value for value.
+  /// Raises SIGTRAP when a closure returns true. The signal stops in the debugger; without one it ends the program.
+  /// Demand: passed upstream unchanged.
   @inlinable public func breakpoint(
     receiveSubscription: ((any Subscription) -> Bool)? = nil, receiveOutput: ((Output) -> Bool)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
@@ -98,8 +98,8 @@ extension Publisher {
       receiveCompletion: receiveCompletion)
   }
 
-  /// Raises SIGTRAP, which stops in the debugger and without one ends the program, upon a failure. Demand: upstream's,
-  /// value for value.
+  /// Raises SIGTRAP when upstream fails. The signal stops in the debugger; without one it ends the program. Demand:
+  /// passed upstream unchanged.
   @inlinable public func breakpointOnError() -> Publishers.Breakpoint<Self> {
     breakpoint(receiveCompletion: { if case .failure = $0 { true } else { false } })
   }

@@ -1,10 +1,10 @@
-// Operators that deliver everything elsewhere or later, unchanged.
+// Operators that deliver all signals on a scheduler, immediately or later, unchanged.
 
 extension Publishers {
-  /// Delivers on a scheduler. Demand is upstream's.
+  /// Delivers on a scheduler. Demand is passed upstream unchanged.
   public typealias ReceiveOn<Upstream: Publisher, Context: Scheduler> =
     Timed<Upstream, Context, Upstream.Output, OperatorKind.ReceiveOn>
-  /// Delivers everything, the end included, some time later. Demand is upstream's.
+  /// Delivers all signals, including the completion, after a delay. Demand is passed upstream unchanged.
   public typealias Delay<Upstream: Publisher, Context: Scheduler> =
     Timed<Upstream, Context, Upstream.Output, OperatorKind.Delay>
 }
@@ -26,7 +26,7 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
   }
 }
 
-/// Ready at once.
+/// Makes each value ready immediately.
 @usableFromInline struct RelayRule<Value, Moment: Strideable>: TimedRule {
   @inlinable static var relaysDemand: Bool { true }
   @inlinable static var readsClock: Bool { false }
@@ -38,7 +38,7 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
   }
 }
 
-/// Ready after the interval. The alarm is set to the first value that waits.
+/// Makes each value ready after the interval. The alarm is set for the first waiting value.
 @usableFromInline struct DelayRule<Value, Moment: Strideable>: TimedRule {
   @inlinable static var relaysDemand: Bool { true }
   @usableFromInline let interval: Moment.Stride
@@ -70,18 +70,18 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
 }
 
 extension Publisher {
-  /// Delivers on `scheduler`, in order, one signal at a time also where it runs work in parallel. What becomes ready
-  /// together is delivered in one turn of the scheduler. Demand: upstream's, value for value.
+  /// Delivers on `scheduler`, in order and one signal at a time, even if it runs work in parallel. Values that become
+  /// ready together are delivered in one turn of the scheduler. Demand: passed upstream unchanged.
   @inlinable public func receive<S: Scheduler>(
     on scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.ReceiveOn<Self, S> {
     .init(upstream: self, scheduler: scheduler, options: options)
   }
 
-  /// Delivers values and the end `interval` later, on `scheduler`. Demand: upstream's, value for value; it bounds how
-  /// many values wait.
+  /// Delivers values and the completion on `scheduler` after a delay of `interval`. Demand: passed upstream unchanged;
+  /// it bounds the number of waiting values.
   ///
-  /// - Parameter tolerance: How much later still; default: the scheduler's least.
+  /// - Parameter tolerance: The additional delay that is acceptable; default: the scheduler's minimum.
   @inlinable public func delay<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, tolerance: S.SchedulerTimeType.Stride? = nil, scheduler: S,
     options: S.SchedulerOptions? = nil

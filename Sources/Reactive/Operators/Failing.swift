@@ -1,10 +1,10 @@
-// Operators that change how a publisher fails; the values pass.
+// Operators that change the failure of a publisher and pass its values on.
 
 extension Publishers {
-  /// Fails with what the closure makes of upstream's failure.
+  /// Fails with the closure's result for upstream's failure.
   public typealias MapError<Upstream: Publisher, Failure: Error> =
     Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, OperatorKind.MapError>
-  /// Gives a publisher that can't fail the failure type that its subscriber expects.
+  /// Gives a publisher that never fails the failure type that its subscriber expects.
   public typealias SetFailureType<Upstream: Publisher, Failure: Error> =
     Staged<
       Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, OperatorKind.SetFailureType
@@ -47,7 +47,7 @@ extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKin
     self.init(refailing: upstream) { error -> Failure in }
   }
 
-  /// The same values with yet another failure type.
+  /// Replaces the failure type by another one.
   public func setFailureType<Failure: Error, E: Error>(to failureType: E.Type) -> Publishers.SetFailureType<Upstream, E>
   where Mode == Refailing<Never, Failure> {
     .init(upstream: upstream)
@@ -55,7 +55,7 @@ extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKin
 }
 
 extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.AssertNoFailure {
-  /// ``Publishers/AssertNoFailure``. The message begins with `prefix`; file and line are named by it.
+  /// ``Publishers/AssertNoFailure``. The message starts with `prefix`; the failure is reported at `file` and `line`.
   @inlinable public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt)
   where Mode == Refailing<Upstream.Failure, Never> {
     self.init(refailing: upstream) {
@@ -65,13 +65,13 @@ extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKin
 }
 
 extension Publisher {
-  /// Fails with what the closure makes of the failure. Demand: upstream's, value for value.
+  /// Fails with the closure's result for upstream's failure. Demand: passed upstream unchanged.
   @inlinable public func mapError<E: Error>(_ transform: @escaping (Failure) -> E) -> Publishers.MapError<Self, E> {
     .init(upstream: self, transform: transform)
   }
 
-  /// Stops the program, with `prefix` and the error as the message, when this fails; also in a release build. Demand:
-  /// upstream's, value for value.
+  /// Stops the program when upstream fails, also in a release build, with `prefix` and the error as the message.
+  /// Demand: passed upstream unchanged.
   @inlinable public func assertNoFailure(
     _ prefix: String = "", file: StaticString = #file, line: UInt = #line
   ) -> Publishers.AssertNoFailure<Self> {
@@ -80,8 +80,8 @@ extension Publisher {
 }
 
 extension Publisher where Failure == Never {
-  /// The same values, with a failure type that another publisher or a subscriber expects. Demand: upstream's, value for
-  /// value.
+  /// Gives this publisher the failure type that another publisher or a subscriber expects. Demand: passed upstream
+  /// unchanged.
   @inlinable public func setFailureType<E: Error>(to failureType: E.Type) -> Publishers.SetFailureType<Self, E> {
     .init(upstream: self)
   }

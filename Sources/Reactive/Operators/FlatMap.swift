@@ -1,24 +1,25 @@
 extension Publishers {
-  /// Delivers the values of the publishers that the closure makes of the values, in the order in which they come.
+  /// Transforms each value into a publisher and delivers the values of all these publishers, in the order of their
+  /// arrival.
   public struct FlatMap<NewPublisher: Publisher, Upstream: Publisher>: Operator
   where NewPublisher.Failure == Upstream.Failure {
-    /// The values of what the closure makes.
+    /// The values of the new publishers.
     public typealias Output = NewPublisher.Output
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// How many publishers are subscribed to at a time.
+    /// The number of publishers that may be active at a time.
     public let maxPublishers: Subscribers.Demand
-    /// What becomes of each value.
+    /// Transforms a value into a publisher.
     public let transform: (Upstream.Output) -> NewPublisher
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(
       upstream: Upstream, maxPublishers: Subscribers.Demand, transform: @escaping (Upstream.Output) -> NewPublisher
     ) {
       (self.upstream, self.maxPublishers, self.transform) = (upstream, maxPublishers, transform)
     }
 
-    /// Attaches the subscriber. Upstream is asked for `maxPublishers` values at once.
+    /// Attaches the subscriber and requests `maxPublishers` values from upstream.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let confluence = Confluence(subscriber, "FlatMap")
       confluence.open()
@@ -30,7 +31,7 @@ extension Publishers {
           outer,
           { [transform, isBounded = maxPublishers != .unlimited] in
             let publisher = transform($0)
-            // Known without asking: a subscription to it would cost four times as much as all the rest.
+            // The value is known: subscribing to this publisher would cost four times as much as the rest.
             if let just = publisher as? Just<Output>, confluence.pass(just.output) {
               if isBounded { outer.request(.max(1)) }
             } else {
@@ -43,21 +44,21 @@ extension Publishers {
     }
   }
 
-  /// Delivers the values of the newest of several publishers.
+  /// Delivers the values of the newest publisher that upstream sends.
   public struct SwitchToLatest<P: Publisher, Upstream: Publisher>: Publisher
   where Upstream.Output == P, Upstream.Failure == P.Failure {
     /// The values of the publishers.
     public typealias Output = P.Output
-    /// The failures of all.
+    /// The failure type of upstream and of the publishers.
     public typealias Failure = P.Failure
-    /// Where the publishers come from.
+    /// The publisher of publishers.
     public let upstream: Upstream
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(upstream: Upstream) { self.upstream = upstream }
 
-    /// Attaches the subscriber. Upstream is asked for everything at once; the newest publisher for what is still
-    /// wanted.
+    /// Attaches the subscriber. Requests unlimited values from upstream immediately, and the unmet demand from the
+    /// newest publisher.
     @inlinable public func receive<S: Subscriber<P.Output, P.Failure>>(subscriber: S) {
       let link = SwitchLink<P, S>(subscriber, "SwitchToLatest")
       link.begin()
@@ -67,13 +68,13 @@ extension Publishers {
   }
 }
 
-/// One publisher after another, each until the next one comes.
+/// Switches to each publisher that arrives, and away from the previous one.
 @usableFromInline final class SwitchLink<P: Publisher, Down: Subscriber>: Junction
 where P.Output == Down.Input, P.Failure == Down.Failure {
   @usableFromInline enum Event {
     case next(Inlet)
     case value(P.Output, from: Inlet)
-    /// Of upstream, when of no inlet.
+    /// The completion of an inlet; of upstream if there is no inlet.
     case end(Subscribers.Completion<P.Failure>, of: Inlet?)
   }
   @usableFromInline struct Latest {
@@ -83,13 +84,13 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let upstream = Inlet(.unlimited)
   @usableFromInline let latest = Guarded(Latest())
-  // Touched by the one at work.
+  // Accessed only by the handling thread.
   @usableFromInline var current: Inlet?
   @usableFromInline var upstreamIsFinished = false
 
   @inlinable init(_ down: Down, _ description: String) { core = JunctionCore(down, description) }
 
-  /// The newest publisher; the one before is cancelled. For upstream, whose signals are serial.
+  /// Switches to the newest publisher and cancels the previous one. Called by upstream, whose signals are serial.
   @inlinable func follow(_ publisher: P) {
     let inlet = Inlet()
     let (before, isOver) = latest.withLock { latest in
@@ -133,18 +134,18 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
 }
 
 extension Publisher {
-  /// Delivers the values of the publishers that the closure makes of the values, in the order in which they come. While
-  /// demand is counted, each is asked for one value ahead.
+  /// Transforms each value into a publisher and delivers the values of all these publishers, in the order of their
+  /// arrival. While the demand is finite, one value ahead is requested from each.
   ///
-  /// - Parameter maxPublishers: How many are subscribed to at a time; upstream is asked for as many values, and for another
-  ///   when one has finished and nothing of it waits.
+  /// - Parameter maxPublishers: The number of publishers active at a time. As many values are requested from upstream,
+  ///   and one more when a publisher has finished and none of its values waits.
   @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Failure {
     Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
   }
 
-  /// The same for publishers that can't fail.
+  /// The same, for new publishers that never fail.
   @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<Publishers.SetFailureType<P, Failure>, Self> where P.Failure == Never {
@@ -153,14 +154,14 @@ extension Publisher {
 }
 
 extension Publisher where Failure == Never {
-  /// The same for upstreams that can't fail.
+  /// The same, for upstreams that never fail.
   @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Publishers.SetFailureType<Self, P.Failure>> {
     setFailureType(to: P.Failure.self).flatMap(maxPublishers: maxPublishers, transform)
   }
 
-  /// The same where nothing can fail.
+  /// The same, if neither upstream nor the new publishers fail.
   @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Never {
@@ -169,15 +170,14 @@ extension Publisher where Failure == Never {
 }
 
 extension Publisher where Output: Publisher, Output.Failure == Failure {
-  /// Delivers the values of the newest publisher; one that a newer follows is cancelled. Each is asked for what is
-  /// still wanted.
+  /// Delivers the values of the newest publisher and cancels the previous one. The unmet demand is requested from each.
   @inlinable public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
     Publishers.SwitchToLatest(upstream: self)
   }
 }
 
 extension Publisher where Output: Publisher, Output.Failure == Never {
-  /// The same for publishers that can't fail.
+  /// The same, for publishers that never fail.
   @inlinable public func switchToLatest()
     -> Publishers.SwitchToLatest<
       Publishers.SetFailureType<Output, Failure>, Publishers.Map<Self, Publishers.SetFailureType<Output, Failure>>
@@ -188,7 +188,7 @@ extension Publisher where Output: Publisher, Output.Failure == Never {
 }
 
 extension Publisher where Failure == Never, Output: Publisher {
-  /// The same for upstreams that can't fail.
+  /// The same, for upstreams that never fail.
   @inlinable public func switchToLatest()
     -> Publishers.SwitchToLatest<
       Output, Publishers.SetFailureType<Self, Output.Failure>
@@ -199,7 +199,7 @@ extension Publisher where Failure == Never, Output: Publisher {
 }
 
 extension Publisher where Failure == Never, Output: Publisher, Output.Failure == Never {
-  /// The same where nothing can fail.
+  /// The same, if neither upstream nor the publishers fail.
   @inlinable public func switchToLatest() -> Publishers.SwitchToLatest<Output, Self> {
     Publishers.SwitchToLatest(upstream: self)
   }

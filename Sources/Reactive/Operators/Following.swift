@@ -1,49 +1,49 @@
-// Operators that go on with another publisher when one has ended. What was asked for and not delivered is asked of the
-// next.
+// Operators that continue with another publisher when one has ended. The demand that the first leaves unmet is
+// requested from the next.
 
 extension Publishers {
-  /// Delivers all of one publisher, then all of another.
+  /// Delivers all values of one publisher, then all values of another.
   public struct Concatenate<Prefix: Publisher, Suffix: Publisher>: Publisher
   where Prefix.Output == Suffix.Output, Prefix.Failure == Suffix.Failure {
-    /// The values of both.
+    /// The values of both publishers.
     public typealias Output = Suffix.Output
-    /// The failures of both.
+    /// The failure type of both publishers.
     public typealias Failure = Suffix.Failure
-    /// What comes first.
+    /// The first publisher.
     public let prefix: Prefix
-    /// What is subscribed to when the first has finished.
+    /// The publisher that follows when the first has finished.
     public let suffix: Suffix
 
-    /// `prefix`, then `suffix`.
+    /// Creates a publisher of the values of `prefix`, then those of `suffix`.
     @inlinable public init(prefix: Prefix, suffix: Suffix) { (self.prefix, self.suffix) = (prefix, suffix) }
 
-    /// Attaches the subscriber to the first.
+    /// Attaches the subscriber to the first publisher.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       let course = Course(subscriber, "Concatenate")
-      course.follow(prefix) { [suffix] completion in  // nothing is to hold what has been subscribed to
+      course.follow(prefix) { [suffix] completion in  // the closure must not hold the first publisher
         if case .finished = completion { course.finish(with: suffix) } else { course.finish(completion) }
       }
     }
   }
 
-  /// Goes on with another publisher when upstream fails.
+  /// Continues with another publisher when upstream fails.
   public typealias Catch<Upstream: Publisher, NewPublisher: Publisher> =
     Catching<Upstream, NewPublisher, Unthrowing<NewPublisher.Failure>> where NewPublisher.Output == Upstream.Output
-  /// Goes on with another publisher when upstream fails, unless the closure throws.
+  /// Continues with another publisher when upstream fails; fails if the closure throws.
   public typealias TryCatch<Upstream: Publisher, NewPublisher: Publisher> =
     Catching<Upstream, NewPublisher, Throwing<NewPublisher.Failure>> where NewPublisher.Output == Upstream.Output
 
   /// ``Catch`` and ``TryCatch``.
   public struct Catching<Upstream: Publisher, NewPublisher: Publisher, Mode: Fallibility>: Operator
   where NewPublisher.Output == Upstream.Output, Mode.UpstreamFailure == NewPublisher.Failure {
-    /// The failures of the other, or what the closure throws.
+    /// The failure type of the other publisher, or of the closure.
     public typealias Failure = Mode.Failure
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// What to go on with.
+    /// Returns the publisher that follows upstream's failure.
     public let handler: (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(
       upstream: Upstream, handler: @escaping (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
     ) {
@@ -64,14 +64,14 @@ extension Publishers {
     }
   }
 
-  /// Subscribes to upstream anew when it fails.
+  /// Subscribes to upstream again when it fails.
   public struct Retry<Upstream: Publisher>: Operator {
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// How often; `nil` for ever.
+    /// The number of retries; `nil`: no limit.
     public let retries: Int?
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(upstream: Upstream, retries: Int?) { (self.upstream, self.retries) = (upstream, retries) }
 
     /// Attaches the subscriber to upstream.
@@ -95,12 +95,12 @@ extension Publishers {
 
   /// Delivers a value when upstream finishes without one.
   public struct ReplaceEmpty<Upstream: Publisher>: Operator {
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// What is delivered in place of nothing.
+    /// The value to deliver if upstream has none.
     public let output: Upstream.Output
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(upstream: Upstream, output: Upstream.Output) {
       (self.upstream, self.output) = (upstream, output)
     }
@@ -128,65 +128,65 @@ extension Publishers.Retry: Equatable where Upstream: Equatable {}
 extension Publishers.ReplaceEmpty: Equatable where Upstream: Equatable, Upstream.Output: Equatable {}
 
 extension Publisher {
-  /// Delivers these values after upstream's. Demand: what the first has not answered.
+  /// Delivers these values after upstream's. Demand: upstream's unmet demand applies to them.
   @inlinable public func append(
     _ elements: Output...
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<[Output], Failure>> { append(elements) }
 
-  /// Delivers these values after upstream's. Demand: what the first has not answered.
+  /// Delivers these values after upstream's. Demand: upstream's unmet demand applies to them.
   @inlinable public func append<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Self, Publishers.Sequence<S, Failure>> { append(Publishers.Sequence(sequence: elements)) }
 
-  /// Subscribes to `publisher` when upstream has finished, and delivers its values. Demand: what the first has not
-  /// answered.
+  /// Subscribes to `publisher` when upstream has finished, and delivers its values. Demand: the demand that upstream
+  /// left unmet is requested from `publisher`.
   @inlinable public func append<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<Self, P> {
     Publishers.Concatenate(prefix: self, suffix: publisher)
   }
 
-  /// Delivers these values before upstream's. Demand: what the first has not answered.
+  /// Delivers these values before upstream's. Demand: the demand beyond them is requested from upstream.
   @inlinable public func prepend(
     _ elements: Output...
   ) -> Publishers.Concatenate<Publishers.Sequence<[Output], Failure>, Self> { prepend(elements) }
 
-  /// Delivers these values before upstream's. Demand: what the first has not answered.
+  /// Delivers these values before upstream's. Demand: the demand beyond them is requested from upstream.
   @inlinable public func prepend<S: Sequence<Output>>(
     _ elements: S
   ) -> Publishers.Concatenate<Publishers.Sequence<S, Failure>, Self> {
     prepend(Publishers.Sequence(sequence: elements))
   }
 
-  /// Delivers the values of `publisher`, and subscribes to upstream when that has finished. Demand: what the first has
-  /// not answered.
+  /// Delivers the values of `publisher`, and subscribes to upstream when `publisher` has finished. Demand: the demand
+  /// that `publisher` left unmet is requested from upstream.
   @inlinable public func prepend<P: Publisher<Output, Failure>>(_ publisher: P) -> Publishers.Concatenate<P, Self> {
     Publishers.Concatenate(prefix: publisher, suffix: self)
   }
 
-  /// Goes on with what the closure makes of a failure; that publisher is asked for what is still wanted.
+  /// Continues with the publisher that the closure returns for a failure; the unmet demand is requested from it.
   @inlinable public func `catch`<P: Publisher>(_ handler: @escaping (Failure) -> P) -> Publishers.Catch<Self, P>
   where P.Output == Output {
     Publishers.Catch(upstream: self, handler: handler)
   }
 
-  /// Goes on with what the closure makes of a failure; an error that it throws ends it. Demand: what upstream has not
-  /// answered.
+  /// Continues with the publisher that the closure returns for a failure; fails with the error that the closure throws.
+  /// Demand: the unmet demand is requested from that publisher.
   @inlinable public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P)
     -> Publishers.TryCatch<Self, P>
   where P.Output == Output {
     Publishers.TryCatch(upstream: self, handler: handler)
   }
 
-  /// Subscribes to upstream anew after each of the first `retries` failures, asking for what is still wanted.
+  /// Subscribes to upstream again after each of the first `retries` failures, and requests the unmet demand.
   @inlinable public func retry(_ retries: Int) -> Publishers.Retry<Self> {
     Publishers.Retry(upstream: self, retries: retries)
   }
 
-  /// Delivers `output` and finishes when upstream fails; waits for demand.
+  /// Delivers `output` and finishes when upstream fails; the value waits for demand.
   @inlinable public func replaceError(with output: Output) -> Publishers.ReplaceError<Self> {
     Publishers.ReplaceError(upstream: self, output: output)
   }
 
-  /// Delivers `output` when upstream finishes without a value; waits for demand.
+  /// Delivers `output` when upstream finishes without a value; the value waits for demand.
   @inlinable public func replaceEmpty(with output: Output) -> Publishers.ReplaceEmpty<Self> {
     Publishers.ReplaceEmpty(upstream: self, output: output)
   }

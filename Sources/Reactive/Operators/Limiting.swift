@@ -1,7 +1,7 @@
 // Operators that deliver values up to some point, then finish and cancel upstream.
 
 extension Publishers {
-  /// Delivers the values whose index, from 0, is in a range, and finishes after its last.
+  /// Delivers the values whose index, from 0, is in a range, and finishes after the last of them.
   public typealias Output<Upstream: Publisher> =
     Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Output>
   /// Delivers the first value.
@@ -10,20 +10,20 @@ extension Publishers {
   /// Delivers the first value that the closure accepts.
   public typealias FirstWhere<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.FirstWhere>
-  /// Delivers the first value that the closure accepts; fails with what it throws.
+  /// Delivers the first value that the closure accepts; fails with the error that it throws.
   public typealias TryFirstWhere<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.FirstWhere>
-  /// Delivers values until the closure does not accept one.
+  /// Delivers values until the closure rejects one.
   public typealias PrefixWhile<Upstream: Publisher> =
     Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Prefix>
-  /// Delivers values until the closure does not accept one; fails with what it throws.
+  /// Delivers values until the closure rejects one; fails with the error that it throws.
   public typealias TryPrefixWhile<Upstream: Publisher> =
     Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Prefix>
 }
 
 extension Publishers.Staged
 where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Output {
-  /// ``Publishers/Output``. An empty range has no value to wait for.
+  /// ``Publishers/Output``. For an empty range it finishes immediately.
   @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
     precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
     self.init(upstream, "Output", from: 0, isOver: range.isEmpty) { index, value in
@@ -35,7 +35,7 @@ where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Output 
   }
 }
 
-// Upstream is asked at once: a value that comes before there is demand waits for it.
+// Values are requested from upstream on subscription: a value that arrives before there is demand waits for it.
 extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.First {
   /// ``Publishers/First``.
   @inlinable public init(upstream: Upstream) {
@@ -62,48 +62,49 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, 
 }
 
 extension Publisher {
-  /// Delivers the values from index `range.lowerBound` on, the first being 0, and finishes before its upper bound.
-  /// Demand: upstream's; another for each value left out.
+  /// Delivers the values from index `range.lowerBound` on, counted from 0, and finishes before the upper bound. Demand:
+  /// passed upstream, plus one for each omitted value.
   @inlinable public func output<R: RangeExpression<Int>>(in range: R) -> Publishers.Output<Self> {
     .init(upstream: self, range: range.relative(to: 0..<Int.max))
   }
 
-  /// Delivers the value with this index, the first being 0, and finishes; those left out cost no demand.
+  /// Delivers the value with this index, counted from 0, and finishes; omitted values use no demand.
   @inlinable public func output(at index: Int) -> Publishers.Output<Self> {
     precondition(index >= 0, "index must not be negative, it is \(index)")
     return output(in: index...index)
   }
 
-  /// Delivers the first `maxLength` values and finishes with the last of them; with 0, at once. Demand: upstream's.
+  /// Delivers the first `maxLength` values and finishes with the last of them; for 0, immediately. Demand: passed
+  /// upstream unchanged.
   @inlinable public func prefix(_ maxLength: Int) -> Publishers.Output<Self> {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return output(in: 0..<maxLength)
   }
 
-  /// Delivers values until the closure does not accept one, and finishes. Demand: upstream's, value for value.
+  /// Delivers values until the closure rejects one, then finishes. Demand: passed upstream unchanged.
   @inlinable public func prefix(while predicate: @escaping (Output) -> Bool) -> Publishers.PrefixWhile<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers values until the closure does not accept one, and finishes; the first error thrown ends it. Demand:
-  /// upstream's, value for value.
+  /// Delivers values until the closure rejects one, then finishes; fails with the first error thrown. Demand: passed
+  /// upstream unchanged.
   @inlinable public func tryPrefix(while predicate: @escaping (Output) throws -> Bool)
     -> Publishers.TryPrefixWhile<Self>
   {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the first value and finishes. Demand: everything at once; the value waits for demand.
+  /// Delivers the first value and finishes. Demand: unlimited, requested on subscription; the value waits for demand.
   @inlinable public func first() -> Publishers.First<Self> { .init(upstream: self) }
 
-  /// Delivers the first value that the closure accepts and finishes. Demand: everything at once; the value waits for
-  /// demand.
+  /// Delivers the first value that the closure accepts and finishes. Demand: unlimited, requested on subscription; the
+  /// value waits for demand.
   @inlinable public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the first value that the closure accepts and finishes; the first error thrown ends it. Demand: everything
-  /// at once; the value waits for demand.
+  /// Delivers the first value that the closure accepts and finishes; fails with the first error thrown. Demand:
+  /// unlimited, requested on subscription; the value waits for demand.
   @inlinable public func tryFirst(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryFirstWhere<Self>
   {
     .init(upstream: self, predicate: predicate)

@@ -1,66 +1,66 @@
-// Operators that deliver the values of several publishers in the order in which they come.
+// Operators that deliver the values of several publishers in the order of their arrival.
 
 extension Publishers {
-  /// Those whose values and failures are of the same types as those of `P`.
+  /// A publisher with the value and failure types of `P`.
   public typealias Peer<P: Publisher> = Publisher<P.Output, P.Failure>
 
-  /// Delivers the values of some publishers, whose types are `Parts`, in the order in which they come.
+  /// Delivers the values of several publishers, whose types are `Parts`, in the order of their arrival.
   public struct Merging<Parts, Output, Failure: Error>: Publisher {
     @usableFromInline let parts: [AnyPublisher<Output, Failure>]
 
     @inlinable init(_ parts: AnyPublisher<Output, Failure>...) { self.parts = parts }
 
-    /// Attaches the subscriber to all.
+    /// Attaches the subscriber to all publishers.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       Confluence(subscriber, "Merge").join(parts)
     }
   }
 
-  /// Delivers the values of two publishers in the order in which they come.
+  /// Delivers the values of two publishers in the order of their arrival.
   public typealias Merge<A: Publisher, B: Peer<A>> = Merging<(A, B), A.Output, A.Failure>
-  /// Delivers the values of three publishers in the order in which they come.
+  /// Delivers the values of three publishers in the order of their arrival.
   public typealias Merge3<A: Publisher, B: Peer<A>, C: Peer<A>> = Merging<(A, B, C), A.Output, A.Failure>
-  /// Delivers the values of four publishers in the order in which they come.
+  /// Delivers the values of four publishers in the order of their arrival.
   public typealias Merge4<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>> = Merging<(A, B, C, D), A.Output, A.Failure>
-  /// Delivers the values of five publishers in the order in which they come.
+  /// Delivers the values of five publishers in the order of their arrival.
   public typealias Merge5<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>> =
     Merging<(A, B, C, D, E), A.Output, A.Failure>
-  /// Delivers the values of six publishers in the order in which they come.
+  /// Delivers the values of six publishers in the order of their arrival.
   public typealias Merge6<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>> =
     Merging<(A, B, C, D, E, F), A.Output, A.Failure>
-  /// Delivers the values of seven publishers in the order in which they come.
+  /// Delivers the values of seven publishers in the order of their arrival.
   public typealias Merge7<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>, G: Peer<A>> =
     Merging<(A, B, C, D, E, F, G), A.Output, A.Failure>
-  /// Delivers the values of eight publishers in the order in which they come.
+  /// Delivers the values of eight publishers in the order of their arrival.
   public typealias Merge8<
     A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>, G: Peer<A>, H: Peer<A>
   > = Merging<(A, B, C, D, E, F, G, H), A.Output, A.Failure>
 
-  /// Delivers the values of any number of publishers of one type in the order in which they come.
+  /// Delivers the values of any number of publishers of one type in the order of their arrival.
   public struct MergeMany<Upstream: Publisher>: Publisher {
-    /// The values of all.
+    /// The values of all publishers.
     public typealias Output = Upstream.Output
-    /// The failures of all.
+    /// The failure type of all publishers.
     public typealias Failure = Upstream.Failure
-    /// The publishers. With none, the end comes at once.
+    /// The publishers. If there are none, the merged publisher finishes immediately.
     public let publishers: [Upstream]
 
-    /// These publishers.
+    /// Creates a publisher that merges these publishers.
     @inlinable public init(_ upstream: Upstream...) { publishers = upstream }
-    /// These publishers.
+    /// Creates a publisher that merges these publishers.
     @inlinable public init<S: Swift.Sequence<Upstream>>(_ upstream: S) { publishers = Array(upstream) }
 
-    /// One more.
+    /// Returns a publisher that also merges `other`.
     public func merge(with other: Upstream) -> MergeMany { MergeMany(publishers + [other]) }
 
-    /// Attaches the subscriber to all.
+    /// Attaches the subscriber to all publishers.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       Confluence(subscriber, "Merge").join(publishers)
     }
   }
 }
 
-// One for each number of publishers: there is no way yet to say of a pack of types that they have something in common.
+// One initializer for each number of publishers: a parameter pack cannot yet require equal associated types.
 
 extension Publishers.Merging {
   /// ``Publishers/Merge``.
@@ -130,16 +130,16 @@ extension Publishers.Merging {
 extension Publishers.MergeMany: Equatable where Upstream: Equatable {}
 
 extension Publisher {
-  /// Delivers the values of both in the order in which they come, until both have finished or one fails. While demand
-  /// is counted, each is asked for one value ahead.
+  /// Delivers the values of both publishers in the order of their arrival, until both have finished or one fails. While
+  /// the demand is finite, one value ahead is requested from each.
   @inlinable public func merge<B: Publishers.Peer<Self>>(with other: B) -> Publishers.Merge<Self, B> {
     .init(self, other)
   }
 
-  /// Delivers the values of both in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of both publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable public func merge(with other: Self) -> Publishers.MergeMany<Self> { .init([self, other]) }
 
-  /// Delivers the values of all three in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of three publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>
@@ -147,7 +147,7 @@ extension Publisher {
     .init(self, b, c)
   }
 
-  /// Delivers the values of all four in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of four publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>
@@ -155,7 +155,7 @@ extension Publisher {
     .init(self, b, c, d)
   }
 
-  /// Delivers the values of all five in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of five publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>
@@ -163,7 +163,7 @@ extension Publisher {
     .init(self, b, c, d, e)
   }
 
-  /// Delivers the values of all six in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of six publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>,
@@ -172,7 +172,7 @@ extension Publisher {
     .init(self, b, c, d, e, f)
   }
 
-  /// Delivers the values of all seven in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of seven publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>,
@@ -181,7 +181,7 @@ extension Publisher {
     .init(self, b, c, d, e, f, g)
   }
 
-  /// Delivers the values of all eight in the order in which they come; while demand is counted, one ahead of each.
+  /// Delivers the values of eight publishers in the order of their arrival; while demand is finite, one ahead of each.
   @inlinable
   public func merge<
     B: Publishers.Peer<Self>, C: Publishers.Peer<Self>, D: Publishers.Peer<Self>, E: Publishers.Peer<Self>,

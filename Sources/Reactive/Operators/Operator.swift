@@ -1,92 +1,92 @@
-// What operators have in common, so that each of them says only what is its own.
+// The parts that operators share.
 
-/// A publisher behind another one. It delivers the same values and fails in the same way, unless it says otherwise.
+/// A publisher with an upstream. By default it has the value and failure types of upstream.
 public protocol Operator<Output, Failure>: Publisher {
-  /// Where the values come from.
+  /// The upstream publisher.
   associatedtype Upstream: Publisher
-  /// What is delivered: upstream's values, unless said otherwise.
+  /// The type of the values: upstream's by default.
   associatedtype Output = Upstream.Output
-  /// How delivery may fail: as upstream does, unless said otherwise.
+  /// The type of the failure: upstream's by default.
   associatedtype Failure = Upstream.Failure
-  /// Where the values come from.
+  /// The upstream publisher.
   var upstream: Upstream { get }
 }
 
-/// A publisher that is made of others.
+/// A publisher that is composed of others.
 public protocol CompositePublisher<Output, Failure>: Publisher {
-  /// What it is made of.
+  /// The type of the composed publisher.
   associatedtype Body: Publisher<Output, Failure>
-  /// What that delivers.
+  /// The type of its values.
   associatedtype Output = Body.Output
-  /// How that fails.
+  /// The type of its failure.
   associatedtype Failure = Body.Failure
-  /// What stands for it, made anew for each subscriber.
+  /// The composed publisher, created for each subscriber.
   var body: Body { get }
 }
 
 extension CompositePublisher {
-  /// Attaches the subscriber to what this is made of.
+  /// Attaches the subscriber to ``body``.
   @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { body.receive(subscriber: subscriber) }
 }
 
-/// How an operator fails: what becomes of upstream's failure, and of what its closure throws.
+/// The failures of an operator: converts upstream's failure and the errors of its closure.
 public protocol FailureMode<UpstreamFailure> {
-  /// How upstream fails.
+  /// The type of upstream's failure.
   associatedtype UpstreamFailure: Error
-  /// What the closure throws.
+  /// The type of the closure's error.
   associatedtype Thrown: Error
-  /// How the operator fails.
+  /// The type of the operator's failure.
   associatedtype Failure: Error
-  /// Upstream's failure as the subscriber sees it.
+  /// Converts upstream's failure into the operator's.
   func passed(_ error: UpstreamFailure) -> Failure
-  /// The closure's error as the subscriber sees it.
+  /// Converts the closure's error into the operator's failure.
   func thrown(_ error: Thrown) -> Failure
 }
 
-/// Whether an operator's closure may throw. The two forms of an operator, `filter` and `tryFilter`, are one type with
-/// one or the other of these.
+/// Whether an operator's closure may throw. The two forms of an operator, such as `filter` and `tryFilter`, are one
+/// type with one of two conforming types.
 public protocol Fallibility<UpstreamFailure>: FailureMode {
-  /// It has no state.
+  /// Creates the mode, which has no state.
   init()
 }
 
-/// The closure does not throw; the operator fails as upstream does.
+/// The closure does not throw; the operator has upstream's failure type.
 public struct Unthrowing<UpstreamFailure: Error>: Fallibility {
-  /// It has no state.
+  /// Creates the mode, which has no state.
   @inlinable public init() {}
-  /// The same failure.
+  /// Returns the same failure.
   @inlinable public func passed(_ error: UpstreamFailure) -> UpstreamFailure { error }
   /// Never called.
   @inlinable public func thrown(_ error: Never) -> UpstreamFailure {}
 }
 
-/// The closure may throw; the operator fails with what it throws, or with upstream's failure.
+/// The closure may throw; the operator fails with its error or with upstream's failure.
 public struct Throwing<UpstreamFailure: Error>: Fallibility {
-  /// It has no state.
+  /// Creates the mode, which has no state.
   @inlinable public init() {}
-  /// The same failure, its type hidden.
+  /// Returns the same failure, type-erased.
   @inlinable public func passed(_ error: UpstreamFailure) -> any Error { error }
-  /// The error.
+  /// Returns the same error.
   @inlinable public func thrown(_ error: any Error) -> any Error { error }
 }
 
-/// There is nothing that throws; upstream's failure becomes another.
+/// Nothing throws; a closure converts upstream's failure.
 public struct Refailing<UpstreamFailure: Error, Failure: Error>: FailureMode {
   @usableFromInline let transform: (UpstreamFailure) -> Failure
 
   @inlinable init(_ transform: @escaping (UpstreamFailure) -> Failure) { self.transform = transform }
 
-  /// What the closure makes of it.
+  /// Returns the closure's result for the failure.
   @inlinable public func passed(_ error: UpstreamFailure) -> Failure { transform(error) }
   /// Never called.
   @inlinable public func thrown(_ error: Never) -> Failure {}
 }
 
-/// Tells apart the types of operators that are alike in everything else.
+/// Distinguishes the types of operators that are otherwise alike.
 ///
-/// The name of such an operator is an alias of the structure that it shares with others. An extension of one operator
-/// names its kind, `extension Publishers.Map where Kind == OperatorKind.Map`; without that it is one of all of them, and
-/// collides with the same member of another.
+/// The name of such an operator is an alias of a structure that several operators share. An extension of one operator
+/// names its kind, as in `extension Publishers.Map where Kind == OperatorKind.Map`; without the kind it extends all of
+/// them, and collides with the same member of another.
 public enum OperatorKind {
   /// `map`.
   public enum Map {}

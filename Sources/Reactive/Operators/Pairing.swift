@@ -1,21 +1,21 @@
-// Operators on two publishers and more: of three and four, the third and fourth are paired with the pair before.
+// Operators on two and more publishers. A third or fourth publisher is paired with the pair before it.
 
 extension Publishers {
-  /// Delivers the newest values of two publishers, whenever one of them has a new one.
+  /// Delivers the newest values of two publishers whenever one of them sends a new value.
   public struct CombineLatest<A: Publisher, B: Publisher>: Publisher where A.Failure == B.Failure {
-    /// A value of each.
+    /// A value of each publisher.
     public typealias Output = (A.Output, B.Output)
-    /// The failures of both.
+    /// The failure type of both publishers.
     public typealias Failure = B.Failure
-    /// The first.
+    /// The first publisher.
     public let a: A
-    /// The second.
+    /// The second publisher.
     public let b: B
 
     /// `a.combineLatest(b)`
     @inlinable public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
-    /// Attaches the subscriber to both.
+    /// Attaches the subscriber to both publishers.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       var latestA: A.Output?
       var latestB: B.Output?
@@ -35,21 +35,21 @@ extension Publishers {
     }
   }
 
-  /// Delivers the first values of two publishers together, then the second ones, and so on.
+  /// Delivers the first values of two publishers together, then their second values, and so on.
   public struct Zip<A: Publisher, B: Publisher>: Publisher where A.Failure == B.Failure {
-    /// A value of each.
+    /// A value of each publisher.
     public typealias Output = (A.Output, B.Output)
-    /// The failures of both.
+    /// The failure type of both publishers.
     public typealias Failure = B.Failure
-    /// The first.
+    /// The first publisher.
     public let a: A
-    /// The second.
+    /// The second publisher.
     public let b: B
 
     /// `a.zip(b)`
     @inlinable public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
-    /// Attaches the subscriber to both.
+    /// Attaches the subscriber to both publishers.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       var valuesOfA = Fifo<A.Output>()
       var valuesOfB = Fifo<B.Output>()
@@ -75,15 +75,15 @@ extension Publishers {
 
   /// Delivers values until another publisher delivers one.
   public struct PrefixUntilOutput<Upstream: Publisher, Other: Publisher>: Operator {
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// Its first value finishes; its end means nothing.
+    /// The publisher whose first value finishes this one. Its completion has no effect.
     public let other: Other
 
     /// `upstream.prefix(untilOutputFrom: other)`
     @inlinable public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
 
-    /// Attaches the subscriber to both.
+    /// Attaches the subscriber to both publishers.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, "PrefixUntilOutput", secondIsTrigger: true) {
         event in
@@ -97,20 +97,20 @@ extension Publishers {
     }
   }
 
-  /// Delivers values from when another publisher has delivered one.
+  /// Delivers values after another publisher has delivered one.
   public struct DropUntilOutput<Upstream: Publisher, Other: Publisher>: Operator
   where Upstream.Failure == Other.Failure {
-    /// The failures of both.
+    /// The failure type of both publishers.
     public typealias Failure = Other.Failure
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// From its first value on, upstream's are delivered; if it ends before, this does.
+    /// The publisher whose first value starts the delivery. If it completes before, this publisher completes, too.
     public let other: Other
 
     /// `upstream.drop(untilOutputFrom: other)`
     @inlinable public init(upstream: Upstream, other: Other) { (self.upstream, self.other) = (upstream, other) }
 
-    /// Attaches the subscriber to both.
+    /// Attaches the subscriber to both publishers.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       var isOpen = false
       let link = PairLink<Upstream.Output, Other.Output, S>(subscriber, "DropUntilOutput", secondIsTrigger: true) {
@@ -128,19 +128,19 @@ extension Publishers {
     }
   }
 
-  /// Delivers the newest values of three publishers, whenever one of them has a new one.
+  /// Delivers the newest values of three publishers whenever one of them sends a new value.
   public typealias CombineLatest3<A: Publisher, B: Publisher, C: Publisher> =
     Map<CombineLatest<CombineLatest<A, B>, C>, (A.Output, B.Output, C.Output)>
   where A.Failure == B.Failure, B.Failure == C.Failure
-  /// Delivers the newest values of four publishers, whenever one of them has a new one.
+  /// Delivers the newest values of four publishers whenever one of them sends a new value.
   public typealias CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher> =
     Map<CombineLatest<CombineLatest<CombineLatest<A, B>, C>, D>, (A.Output, B.Output, C.Output, D.Output)>
   where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
-  /// Delivers the first values of three publishers together, then the second ones, and so on.
+  /// Delivers the first values of three publishers together, then their second values, and so on.
   public typealias Zip3<A: Publisher, B: Publisher, C: Publisher> =
     Map<Zip<Zip<A, B>, C>, (A.Output, B.Output, C.Output)>
   where A.Failure == B.Failure, B.Failure == C.Failure
-  /// Delivers the first values of four publishers together, then the second ones, and so on.
+  /// Delivers the first values of four publishers together, then their second values, and so on.
   public typealias Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher> =
     Map<Zip<Zip<Zip<A, B>, C>, D>, (A.Output, B.Output, C.Output, D.Output)>
   where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
@@ -186,35 +186,35 @@ extension Publishers.PrefixUntilOutput: Equatable where Upstream: Equatable, Oth
 extension Publishers.DropUntilOutput: Equatable where Upstream: Equatable, Other: Equatable {}
 
 extension Publisher {
-  /// Delivers the newest values of both, whenever one has a new one and none lacks one. Each is asked for as much as is
-  /// asked for here; what comes when nothing is wanted only becomes the newest.
+  /// Delivers the newest values of both publishers whenever one sends a new value and both have sent one. Demand:
+  /// passed to each publisher; a value that arrives without demand only replaces the newest one.
   @inlinable public func combineLatest<P: Publisher>(_ other: P) -> Publishers.CombineLatest<Self, P>
   where P.Failure == Failure {
     Publishers.CombineLatest(self, other)
   }
 
-  /// Delivers what the closure makes of the values of both; see `combineLatest`. Demand: the same of each.
+  /// Delivers the closure's result for the values of both publishers; see `combineLatest`. Demand: passed to each.
   @inlinable public func combineLatest<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest<Self, P>, T> where P.Failure == Failure {
     combineLatest(other).map { transform($0.0, $0.1) }
   }
 
-  /// Delivers the newest values of all three, whenever one has a new one. Demand: the same of each.
+  /// Delivers the newest values of three publishers whenever one sends a new value. Demand: passed to each.
   @inlinable public func combineLatest<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
     -> Publishers.CombineLatest3<Self, P, Q> where P.Failure == Failure, Q.Failure == Failure
   {
     .init(self, publisher1, publisher2)
   }
 
-  /// Delivers what the closure makes of the values of all three; see `combineLatest`. Demand: the same of each.
+  /// Delivers the closure's result for the values of three publishers; see `combineLatest`. Demand: passed to each.
   @inlinable public func combineLatest<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     combineLatest(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
 
-  /// Delivers the newest values of all four, whenever one has a new one. Demand: the same of each.
+  /// Delivers the newest values of four publishers whenever one sends a new value. Demand: passed to each.
   @inlinable public func combineLatest<P: Publisher, Q: Publisher, R: Publisher>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R
   )
@@ -223,7 +223,7 @@ extension Publisher {
     .init(self, publisher1, publisher2, publisher3)
   }
 
-  /// Delivers what the closure makes of the values of all four; see `combineLatest`. Demand: the same of each.
+  /// Delivers the closure's result for the values of four publishers; see `combineLatest`. Demand: passed to each.
   @inlinable public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
@@ -232,34 +232,34 @@ extension Publisher {
     combineLatest(publisher1, publisher2, publisher3).map { transform($0.0, $0.1, $0.2, $0.3) }
   }
 
-  /// Delivers the first values of both together, and so on. Each is asked for as much as is asked for here and keeps
-  /// what waits for the others; when one has ended and nothing of it is left, this ends.
+  /// Delivers the first values of both publishers together, then their second values, and so on. Demand: passed to each
+  /// publisher, whose values wait here for the other's. Completes when one has completed and none of its values waits.
   @inlinable public func zip<P: Publisher>(_ other: P) -> Publishers.Zip<Self, P> where P.Failure == Failure {
     Publishers.Zip(self, other)
   }
 
-  /// Delivers what the closure makes of the values of both; see `zip`. Demand: the same of each.
+  /// Delivers the closure's result for the values of both publishers; see `zip`. Demand: passed to each.
   @inlinable public func zip<P: Publisher, T>(
     _ other: P, _ transform: @escaping (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.Zip<Self, P>, T> where P.Failure == Failure {
     zip(other).map { transform($0.0, $0.1) }
   }
 
-  /// Delivers the first values of all three together, and so on. Demand: the same of each.
+  /// Delivers the first values of three publishers together, and so on. Demand: passed to each.
   @inlinable public func zip<P: Publisher, Q: Publisher>(_ publisher1: P, _ publisher2: Q)
     -> Publishers.Zip3<Self, P, Q>
   where P.Failure == Failure, Q.Failure == Failure {
     .init(self, publisher1, publisher2)
   }
 
-  /// Delivers what the closure makes of the values of all three; see `zip`. Demand: the same of each.
+  /// Delivers the closure's result for the values of three publishers; see `zip`. Demand: passed to each.
   @inlinable public func zip<P: Publisher, Q: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.Zip3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     zip(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
 
-  /// Delivers the first values of all four together, and so on. Demand: the same of each.
+  /// Delivers the first values of four publishers together, and so on. Demand: passed to each.
   @inlinable public func zip<P: Publisher, Q: Publisher, R: Publisher>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R
   )
@@ -268,7 +268,7 @@ extension Publisher {
     .init(self, publisher1, publisher2, publisher3)
   }
 
-  /// Delivers what the closure makes of the values of all four; see `zip`. Demand: the same of each.
+  /// Delivers the closure's result for the values of four publishers; see `zip`. Demand: passed to each.
   @inlinable public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
     _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
@@ -277,13 +277,14 @@ extension Publisher {
     zip(publisher1, publisher2, publisher3).map { transform($0.0, $0.1, $0.2, $0.3) }
   }
 
-  /// Delivers values until `publisher` delivers one, then finishes. That is asked for one; its end means nothing.
+  /// Delivers values until `publisher` delivers one, then finishes. Requests one value from `publisher`, whose
+  /// completion has no effect.
   @inlinable public func prefix<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.PrefixUntilOutput<Self, P> {
     Publishers.PrefixUntilOutput(upstream: self, other: publisher)
   }
 
-  /// Leaves out values, at no demand, until `publisher` delivers one. That is asked for one; if it ends before, so does
-  /// this.
+  /// Omits values until `publisher` delivers one; an omitted value uses no demand. Requests one value from `publisher`;
+  /// if it completes before, so does this publisher.
   @inlinable public func drop<P: Publisher>(untilOutputFrom publisher: P) -> Publishers.DropUntilOutput<Self, P>
   where P.Failure == Failure {
     Publishers.DropUntilOutput(upstream: self, other: publisher)

@@ -1,10 +1,10 @@
-// Operators that make one value of all. They ask for everything at once.
+// Operators that reduce all values to one. They request unlimited values on subscription.
 
 extension Publishers {
-  /// Delivers the result of all values.
+  /// Delivers the accumulated result of all values.
   public typealias Reduce<Upstream: Publisher, Output> =
     Folded<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Reduce>
-  /// Delivers the result of all values; fails with what the closure throws.
+  /// Delivers the accumulated result of all values; fails with the error that the closure throws.
   public typealias TryReduce<Upstream: Publisher, Output> =
     Folded<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Reduce>
   /// Delivers all values in one array.
@@ -13,7 +13,7 @@ extension Publishers {
   /// Delivers the number of values.
   public typealias Count<Upstream: Publisher> =
     Folded<Upstream, Int, Unthrowing<Upstream.Failure>, OperatorKind.Count>
-  /// Delivers the end only.
+  /// Delivers only the completion.
   public typealias IgnoreOutput<Upstream: Publisher> =
     Folded<Upstream, Never, Unthrowing<Upstream.Failure>, OperatorKind.Ignore>
   /// Delivers the last value.
@@ -22,19 +22,19 @@ extension Publishers {
   /// Delivers the last value that the closure accepts.
   public typealias LastWhere<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.LastWhere>
-  /// Delivers the last value that the closure accepts; fails with what it throws.
+  /// Delivers the last value that the closure accepts; fails with the error that it throws.
   public typealias TryLastWhere<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.LastWhere>
-  /// Delivers the greatest value, of equal ones the first.
+  /// Delivers the greatest value; of equal values the first.
   public typealias Comparison<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Comparison>
-  /// Delivers the greatest value, of equal ones the first; fails with what the closure throws.
+  /// Delivers the greatest value, of equal values the first; fails with the error that the closure throws.
   public typealias TryComparison<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Comparison>
-  /// Delivers the first value; fails when there is none.
+  /// Delivers the first value; fails if there is none.
   public typealias AsSingle<Upstream: Publisher> =
     Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Single>
-  /// Delivers the values in arrays, the last with what is left.
+  /// Delivers the values in arrays; the last array has the remaining values.
   public typealias CollectByCount<Upstream: Publisher> =
     Staged<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>, OperatorKind.CollectByCount>
 }
@@ -125,7 +125,8 @@ where
   Output == [Upstream.Output], Mode == Unthrowing<Upstream.Failure>,
   Kind == OperatorKind.CollectByCount
 {
-  /// ``Publishers/CollectByCount``. Who gets what is left has asked for it: for the array that was begun.
+  /// ``Publishers/CollectByCount``. The remaining values need no further demand: their array was requested when it
+  /// began.
   @inlinable public init(upstream: Upstream, count: Int) {
     precondition(count > 0, "a count must be positive, it is \(count)")
     self.init(upstream, "CollectByCount", Mode()) {
@@ -142,90 +143,99 @@ where
   }
 }
 
-/// Why there is no first value.
+/// The reason for the lack of a first value.
 public enum SingleError: Error, Equatable, Sendable {
   /// The publisher finished without a value.
   case noElements
 }
 
 extension Publisher {
-  /// Delivers the result of all values, once they have ended. Demand: everything at once.
+  /// Delivers the accumulated result of all values when upstream finishes. Demand: unlimited, requested on
+  /// subscription.
   @inlinable public func reduce<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) -> T
   ) -> Publishers.Reduce<Self, T> {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
   }
 
-  /// Delivers the result of all values, once they have ended; the first error thrown ends it. Demand: everything at
-  /// once.
+  /// Delivers the accumulated result of all values when upstream finishes; fails with the first error thrown. Demand:
+  /// unlimited, requested on subscription.
   @inlinable public func tryReduce<T>(
     _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
   ) -> Publishers.TryReduce<Self, T> {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
   }
 
-  /// Delivers all values in one array, once they have ended. Demand: everything at once; all of it is held.
+  /// Delivers all values in one array when upstream finishes. Demand: unlimited, requested on subscription; all values
+  /// are held in memory.
   @inlinable public func collect() -> Publishers.Collect<Self> { .init(upstream: self) }
 
-  /// Delivers the values in arrays of `count`, the last with what is left; asks for `count` values for each array.
+  /// Delivers the values in arrays of `count`; the last has the remaining values. Demand: `count` values for each
+  /// array.
   @inlinable public func collect(_ count: Int) -> Publishers.CollectByCount<Self> {
     .init(upstream: self, count: count)
   }
 
-  /// Delivers the number of values, once they have ended. Demand: everything at once.
+  /// Delivers the number of values when upstream finishes. Demand: unlimited, requested on subscription.
   @inlinable public func count() -> Publishers.Count<Self> { .init(upstream: self) }
 
-  /// Delivers the greatest value, of equal ones the first, once they have ended. Demand: everything at once.
+  /// Delivers the greatest value, of equal values the first, when upstream finishes. Demand: unlimited, requested on
+  /// subscription.
   @inlinable public func max(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self>
   {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
-  /// Delivers the least value, of equal ones the first, once they have ended. Demand: everything at once.
+  /// Delivers the least value, of equal values the first, when upstream finishes. Demand: unlimited, requested on
+  /// subscription.
   @inlinable public func min(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self>
   {
     max { areInIncreasingOrder($1, $0) }
   }
 
-  /// Delivers the greatest value, once they have ended; the first error thrown ends it. Demand: everything at once.
+  /// Delivers the greatest value when upstream finishes; fails with the first error thrown. Demand: unlimited,
+  /// requested on subscription.
   @inlinable public func tryMax(
     by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
-  /// Delivers the least value, once they have ended; the first error thrown ends it. Demand: everything at once.
+  /// Delivers the least value when upstream finishes; fails with the first error thrown. Demand: unlimited, requested
+  /// on subscription.
   @inlinable public func tryMin(
     by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
     tryMax { try areInIncreasingOrder($1, $0) }
   }
 
-  /// Delivers the last value, once they have ended. Demand: everything at once.
+  /// Delivers the last value when upstream finishes. Demand: unlimited, requested on subscription.
   @inlinable public func last() -> Publishers.Last<Self> { .init(upstream: self) }
 
-  /// Delivers the last value that the closure accepts, once they have ended. Demand: everything at once.
+  /// Delivers the last value that the closure accepts when upstream finishes. Demand: unlimited, requested on
+  /// subscription.
   @inlinable public func last(where predicate: @escaping (Output) -> Bool) -> Publishers.LastWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the last value that the closure accepts; the first error thrown ends it. Demand: everything at once.
+  /// Delivers the last value that the closure accepts when upstream finishes; fails with the first error thrown.
+  /// Demand: unlimited, requested on subscription.
   @inlinable public func tryLast(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryLastWhere<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Delivers the end only. Demand: everything at once.
+  /// Delivers only the completion. Demand: unlimited, requested on subscription.
   @inlinable public func ignoreOutput() -> Publishers.IgnoreOutput<Self> { .init(upstream: self) }
 
-  /// Delivers the first value, finishes and cancels upstream. Fails with ``SingleError/noElements`` when there is none.
-  /// Demand: one value at once.
+  /// Delivers the first value, finishes and cancels upstream. Fails with ``SingleError/noElements`` if there is none.
+  /// Demand: one value, requested on subscription.
   @inlinable public func asSingle() -> Publishers.AsSingle<Self> { .init(upstream: self) }
 }
 
 extension Publisher where Output: Comparable {
-  /// Delivers the greatest value, once they have ended. Demand: everything at once.
+  /// Delivers the greatest value when upstream finishes. Demand: unlimited, requested on subscription.
   @inlinable public func max() -> Publishers.Comparison<Self> { max(by: <) }
 
-  /// Delivers the least value, once they have ended. Demand: everything at once.
+  /// Delivers the least value when upstream finishes. Demand: unlimited, requested on subscription.
   @inlinable public func min() -> Publishers.Comparison<Self> { min(by: <) }
 }

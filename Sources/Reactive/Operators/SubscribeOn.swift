@@ -1,13 +1,13 @@
 import Synchronization
 
 extension Publishers {
-  /// Talks to upstream on a scheduler.
+  /// Subscribes to upstream on a scheduler, and sends requests and cancellation there, too.
   public struct SubscribeOn<Upstream: Publisher, Context: Scheduler>: Operator {
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
-    /// Where upstream is subscribed to, asked, and cancelled.
+    /// The scheduler on which upstream is subscribed to, requested from, and cancelled.
     public let scheduler: Context
-    /// What the scheduler is told.
+    /// Options for the scheduler.
     public let options: Context.SchedulerOptions?
 
     /// `upstream.subscribe(on: scheduler, options: options)`
@@ -23,7 +23,7 @@ extension Publishers {
   }
 }
 
-/// What goes up is sent by way of the scheduler.
+/// Sends requests and cancellation to upstream by way of the scheduler.
 @usableFromInline final class SubscribeOnHandle<Context: Scheduler>: UpstreamHandle {
   @usableFromInline let scheduler: Context
   @usableFromInline let options: Context.SchedulerOptions?
@@ -41,7 +41,7 @@ extension Publishers {
     if !cancelled.exchange(true, ordering: .acquiringAndReleasing) { schedule { $0.cancel() } }
   }
 
-  override var dropsSubscriber: Bool { false }  // once the scheduler has done its work
+  override var dropsSubscriber: Bool { false }  // only after the scheduler has run
 
   @inlinable func schedule(_ action: @escaping (borrowing UpstreamSlot) -> Void) {
     guard slot.isLive else { return }
@@ -50,10 +50,10 @@ extension Publishers {
 }
 
 extension Publisher {
-  /// Subscribes to this publisher, asks it and cancels it on `scheduler`. Values come from wherever this publisher
-  /// sends them.
+  /// Subscribes to this publisher, requests values from it and cancels it on `scheduler`. The values arrive on the
+  /// threads on which this publisher sends them.
   ///
-  /// Demand: upstream's, value for value, by way of the scheduler.
+  /// Demand: passed upstream unchanged, by way of the scheduler.
   @inlinable public func subscribe<S: Scheduler>(
     on scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.SubscribeOn<Self, S> {

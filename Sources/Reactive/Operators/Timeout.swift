@@ -1,15 +1,15 @@
-// Operators that watch the clock.
+// Operators that measure time.
 
 extension Publishers {
-  /// Ends when upstream takes too long. Demand is upstream's.
+  /// Ends the subscription when upstream takes too long. Demand is passed upstream unchanged.
   public typealias Timeout<Upstream: Publisher, Context: Scheduler> =
     Timed<Upstream, Context, Upstream.Output, OperatorKind.Timeout>
 
-  /// Delivers, for each value, how long it took to come. Demand is upstream's.
+  /// Delivers, for each value, the time since the previous one. Demand is passed upstream unchanged.
   public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
-    /// Whose values are timed.
+    /// The publisher whose values are timed.
     public let upstream: Upstream
-    /// Whose clock is used. Nothing is scheduled on it.
+    /// The scheduler whose clock is read. No work is scheduled on it.
     public let scheduler: Context
 
     /// `upstream.measureInterval(using: scheduler)`
@@ -17,7 +17,7 @@ extension Publishers {
       (self.upstream, self.scheduler) = (upstream, scheduler)
     }
 
-    /// Reads the clock at each value; the first interval begins with the subscription.
+    /// Reads the clock for each value; the first interval starts with the subscription.
     @inlinable public var body: some Publisher<Context.SchedulerTimeType.Stride, Upstream.Failure> {
       var last = scheduler.now
       return upstream.handleEvents(receiveSubscription: { [scheduler] _ in last = scheduler.now }).map {
@@ -31,9 +31,9 @@ extension Publishers {
 }
 
 extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Timeout {
-  /// ``Publishers/Timeout``. The time runs from the subscription on.
+  /// ``Publishers/Timeout``. The first interval starts with the subscription.
   ///
-  /// - Parameter customError: The failure if upstream takes too long; `nil`: it is finished.
+  /// - Parameter customError: Returns the failure if upstream takes too long; `nil`: the subscription finishes.
   @inlinable public init(
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
     options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
@@ -43,7 +43,7 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
   }
 }
 
-/// Ready at once; the alarm is set to the time by which the next value has to be there.
+/// Makes each value ready immediately. The alarm is set to the deadline of the next value.
 @usableFromInline struct TimeoutRule<Value, Moment: Strideable>: TimedRule {
   @inlinable static var relaysDemand: Bool { true }
   @usableFromInline let interval: Moment.Stride
@@ -69,10 +69,10 @@ extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind
 }
 
 extension Publisher {
-  /// Delivers everything on `scheduler`; ends, and cancels upstream, when no value comes for `interval`. Demand:
-  /// upstream's, value for value. The time runs also while there is none.
+  /// Delivers all signals on `scheduler`; ends and cancels upstream when no value arrives for `interval`. Demand:
+  /// passed upstream unchanged. The time also runs while there is no demand.
   ///
-  /// - Parameter customError: Makes the failure; default: it finishes.
+  /// - Parameter customError: Returns the failure; default: the subscription finishes.
   @inlinable public func timeout<S: Scheduler>(
     _ interval: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil,
     customError: (() -> Failure)? = nil
@@ -80,10 +80,10 @@ extension Publisher {
     .init(upstream: self, interval: interval, scheduler: scheduler, options: options, customError: customError)
   }
 
-  /// Delivers, in place of each value, the time since the one before or since the subscription. Demand: upstream's,
-  /// value for value.
+  /// Delivers, in place of each value, the time since the previous value or since the subscription. Demand: passed
+  /// upstream unchanged.
   ///
-  /// - Parameter options: Ignored, as in Combine: nothing is scheduled.
+  /// - Parameter options: Ignored, as in Combine: no work is scheduled.
   @inlinable public func measureInterval<S: Scheduler>(
     using scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.MeasureInterval<Self, S> {

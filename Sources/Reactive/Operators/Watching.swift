@@ -1,12 +1,12 @@
-// Operators that look on.
+// Operators that observe signals.
 
 extension Publishers {
-  /// Calls closures for what passes by; nothing else changes.
+  /// Calls closures for signals, requests and cancellation, and passes all on unchanged.
   public typealias HandleEvents<Upstream: Publisher> = Observed<Upstream, OperatorKind.Handle>
 
   /// ``HandleEvents``, ``Print`` and ``Breakpoint``.
   public struct Observed<Upstream: Publisher, Kind>: Operator {
-    /// Where the values come from.
+    /// The upstream publisher.
     public let upstream: Upstream
     /// Called before the subscription is passed on.
     public var receiveSubscription: ((any Subscription) -> Void)?
@@ -14,16 +14,16 @@ extension Publishers {
     public var receiveOutput: ((Upstream.Output) -> Void)?
     /// Called before the completion is passed on.
     public var receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
-    /// Called when the subscriber cancels, before upstream is told.
+    /// Called when the subscriber cancels, before upstream is cancelled.
     public var receiveCancel: (() -> Void)?
-    /// Called for each request, also for what `receive` returns when that is not none, before upstream is told.
+    /// Called for each request before it is passed on, also for the demand that `receive` returns unless it is none.
     public var receiveRequest: ((Subscribers.Demand) -> Void)?
-    /// Called for what `receive` returns in place of ``receiveRequest``.
+    /// Called in place of ``receiveRequest`` for the demand that `receive` returns.
     @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?
 
     @usableFromInline init(_ upstream: Upstream) { self.upstream = upstream }
 
-    /// Attaches the subscriber to upstream, with the closures in between.
+    /// Attaches the subscriber to upstream; the closures observe the signals between them.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       upstream.subscribe(
         EventLink(
@@ -49,7 +49,7 @@ extension Publishers.Observed where Kind == OperatorKind.Handle {
   }
 }
 
-/// Calls closures, and passes on what comes. It does not hold the publisher.
+/// Calls the closures and passes signals on. It does not hold the publisher.
 @usableFromInline final class EventLink<Down: Subscriber>: Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline typealias Failure = Down.Failure
@@ -57,7 +57,7 @@ extension Publishers.Observed where Kind == OperatorKind.Handle {
   @usableFromInline let receiveSubscription: ((any Subscription) -> Void)?
   @usableFromInline let receiveOutput: ((Input) -> Void)?
   @usableFromInline let receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
-  /// For what the subscriber returns from `receive`.
+  /// Called for the demand that the subscriber returns from `receive`.
   @usableFromInline let receiveReturned: ((Subscribers.Demand) -> Void)?
   @usableFromInline let down: Down
 
@@ -115,7 +115,8 @@ extension Publishers.Observed where Kind == OperatorKind.Handle {
 }
 
 extension Publisher {
-  /// Calls closures for what passes by, each before it is passed on. Demand: upstream's, value for value.
+  /// Calls closures for signals, requests and cancellation, each before it is passed on. Demand: passed upstream
+  /// unchanged.
   @inlinable public func handleEvents(
     receiveSubscription: ((any Subscription) -> Void)? = nil, receiveOutput: ((Output) -> Void)? = nil,
     receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,

@@ -1,21 +1,22 @@
 import Dispatch
 import Synchronization
 
-/// A publisher made of a closure, which is called for each subscriber and can be stopped.
+/// A publisher whose closure is called for each subscriber and can be stopped.
 ///
-/// What the closure sends without demand is dropped.
+/// A value that the closure sends without demand is dropped.
 public final class Create<Output, Failure: Error>: Publisher {
-  /// What the closure sees of the state of its subscription.
+  /// The closure's view of its subscription's state.
   public typealias Context = CreateContext
 
   private let start: (Receiver) -> any Cancellable
 
-  /// - Parameter start: Called on the subscriber's thread; begins some work that feeds the receiver, from any thread.
-  ///   Must not block. What it returns stops that work, and is cancelled with the subscription or let go of at its end.
+  /// - Parameter start: Called on the subscriber's thread. Starts work that feeds the receiver, from any thread; must
+  ///   not block. The cancellable that it returns stops that work: it is cancelled with the subscription, or released
+  ///   at the end.
   public init(_ start: @escaping (_ subscriber: Receiver) -> any Cancellable) { self.start = start }
 
-  /// - Parameter produce: Called on a thread of its own, which it may block. To return soon after its context says that
-  ///   it is cancelled.
+  /// - Parameter produce: Called on its own thread, which it may block. It should return soon after its context is
+  ///   cancelled.
   public init(_ produce: @escaping (_ subscriber: Receiver, _ context: any Context) -> Void) {
     start = { receiver in
       let work = Unchecked { produce(receiver, receiver.feed) }  // run once, by the queue
@@ -24,14 +25,14 @@ public final class Create<Output, Failure: Error>: Publisher {
     }
   }
 
-  /// Gives the subscriber its subscription, then calls the closure.
+  /// Sends the subscription to the subscriber, then calls the closure.
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     let link = CreateLink(subscriber)
     link.begin()
     if !link.core.isOver { link.feed.hold(start(Receiver(link.feed, send: link.perform))) }
   }
 
-  /// Takes what the closure sends to its subscriber. Thread-safe.
+  /// Passes the closure's signals to its subscriber. Thread-safe.
   public struct Receiver {
     fileprivate let feed: CreateFeed
     private let send: (CreateEvent<Output, Failure>) -> Void
@@ -40,25 +41,25 @@ public final class Create<Output, Failure: Error>: Publisher {
       (self.feed, self.send) = (feed, send)
     }
 
-    /// Delivers the value, unless there is no demand.
+    /// Delivers the value if there is demand.
     public func receive(_ input: Output) {
       feed.willSend()
       send(.value(input))
     }
-    /// Ends the subscription. What is sent afterwards is ignored.
+    /// Ends the subscription. Later signals are ignored.
     public func receive(completion: Subscribers.Completion<Failure>) { send(.end(completion)) }
   }
 }
 
-extension Create.Receiver: @unchecked Sendable {}  // signals are made serial, and values handed over
+extension Create.Receiver: @unchecked Sendable {}  // signals are serialised, and values are handed over
 
 /// The state of a subscription to a ``Create``. Thread-safe.
 public protocol CreateContext {
-  /// Whether the subscriber has no demand: what is sent now is dropped.
+  /// Whether there is no demand: a value sent now is dropped.
   var paused: Bool { get }
-  /// Whether the subscription has ended: nobody gets anything any more.
+  /// Whether the subscription has ended: no further signal is delivered.
   var cancelled: Bool { get }
-  /// Blocks the thread until there is demand, or the subscription has ended.
+  /// Blocks the thread until there is demand or the subscription has ended.
   func waitIfPaused()
 }
 
@@ -67,12 +68,11 @@ private enum CreateEvent<Output, Failure: Error> {
   case end(Subscribers.Completion<Failure>)
 }
 
-/// What the work may know of its subscription, and what stops it.
+/// The state of a subscription that its work can see, and the cancellable that stops the work.
 private final class CreateFeed: CreateContext {
   private struct State {
     var isPaused = true
-    /// Values that are on their way to the subscriber, on the thread that happens to be with it: until they are there,
-    /// nobody knows whether there is demand for more.
+    /// The number of values being delivered by another thread. Until their delivery, the remaining demand is unknown.
     var underWay = 0
     var isOver = false
     var mustWait: Bool { (isPaused || underWay > 0) && !isOver }
@@ -113,7 +113,7 @@ private final class CreateFeed: CreateContext {
     }
   }
 
-  /// - Returns: What stops the work.
+  /// - Returns: The cancellable that stops the work.
   func end() -> (any Cancellable)? {
     change { $0.isOver = true }
     return state.withLock { $0.work.take() }

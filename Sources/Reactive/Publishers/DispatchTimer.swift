@@ -1,17 +1,17 @@
 import Dispatch
 
-/// What a Dispatch timer does.
+/// The parameters of a Dispatch timer.
 public struct DispatchTimerConfiguration: Sendable {
-  /// Where values are delivered; `nil`: a queue of each subscription's own.
+  /// The queue that delivers values; `nil`: a separate queue for each subscription.
   public var queue: DispatchQueue?
-  /// From tick to tick, on the monotonic clock. The first tick comes with the first demand.
+  /// The time between ticks, on the monotonic clock. The first tick is due with the first demand.
   public var interval: DispatchTimeInterval
-  /// How much later than due a tick may come, so that wake-ups can be joined.
+  /// The time by which a tick may be late, so that wake-ups can be combined.
   public var leeway: DispatchTimeInterval
-  /// After how many values it finishes.
+  /// The number of values after which the publisher finishes.
   public var times: Subscribers.Demand
 
-  /// A timer that ticks as exactly as it can, without end, unless told otherwise.
+  /// Creates a configuration; by default a timer without leeway and without end.
   public init(
     queue: DispatchQueue? = nil, interval: DispatchTimeInterval, leeway: DispatchTimeInterval = .nanoseconds(0),
     times: Subscribers.Demand = .unlimited
@@ -21,21 +21,22 @@ public struct DispatchTimerConfiguration: Sendable {
 }
 
 extension Publishers {
-  /// Delivers the time at intervals, a timer per subscriber.
+  /// Delivers the time at intervals. Each subscriber has its own timer.
   ///
-  /// A tick for which there is no demand is missed, not kept: demand that comes later waits for the next tick.
+  /// A tick without demand is skipped, not stored: later demand waits for the next tick.
   public struct DispatchTimer: Publisher {
-    /// When the value was delivered.
+    /// The time of delivery.
     public typealias Output = DispatchTime
-    /// Can't fail.
+    /// `Never`: this publisher does not fail.
     public typealias Failure = Never
-    /// What the timers do.
+    /// The parameters of the timers.
     public let configuration: DispatchTimerConfiguration
 
-    /// Timers that do what `configuration` says.
+    /// Creates timers with this configuration.
     public init(configuration: DispatchTimerConfiguration) { self.configuration = configuration }
 
-    /// Attaches the subscriber. Its timer starts with its first demand; with no tick to wait for it is ended at once.
+    /// Attaches the subscriber. Its timer starts with its first demand; if the number of ticks is 0, it finishes
+    /// immediately.
     public func receive<S: Subscriber<DispatchTime, Never>>(subscriber: S) {
       guard configuration.times > .none else {
         return Empty().receive(subscriber: subscriber)
@@ -47,10 +48,10 @@ extension Publishers {
   /// Delivers the time every `interval`.
   ///
   /// - Parameters:
-  ///   - queue: Where values are delivered; default: a queue of each subscription's own.
-  ///   - interval: From tick to tick. The first comes with the first demand.
-  ///   - leeway: How much later than due a tick may come.
-  ///   - times: After how many values it finishes.
+  ///   - queue: The queue that delivers values; default: a separate queue for each subscription.
+  ///   - interval: The time between ticks. The first tick is due with the first demand.
+  ///   - leeway: The time by which a tick may be late.
+  ///   - times: The number of values after which the publisher finishes.
   public static func timer(
     queue: DispatchQueue? = nil, interval: DispatchTimeInterval, leeway: DispatchTimeInterval = .nanoseconds(0),
     times: Subscribers.Demand = .unlimited
@@ -65,20 +66,20 @@ extension Publishers.DispatchTimer: Sendable {}
 private final class DispatchTimerSubscription<Down: Subscriber>: DroppingSubscription, CustomStringConvertible,
   @unchecked Sendable
 where Down.Input == DispatchTime, Down.Failure == Never {
-  // Sendable: state is guarded, and the subscriber is called by the source's handler alone, which is serial.
+  // Sendable: state is guarded, and only the source's handler, which is serial, calls the subscriber.
 
   struct State {
     var down: Down?
     var requested = Subscribers.Demand.none
     var remaining: Subscribers.Demand
-    /// None before the first demand, and again once a tick has found none: whoever wants nothing wakes nobody.
+    /// `nil` before the first demand and after a tick without demand: a subscription without demand causes no wake-ups.
     var source: (any DispatchSourceTimer)?
-    /// When the first tick was due; all others are whole intervals from it.
+    /// The time at which the first tick was due; all others are whole intervals later.
     var origin: DispatchTime?
   }
   private let state: Guarded<State>
   private let configuration: DispatchTimerConfiguration
-  /// One for all sources of the subscription, so that their handlers stay serial.
+  /// The queue of all the subscription's sources, so that their handlers stay serial.
   private let queue: DispatchQueue
   let description = "DispatchTimer"
 
@@ -128,7 +129,7 @@ where Down.Input == DispatchTime, Down.Failure == Never {
     if isOver, end() { down.receive(completion: .finished) }
   }
 
-  /// - Returns: True for the one call that ends it.
+  /// - Returns: True for the one call that ends the subscription.
   private func end() -> Bool {
     let (down, source) = state.withLock { ($0.down.take(), $0.source.take()) }
     source?.cancel()
@@ -137,7 +138,7 @@ where Down.Input == DispatchTime, Down.Failure == Never {
 }
 
 extension DispatchTimeInterval {
-  /// The first whole number of intervals from `origin` that is later than `time`.
+  /// Returns the first whole number of intervals from `origin` that is later than `time`.
   fileprivate func tick(after time: DispatchTime, from origin: DispatchTime) -> DispatchTime {
     if case .never = self { return .distantFuture }
     let interval = UInt64(max(1, DispatchQueue.SchedulerTimeType.Stride(self).magnitude))

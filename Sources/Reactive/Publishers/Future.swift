@@ -1,17 +1,18 @@
 import Synchronization
 
-/// One result, worked out once, from the start, for all subscribers of whatever time.
+/// A publisher of one result, which is produced once, from creation on, for all subscribers, early or late.
 public final class Future<Output, Failure: Error>: Publisher {
-  /// To be called with the result. A second call does nothing.
+  /// A closure to call with the result. A second call has no effect.
   public typealias Promise = (Result<Output, Failure>) -> Void
 
   private let log = SharedLog<MemoryStorage<Output>, Failure>(
     storage: MemoryStorage(capacity: 1), start: .fromFirstSubscriber, demand: .exact)
   private let isFulfilled = Atomic(false)
 
-  /// Begins at once.
+  /// Starts immediately.
   ///
-  /// - Parameter attemptToFulfill: Called now. May call the promise before it returns, or later, on any thread.
+  /// - Parameter attemptToFulfill: Called in this initializer. May call the promise before it returns, or later, on any
+  ///   thread.
   public init(_ attemptToFulfill: @escaping (@escaping Promise) -> Void) {
     attemptToFulfill { [self] result in
       if isFulfilled.exchange(true, ordering: .acquiringAndReleasing) { return }
@@ -24,7 +25,7 @@ public final class Future<Output, Failure: Error>: Publisher {
     }
   }
 
-  /// Delivers the value, once it is there and asked for, or the failure.
+  /// Delivers the value when it is available and requested, or the failure.
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     LogCursor(log, subscriber, owner: nil, description: "Future", onLag: nil).begin(replay: 1)
   }
@@ -43,27 +44,27 @@ public final class Future<Output, Failure: Error>: Publisher {
 extension Future: @unchecked Sendable where Output: Sendable {}  // all state is in the log
 
 extension Future where Failure == Never {
-  /// The value, once it is there.
+  /// The value, when it is available.
   public final var value: Output { get async { await result().get() } }
 }
 
 extension Future {
-  /// The value, once it is there.
+  /// The value, when it is available.
   public final var value: Output { get async throws { try await result().get() } }
 }
 
-/// A publisher that is made anew for each subscriber.
+/// A publisher that is created for each subscriber.
 public struct Deferred<DeferredPublisher: Publisher>: Publisher {
-  /// The same values.
+  /// The type of the publisher's values.
   public typealias Output = DeferredPublisher.Output
-  /// The same failures.
+  /// The type of the publisher's failures.
   public typealias Failure = DeferredPublisher.Failure
-  /// Makes the publisher.
+  /// Creates the publisher.
   public let createPublisher: () -> DeferredPublisher
 
   /// - Parameter createPublisher: Called for each subscriber.
   public init(createPublisher: @escaping () -> DeferredPublisher) { self.createPublisher = createPublisher }
 
-  /// Attaches the subscriber to a publisher of its own.
+  /// Attaches the subscriber to its own publisher.
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { createPublisher().subscribe(subscriber) }
 }

@@ -14,7 +14,7 @@ extension Just {
   public func collect() -> Just<[Output]> { Just<[Output]>([output]) }
   /// 1.
   public func count() -> Just<Int> { Just<Int>(1) }
-  /// What the closure makes of the value.
+  /// The closure's result for the value.
   public func map<T>(_ transform: (Output) -> T) -> Just<T> { Just<T>(transform(output)) }
   /// These values, then the value.
   public func prepend(_ elements: Output...) -> Publishers.Sequence<[Output], Never> { prepend(elements) }

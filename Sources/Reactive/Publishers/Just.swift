@@ -1,8 +1,8 @@
 import Synchronization
 
-/// One value for each subscriber, then the end.
+/// Delivers one value to each subscriber, then finishes.
 public struct Just<Output>: KnownOptionalPublisher, KnownResultPublisher {
-  /// Can't fail.
+  /// `Never`: this publisher does not fail.
   public typealias Failure = Never
   /// The value.
   public let output: Output
@@ -11,10 +11,10 @@ public struct Just<Output>: KnownOptionalPublisher, KnownResultPublisher {
   /// The value.
   public var result: Result<Output, Never> { .success(output) }
 
-  /// `output` for each subscriber.
+  /// Creates a publisher of `output`.
   public init(_ output: Output) { self.output = output }
 
-  /// Delivers the value upon the first demand.
+  /// Delivers the value on the first demand.
   @inlinable public func receive<S: Subscriber<Output, Never>>(subscriber: S) {
     OnceSubscription.begin(output, subscriber, "Just")
   }
@@ -23,38 +23,38 @@ public struct Just<Output>: KnownOptionalPublisher, KnownResultPublisher {
 extension Just: Equatable where Output: Equatable {}
 extension Just: Sendable where Output: Sendable {}
 
-/// No value; the end at once, or never.
+/// A publisher without values that finishes immediately or never.
 public struct Empty<Output, Failure: Error>: Publisher, Equatable, Sendable {
-  /// Whether it ends at once.
+  /// Whether it finishes immediately.
   public let completeImmediately: Bool
 
-  /// Ends at once unless `completeImmediately` is false.
+  /// Creates a publisher that finishes immediately unless `completeImmediately` is false.
   public init(completeImmediately: Bool = true) { self.completeImmediately = completeImmediately }
 
-  /// The same, with the types given by value.
+  /// Creates the same publisher, with its types given by arguments.
   public init(completeImmediately: Bool = true, outputType: Output.Type, failureType: Failure.Type) {
     self.init(completeImmediately: completeImmediately)
   }
 
-  /// Ends the subscriber, if this ends; needs no demand.
+  /// Finishes the subscriber if `completeImmediately`; needs no demand.
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     subscriber.receive(subscription: Subscriptions.empty)
     if completeImmediately { subscriber.receive(completion: .finished) }
   }
 }
 
-/// Fails at once.
+/// A publisher that fails immediately.
 public struct Fail<Output, Failure: Error>: Publisher {
-  /// What it fails with.
+  /// The failure.
   public let error: Failure
 
-  /// Fails with `error`.
+  /// Creates a publisher that fails with `error`.
   public init(error: Failure) { self.error = error }
 
-  /// The same, with the value type given by value.
+  /// Creates the same publisher, with its value type given by an argument.
   public init(outputType: Output.Type, failure: Failure) { error = failure }
 
-  /// Fails the subscriber; needs no demand.
+  /// Delivers the failure; needs no demand.
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     subscriber.receive(subscription: Subscriptions.empty)
     subscriber.receive(completion: .failure(error))
@@ -65,28 +65,28 @@ extension Fail: Equatable where Failure: Equatable {}
 extension Fail: Sendable {}
 
 extension Optional {
-  /// The wrapped value, if any, for each subscriber, then the end.
+  /// Delivers the wrapped value, if any, to each subscriber, then finishes.
   public struct Publisher: KnownOptionalPublisher {
-    /// The wrapped value.
+    /// The type of the wrapped value.
     public typealias Output = Wrapped
-    /// Can't fail.
+    /// `Never`: this publisher does not fail.
     public typealias Failure = Never
     /// The value.
     public let output: Wrapped?
     /// The value.
     public var knownValue: Wrapped? { output }
 
-    /// `output`, if any, for each subscriber.
+    /// Creates a publisher of `output`, if it is not `nil`.
     public init(_ output: Wrapped?) { self.output = output }
 
-    /// Delivers the value upon the first demand; without one, ends at once.
+    /// Delivers the value on the first demand; without a value, finishes immediately.
     public func receive<S: Subscriber<Wrapped, Never>>(subscriber: S) {
       guard let output else { return Empty().receive(subscriber: subscriber) }
       OnceSubscription.begin(output, subscriber, "Optional")
     }
   }
 
-  /// Delivers the wrapped value, if any, then the end.
+  /// A publisher of the wrapped value, if any.
   public var publisher: Publisher { Publisher(self) }
 }
 
@@ -94,21 +94,21 @@ extension Optional.Publisher: Equatable where Wrapped: Equatable {}
 extension Optional.Publisher: Sendable where Wrapped: Sendable {}
 
 extension Result {
-  /// The value, then the end, or the failure, for each subscriber.
+  /// Delivers the value and finishes, or fails, for each subscriber.
   public struct Publisher: KnownResultPublisher {
-    /// The value of a success.
+    /// The type of a success value.
     public typealias Output = Success
-    /// What is delivered.
+    /// The value or the failure.
     public let result: Result<Success, Failure>
 
-    /// `result` for each subscriber.
+    /// Creates a publisher of `result`.
     public init(_ result: Result<Success, Failure>) { self.result = result }
-    /// `output` for each subscriber.
+    /// Creates a publisher of the value `output`.
     public init(_ output: Success) { result = .success(output) }
-    /// `failure` for each subscriber.
+    /// Creates a publisher that fails with `failure`.
     public init(_ failure: Failure) { result = .failure(failure) }
 
-    /// Delivers the value upon the first demand, or fails at once.
+    /// Delivers the value on the first demand, or fails immediately.
     public func receive<S: Subscriber<Success, Failure>>(subscriber: S) {
       switch result {
       case .success(let output): OnceSubscription.begin(output, subscriber, "Result")
@@ -117,20 +117,20 @@ extension Result {
     }
   }
 
-  /// Delivers the value, then the end, or the failure.
+  /// A publisher of the value or the failure.
   public var publisher: Publisher { Publisher(self) }
 }
 
 extension Result.Publisher: Equatable where Success: Equatable, Failure: Equatable {}
 extension Result.Publisher: Sendable where Success: Sendable {}
 
-/// A subscription that delivers what is known already, upon the first demand.
+/// A subscription that delivers a known value on the first demand.
 ///
-/// Not generic: what it delivers, and to whom, is in a closure that is made where the types are known.
+/// Not generic: value and subscriber are in a closure that is formed where the types are known.
 @usableFromInline final class OnceSubscription: SubscriptionObject, CustomStringConvertible {
   private let isTaken = Atomic(false)
   private let cancelled = Atomic(false)
-  /// Taken by the one who sets `isTaken`.
+  /// Taken by the thread that sets `isTaken`.
   private var deliver: ((OnceSubscription) -> Void)?
   @usableFromInline let description: String
 
@@ -138,7 +138,7 @@ extension Result.Publisher: Sendable where Success: Sendable {}
     (self.description, self.deliver) = (description, deliver)
   }
 
-  /// A subscription of this value, then the end.
+  /// Sends the subscriber a subscription that delivers this value, then finishes.
   @inlinable static func begin<Down: Subscriber>(_ value: Down.Input, _ down: Down, _ description: String) {
     down.receive(
       subscription: OnceSubscription(description) { subscription in

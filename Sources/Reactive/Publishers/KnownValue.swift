@@ -1,47 +1,47 @@
-// What operators on one known value have in common: done when they are called, as in Combine. So their closures need
-// not escape.
+// Operators on one known value. They are evaluated when they are called, as in Combine, so their closures need not
+// escape.
 
-/// A publisher of at most one value, which is known already: a ``Just``, an optional's or a result's publisher.
+/// A publisher of at most one value that is known already: ``Just``, or the publisher of an optional or a result.
 public protocol KnownValuePublisher<Output, Failure>: Publisher {}
 
-/// A known value that can't fail, or none.
+/// A publisher of a known value, or of none, that never fails.
 public protocol KnownOptionalPublisher<Output>: KnownValuePublisher where Failure == Never {
   /// The value, if any.
   var knownValue: Output? { get }
 }
 
-/// A known value, or a failure.
+/// A publisher of a known value or failure.
 public protocol KnownResultPublisher<Output, Failure>: KnownValuePublisher {
   /// The value or the failure.
   var result: Result<Output, Failure> { get }
 }
 
 extension KnownValuePublisher where Output: Equatable {
-  /// The same.
+  /// Returns this publisher.
   public func removeDuplicates() -> Self { self }
 }
 
 extension KnownValuePublisher where Output: Comparable {
-  /// The same.
+  /// Returns this publisher.
   public func min() -> Self { self }
-  /// The same.
+  /// Returns this publisher.
   public func max() -> Self { self }
 }
 
 extension KnownValuePublisher {
-  /// The same; there is nothing to compare.
+  /// Returns this publisher: there is nothing to compare.
   public func min(by areInIncreasingOrder: (Output, Output) -> Bool) -> Self { self }
-  /// The same; there is nothing to compare.
+  /// Returns this publisher: there is nothing to compare.
   public func max(by areInIncreasingOrder: (Output, Output) -> Bool) -> Self { self }
-  /// The same; there is nothing to compare.
+  /// Returns this publisher: there is nothing to compare.
   public func removeDuplicates(by predicate: (Output, Output) -> Bool) -> Self { self }
-  /// The same.
+  /// Returns this publisher.
   public func first() -> Self { self }
-  /// The same.
+  /// Returns this publisher.
   public func last() -> Self { self }
-  /// The end; of a failure, too.
+  /// Finishes immediately, also in place of a failure.
   public func ignoreOutput() -> Empty<Output, Failure> { Empty() }
-  /// The same; it can't fail, or would fail again.
+  /// Returns this publisher: it does not fail, or would fail again.
   public func retry(_ times: Int) -> Self { self }
 }
 
@@ -61,7 +61,7 @@ extension KnownOptionalPublisher {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return filter { _ in maxLength > 0 }
   }
-  /// The value, unless it is left out.
+  /// The value, unless `count` omits it.
   public func dropFirst(_ count: Int = 1) -> Output?.Publisher {
     precondition(count >= 0, "count must not be negative, it is \(count)")
     return filter { _ in count == 0 }
@@ -77,9 +77,9 @@ extension KnownOptionalPublisher {
     precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
     return filter { _ in range.contains(0) }
   }
-  /// What the closure makes of the value, unless that is `nil`.
+  /// The closure's result for the value, unless it is `nil`.
   public func compactMap<T>(_ transform: (Output) -> T?) -> T?.Publisher { knownValue.flatMap(transform).publisher }
-  /// The same; it can't fail.
+  /// Returns this publisher: it does not fail.
   public func replaceError(with output: Output) -> Self { self }
 }
 
@@ -89,39 +89,39 @@ extension KnownResultPublisher where Failure == Never {
 }
 
 extension KnownResultPublisher {
-  /// What the closure makes of the value, or what it throws.
+  /// The closure's result for the value, or the error that it throws.
   public func tryMap<T>(_ transform: (Output) throws -> T) -> Result<T, any Error>.Publisher {
     Result<T, any Error> { try transform(result.get()) }.publisher
   }
-  /// What the closure makes of the failure.
+  /// The value, or the closure's result for the failure.
   public func mapError<E: Error>(_ transform: (Failure) -> E) -> Result<Output, E>.Publisher {
     result.mapError(transform).publisher
   }
-  /// Whether the closure accepts the value, or what it throws.
+  /// Whether the closure accepts the value, or the error that it throws.
   public func tryAllSatisfy(_ predicate: (Output) throws -> Bool) -> Result<Bool, any Error>.Publisher {
     tryMap(predicate)
   }
-  /// Whether the closure accepts the value, or what it throws.
+  /// Whether the closure accepts the value, or the error that it throws.
   public func tryContains(where predicate: (Output) throws -> Bool) -> Result<Bool, any Error>.Publisher {
     tryMap(predicate)
   }
-  /// The result of the value.
+  /// The closure's result for `initialResult` and the value.
   public func reduce<T>(_ initialResult: T, _ nextPartialResult: (T, Output) -> T) -> Result<T, Failure>.Publisher {
     result.map { nextPartialResult(initialResult, $0) }.publisher
   }
-  /// The result of the value.
+  /// The closure's result for `initialResult` and the value.
   public func scan<T>(_ initialResult: T, _ nextPartialResult: (T, Output) -> T) -> Result<T, Failure>.Publisher {
     reduce(initialResult, nextPartialResult)
   }
-  /// The result of the value, or what the closure throws.
+  /// The closure's result for `initialResult` and the value, or the error that it throws.
   public func tryReduce<T>(
     _ initialResult: T, _ nextPartialResult: (T, Output) throws -> T
   ) -> Result<T, any Error>.Publisher { tryMap { try nextPartialResult(initialResult, $0) } }
-  /// The result of the value, or what the closure throws.
+  /// The closure's result for `initialResult` and the value, or the error that it throws.
   public func tryScan<T>(
     _ initialResult: T, _ nextPartialResult: (T, Output) throws -> T
   ) -> Result<T, any Error>.Publisher { tryReduce(initialResult, nextPartialResult) }
-  /// The value, or what the closure throws of it and itself.
+  /// The value, or the error that the closure throws when it compares the value with itself.
   public func tryRemoveDuplicates(
     by predicate: (Output, Output) throws -> Bool
   ) -> Result<Output, any Error>.Publisher {
@@ -130,6 +130,6 @@ extension KnownResultPublisher {
       return value
     }
   }
-  /// The same; it is not empty.
+  /// Returns this publisher: it is not empty.
   public func replaceEmpty(with output: Output) -> Self { self }
 }

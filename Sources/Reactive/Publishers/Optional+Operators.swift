@@ -1,4 +1,4 @@
-// Operators on one known value or none. Without a value there is no answer.
+// Operators on an optional known value. Without a value they deliver none.
 
 extension Optional.Publisher where Wrapped: Equatable {
   /// Whether the value, if any, equals `output`.
@@ -14,16 +14,16 @@ extension Optional.Publisher {
   public func collect() -> [Wrapped]?.Publisher { map { [$0] } }
   /// 1, if there is a value.
   public func count() -> Int?.Publisher { map { _ in 1 } }
-  /// What the closure makes of the value.
+  /// The closure's result for the value, if any.
   public func map<T>(_ transform: (Wrapped) -> T) -> T?.Publisher { output.map(transform).publisher }
-  /// The result of the value, if any.
+  /// The closure's result for `initialResult` and the value, if any.
   public func reduce<T>(_ initialResult: T, _ nextPartialResult: (T, Wrapped) -> T) -> T?.Publisher {
     map { nextPartialResult(initialResult, $0) }
   }
-  /// The result of the value, if any.
+  /// The closure's result for `initialResult` and the value, if any.
   public func scan<T>(_ initialResult: T, _ nextPartialResult: (T, Wrapped) -> T) -> T?.Publisher {
     reduce(initialResult, nextPartialResult)
   }
-  /// The value, or `output` when there is none.
+  /// The value, or `output` if there is none.
   public func replaceEmpty(with output: Wrapped) -> Just<Wrapped> { Just(self.output ?? output) }
 }

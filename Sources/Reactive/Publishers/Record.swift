@@ -1,22 +1,22 @@
-/// Values and an end that were noted before, for each subscriber at the pace of its demand.
+/// Delivers recorded values and a recorded completion to each subscriber, at the pace of its demand.
 public struct Record<Output, Failure: Error>: Publisher {
-  /// What is delivered.
+  /// The values and completion to deliver.
   public let recording: Recording
 
-  /// Values and an end.
+  /// A sequence of values and a completion.
   public struct Recording {
-    /// What a recording notes.
+    /// The type of the recorded values.
     public typealias Input = Output
     /// The values.
     public private(set) var output: [Output]
-    /// The end.
+    /// The completion.
     public private(set) var completion: Subscribers.Completion<Failure>
     private var isOver = false
 
-    /// Nothing yet; finishes unless told otherwise.
+    /// Creates an empty recording, whose completion is `finished` by default.
     public init() { self.init(output: [], isOver: false) }
 
-    /// Values and an end. Takes no more.
+    /// Creates a complete recording, which accepts no further values.
     public init(output: [Output], completion: Subscribers.Completion<Failure> = .finished) {
       self.init(output: output, completion: completion, isOver: true)
     }
@@ -25,17 +25,17 @@ public struct Record<Output, Failure: Error>: Publisher {
       (self.output, self.completion, self.isOver) = (output, completion, isOver)
     }
 
-    /// Notes a value.
+    /// Records a value.
     ///
-    /// - Precondition: The end was not noted yet.
+    /// - Precondition: No completion has been recorded.
     public mutating func receive(_ input: Output) {
       precondition(!isOver, "a recording takes no value after the end")
       output.append(input)
     }
 
-    /// Notes the end.
+    /// Records the completion.
     ///
-    /// - Precondition: The end was not noted yet.
+    /// - Precondition: No completion has been recorded.
     public mutating func receive(completion: Subscribers.Completion<Failure>) {
       precondition(!isOver, "a recording has one end")
       self.completion = completion
@@ -43,17 +43,17 @@ public struct Record<Output, Failure: Error>: Publisher {
     }
   }
 
-  /// - Parameter record: Notes what is to be delivered.
+  /// - Parameter record: Records the values and completion to deliver.
   public init(record: (inout Recording) -> Void) {
     var recording = Recording()
     record(&recording)
     self.init(recording: recording)
   }
 
-  /// Delivers a recording.
+  /// Creates a publisher of a recording.
   public init(recording: Recording) { self.recording = recording }
 
-  /// Delivers `output`, then `completion`.
+  /// Creates a publisher of `output`, then `completion`.
   public init(output: [Output], completion: Subscribers.Completion<Failure>) {
     self.init(recording: Recording(output: output, completion: completion))
   }
@@ -74,7 +74,7 @@ extension Record: Codable where Output: Codable, Failure: Codable {
 extension Record.Recording: Codable where Output: Codable, Failure: Codable {
   private enum CodingKeys: CodingKey { case output, completion }
 
-  /// Decodes values and end; takes no more.
+  /// Decodes a complete recording, which accepts no further values.
   public init(from decoder: any Decoder) throws {
     let container = try decoder.container(keyedBy: CodingKeys.self)
     self.init(
@@ -82,10 +82,10 @@ extension Record.Recording: Codable where Output: Codable, Failure: Codable {
       completion: try container.decode(Subscribers.Completion<Failure>.self, forKey: .completion))
   }
 
-  /// Encodes values and end.
+  /// Encodes values and completion.
   public func encode(into encoder: any Encoder) throws { try encode(to: encoder) }
 
-  /// Encodes values and end.
+  /// Encodes values and completion.
   public func encode(to encoder: any Encoder) throws {
     var container = encoder.container(keyedBy: CodingKeys.self)
     try container.encode(output, forKey: .output)

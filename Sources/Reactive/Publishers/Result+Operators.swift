@@ -14,15 +14,15 @@ extension Result.Publisher {
   public func collect() -> Result<[Success], Failure>.Publisher { map { [$0] } }
   /// 1.
   public func count() -> Result<Int, Failure>.Publisher { map { _ in 1 } }
-  /// The value, or what the closure throws of it and itself.
+  /// The value, or the error that the closure throws when it compares the value with itself.
   public func tryMin(
     by areInIncreasingOrder: (Success, Success) throws -> Bool
   ) -> Result<Success, any Error>.Publisher { tryRemoveDuplicates(by: areInIncreasingOrder) }
-  /// The value, or what the closure throws of it and itself.
+  /// The value, or the error that the closure throws when it compares the value with itself.
   public func tryMax(
     by areInIncreasingOrder: (Success, Success) throws -> Bool
   ) -> Result<Success, any Error>.Publisher { tryRemoveDuplicates(by: areInIncreasingOrder) }
-  /// What the closure makes of the value.
+  /// The closure's result for the value.
   public func map<T>(_ transform: (Success) -> T) -> Result<T, Failure>.Publisher { result.map(transform).publisher }
   /// The value, or `output` in place of the failure.
   public func replaceError(with output: Success) -> Result<Success, Never>.Publisher {

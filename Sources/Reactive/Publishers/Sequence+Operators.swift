@@ -1,17 +1,17 @@
-// Operators on known values: done when they are called, as in Combine.
+// Operators on known values. They are evaluated when they are called, as in Combine.
 
 extension Publishers.Sequence {
   /// Whether the closure accepts all elements.
   @inlinable public func allSatisfy(_ predicate: (Output) -> Bool) -> Result<Bool, Failure>.Publisher {
     .init(sequence.allSatisfy(predicate))
   }
-  /// Whether the closure accepts all elements, or what it throws.
+  /// Whether the closure accepts all elements, or the error that it throws.
   @inlinable public func tryAllSatisfy(_ predicate: (Output) throws -> Bool) -> Result<Bool, any Error>.Publisher {
     Result<Bool, any Error> { try sequence.allSatisfy(predicate) }.publisher
   }
   /// The elements in an array.
   @inlinable public func collect() -> Result<[Output], Failure>.Publisher { .init(Array(sequence)) }
-  /// What the closure makes of the elements, unless that is `nil`.
+  /// The closure's results for the elements, except `nil`.
   @inlinable public func compactMap<T>(_ transform: (Output) -> T?) -> Publishers.Sequence<[T], Failure> {
     .init(sequence: sequence.compactMap(transform))
   }
@@ -19,17 +19,17 @@ extension Publishers.Sequence {
   @inlinable public func contains(where predicate: (Output) -> Bool) -> Result<Bool, Failure>.Publisher {
     .init(sequence.contains(where: predicate))
   }
-  /// Whether the closure accepts one of the elements, or what it throws.
+  /// Whether the closure accepts one of the elements, or the error that it throws.
   @inlinable public func tryContains(
     where predicate: (Output) throws -> Bool
   ) -> Result<Bool, any Error>.Publisher {
     Result<Bool, any Error> { try sequence.contains(where: predicate) }.publisher
   }
-  /// The elements from the first one that the closure does not accept.
+  /// The elements from the first one that the closure rejects.
   @inlinable public func drop(
     while predicate: (Output) -> Bool
   ) -> Publishers.Sequence<DropWhileSequence<Elements>, Failure> { .init(sequence: sequence.drop(while: predicate)) }
-  /// The elements after the first ones.
+  /// All elements except the first `count`.
   @inlinable public func dropFirst(_ count: Int = 1) -> Publishers.Sequence<DropFirstSequence<Elements>, Failure> {
     precondition(count >= 0, "count must not be negative, it is \(count)")
     return .init(sequence: sequence.dropFirst(count))
@@ -38,36 +38,36 @@ extension Publishers.Sequence {
   @inlinable public func filter(_ isIncluded: (Output) -> Bool) -> Publishers.Sequence<[Output], Failure> {
     .init(sequence: sequence.filter(isIncluded))
   }
-  /// The end.
+  /// Finishes immediately.
   public func ignoreOutput() -> Empty<Output, Failure> { Empty() }
-  /// What the closure makes of the elements.
+  /// The closure's results for the elements.
   @inlinable public func map<T>(_ transform: (Output) -> T) -> Publishers.Sequence<[T], Failure> {
     .init(sequence: sequence.map(transform))
   }
-  /// The first elements.
+  /// The first `maxLength` elements.
   @inlinable public func prefix(_ maxLength: Int) -> Publishers.Sequence<PrefixSequence<Elements>, Failure> {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return .init(sequence: sequence.prefix(maxLength))
   }
-  /// The elements before the first one that the closure does not accept.
+  /// The elements before the first one that the closure rejects.
   @inlinable public func prefix(while predicate: (Output) -> Bool) -> Publishers.Sequence<[Output], Failure> {
     .init(sequence: sequence.prefix(while: predicate))
   }
-  /// The result of all elements.
+  /// The accumulated result of all elements.
   @inlinable public func reduce<T>(
     _ initialResult: T, _ nextPartialResult: (T, Output) -> T
   ) -> Result<T, Failure>.Publisher { .init(sequence.reduce(initialResult, nextPartialResult)) }
-  /// The result of all elements, or what the closure throws.
+  /// The accumulated result of all elements, or the error that the closure throws.
   @inlinable public func tryReduce<T>(
     _ initialResult: T, _ nextPartialResult: (T, Output) throws -> T
   ) -> Result<T, any Error>.Publisher {
     Result<T, any Error> { try sequence.reduce(initialResult, nextPartialResult) }.publisher
   }
-  /// The elements, with `output` in place of each `nil`. They stay optional, as in Combine.
+  /// The elements, with `output` in place of each `nil`. The element type stays optional, as in Combine.
   @inlinable public func replaceNil<T>(with output: T) -> Publishers.Sequence<[T?], Failure> where Output == T? {
     map { $0 ?? output }
   }
-  /// For each element, the result of all so far.
+  /// For each element, the accumulated result of all elements so far.
   @inlinable public func scan<T>(
     _ initialResult: T, _ nextPartialResult: (T, Output) -> T
   ) -> Publishers.Sequence<[T], Failure> {
@@ -80,11 +80,11 @@ extension Publishers.Sequence {
 }
 
 extension Publishers.Sequence where Failure == Never {
-  /// The least element, of equal ones the first.
+  /// The least element; of equal elements the first.
   @inlinable public func min(by areInIncreasingOrder: (Output, Output) -> Bool) -> Output?.Publisher {
     sequence.min(by: areInIncreasingOrder).publisher
   }
-  /// The greatest element, of equal ones the first.
+  /// The greatest element; of equal elements the first.
   @inlinable public func max(by areInIncreasingOrder: (Output, Output) -> Bool) -> Output?.Publisher {
     sequence.max(by: areInIncreasingOrder).publisher
   }
@@ -99,7 +99,7 @@ extension Publishers.Sequence where Failure == Never {
 }
 
 extension Publishers.Sequence where Elements.Element: Equatable {
-  /// The elements that differ from the one before.
+  /// The elements that differ from the previous one.
   @inlinable public func removeDuplicates() -> Publishers.Sequence<[Output], Failure> {
     var previous: Output?
     return filter { element in
@@ -114,16 +114,16 @@ extension Publishers.Sequence where Elements.Element: Equatable {
 }
 
 extension Publishers.Sequence where Failure == Never, Elements.Element: Comparable {
-  /// The least element, of equal ones the first.
+  /// The least element; of equal elements the first.
   @inlinable public func min() -> Output?.Publisher { sequence.min().publisher }
-  /// The greatest element, of equal ones the first.
+  /// The greatest element; of equal elements the first.
   @inlinable public func max() -> Output?.Publisher { sequence.max().publisher }
 }
 
 extension Publishers.Sequence where Elements: Collection {
   /// The number of elements.
   public func count() -> Result<Int, Failure>.Publisher { .init(sequence.count) }
-  /// The elements at these indices, those of them that there are.
+  /// The elements at those of the indices that exist.
   public func output(in range: Range<Elements.Index>) -> Publishers.Sequence<[Output], Failure> {
     .init(sequence: Array(sequence[range.clamped(to: sequence.startIndex..<sequence.endIndex)]))
   }
@@ -157,12 +157,12 @@ extension Publishers.Sequence where Elements: RangeReplaceableCollection {
   public func prepend<S: Swift.Sequence<Output>>(_ elements: S) -> Self {
     Self(sequence: Elements(elements) + sequence)
   }
-  /// Its elements, then the elements.
+  /// The elements of `publisher`, then these elements.
   public func prepend(_ publisher: Self) -> Self { prepend(publisher.sequence) }
   /// The elements, then these values.
   public func append(_ elements: Output...) -> Self { append(elements) }
   /// The elements, then these values.
   public func append<S: Swift.Sequence<Output>>(_ elements: S) -> Self { Self(sequence: sequence + elements) }
-  /// The elements, then its elements.
+  /// These elements, then the elements of `publisher`.
   public func append(_ publisher: Self) -> Self { append(publisher.sequence) }
 }

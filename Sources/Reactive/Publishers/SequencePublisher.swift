@@ -1,17 +1,17 @@
 import Synchronization
 
 extension Publishers {
-  /// The elements of a sequence for each subscriber, at the pace of its demand, then the end.
+  /// Delivers the elements of a sequence to each subscriber, at the pace of its demand, then finishes.
   public struct Sequence<Elements: Swift.Sequence, Failure: Error>: Publisher {
     /// The elements.
     public typealias Output = Elements.Element
-    /// What is delivered.
+    /// The sequence of elements.
     public let sequence: Elements
 
-    /// Delivers `sequence`, iterated anew for each subscriber.
+    /// Creates a publisher of `sequence`, which is iterated for each subscriber.
     public init(sequence: Elements) { self.sequence = sequence }
 
-    /// Attaches the subscriber; one of an empty sequence is ended at once.
+    /// Attaches the subscriber; if the sequence is empty, it finishes immediately.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       SequenceSubscription(sequence, .finished, subscriber, name: nil).begin()
     }
@@ -22,20 +22,20 @@ extension Publishers.Sequence: Sendable where Elements: Sendable {}
 extension Publishers.Sequence: Equatable where Elements: Equatable {}
 
 extension Sequence {
-  /// Delivers the elements to each subscriber.
+  /// A publisher of the elements.
   @inlinable public var publisher: Publishers.Sequence<Self, Never> { Publishers.Sequence(sequence: self) }
 }
 
-/// Delivers the elements of a sequence, then an end.
+/// Delivers the elements of a sequence, then a completion.
 ///
-/// What it calls itself: `name`, or the sequence.
+/// Its description is `name`, or that of the sequence.
 @usableFromInline
 final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: SubscriptionObject, CustomStringConvertible
 where Down.Input == Elements.Element {
   @usableFromInline let loop: DrainLoop
   @usableFromInline let tally = DemandTally()
   @usableFromInline let cancelled = Atomic(false)
-  // Touched by the one who is at work in the loop.
+  // Accessed only by the draining thread.
   @usableFromInline @exclusivity(unchecked) var iterator: Elements.Iterator?
   @usableFromInline @exclusivity(unchecked) var upcoming: Elements.Element?
   @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
@@ -45,7 +45,8 @@ where Down.Input == Elements.Element {
   @usableFromInline let sequence: Elements
   @usableFromInline let completion: Subscribers.Completion<Down.Failure>
 
-  /// `deliver()` as it is compiled where the types are known. An override is called where they are not, and is slow.
+  /// `deliver()`, specialised where the types are known. An override would be called through a type-erased reference
+  /// and be slow.
   @usableFromInline let run: (SequenceSubscription) -> Void
 
   @inlinable var description: String { name ?? "\(sequence)" }
@@ -61,8 +62,8 @@ where Down.Input == Elements.Element {
     run = { $0.deliver() }
   }
 
-  /// Gives the subscriber its subscription. What it requests meanwhile is delivered meanwhile; the end of an empty
-  /// sequence comes afterwards.
+  /// Sends the subscription to the subscriber. Values that it requests meanwhile are delivered meanwhile; the
+  /// completion of an empty sequence follows.
   @inlinable func begin() {
     let isEmpty = upcoming == nil
     down?.receive(subscription: self)

@@ -1,12 +1,12 @@
 import Dispatch
 
 extension DispatchQueue: Scheduler {
-  /// A moment on Dispatch's monotonic clock.
+  /// A time on Dispatch's monotonic clock.
   public struct SchedulerTimeType: Strideable, Codable, Hashable, Sendable {
-    /// The moment.
+    /// The time.
     public var dispatchTime: DispatchTime
 
-    /// The same moment.
+    /// Creates a time from a Dispatch time.
     public init(_ time: DispatchTime) { dispatchTime = time }
 
     /// Decodes nanoseconds of uptime.
@@ -21,10 +21,10 @@ extension DispatchQueue: Scheduler {
       try container.encode(dispatchTime.uptimeNanoseconds)
     }
 
-    /// The moment `n` later.
+    /// Returns the time `n` later.
     public func advanced(by n: Stride) -> Self { Self(dispatchTime + n.timeInterval) }
 
-    /// From this moment to `other`; the longest span there is when that is longer.
+    /// Returns the interval from this time to `other`, at most the longest interval.
     public func distance(to other: Self) -> Stride {
       let from = dispatchTime.uptimeNanoseconds
       let to = other.dispatchTime.uptimeNanoseconds
@@ -32,18 +32,18 @@ extension DispatchQueue: Scheduler {
       return .nanoseconds(to > from ? span : -span)
     }
 
-    /// Hashes the moment.
+    /// Hashes the time.
     public func hash(into hasher: inout Hasher) { hasher.combine(dispatchTime.rawValue) }
 
-    /// A time span in nanoseconds. Made of larger units, it is at most as long as an `Int` of nanoseconds, 292 years.
+    /// An interval in nanoseconds. Intervals in larger units saturate at `Int.max` nanoseconds, 292 years.
     public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable, Hashable {
-      /// Nanoseconds.
+      /// The number of nanoseconds.
       public var magnitude: Int
 
-      /// The span for Dispatch.
+      /// The interval in Dispatch's type.
       public var timeInterval: DispatchTimeInterval { .nanoseconds(magnitude) }
 
-      /// The span of a Dispatch interval; `.never` is the longest there is.
+      /// Creates an interval from a Dispatch interval; `.never` is the longest interval.
       public init(_ timeInterval: DispatchTimeInterval) {
         switch timeInterval {
         case .seconds(let count): self = .seconds(count)
@@ -59,7 +59,7 @@ extension DispatchQueue: Scheduler {
       public init(floatLiteral value: Double) { self = .seconds(value) }
       /// `value` seconds.
       public init(integerLiteral value: Int) { self = .seconds(value) }
-      /// So many nanoseconds.
+      /// Creates an interval of `magnitude` nanoseconds.
       public init(magnitude: Int) { self.magnitude = magnitude }
 
       private init(_ count: Int, unit: Int) {
@@ -82,24 +82,24 @@ extension DispatchQueue: Scheduler {
     }
   }
 
-  /// How Dispatch is to do the work.
+  /// Options for work on a Dispatch queue.
   public struct SchedulerOptions {
     /// The quality of service.
     public var qos: DispatchQoS
     /// Work item flags.
     public var flags: DispatchWorkItemFlags
-    /// A group to do it in.
+    /// The group that the work belongs to.
     public var group: DispatchGroup?
 
-    /// Dispatch's own defaults where nothing is given.
+    /// Creates options; the defaults are Dispatch's own.
     public init(qos: DispatchQoS = .unspecified, flags: DispatchWorkItemFlags = [], group: DispatchGroup? = nil) {
       (self.qos, self.flags, self.group) = (qos, flags, group)
     }
   }
 
-  /// This moment.
+  /// The current time.
   public var now: SchedulerTimeType { SchedulerTimeType(.now()) }
-  /// None.
+  /// Zero.
   public var minimumTolerance: SchedulerTimeType.Stride { .nanoseconds(0) }
 
   /// Enqueues the work.
@@ -109,7 +109,7 @@ extension DispatchQueue: Scheduler {
     async(group: options.group, qos: options.qos, flags: options.flags) { action.value() }
   }
 
-  /// Enqueues the work at `date`. Dispatch takes no tolerance here.
+  /// Enqueues the work at `date`. Dispatch accepts no tolerance here.
   public func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: SchedulerOptions?,
     _ action: @escaping () -> Void
@@ -119,7 +119,7 @@ extension DispatchQueue: Scheduler {
     asyncAfter(deadline: date.dispatchTime, qos: options.qos, flags: options.flags) { action.value() }
   }
 
-  /// Starts a timer that enqueues the work, and ends with what is returned.
+  /// Starts a timer that enqueues the work. Cancelling the returned value stops it.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void

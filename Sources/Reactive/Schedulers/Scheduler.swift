@@ -1,30 +1,30 @@
-/// Where and when work is done.
+/// Determines where and when work runs.
 public protocol Scheduler<SchedulerTimeType> {
-  /// A moment on this scheduler's clock.
+  /// A time on this scheduler's clock.
   associatedtype SchedulerTimeType: Strideable where SchedulerTimeType.Stride: SchedulerTimeIntervalConvertible
-  /// What the scheduler can be told beyond the time.
+  /// Options of the scheduler besides the time.
   associatedtype SchedulerOptions
 
-  /// This moment.
+  /// The current time.
   var now: SchedulerTimeType { get }
-  /// The least tolerance that the scheduler can keep to.
+  /// The least tolerance that the scheduler supports.
   var minimumTolerance: SchedulerTimeType.Stride { get }
-  /// Does the work at the next opportunity.
+  /// Runs the work at the next opportunity.
   func schedule(options: SchedulerOptions?, _ action: @escaping () -> Void)
-  /// Does the work at some time after `date`.
+  /// Runs the work at some time after `date`.
   func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: SchedulerOptions?,
     _ action: @escaping () -> Void)
-  /// Does the work at some time after `date`, and again after each `interval`.
+  /// Runs the work at some time after `date`, and again after each `interval`.
   ///
-  /// - Returns: Ends it.
+  /// - Returns: A cancellable that stops the repetition.
   func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void
   ) -> any Cancellable
 }
 
-/// A time span that can be made of seconds and their fractions.
+/// An interval that can be created from seconds and fractions of them.
 public protocol SchedulerTimeIntervalConvertible {
   /// `s` seconds.
   static func seconds(_ s: Int) -> Self
@@ -38,56 +38,56 @@ public protocol SchedulerTimeIntervalConvertible {
   static func nanoseconds(_ ns: Int) -> Self
 }
 
-/// A time span that is a number of some unit.
+/// An interval that is a number of some unit.
 public protocol NumericTimeInterval: SchedulerTimeIntervalConvertible, Comparable, SignedNumeric, Sendable
 where Magnitude: SignedNumeric {
-  /// So many units.
+  /// Creates an interval of `magnitude` units.
   init(magnitude: Magnitude)
 }
 
 extension NumericTimeInterval {
-  /// So many seconds, if they can be said.
+  /// Creates an interval of `source` seconds, if it is representable.
   public init?<T: BinaryInteger>(exactly source: T) {
     guard let seconds = Int(exactly: source) else { return nil }
     self = .seconds(seconds)
   }
 
-  /// The shorter.
+  /// Whether `lhs` is shorter.
   public static func < (lhs: Self, rhs: Self) -> Bool { lhs.magnitude < rhs.magnitude }
-  /// The product of the numbers.
+  /// The product of the numbers of units.
   public static func * (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude * rhs.magnitude) }
-  /// The sum.
+  /// The sum of the intervals.
   public static func + (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude + rhs.magnitude) }
-  /// The difference.
+  /// The difference of the intervals.
   public static func - (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude - rhs.magnitude) }
-  /// Multiplies the numbers.
+  /// Multiplies the numbers of units.
   public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
 }
 
 extension Scheduler {
-  /// Does the work at the next opportunity.
+  /// Runs the work at the next opportunity.
   public func schedule(_ action: @escaping () -> Void) { schedule(options: nil, action) }
 
-  /// Does the work at some time after `date`.
+  /// Runs the work at some time after `date`.
   public func schedule(after date: SchedulerTimeType, _ action: @escaping () -> Void) {
     schedule(after: date, tolerance: minimumTolerance, options: nil, action)
   }
 
-  /// Does the work at some time after `date`.
+  /// Runs the work at some time after `date`.
   public func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, _ action: @escaping () -> Void
   ) {
     schedule(after: date, tolerance: tolerance, options: nil, action)
   }
 
-  /// Does the work at some time after `date`, and again after each `interval`, until what it returns is cancelled.
+  /// Runs the work at some time after `date`, and again after each `interval`, until the returned value is cancelled.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, _ action: @escaping () -> Void
   ) -> any Cancellable {
     schedule(after: date, interval: interval, tolerance: minimumTolerance, options: nil, action)
   }
 
-  /// Does the work at some time after `date`, and again after each `interval`, until what it returns is cancelled.
+  /// Runs the work at some time after `date`, and again after each `interval`, until the returned value is cancelled.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     _ action: @escaping () -> Void
@@ -96,65 +96,65 @@ extension Scheduler {
   }
 }
 
-/// Does all work at once, inside `schedule`, whatever the time given.
+/// Runs all work immediately, inside `schedule`, whatever its date.
 public struct ImmediateScheduler: Scheduler, Sendable {
   /// There are no options.
   public typealias SchedulerOptions = Never
-  /// The one scheduler of this kind.
+  /// The shared instance.
   public static let shared = ImmediateScheduler()
 
   private init() {}
 
-  /// The one moment on a clock that stands still.
+  /// The only time on a clock that stands still.
   public struct SchedulerTimeType: Strideable, Sendable {
     fileprivate init() {}
 
-    /// The same moment.
+    /// Returns the same time.
     public func advanced(by n: Stride) -> Self { self }
-    /// None.
+    /// Returns zero.
     public func distance(to other: Self) -> Stride { 0 }
 
-    /// A time span of no meaning, but of a size.
+    /// An interval that has a size but no effect.
     public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable {
       /// The size.
       public var magnitude: Int
 
-      /// A span of this size.
+      /// Creates an interval of this size.
       public init(magnitude: Int) { self.magnitude = magnitude }
-      /// A span of this size.
+      /// Creates an interval of this size.
       public init(_ value: Int) { magnitude = value }
-      /// A span of this size, if it can be said.
+      /// Creates an interval of this size, if it is representable.
       public init?<T: BinaryInteger>(exactly source: T) {
         guard let magnitude = Int(exactly: source) else { return nil }
         self.magnitude = magnitude
       }
-      /// A span of this size.
+      /// Creates an interval of this size.
       public init(integerLiteral value: Int) { magnitude = value }
-      /// A span of this size, rounded towards zero.
+      /// Creates an interval of this size, rounded towards zero.
       public init(floatLiteral value: Double) { magnitude = Int(value) }
 
-      /// No time.
+      /// Zero.
       public static func seconds(_ s: Int) -> Self { 0 }
-      /// No time.
+      /// Zero.
       public static func seconds(_ s: Double) -> Self { 0 }
-      /// No time.
+      /// Zero.
       public static func milliseconds(_ ms: Int) -> Self { 0 }
-      /// No time.
+      /// Zero.
       public static func microseconds(_ us: Int) -> Self { 0 }
-      /// No time.
+      /// Zero.
       public static func nanoseconds(_ ns: Int) -> Self { 0 }
     }
   }
 
-  /// The one moment.
+  /// The only time.
   public var now: SchedulerTimeType { SchedulerTimeType() }
-  /// None.
+  /// Zero.
   public var minimumTolerance: SchedulerTimeType.Stride { 0 }
 
-  /// Does the work now.
+  /// Runs the work immediately.
   public func schedule(options: Never?, _ action: @escaping () -> Void) { action() }
 
-  /// Does the work now.
+  /// Runs the work immediately.
   public func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: Never?,
     _ action: @escaping () -> Void
@@ -162,7 +162,7 @@ public struct ImmediateScheduler: Scheduler, Sendable {
     action()
   }
 
-  /// Does the work now, once.
+  /// Runs the work immediately, once.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: Never?, _ action: @escaping () -> Void

@@ -1,13 +1,13 @@
 import Dispatch
 
-/// Time that a test moves: work is done when ``advance(by:)`` comes to it, in the order of its time, on the thread that
-/// moves.
+/// A scheduler whose time a test advances: ``advance(by:)`` runs the work that becomes due, in the order of its time,
+/// on the calling thread.
 ///
-/// Its times and options are those of a Dispatch queue, so that code which is generic over schedulers with
-/// `S.SchedulerTimeType == DispatchQueue.SchedulerTimeType` takes either. Nothing is done inside `schedule`, also what
-/// is due at once. Thread-safe; one thread moves at a time.
+/// Its times and options are those of a Dispatch queue, so code that is generic over schedulers with
+/// `S.SchedulerTimeType == DispatchQueue.SchedulerTimeType` accepts either. No work runs inside `schedule`, not even
+/// work that is due immediately. Thread-safe; only one thread may advance at a time.
 public final class VirtualTimeScheduler: Scheduler, Sendable {
-  /// A moment, as on a Dispatch queue.
+  /// A time, as on a Dispatch queue.
   public typealias SchedulerTimeType = DispatchQueue.SchedulerTimeType
   /// Ignored.
   public typealias SchedulerOptions = DispatchQueue.SchedulerOptions
@@ -22,33 +22,33 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
   private struct State {
     var now: SchedulerTimeType
     var count = 0
-    /// By time, and at the same time in the order in which it was scheduled.
+    /// Sorted by time; work of the same time is in the order of scheduling.
     var work: [Work] = []
 
     mutating func insert(_ new: Work) { work.insert(new, at: work.firstIndex { $0.due > new.due } ?? work.endIndex) }
   }
   private let state: Guarded<State>
 
-  /// - Parameter now: The first moment; any will do.
+  /// - Parameter now: The initial time, which is arbitrary.
   public init(now: SchedulerTimeType = SchedulerTimeType(DispatchTime(uptimeNanoseconds: 1_000_000_000))) {
     state = Guarded(State(now: now))
   }
 
-  /// The moment that the test has come to.
+  /// The current virtual time.
   public var now: SchedulerTimeType { state.withLock { $0.now } }
-  /// None.
+  /// Zero.
   public var minimumTolerance: SchedulerTimeType.Stride { .nanoseconds(0) }
-  /// How much work waits; a timer that repeats is one.
+  /// The number of pending work items; a repeating timer counts as one.
   public var pendingCount: Int { state.withLock { $0.work.count } }
 
-  /// Lets time pass, and does all work that is due on the way, also what that work schedules.
+  /// Advances the time and runs all work that becomes due, including work which that work schedules.
   public func advance(by span: SchedulerTimeType.Stride = .nanoseconds(0)) {
     let end = now.advanced(by: span)
     while let action = next(until: end) { action() }
     state.withLock { $0.now = max($0.now, end) }
   }
 
-  /// Lets time pass until no work is left. Does not return while a timer repeats.
+  /// Advances the time until no work is left. Does not return while a timer repeats.
   public func run() {
     while let due = state.withLock({ $0.work.first?.due }) { advance(by: now.distance(to: due)) }
   }
@@ -77,12 +77,12 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
     }
   }
 
-  /// Does the work with the next ``advance(by:)``.
+  /// Runs the work with the next ``advance(by:)``.
   public func schedule(options: SchedulerOptions?, _ action: @escaping () -> Void) {
     schedule(at: nil, every: nil, action)
   }
 
-  /// Does the work when time has come to `date`.
+  /// Runs the work when the virtual time reaches `date`.
   public func schedule(
     after date: SchedulerTimeType, tolerance: SchedulerTimeType.Stride, options: SchedulerOptions?,
     _ action: @escaping () -> Void
@@ -90,7 +90,7 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
     schedule(at: date, every: nil, action)
   }
 
-  /// Does the work when time has come to `date`, and after each `interval`, which must be positive.
+  /// Runs the work when the virtual time reaches `date`, and after each `interval`, which must be positive.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void

@@ -1,14 +1,14 @@
 import Synchronization
 
-/// A subscriber's place in a shared log: a position, a demand, and one who drains at a time.
+/// A subscriber's cursor in a shared log: a position, a demand, and a drain loop.
 ///
-/// Values, then the end, are read from the log when there is demand for them. What was dropped meanwhile is skipped
-/// and counted.
+/// It reads values from the log when there is demand for them, then the completion. Values that were dropped meanwhile
+/// are skipped and counted.
 @usableFromInline
 final class LogCursor<Storage: ReplayStorage, Failure: Error, Down: Subscriber>: DroppingSubscription, LogReader,
   CustomStringConvertible, @unchecked Sendable
 where Down.Input == Storage.Element, Down.Failure == Failure {
-  // Sendable: what is not atomic is touched by the one who drains, which is also why exclusivity needs no checking.
+  // Sendable: only the draining thread accesses the non-atomic state, which also makes exclusivity checks unnecessary.
 
   @usableFromInline enum Phase: UInt8, AtomicRepresentable {
     case attached  // can become: counted, over
@@ -24,7 +24,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
 
   @usableFromInline let log: SharedLog<Storage, Failure>
   @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
-  /// Kept alive for as long as somebody subscribes: the publisher that owns the log.
+  /// The publisher that owns the log, kept alive for the duration of the subscription.
   @usableFromInline var owner: AnyObject?
   @usableFromInline let phase = Atomic(Phase.attached)
   @usableFromInline let loop = DrainLoop(held: true)
@@ -33,7 +33,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   @exclusivity(unchecked) @usableFromInline var down: Down?
   @exclusivity(unchecked) @usableFromInline var position: UInt64 = 0
   @exclusivity(unchecked) @usableFromInline var delivered: UInt64 = 0
-  /// This has requested everything before the position, and of that the log has been told.
+  /// The subscriber has requested every element before this position, and the log has recorded that.
   @usableFromInline let requestedThrough = Atomic<UInt64>(0)
   @usableFromInline let announced = Atomic<UInt64>(0)
 
@@ -46,8 +46,8 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     (self.log, self.down, self.owner, self.description, self.onLag) = (log, down, owner, description, onLag)
   }
 
-  /// Attaches to the log, gives the subscriber its subscription and what is held of the last `replay` values, then
-  /// joins the log, unless the subscriber has had enough already.
+  /// Attaches to the log, sends the subscription and the last `replay` values to the subscriber, then joins the log
+  /// unless the subscription is already over.
   @inlinable func begin(replay: Int) {
     log.attach(self) { self.drain($0) }
     position = log.read { storage, _ in
@@ -60,7 +60,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     log.subscriberJoined()
     let (counted, _) = phase.compareExchange(
       expected: .attached, desired: .counted, ordering: .acquiringAndReleasing)
-    if !counted { log.subscriberLeft() }  // cancelled or ended meanwhile, by one who did not know of the count
+    if !counted { log.subscriberLeft() }  // a thread that cancelled or ended it meanwhile did not see the count
   }
 
   @inlinable func request(_ demand: Subscribers.Demand) {
@@ -74,7 +74,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
 
   @inlinable func logDidChange() { drain() }
 
-  /// - Parameter newest: What the log has just got.
+  /// - Parameter newest: The element that was just appended.
   @inlinable func drain(_ newest: SharedLog<Storage, Failure>.Newest? = nil) {
     if loop.enter() {
       var newest = newest
@@ -83,9 +83,9 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     announceRequest()
   }
 
-  /// Delivers the newest element if it is the one that this waits for.
+  /// Delivers the newest element if it is the next one for this subscriber.
   ///
-  /// - Returns: Whether that was all. What comes meanwhile is told of, and found in the next round.
+  /// - Returns: Whether no further element is readable. Elements that arrive meanwhile cause another round of the loop.
   @inlinable func deliver(_ newest: SharedLog<Storage, Failure>.Newest?) -> Bool {
     guard let newest, newest.position == position, let down, phase.load(ordering: .acquiring) != .over else {
       return false
@@ -96,8 +96,8 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     return advance(past: newest.element, requested, down) == .none && !log.hasEnded
   }
 
-  /// Asks the log for what is missing. Not from inside the loop: upstream may deliver at once, and what it delivers is
-  /// held only while readers are told of it.
+  /// Requests the missing elements from the log. Not called inside the loop: upstream may deliver immediately, and its
+  /// elements are held only while readers are being notified.
   @inlinable func announceRequest() {
     let position = requestedThrough.load(ordering: .acquiring)
     guard announced.load(ordering: .acquiring) != position,
@@ -106,7 +106,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     log.reader(self, requestedThrough: position)
   }
 
-  /// - Returns: True for the one call that ends it.
+  /// - Returns: True for the one call that ends the subscription.
   @inlinable func end() -> Bool {
     let old = phase.exchange(.over, ordering: .acquiringAndReleasing)
     guard old != .over else { return false }
@@ -143,13 +143,13 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     }
   }
 
-  /// Up to where this wants to read.
+  /// Records the position that the subscriber has requested up to.
   @inlinable func note(_ requested: UInt64) {
     let (sum, overflow) = position.addingReportingOverflow(requested - delivered)
     requestedThrough.store(requested == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
   }
 
-  /// - Returns: What the subscriber wants on top.
+  /// - Returns: The subscriber's additional demand.
   @inlinable func advance(past value: Storage.Element, _ requested: UInt64, _ down: Down) -> Subscribers.Demand {
     position += 1
     if requested != DemandTally.unlimited { delivered += 1 }
@@ -158,7 +158,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
     return more
   }
 
-  /// Lets go of the subscriber and the publisher.
+  /// Releases the subscriber and the publisher.
   @inlinable func release() {
     down = nil
     owner = nil

@@ -1,33 +1,33 @@
 import Synchronization
 
 extension Publishers {
-  /// Feeds a subject from one upstream subscription; who subscribes gets what the subject delivers.
+  /// Feeds a subject from one upstream subscription; subscribers receive the subject's signals.
   ///
-  /// A class: all who hold it share the subject.
+  /// A class: all references share the subject.
   public final class Multicast<Upstream: Publisher, SubjectType: Subject>: ConnectablePublisher
   where SubjectType.Output == Upstream.Output, SubjectType.Failure == Upstream.Failure {
-    /// The same values.
+    /// The type of the publisher's values.
     public typealias Output = Upstream.Output
-    /// The same failures.
+    /// The type of the publisher's failures.
     public typealias Failure = Upstream.Failure
-    /// What is shared.
+    /// The shared publisher.
     public let upstream: Upstream
-    /// Makes the subject, with the first subscriber or connection. When several threads are first, it may be called by
-    /// each of them; one of the subjects is used.
+    /// Creates the subject for the first subscriber or connection. If several threads are first, each may call it; one
+    /// of the subjects is used.
     public let createSubject: () -> SubjectType
     @usableFromInline let state = Guarded<SubjectType?>(nil)
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
       (self.upstream, self.createSubject) = (upstream, createSubject)
     }
 
-    /// Attaches the subscriber to the subject. Nothing comes before somebody connects.
+    /// Attaches the subscriber to the subject. No value arrives before ``connect()``.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { subject.subscribe(subscriber) }
 
     /// Subscribes the subject to upstream.
     ///
-    /// - Returns: Ends that subscription; the subject and its subscribers stay.
+    /// - Returns: A cancellable that ends that subscription; the subject keeps its subscribers.
     @inlinable public func connect() -> any Cancellable { upstream.subscribe(subject) }
 
     @inlinable var subject: SubjectType {
@@ -41,23 +41,23 @@ extension Publishers {
     }
   }
 
-  /// Makes a publisher that starts when told to.
+  /// Makes a publisher connectable, so that it starts on `connect()`.
   public typealias MakeConnectable<Upstream: Publisher> =
     Multicast<Upstream, PassthroughSubject<Upstream.Output, Never>> where Upstream.Failure == Never
 
-  /// Connects with the first subscriber, and disconnects when the last one has left.
+  /// Connects on the first subscription and disconnects after the last one ends.
   ///
-  /// A class: all who hold it share.
+  /// A class: all references share the connection.
   public final class Autoconnect<Upstream: ConnectablePublisher>: Operator {
-    /// What is connected.
+    /// The connectable publisher.
     public let upstream: Upstream
     @usableFromInline let connection = AutomaticConnection()
 
-    /// The operator behind `upstream`.
+    /// Creates the operator for `upstream`.
     @inlinable public init(upstream: Upstream) { self.upstream = upstream }
 
-    /// Attaches the subscriber, then connects if it is the first. So it misses nothing of an upstream that delivers at
-    /// once.
+    /// Attaches the subscriber, then connects if it is the first. It therefore misses no value of an upstream that
+    /// delivers immediately.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
       let handle = ConnectionHandle(connection)
       upstream.subscribe(RelayLink(handle, subscriber))
@@ -65,7 +65,7 @@ extension Publishers {
     }
   }
 
-  /// One upstream subscription for all subscribers, while there are any.
+  /// Shares one upstream subscription while there are subscribers.
   public typealias Share<Upstream: Publisher> =
     Autoconnect<Multicast<Upstream, PassthroughSubject<Upstream.Output, Upstream.Failure>>>
 }
@@ -82,13 +82,14 @@ extension Publishers.Autoconnect: Equatable {
     self.init(upstream: Publishers.Multicast(upstream: upstream) { PassthroughSubject() })
   }
 
-  /// The same shared connection.
+  /// Whether both are the same object.
   public static func == (lhs: Publishers.Autoconnect<Upstream>, rhs: Publishers.Autoconnect<Upstream>) -> Bool {
     lhs === rhs
   }
 }
 
-// Shared by nature: all state is guarded, and what upstream and the subject do is serial or thread-safe by contract.
+// Sharing is safe: all state is guarded, and the signals of upstream and the calls of the subject are serial or
+// thread-safe by contract.
 extension Publishers.Multicast: @unchecked Sendable where Upstream: Sendable, SubjectType: Sendable {}
 extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {}
 
@@ -96,17 +97,17 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
 @usableFromInline final class AutomaticConnection {
   @usableFromInline struct State {
     @usableFromInline var subscribers = 0
-    /// Raised with each connection.
+    /// Rises with each connection.
     @usableFromInline var number: UInt64 = 0
     @usableFromInline var isConnected = false
-    /// `nil` until it was made.
+    /// `nil` until the connection exists.
     @usableFromInline var connection: (any Cancellable)?
   }
   @usableFromInline let state = Guarded(State())
 
-  /// Counts a subscriber that is attached already, unless it has left again.
+  /// Counts an attached subscriber, unless it has already left.
   ///
-  /// - Returns: The number of the connection that is to be made now, if one is.
+  /// - Returns: The number of the connection that the caller must make now; `nil` if none.
   @inlinable func join(_ handle: ConnectionHandle) -> UInt64? {
     state.withLock { state in
       guard handle.markCounted() else { return nil }
@@ -118,7 +119,7 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
     }
   }
 
-  /// Holds a connection, or ends it when the last subscriber has left while it was made.
+  /// Stores a connection, or cancels it if the last subscriber left while it was made.
   @inlinable func set(_ connection: any Cancellable, _ number: UInt64) {
     let isCurrent = state.withLock { state in
       guard state.isConnected, state.number == number else { return false }
@@ -140,7 +141,7 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
   }
 }
 
-/// What a subscriber has of its way through a counted connection.
+/// A subscriber's handle to a counted connection.
 @usableFromInline final class ConnectionHandle: UpstreamHandle {
   @usableFromInline enum Phase: UInt8, AtomicRepresentable {
     case attached  // can become: counted, over
@@ -155,13 +156,13 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
     super.init("Multicast")
   }
 
-  /// - Returns: False when it is over already.
+  /// - Returns: False if the subscription is over already.
   @inlinable func markCounted() -> Bool {
     phase.compareExchange(expected: .attached, desired: .counted, ordering: .acquiringAndReleasing).exchanged
   }
 
-  /// Counts it out, if it was counted. Before the end is told, so that who subscribes anew then finds a connection of
-  /// its own.
+  /// Counts the subscriber out, if it was counted. This happens before the completion is delivered, so that a
+  /// subscription made on completion starts a new connection.
   @usableFromInline override func willEnd() {
     if phase.exchange(.over, ordering: .acquiringAndReleasing) == .counted { connection.leave() }
   }
@@ -173,32 +174,34 @@ extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {
 }
 
 extension Publisher {
-  /// Feeds the subject that the closure makes from one upstream subscription, once somebody connects. Demand: that of
-  /// the subject: everything, with those of this library.
+  /// Feeds the subject that the closure creates from one upstream subscription, on `connect()`. Demand: the subject's;
+  /// the subjects of this library request unlimited values.
   @inlinable public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     Publishers.Multicast(upstream: self, createSubject: createSubject)
   }
 
-  /// Feeds `subject` from one upstream subscription, once somebody connects. Demand: that of the
-  /// subject: everything, with those of this library.
+  /// Feeds `subject` from one upstream subscription, on `connect()`. Demand: the subject's; the subjects of this
+  /// library request unlimited values.
   @inlinable public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     multicast { subject }
   }
 
-  /// Shares one upstream subscription, while there are subscribers. Upstream is asked for everything once one of them
-  /// asks for something; who has no demand misses values. Who comes after the end gets only that.
+  /// Shares one upstream subscription while there are subscribers. The first demand of any subscriber requests
+  /// unlimited values from upstream; a subscriber without demand misses values. A subscriber that attaches after the
+  /// completion receives only the completion.
   @inlinable public func share() -> Publishers.Share<Self> { .init(upstream: self) }
 }
 
 extension Publisher where Failure == Never {
-  /// Makes a publisher that starts when told to. Upstream is asked for everything once somebody asks for something.
+  /// Makes this publisher connectable, so that it starts on `connect()`. The first demand of any subscriber requests
+  /// unlimited values from upstream.
   @inlinable public func makeConnectable() -> Publishers.MakeConnectable<Self> { .init(upstream: self) }
 }
 
 extension ConnectablePublisher {
-  /// Connects with the first subscriber, disconnects when the last one has left, and connects again with the next.
-  /// Demand: that of what is connected.
+  /// Connects on the first subscription, disconnects after the last one ends, and connects again on the next. Demand:
+  /// that of the connectable publisher.
   @inlinable public func autoconnect() -> Publishers.Autoconnect<Self> { Publishers.Autoconnect(upstream: self) }
 }

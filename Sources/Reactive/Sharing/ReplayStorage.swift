@@ -1,75 +1,75 @@
-/// What a shared log keeps its values in.
+/// The storage of a shared log's values.
 ///
-/// Positions are absolute and only rise: position p is the p-th value ever appended, the first being 0 for a fresh
-/// memory log; a mapped log may start higher. Called under the log's lock: it must not call out.
+/// Positions are absolute and only rise: position p is the p-th value ever appended, starting at 0 in a new memory log;
+/// a mapped log may start higher. All methods run under the log's lock: they must not make foreign calls.
 @usableFromInline package protocol ReplayStorage<Input, Element> {
   /// One upstream value: an element, or a batch of them.
   associatedtype Input
-  /// What readers read.
+  /// The type that readers read.
   associatedtype Element
-  /// The oldest position still held; `endPosition` when none is.
+  /// The oldest stored position; `endPosition` if there is none.
   var firstPosition: UInt64 { get }
-  /// Where the next element goes.
+  /// The position of the next element.
   var endPosition: UInt64 { get }
-  /// Appends. May drop the oldest.
+  /// Appends a value. May drop the oldest elements.
   mutating func append(_ input: Input)
-  /// Lossless logs: what is at `position` and after it may not be dropped from now on; `.max`: anything may.
+  /// For lossless logs: keeps the element at `position` and all after it from now on; `.max`: none need be kept.
   mutating func hold(from position: UInt64)
-  /// Appends as much as there is room for without dropping what is held.
+  /// Appends as much as fits without dropping elements that are kept.
   ///
-  /// - Returns: What is left, to be offered again; `nil` when all is in.
+  /// - Returns: The remainder, to be offered again; `nil` if everything was appended.
   mutating func appendWhatFits(_ input: Input) -> Input?
-  /// Lossless logs: there is no room for a single element.
+  /// For lossless logs: whether not even a single element fits.
   var isFull: Bool { get }
-  /// The element at a position.
+  /// Returns the element at a position.
   ///
   /// - Precondition: `position` is in `firstPosition..<endPosition`.
   func element(at position: UInt64) -> Element
-  /// The element before `endPosition`, if one is held and it costs nothing to hand out.
+  /// The element before `endPosition`, if it is stored and returning it costs nothing.
   var newestElement: Element? { get }
-  /// Takes out the oldest element if more than the capacity and `slack` are held.
+  /// Removes and returns the oldest element if the storage holds more than the capacity plus `slack`.
   ///
-  /// The log asks for it with a slack while readers are still being told, then with none, and releases the element
-  /// outside its lock: a deinitialiser is foreign code. A storage whose elements are plain bytes drops them in
-  /// `append` and has no need of this.
+  /// The log calls it with a slack while readers are being notified, then without, and releases the element outside its
+  /// lock: a deinitialiser is foreign code. A storage whose elements are plain bytes drops them in `append` and does
+  /// not need this method.
   mutating func dropExcess(sparing slack: Int) -> Element?
-  /// Notified outside the lock after elements were appended, as a reader is: brings them to a disk, for example. Asked
-  /// for when the log gets the storage.
+  /// An observer that is notified like a reader, outside the lock, after elements were appended; for example to write
+  /// them to a disk. Read when the log receives the storage.
   var appendObserver: (any LogReader)? { get }
 }
 
 extension ReplayStorage {
-  /// Nothing: a storage of a log that drops.
+  /// Does nothing: a default for logs that drop elements.
   @inlinable package mutating func hold(from position: UInt64) {}
-  /// Everything fits where the oldest is dropped.
+  /// Appends everything: a default for logs that drop elements.
   @inlinable package mutating func appendWhatFits(_ input: Input) -> Input? {
     append(input)
     return nil
   }
-  /// Never, where the oldest is dropped.
+  /// False: a default for logs that drop elements.
   @inlinable package var isFull: Bool { false }
-  /// None: each reader makes its own.
+  /// `nil`: each reader creates its own elements.
   @inlinable package var newestElement: Element? { nil }
 
-  /// Nothing: `append` has dropped it.
+  /// `nil`: `append` has dropped the excess.
   @inlinable package mutating func dropExcess(sparing slack: Int) -> Element? { nil }
-  /// None.
+  /// `nil`: no observer.
   @inlinable package var appendObserver: (any LogReader)? { nil }
 }
 
-/// Values of any type, in a ring that grows up to what it has to hold.
+/// Stores values of any type in a ring that grows to the size it needs.
 @usableFromInline package struct MemoryStorage<Value>: ReplayStorage {
-  /// How many values are held once all readers have been told of the newest. Lowered, it takes effect with the next
-  /// ``dropExcess(sparing:)``.
+  /// The number of values that remain after all readers were notified of the newest. A lower capacity takes effect with
+  /// the next ``dropExcess(sparing:)``.
   @usableFromInline package var capacity: Int
-  /// The position of the oldest value held.
+  /// The position of the oldest stored value.
   @usableFromInline package var firstPosition: UInt64 = 0
   /// The position of the next value.
   @usableFromInline package var endPosition: UInt64 = 0
-  /// Position p is in slot p modulo the count, which is a power of two.
+  /// Position p is in slot p modulo the number of slots, which is a power of two.
   @usableFromInline var slots: [Value?] = [nil]
 
-  /// - Parameter capacity: 0 holds a value no longer than it takes to tell the readers of it.
+  /// - Parameter capacity: With 0, a value is stored only while readers are being notified of it.
   @inlinable package init(capacity: Int) {
     precondition(capacity >= 0, "a capacity must not be negative, it is \(capacity)")
     self.capacity = capacity
@@ -84,7 +84,7 @@ extension ReplayStorage {
     endPosition += 1
   }
 
-  /// The value at a position; O(1).
+  /// Returns the value at a position; O(1).
   @inlinable package func element(at position: UInt64) -> Value {
     guard position >= firstPosition, position < endPosition, let value = slots[slot(position)] else {
       preconditionFailure("position \(position) is not in \(firstPosition)..<\(endPosition)")
@@ -95,7 +95,7 @@ extension ReplayStorage {
   /// The value appended last.
   @inlinable package var newestElement: Value? { firstPosition < endPosition ? slots[slot(endPosition - 1)] : nil }
 
-  /// Takes the oldest value out if more than `capacity + slack` are held; O(1).
+  /// Removes and returns the oldest value if more than `capacity + slack` are stored; O(1).
   @inlinable package mutating func dropExcess(sparing slack: Int) -> Value? {
     let (limit, overflow) = capacity.addingReportingOverflow(slack)
     guard !overflow, endPosition - firstPosition > UInt64(limit) else { return nil }

@@ -1,18 +1,19 @@
 extension Publishers {
-  /// One upstream subscription for all subscribers, who first get the last values.
+  /// Shares one upstream subscription among all subscribers. A new subscriber first receives the last values.
   ///
-  /// - With demand from several, upstream is asked for as much as the one who wants most; the others lag. Each reads at
-  ///   its own pace; who falls more than `capacity` values behind loses the oldest, and nobody waits.
-  /// - Upstream's end comes to each subscriber after the values it has not taken yet. Later subscribers get the last
-  ///   values and then the same end, be it a failure; upstream is not subscribed to again.
-  /// - When the last subscriber has left (``ShareStart/whileSubscribed(linger:)``) the values stay: the next one gets
-  ///   them at once, and a new upstream subscription behind them.
+  /// - The demand on upstream equals the largest demand of any subscriber; the others lag. Each subscriber reads at its
+  ///   own pace and delays no other; one that falls more than `capacity` values behind loses the oldest.
+  /// - Upstream's completion reaches each subscriber after its unread values. Later subscribers receive the last values
+  ///   and then the same completion, also a failure; upstream is not subscribed to again.
+  /// - When the last subscriber has left (``ShareStart/whileSubscribed(linger:)``), the values stay: the next
+  ///   subscriber receives them immediately, followed by those of a new upstream subscription.
   ///
-  /// A class: all who hold it share. When nobody holds it and nobody is subscribed, upstream is cancelled.
+  /// A class: all references share the subscription. When there are neither references nor subscribers, upstream is
+  /// cancelled.
   public final class ShareReplay<Upstream: Publisher>: Operator, Equatable {
-    /// What is shared.
+    /// The shared publisher.
     public let upstream: Upstream
-    /// How many values a new subscriber gets at most, and how far one may fall behind.
+    /// The largest number of values that a new subscriber receives, and by which a subscriber may fall behind.
     public let capacity: Int
     @usableFromInline let log: SharedLog<MemoryStorage<Upstream.Output>, Failure>
     @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
@@ -42,7 +43,7 @@ extension Publishers {
       LogCursor(log, subscriber, owner: self, description: "ShareReplay", onLag: onLag).begin(replay: capacity)
     }
 
-    /// The same shared subscription.
+    /// Whether both are the same object.
     public static func == (lhs: ShareReplay, rhs: ShareReplay) -> Bool { lhs === rhs }
   }
 }
@@ -50,14 +51,14 @@ extension Publishers {
 extension Publishers.ShareReplay: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 
 extension Publisher {
-  /// Shares one subscription to this publisher; a new subscriber first gets the last values.
+  /// Shares one subscription to this publisher; a new subscriber first receives the last values.
   ///
-  /// Demand: upstream is asked for as much as the one who wants most.
+  /// Demand: equals the largest demand of any subscriber.
   ///
   /// - Parameters:
-  ///   - capacity: How many values a new subscriber gets at most, and how far one may fall behind before it loses the
-  ///     oldest. 0: live values only.
-  ///   - start: When to subscribe. Default: with the first subscriber, until the last has left.
+  ///   - capacity: The largest number of values that a new subscriber receives, and by which a subscriber may fall
+  ///     behind before it loses the oldest. 0: only new values.
+  ///   - start: The time of the upstream subscription. Default: from the first subscriber until the last has left.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
   @inlinable public func shareReplay(
     capacity: Int, start: ShareStart = .whileSubscribed(linger: .zero), onLag: (@Sendable (UInt64) -> Void)? = nil
@@ -65,9 +66,9 @@ extension Publisher {
     Publishers.ShareReplay(upstream: self, capacity: capacity, start: start, onLag: onLag)
   }
 
-  /// Shares one subscription to this publisher; a new subscriber first gets the last `bufferSize` values.
+  /// Shares one subscription to this publisher; a new subscriber first receives the last `bufferSize` values.
   ///
-  /// Demand: upstream is asked for as much as the one who wants most.
+  /// Demand: equals the largest demand of any subscriber.
   @inlinable
   public func shareReplay(_ bufferSize: Int) -> Publishers.ShareReplay<Self> { shareReplay(capacity: bufferSize) }
 }

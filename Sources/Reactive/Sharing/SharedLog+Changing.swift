@@ -1,15 +1,15 @@
-// A log that changes: its start, overflow, upstream or storage, with the same readers. It is frozen meanwhile. Readers
-// read what there is, nothing is appended or dropped, and what upstream sends is set aside. So the owner of the log may
-// make another storage of the one that there is without the lock, for as long as that takes.
+// Changes a log's start, overflow, upstream or storage while its readers stay attached. The log is frozen meanwhile:
+// readers read the stored elements, none is appended or dropped, and upstream's values are set aside. The log's owner
+// can therefore convert the storage without the lock, for as long as that takes.
 
 extension SharedLog {
-  /// Nothing is appended or dropped from now on, until ``thaw(_:admitting:)``. Only with ``UpstreamDemand/oneAtATime``.
+  /// Stops appending and dropping until ``thaw(_:admitting:)``. Only with ``UpstreamDemand/oneAtATime``.
   ///
   /// - Parameters:
-  ///   - start: From ``thaw(_:admitting:)`` on.
-  ///   - overflow: From now on: readers of a log that waits for the slowest say their oldest unread element before it
-  ///     thaws.
-  /// - Returns: The storage, which does not change meanwhile.
+  ///   - start: Takes effect with ``thaw(_:admitting:)``.
+  ///   - overflow: Takes effect immediately: readers of a log that waits for the slowest report their oldest unread
+  ///     element before the thaw.
+  /// - Returns: The storage, which does not change while the log is frozen.
   package func freeze(start: ShareStart, overflow: LogOverflow) -> Storage {
     state.withLock { state in
       state.machine.freeze(start: start, overflow: overflow)
@@ -19,7 +19,8 @@ extension SharedLog {
     }
   }
 
-  /// Cancels upstream for good; a frozen log that had ended by it begins anew when it thaws.
+  /// Cancels the present upstream for good and sets another; a frozen log that had ended with it starts again when it
+  /// thaws.
   package func replaceUpstream(_ upstream: AnyPublisher<Storage.Input, Failure>) {
     let (work, old) = state.withLock { state in
       let old = (state.upstream, state.completion, state.pendingCompletion)
@@ -29,21 +30,23 @@ extension SharedLog {
       return (work, old)
     }
     perform(work)
-    _ = old  // its end is foreign code, and must not come under the lock
+    _ = old  // its deinitialiser is foreign code and must not run under the lock
   }
 
-  /// Ends ``freeze(start:overflow:)``: appends what was set aside, and connects or disconnects as the start says.
+  /// Ends ``freeze(start:overflow:)``: appends the values that were set aside, and connects or disconnects according to
+  /// the start.
   ///
   /// - Parameters:
-  ///   - storage: In place of the one that there is, of which it was made: its positions are the same.
-  ///   - admitting: What of a value that waits may be appended. Called outside the lock, once for each value.
+  ///   - storage: Replaces the present storage, from which it was made: its positions are the same.
+  ///   - admitting: Returns the part of a waiting value that may be appended. Called outside the lock, once for each
+  ///     value.
   package func thaw(_ storage: Storage? = nil, admitting: (Storage.Input) -> Storage.Input = { $0 }) {
     var admitted: [Storage.Input] = []
     while !thaw(storage, with: admitted) { admitted += overflowInputs.dropFirst(admitted.count).map(admitting) }
   }
 
-  /// - Parameter admitted: In place of the values that wait.
-  /// - Returns: False, and nothing has happened, if more values wait.
+  /// - Parameter admitted: Replaces the waiting values.
+  /// - Returns: False, without any effect, if further values wait.
   private func thaw(_ storage: Storage?, with admitted: [Storage.Input]) -> Bool {
     let (work, old) = state.withLock { state -> (Work?, (Storage, [AttachedReader])?) in
       guard state.waiting.count <= admitted.count else { return (nil, nil) }
@@ -64,11 +67,11 @@ extension SharedLog {
     }
     guard let work else { return false }
     perform(work)
-    _ = old  // the end of a storage is foreign code
+    _ = old  // the deinitialiser of a storage is foreign code
     return true
   }
 
-  /// Takes out what has had no room or was set aside, oldest first.
+  /// Removes and returns the values that did not fit or were set aside, oldest first.
   package func takeOverflow() -> [Storage.Input] {
     state.withLock { state in
       defer { state.waiting = [] }
@@ -77,6 +80,6 @@ extension SharedLog {
     }
   }
 
-  /// What has had no room or was set aside, oldest first.
+  /// The values that did not fit or were set aside, oldest first.
   package var overflowInputs: [Storage.Input] { state.withLock { $0.waiting } }
 }

@@ -1,13 +1,13 @@
-// The upstream side of a shared log: what it calls there, and what it takes from there.
+// The upstream side of a shared log: its calls to upstream, and upstream's signals.
 
 extension SharedLog {
-  /// How many subscribers there are.
+  /// The number of subscribers.
   package var subscriberCount: Int { state.withLock { $0.machine.subscribers } }
 
-  /// Whether there is an upstream subscription, or one in the making.
+  /// Whether there is an upstream subscription, or one is being made.
   package var isConnected: Bool { state.withLock { $0.machine.isConnected } }
 
-  /// Gives the log its upstream: at most one, before the log is used.
+  /// Sets the log's upstream: at most one, before the log is used.
   @usableFromInline package func setUpstream(_ upstream: AnyPublisher<Storage.Input, Failure>) {
     state.withLock { state in
       state.machine.setUpstream()
@@ -15,23 +15,24 @@ extension SharedLog {
     }
   }
 
-  /// Nothing connects before ``resume()``: readers come that are to miss nothing. Before the log is used.
+  /// Prevents connecting until ``resume()``, so that readers which attach before miss nothing. Must be called before
+  /// the log is used.
   package func suspend() { state.withLock { $0.machine.suspend() } }
 
-  /// Connects if there was a reason to since ``suspend()``. A second call does nothing.
+  /// Connects if there was a reason to since ``suspend()``. A second call has no effect.
   @inlinable package func resume() { step { $0.machine.resume($0.extent) } }
 
-  /// Connects, if that is to be done without any subscriber. A second call does nothing.
+  /// Connects if the log does so without subscribers. A second call has no effect.
   @inlinable package func start() { step { $0.machine.begin($0.extent) } }
 
-  /// Counts a subscriber. May connect. Its reader is attached and has requested already, so that it misses nothing of an
-  /// upstream that delivers at once.
+  /// Counts a subscriber. May connect. Its reader must already be attached and have sent its request, so that it misses
+  /// no value of an upstream that delivers immediately.
   @inlinable package func subscriberJoined() { step { $0.machine.subscriberJoined($0.extent) } }
 
-  /// Counts a subscriber out. May disconnect, now or after the linger.
+  /// Counts a subscriber out. May disconnect, immediately or after the linger.
   @usableFromInline package func subscriberLeft() { step { $0.machine.subscriberLeft($0.extent) } }
 
-  /// Cancels upstream for good. Subscribers are not sent an end; later ones get the elements that there are.
+  /// Cancels upstream for good. Subscribers receive no completion; later ones receive the stored elements.
   @usableFromInline package func shutDown() { step { $0.machine.shutDown() } }
 
   // MARK: - Performing

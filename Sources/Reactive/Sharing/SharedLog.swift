@@ -2,19 +2,19 @@ import Dispatch
 import Synchronization
 
 // How sharing works. One log holds the values; a reader is a position in it and a demand. Publishing appends once and
-// notifies each reader; readers read when and as far as they want. Replay and live are the same read, a slow reader costs
-// no memory, and falling off the ring's end is the drop-oldest buffer that each subscription would otherwise keep for
-// itself.
+// notifies each reader; readers read at their own pace. Replay and live delivery are the same read, a slow reader costs
+// no memory, and reading from a ring that drops its oldest elements replaces a drop-oldest buffer for each
+// subscription.
 //
-// The lock guards state only. Every step is decided under it by a `SharingMachine`, and what the step returns (subscribe,
-// request, cancel, notify) is performed after unlocking. Two calls may therefore overtake one another; the generation of
-// a connection tells the later one that its connection is gone.
+// The lock guards state only. A `SharingMachine` decides every step under it, and the actions that the step returns
+// (subscribe, request, cancel, notify) are performed after unlocking. Two calls may therefore overtake one another; by
+// the generation, the later call detects that its connection has ended.
 //
-// A log keeps its elements when it disconnects: the next subscriber gets them at once, while upstream starts anew.
+// A log keeps its elements when it disconnects: the next subscriber receives them immediately, while upstream restarts.
 
-/// When a shared log is subscribed to its upstream.
+/// The time at which a shared log subscribes to its upstream.
 public enum ShareStart: Sendable, Equatable {
-  /// From the first subscriber until `linger` after the last one has left; again with the next.
+  /// From the first subscriber until `linger` after the last one has left; again on the next subscriber.
   case whileSubscribed(linger: Duration)
   /// From the first subscriber until upstream ends.
   case fromFirstSubscriber
@@ -32,7 +32,7 @@ public enum ShareStart: Sendable, Equatable {
   case oneAtATime
 }
 
-/// What becomes of the oldest elements when there is no room for new ones.
+/// The treatment of the oldest elements when new ones do not fit.
 @usableFromInline package enum LogOverflow: Sendable, Equatable {
   /// They are dropped: upstream waits for no reader.
   case dropOldest
@@ -41,10 +41,10 @@ public enum ShareStart: Sendable, Equatable {
   case waitForSlowest
 }
 
-/// A reader that reads a log by itself and is notified of changes.
+/// A reader that reads a log itself and is notified of changes.
 @usableFromInline package protocol LogReader: AnyObject, Sendable {
-  /// The log grew, ended, or was connected or disconnected. Called outside every lock, on the thread that did it; may
-  /// be called without cause, and once more after ``SharedLog/detach(_:)``. Must return promptly.
+  /// Called when the log grew, ended, connected or disconnected: outside every lock, on the thread that caused the
+  /// change. May be called without cause, and once more after ``SharedLog/detach(_:)``. Must return promptly.
   func logDidChange()
 }
 
@@ -66,10 +66,10 @@ public enum ShareStart: Sendable, Equatable {
   return AnyCancellable { source.cancel() }
 }
 
-/// One upstream, or none, shared with any number of readers through one store of values.
+/// Shares at most one upstream with any number of readers through one storage of values.
 ///
-/// Thread-safe. Signals from upstream may come from any thread, from inside `subscribe` and `request`, and from inside
-/// a reader's callback.
+/// Thread-safe. Upstream's signals may arrive on any thread, from inside `subscribe` and `request`, and from inside a
+/// reader's callback.
 @usableFromInline package final class SharedLog<Storage: ReplayStorage, Failure: Error>: @unchecked Sendable {
   // Sendable: all state is guarded; values reach one reader at a time under the subscriber contract.
 
@@ -83,18 +83,18 @@ public enum ShareStart: Sendable, Equatable {
     }
   }
 
-  /// A reader, and how it is notified: with the newest element, where there is one and it costs nothing to hand out, so
-  /// that a reader that waits for just that needs no lock to read it.
+  /// A reader and the closure that notifies it. The closure receives the newest element if returning that costs
+  /// nothing; a reader that waits for exactly that element then reads it without the lock.
   @usableFromInline struct AttachedReader {
     let reader: AnyObject
     @usableFromInline let notify: (Newest?) -> Void
   }
 
-  /// What an append leaves to be done outside the lock.
+  /// The work that an append leaves to do outside the lock.
   @usableFromInline struct Appended {
     @usableFromInline let readers: [AttachedReader]
     @usableFromInline let newest: Newest?
-    /// Made room; its end is foreign code.
+    /// The element dropped for the new one; its deinitialiser is foreign code.
     @usableFromInline let dropped: Storage.Element?
 
     @inlinable init(readers: [AttachedReader], newest: Newest?, dropped: Storage.Element?) {
@@ -110,7 +110,7 @@ public enum ShareStart: Sendable, Equatable {
     @usableFromInline let linger: (any Cancellable)?
     @usableFromInline let upstream: AnyPublisher<Storage.Input, Failure>?
 
-    /// Takes out of the state what the actions concern.
+    /// Takes the objects that the actions concern out of the state.
     @inlinable init(_ actions: SharingMachine.Actions, from state: inout State) {
       self.actions = actions
       readers = actions.notifies ? state.readers : []
@@ -126,16 +126,16 @@ public enum ShareStart: Sendable, Equatable {
   @usableFromInline struct State {
     @usableFromInline var machine: SharingMachine
     @usableFromInline var storage: Storage
-    /// How the log has ended, as its readers see it.
+    /// The completion that readers see.
     @usableFromInline var completion: Subscribers.Completion<Failure>?
-    /// How it ends after the values that wait.
+    /// The completion that follows the waiting values.
     @usableFromInline var pendingCompletion: Subscribers.Completion<Failure>?
-    /// Values that had no room or came while the log was frozen, oldest first: one, unless upstream sends without a
-    /// request. What is left of a value that had only partly room is the first.
+    /// Values that did not fit, or arrived while the log was frozen, oldest first: one, unless upstream sends without a
+    /// request. The remainder of a value that fitted only in part is the first.
     @usableFromInline var waiting: [Storage.Input] = []
-    /// In the order of attaching. Copied for each notification, which costs nothing until it changes.
+    /// The readers in the order of attaching. Copied for each notification, which costs nothing until it changes.
     @usableFromInline var readers: [AttachedReader] = []
-    /// Notified of appends; one of the readers.
+    /// The storage's observer, which is notified of appends; one of the readers.
     var observer: (any LogReader)?
     @usableFromInline var upstream: AnyPublisher<Storage.Input, Failure>?
     /// `nil` until upstream has sent it.
@@ -148,18 +148,18 @@ public enum ShareStart: Sendable, Equatable {
   /// Whether upstream waits for the slowest reader.
   package var isLossless: Bool { lossless.load(ordering: .acquiring) }
   let schedule: Delay
-  /// How many elements over its capacity a storage may hold while readers are notified. Protects those that have demand
-  /// when a subscriber publishes from inside `receive`.
+  /// The number of elements above its capacity that a storage may hold while readers are notified. It protects elements
+  /// that readers have requested when a subscriber publishes from inside `receive`.
   @usableFromInline let slack: Int
   @usableFromInline let ended = Atomic(false)
-  /// Whether there is a completion: for readers that have no demand and need not look closer. Takes no lock.
+  /// Whether there is a completion. For readers without demand; takes no lock.
   @inlinable package var hasEnded: Bool { ended.load(ordering: .acquiring) }
 
-  /// A log without an upstream yet.
+  /// Creates a log without an upstream.
   ///
   /// - Parameters:
-  ///   - schedule: Measures the linger; a test gives a clock of its own.
-  ///   - slack: How many elements over its capacity a storage may hold while readers are notified.
+  ///   - schedule: Measures the linger; a test supplies its own clock.
+  ///   - slack: The number of elements above its capacity that a storage may hold while readers are notified.
   @usableFromInline package init(
     storage: Storage, start: ShareStart, demand: UpstreamDemand, overflow: LogOverflow = .dropOldest,
     schedule: @escaping Delay = dispatchDelay, slack: Int = 64
@@ -173,17 +173,17 @@ public enum ShareStart: Sendable, Equatable {
 
   // MARK: - Writing
 
-  /// Appends one upstream value and notifies the readers. After the end it does nothing.
+  /// Appends one upstream value and notifies the readers. Has no effect after the end.
   @inlinable package func append(_ input: Storage.Input) {
     if let appended = state.withLock({ $0.append(input, from: nil, slack: slack) }) { notify(of: appended) }
   }
 
-  /// Ends the log. Readers see it after what they have not read yet; a second end does nothing.
+  /// Ends the log. Readers see the completion after their unread elements; a second call has no effect.
   @usableFromInline package func finish(_ completion: Subscribers.Completion<Failure>) {
     finish(completion, generation: nil)
   }
 
-  /// - Parameter generation: The connection that ends, `nil` if the log does.
+  /// - Parameter generation: The connection that ends; `nil` if the log ends.
   @usableFromInline func finish(_ completion: Subscribers.Completion<Failure>, generation: UInt64?) {
     step { state in
       guard let actions = state.machine.finish(generation) else { return .init() }
@@ -192,15 +192,15 @@ public enum ShareStart: Sendable, Equatable {
     }
   }
 
-  /// Notifies the readers of one append, then drops what was kept only for them.
+  /// Notifies the readers of one append, then drops the elements that were kept only for the notification.
   @inlinable func notify(of appended: Appended) {
     for reader in appended.readers { reader.notify(appended.newest) }
     trim(afterNotifying: true)
   }
 
-  /// Drops what is over the capacity, unless readers are still being notified.
+  /// Drops the elements above the capacity, unless readers are still being notified.
   ///
-  /// - Parameter isNotified: The readers have been notified of one more append.
+  /// - Parameter isNotified: Whether the readers have been notified of one more append.
   @inlinable func trim(afterNotifying isNotified: Bool = false) {
     var isNotified = isNotified
     while true {
@@ -211,14 +211,14 @@ public enum ShareStart: Sendable, Equatable {
       }
       isNotified = false
       _ = oldest
-      for reader in readers { reader.notify(nil) }  // nothing may be left between them and the end now
+      for reader in readers { reader.notify(nil) }  // the completion may now be next for them
       if next == nil { return }
     }
   }
 
   // MARK: - Steps
 
-  /// Takes a step under the lock, and performs what it returns.
+  /// Takes a step under the lock and performs the actions it returns.
   @inlinable func step(_ body: (inout State) -> SharingMachine.Actions) { perform(decide(body)) }
 
   @inlinable func decide(_ body: (inout State) -> SharingMachine.Actions) -> Work {
@@ -229,7 +229,7 @@ public enum ShareStart: Sendable, Equatable {
     }
   }
 
-  /// Calls out: outside the lock.
+  /// Performs actions, which are foreign calls: outside the lock.
   @inlinable func perform(_ work: Work) {
     let actions = work.actions
     work.linger?.cancel()
@@ -244,20 +244,20 @@ public enum ShareStart: Sendable, Equatable {
 
   // MARK: - Reading
 
-  /// Runs `body` under the log's lock. It must not call out.
+  /// Runs `body` under the log's lock. It must not make foreign calls.
   ///
-  /// - Parameter body: Gets the storage and how the log ended, `nil` while it has not.
+  /// - Parameter body: Receives the storage and the log's completion, `nil` before its end.
   @inlinable package func read<R>(_ body: (inout Storage, Subscribers.Completion<Failure>?) -> R) -> R {
     state.withLock { body(&$0.storage, $0.completion) }
   }
 
-  /// Notifies the reader of changes from now on. It is held until ``detach(_:)``.
+  /// Notifies the reader of changes from now on. The log holds the reader until ``detach(_:)``.
   ///
-  /// Read the position to start at after attaching: nothing is missed then.
+  /// Read the starting position after attaching: no change is then missed.
   package func attach(_ reader: any LogReader) { attach(reader) { _ in reader.logDidChange() } }
 
-  /// - Parameter notify: Stands for the reader's own method: a closure that is formed where the reader's type is known is
-  ///   compiled for it.
+  /// - Parameter notify: Called in place of the reader's own method: a closure that is formed where the reader's type
+  ///   is known is specialised for it.
   @usableFromInline func attach(_ reader: AnyObject, notify: @escaping (Newest?) -> Void) {
     state.withLock { state in
       state.readers.append(AttachedReader(reader: reader, notify: notify))
@@ -265,26 +265,27 @@ public enum ShareStart: Sendable, Equatable {
     }
   }
 
-  /// The reader is no longer notified, and its requests are void.
+  /// Stops notifying the reader and discards its requests.
   @usableFromInline package func detach(_ reader: any LogReader) {
     let detached = state.withLock { state -> AttachedReader? in
       guard state.machine.detach(ObjectIdentifier(reader)) else { return nil }
       return state.readers.firstIndex { $0.reader === reader }.map { state.readers.remove(at: $0) }
     }
-    _ = detached  // may be the last to hold the reader, whose end must not come under the lock
+    _ = detached  // may hold the last reference to the reader, whose deinitialiser must not run under the lock
     if isLossless { step { $0.drain() } }
   }
 
-  /// The reader requests everything before `position`: 0 for nothing, `.max` for everything. May request of upstream,
-  /// which may deliver before this returns. Does nothing for a reader that is not attached.
+  /// Records that the reader requests every element before `position`: 0 for none, `.max` for all. May request values
+  /// from upstream, which may deliver before this call returns. Has no effect for a reader that is not attached.
   @inlinable package func reader(_ reader: any LogReader, requestedThrough position: UInt64) {
     step { $0.machine.request(through: position, by: ObjectIdentifier(reader), $0.extent) }
   }
 
-  /// Lossless logs: the reader has not read `position` and what follows; `.max`: it needs nothing. Does nothing for a
-  /// log that drops. May append and request of upstream, which may deliver before this returns.
+  /// For lossless logs: records that the reader has not read `position` and the elements after it; `.max`: it needs
+  /// none. Has no effect for a log that drops elements. May append, and request values from upstream, which may deliver
+  /// before this call returns.
   ///
-  /// - Returns: Where that begins: `position`, or the oldest element, when what came before that is gone already.
+  /// - Returns: The position that is kept: `position`, or the oldest element if earlier ones have already been dropped.
   @discardableResult package func reader(_ reader: any LogReader, oldestUnread position: UInt64) -> UInt64 {
     var first = position
     step { state in
@@ -296,8 +297,8 @@ public enum ShareStart: Sendable, Equatable {
     return first
   }
 
-  /// The oldest unread element of the slowest reader, while upstream could send more and is not requested to, because
-  /// subscribers do not take what there is. Nil while upstream does not wait; always nil for a log that drops.
+  /// The oldest unread element of the slowest reader, while upstream could send more but receives no request because
+  /// subscribers do not read. Nil while upstream does not wait; always nil for a log that drops elements.
   package var positionUpstreamWaitsFor: UInt64? { state.withLock { $0.machine.positionUpstreamWaitsFor } }
 }
 
@@ -306,7 +307,7 @@ extension SharedLog.State {
     .init(end: storage.endPosition, isFull: machine.isLossless && storage.isFull)
   }
 
-  /// - Returns: `nil` if nothing was appended.
+  /// - Returns: `nil` if no element was appended.
   @inlinable mutating func append(
     _ input: Storage.Input, from generation: UInt64?, slack: Int
   ) -> SharedLog.Appended? {
@@ -323,9 +324,9 @@ extension SharedLog.State {
     return SharedLog.Appended(readers: readers, newest: newest, dropped: storage.dropExcess(sparing: slack))
   }
 
-  /// Appends as much as has room, behind the values that wait.
+  /// Appends as much as fits, behind the waiting values.
   ///
-  /// - Returns: Whether the storage has taken anything.
+  /// - Returns: Whether the storage has accepted any element.
   @inlinable mutating func enqueue(_ input: Storage.Input) -> Bool {
     let end = storage.endPosition
     if waiting.isEmpty {
@@ -338,14 +339,14 @@ extension SharedLog.State {
     return storage.endPosition > end
   }
 
-  /// Appends as much of what waits as has room, now that readers have read on or left.
+  /// Appends as much of the waiting values as fits after readers have read or left.
   mutating func drain() -> SharingMachine.Actions {
     guard machine.mayDrain else { return .init() }
     let appending = appendWaiting()
     return machine.drained(appending: appending, waiting: waiting.count, extent)
   }
 
-  /// - Returns: Whether the storage has taken anything.
+  /// - Returns: Whether the storage has accepted any element.
   mutating func appendWaiting() -> Bool {
     // A reader may be at an element that another storage has dropped.
     storage.hold(from: max(machine.oldestUnread, storage.firstPosition))
@@ -360,7 +361,7 @@ extension SharedLog.State {
     return storage.endPosition > end || waiting.count < inputs.count
   }
 
-  /// The storage's observer becomes a reader, in place of that of the former storage.
+  /// Makes the storage's observer a reader, in place of the former storage's observer.
   mutating func observeAppends() {
     if let observer { readers.removeAll { $0.reader === observer } }
     observer = storage.appendObserver

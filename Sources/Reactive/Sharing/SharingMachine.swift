@@ -1,5 +1,5 @@
-// The rules of a shared log, without the log. `SharedLog` takes each step under its lock and performs what the step
-// returns after unlocking.
+// The rules of a shared log, without the log. `SharedLog` takes each step under its lock and, after unlocking, performs
+// the actions that the step returns.
 //
 // Three parts of the state change independently of one another, which is why none of them is nested in another:
 // - the connection to upstream: none → connecting → connected → none. Its generation rises with each connection and each
@@ -7,7 +7,7 @@
 // - the end: none → pending, while values wait → reached. Only a new upstream goes back.
 // - frozen or not. Values that arrive meanwhile are set aside; nothing is requested.
 //
-// What always holds:
+// Invariants:
 // - Exact demand never exceeds the largest request of a reader of this connection, minus the log's end at its start.
 // - One at a time: nothing is requested while a value is outstanding, the log is frozen, values wait, a lossless log is
 //   full, or no reader has requested an element past the end (`whileSubscribed`).
@@ -15,15 +15,15 @@
 // - Upstream is cancelled at most once per connection, and only if it has not ended by itself.
 // - A linger timer runs only while there is a connection and no subscriber.
 
-/// Decides what a shared log does. A pure value: it holds positions and counts, never a lock, a storage, an element, a
-/// subscription or a timer.
+/// Decides the actions of a shared log. A pure value: it holds positions and counts, but no lock, storage, element,
+/// subscription or timer.
 ///
-/// A step that moves values is two calls under one lock: the first says where a value goes, the second what the storage
-/// made of it.
+/// A step that moves values consists of two calls under one lock: the first returns where a value goes, the second
+/// receives the storage's result.
 @usableFromInline struct SharingMachine: Equatable {
-  /// The state of the storage when a step is taken.
+  /// The extent of the storage when a step is taken.
   @usableFromInline struct Extent {
-    /// Where the next element goes.
+    /// The position of the next element.
     let end: UInt64
     /// Whether a lossless log has no room for a single element.
     let isFull: Bool
@@ -31,19 +31,19 @@
     @usableFromInline init(end: UInt64, isFull: Bool) { (self.end, self.isFull) = (end, isFull) }
   }
 
-  /// Where an upstream value goes.
+  /// The destination of an upstream value.
   @usableFromInline enum Placement: Equatable {
-    /// Nowhere: the log or the value's connection has ended.
+    /// Discarded: the log or the value's connection has ended.
     case discard
-    /// Into the storage, which drops its oldest elements for it.
+    /// Appended to the storage, which drops its oldest elements to make room.
     case append
-    /// Behind the values that wait; then as much as has room goes into the storage.
+    /// Queued behind the waiting values; as much as fits is then appended to the storage.
     case enqueue
-    /// Behind the values that wait, until the log thaws.
+    /// Queued behind the waiting values until the log thaws.
     case setAside
   }
 
-  /// What becomes of the subscription to upstream.
+  /// The treatment of the upstream subscription.
   @usableFromInline enum Release: Equatable { case keep, drop, cancel }
 
   /// A linger timer.
@@ -52,34 +52,35 @@
     let id: UInt64
   }
 
-  /// What the caller does after it has unlocked, in this order. Returned, never performed here.
+  /// The actions that the caller performs after it has unlocked, in this order. Returned, never performed here.
   @usableFromInline struct Actions: Equatable {
-    /// The end becomes visible to readers: the one thing to do before unlocking.
+    /// The completion becomes visible to readers: the one action that precedes unlocking.
     @usableFromInline var completes = false
-    /// The linger timer is cancelled, if there is one yet.
+    /// The linger timer, if it exists already, is cancelled.
     @usableFromInline var cancelsLinger = false
-    /// The subscription leaves the log.
+    /// Whether the subscription leaves the log, and whether it is cancelled.
     @usableFromInline var release = Release.keep
     /// Readers are notified.
     @usableFromInline var notifies = false
-    /// The caller says when they have been (``SharingMachine/readersNotified()``), as an append waits for it.
+    /// The caller reports when readers were notified (``SharingMachine/readersNotified()``), because an append waits
+    /// for it.
     @usableFromInline var notifiesOfAppend = false
-    /// Upstream is subscribed to, with this generation; then readers are notified.
+    /// The log subscribes to upstream with this generation, then notifies readers.
     @usableFromInline var connects: UInt64?
     /// A linger timer starts.
     @usableFromInline var startsLinger: Linger?
     /// The outstanding request of this generation is retracted.
     @usableFromInline var retracts: UInt64?
-    /// Upstream is requested for so much more.
+    /// The additional demand that is requested from upstream.
     @usableFromInline var requests = Subscribers.Demand.none
 
     @usableFromInline init() {}
   }
 
   private struct Reader: Equatable {
-    /// It has requested every element before this position: 0 for none, `.max` for all.
+    /// The reader has requested every element before this position: 0 for none, `.max` for all.
     var requestedThrough: UInt64 = 0
-    /// Lossless logs: the first element that it has not read; `.max` for a reader that needs none.
+    /// For lossless logs: the first element that the reader has not read; `.max` if it needs none.
     var oldestUnread = UInt64.max
   }
 
@@ -91,35 +92,35 @@
     }
     var generation: UInt64 = 0
     var phase = Phase.none
-    /// Exact: upstream has been requested for everything before this position; `.max` for everything.
+    /// With `exact` demand: every element before this position has been requested from upstream; `.max` for all.
     var requestedThrough: UInt64 = 0
-    /// Exact: the largest request of any reader during this connection.
+    /// With `exact` demand: the largest request of any reader during this connection.
     var largestRequest: UInt64 = 0
-    /// One at a time: a value has been requested and has not arrived.
+    /// With one value at a time: a value has been requested and has not arrived.
     var isOutstanding = false
-    /// Upstream is inside `receive`: demand is the return value of that.
+    /// Upstream is inside `receive`, whose return value carries the demand.
     var isReceiving = false
     var canRetract = false
   }
 
   private enum Ending {
     case none  // can become: pending, reached
-    case pending  // behind the values that wait; can become: reached, none
+    case pending  // follows the waiting values; can become: reached, none
     case reached  // can become: none
   }
 
   private let demand: UpstreamDemand
   private var start: ShareStart
-  /// Whether upstream waits for the reader that is furthest behind.
+  /// Whether upstream waits for the slowest reader.
   @usableFromInline private(set) var isLossless: Bool
   private var readers: [ObjectIdentifier: Reader] = [:]
-  /// How many subscribers there are.
+  /// The number of subscribers.
   private(set) var subscribers = 0
   private var connection = Connection()
   private var ending = Ending.none
-  /// How many values wait for room or for the thaw.
+  /// The number of values that wait for room or for the thaw.
   private var waiting = 0
-  /// How many appends have not been notified to all readers yet.
+  /// The number of appends of which not all readers have been notified.
   private var notifying = 0
   private var lingers: UInt64 = 0
   private var isLingering = false
@@ -134,7 +135,7 @@
     (self.start, self.demand, isLossless) = (start, demand, overflow == .waitForSlowest)
   }
 
-  /// Whether there is an upstream subscription, or one in the making.
+  /// Whether there is an upstream subscription, or one is being made.
   var isConnected: Bool { connection.phase != .none }
 
   // MARK: - Readers
@@ -144,12 +145,12 @@
   /// - Returns: Whether it was attached.
   mutating func detach(_ reader: ObjectIdentifier) -> Bool { readers.removeValue(forKey: reader) != nil }
 
-  /// A reader requests everything before `position`. Has no effect for one that is not attached.
+  /// Records that a reader requests every element before `position`. Has no effect for one that is not attached.
   @usableFromInline
   mutating func request(through position: UInt64, by reader: ObjectIdentifier, _ log: Extent) -> Actions {
     var actions = Actions()
     guard let index = readers.index(forKey: reader) else { return actions }
-    // What was requested exactly stays requested.
+    // A request of exact demand is never reduced.
     let before = demand == .exact ? readers.values[index].requestedThrough : 0
     readers.values[index].requestedThrough = max(before, position)
     connection.largestRequest = max(connection.largestRequest, position)
@@ -157,17 +158,17 @@
     return actions
   }
 
-  /// Lossless logs: the first element that a reader has not read. ``drained(appending:waiting:_:)`` is due. Has no effect
-  /// for a reader that is not attached.
+  /// For lossless logs: records the first element that a reader has not read. The caller must then call
+  /// ``drained(appending:waiting:_:)``. Has no effect for a reader that is not attached.
   mutating func setOldestUnread(_ position: UInt64, of reader: ObjectIdentifier) {
     readers[reader]?.oldestUnread = position
   }
 
-  /// Lossless logs: the storage keeps everything from here on; `.max` for nothing.
+  /// For lossless logs: the first element that the storage must keep; `.max` for none.
   var oldestUnread: UInt64 { readers.values.reduce(.max) { min($0, $1.oldestUnread) } }
 
-  /// The oldest unread element, while upstream could send more and is not requested to, because subscribers do not take
-  /// what there is. Nil while upstream does not wait, and for a log that drops.
+  /// The oldest unread element, while upstream could send more but receives no request because subscribers do not read.
+  /// Nil while upstream does not wait, and for a log that drops elements.
   var positionUpstreamWaitsFor: UInt64? {
     guard isLossless, !isFrozen, ending != .reached, subscribers > 0, connection.phase == .connected || waiting > 0,
       !connection.isOutstanding, !connection.isReceiving
@@ -175,20 +176,20 @@
     return oldestUnread == .max ? nil : oldestUnread
   }
 
-  /// Readers have been notified of an append.
+  /// Records that readers were notified of an append.
   ///
-  /// - Returns: Whether nothing has to be kept for a notification any more.
+  /// - Returns: Whether no element must be kept for a notification any more.
   @usableFromInline mutating func readersNotified() -> Bool {
     notifying -= 1
     return notifying == 0
   }
 
-  /// Whether nothing has to be kept for a notification.
+  /// Whether no element must be kept for a notification.
   @usableFromInline var mayTrim: Bool { notifying == 0 }
 
   // MARK: - Subscribers
 
-  /// A subscriber joins. Its reader is attached, and has requested what it wants.
+  /// Counts a subscriber that joins. Its reader must be attached and have sent its request.
   @usableFromInline mutating func subscriberJoined(_ log: Extent) -> Actions {
     var actions = Actions()
     subscribers += 1
@@ -197,7 +198,7 @@
     return actions
   }
 
-  /// A subscriber leaves: its reader has said before what it still wants.
+  /// Counts a subscriber that leaves. Its reader has reported its remaining request before.
   mutating func subscriberLeft(_ log: Extent) -> Actions {
     precondition(subscribers > 0, "more subscribers left than had joined")
     var actions = Actions()
@@ -206,12 +207,12 @@
     return actions
   }
 
-  /// The timer was made.
+  /// Reports that the timer was created.
   ///
-  /// - Returns: Whether it is still needed; otherwise the caller cancels it.
+  /// - Returns: Whether it is still needed; if not, the caller cancels it.
   func needs(_ linger: Linger) -> Bool { isLingering && linger.id == lingers }
 
-  /// The timer fired. One that is no longer needed has no effect.
+  /// Reports that the timer fired. One that is no longer needed has no effect.
   mutating func lingerEnded(_ linger: Linger) -> Actions {
     var actions = Actions()
     guard needs(linger) else { return actions }
@@ -220,7 +221,7 @@
     return actions
   }
 
-  /// The last subscriber has left: disconnects, now or after the linger.
+  /// Disconnects after the last subscriber left, immediately or after the linger.
   private mutating func disconnect(_ actions: inout Actions) {
     guard isConnected, case .whileSubscribed(let duration) = start else { return }
     if duration > .zero {
@@ -240,20 +241,20 @@
 
   // MARK: - Connecting
 
-  /// The log has an upstream from now on.
+  /// Records that the log has an upstream.
   mutating func setUpstream() {
     precondition(!hasUpstream, "a log has one upstream")
     hasUpstream = true
   }
 
-  /// Connects, if the log does so without any subscriber.
+  /// Connects if the log does so without subscribers.
   @usableFromInline mutating func begin(_ log: Extent) -> Actions {
     var actions = Actions()
     if start == .always { connect(&actions, log) }
     return actions
   }
 
-  /// Nothing connects until ``resume(_:)``.
+  /// Prevents connecting until ``resume(_:)``.
   mutating func suspend() { isSuspended = true }
 
   /// Connects, if there was a reason to since ``suspend()``. A second call has no effect.
@@ -265,7 +266,7 @@
     return actions
   }
 
-  /// Cancels upstream for good. The end is not reached by that.
+  /// Cancels upstream for good. This does not end the log.
   mutating func shutDown() -> Actions {
     var actions = Actions()
     isShutDown = true
@@ -284,17 +285,18 @@
   private mutating func end(_ actions: inout Actions, _ release: Release) {
     cancelLinger(&actions)
     guard isConnected else { return }
-    // One that has not come yet is cancelled when it comes.
+    // A subscription that has not arrived yet is cancelled on arrival.
     if connection.phase == .connected { actions.release = release }
     connection = Connection(generation: connection.generation + 1)
   }
 
   // MARK: - Demand
 
-  /// What was retracted has been: it may be requested again.
+  /// Records that a retraction is complete: the demand may be requested again.
   mutating func retracted(_ generation: UInt64, _ log: Extent) -> Actions {
     var actions = Actions()
-    // A reader may have requested it again before it was taken back: it is requested rather twice than not at all.
+    // A reader may have requested the value again before the retraction: a duplicate request is better than a missing
+    // one.
     if connection.generation == generation { connection.isOutstanding = false }
     request(&actions, log)
     return actions
@@ -305,7 +307,7 @@
     actions.requests = nextDemand(log)
   }
 
-  /// Takes back the outstanding request, when there are subscribers and none of them wants more than there is.
+  /// Retracts the outstanding request if there are subscribers and none requests more than the stored elements.
   private func retract(_ actions: inout Actions, _ log: Extent) {
     guard demand == .oneAtATime, connection.isOutstanding, connection.canRetract, subscribers > 0, !isRequested(log)
     else { return }
@@ -314,12 +316,12 @@
 
   private var runsFreely: Bool { if case .whileSubscribed = start { false } else { true } }
 
-  /// One at a time: whether a value is to be on its way.
+  /// With one value at a time: whether a value should be outstanding.
   private func isRequested(_ log: Extent) -> Bool {
     runsFreely || readers.values.contains { $0.requestedThrough > log.end }
   }
 
-  /// What is to be requested now; counts as requested.
+  /// Returns the demand to request now and counts it as requested.
   private mutating func nextDemand(_ log: Extent) -> Subscribers.Demand {
     switch demand {
     case .exact:
@@ -337,10 +339,10 @@
 
   // MARK: - From upstream
 
-  /// Upstream sent its subscription.
+  /// Records the subscription that upstream sent.
   ///
-  /// - Parameter canRetract: Whether a request can be taken back.
-  /// - Returns: `nil` for one that the caller has to cancel.
+  /// - Parameter canRetract: Whether a request can be retracted.
+  /// - Returns: `nil` if the caller must cancel the subscription.
   mutating func subscriptionArrived(_ generation: UInt64, canRetract: Bool, _ log: Extent) -> Actions? {
     guard connection.generation == generation, connection.phase == .connecting else { return nil }
     connection.phase = .connected
@@ -350,10 +352,10 @@
     return actions
   }
 
-  /// A value arrived. If it was appended or enqueued, ``valueAppended(fromUpstream:)`` or ``drained(appending:waiting:_:)``
-  /// is due.
+  /// Decides about a value. If it is appended or enqueued, the caller must call ``valueAppended(fromUpstream:)`` or
+  /// ``drained(appending:waiting:_:)``.
   ///
-  /// - Parameter generation: Of the connection that it comes from; `nil` if it comes from elsewhere.
+  /// - Parameter generation: The connection that sent the value; `nil` for another origin.
   @usableFromInline mutating func valueArrived(_ generation: UInt64?) -> Placement {
     if let generation {
       guard generation == connection.generation else { return .discard }
@@ -367,28 +369,28 @@
     return isLossless ? .enqueue : .append
   }
 
-  /// The storage has taken a value, or something of it, and readers are about to be notified.
+  /// Records that the storage has accepted a value or a part of it, before readers are notified.
   @usableFromInline mutating func valueAppended(fromUpstream: Bool) {
     notifying += 1
     if fromUpstream { connection.isReceiving = true }
   }
 
-  /// So many values wait for room.
+  /// Records the number of values that wait for room.
   @usableFromInline mutating func setWaiting(_ count: Int) { waiting = count }
 
-  /// All has been done about a value of that connection.
+  /// Records that a value of this connection has been processed.
   ///
-  /// - Returns: The demand that upstream gets for it.
+  /// - Returns: The demand to return to upstream.
   @usableFromInline mutating func valueReceived(_ generation: UInt64, _ log: Extent) -> Subscribers.Demand {
     guard connection.generation == generation else { return .none }
     connection.isReceiving = false
     return nextDemand(log)
   }
 
-  /// The log, or a connection of it, ends.
+  /// Ends the log, or one of its connections.
   ///
-  /// - Parameter generation: Of the connection that ends; `nil` if the log ends, which cancels upstream.
-  /// - Returns: `nil` if that has no effect: all is over, or the connection was.
+  /// - Parameter generation: The connection that ends; `nil` if the log ends, which cancels upstream.
+  /// - Returns: `nil` if there is no effect: the log, or this connection, has already ended.
   mutating func finish(_ generation: UInt64?) -> Actions? {
     guard ending == .none, !isShutDown, generation ?? connection.generation == connection.generation else { return nil }
     var actions = Actions()
@@ -401,14 +403,14 @@
 
   // MARK: - Values that wait
 
-  /// Whether values that wait may be appended, as far as there is room.
+  /// Whether waiting values may be appended as far as they fit.
   var mayDrain: Bool { !isFrozen && !isShutDown }
 
-  /// Values that waited have been appended, as far as there was room.
+  /// Records that waiting values were appended as far as they fitted.
   ///
   /// - Parameters:
-  ///   - appending: Whether the storage has taken anything.
-  ///   - count: How many still wait.
+  ///   - appending: Whether the storage has accepted any element.
+  ///   - count: The number of values that still wait.
   mutating func drained(appending: Bool, waiting count: Int, _ log: Extent) -> Actions {
     var actions = Actions()
     guard mayDrain else { return actions }
@@ -431,7 +433,7 @@
 
   // MARK: - Frozen
 
-  /// Nothing is appended from now on. The new overflow holds from now on, the new start from the thaw on.
+  /// Stops appending. The new overflow takes effect immediately, the new start with the thaw.
   mutating func freeze(start: ShareStart, overflow: LogOverflow) {
     precondition(demand == .oneAtATime, "what was requested exactly cannot be requested again")
     precondition(!isFrozen, "a log is frozen once at a time")
@@ -441,7 +443,7 @@
     if !isLossless { for reader in readers.keys { readers[reader]?.oldestUnread = .max } }
   }
 
-  /// A frozen log gets another upstream; an end that it had is void.
+  /// Sets another upstream for a frozen log; a former end is void.
   mutating func replaceUpstream() -> Actions {
     precondition(isFrozen, "only a frozen log changes its upstream")
     var actions = Actions()
@@ -450,13 +452,15 @@
     return actions
   }
 
-  /// Values may be appended again. ``thawed(appending:waiting:_:)`` is due once those that were set aside have been.
+  /// Allows appending again. The caller appends the values that were set aside, then calls
+  /// ``thawed(appending:waiting:_:)``.
   mutating func thaw() {
     precondition(isFrozen, "only a frozen log thaws")
     isFrozen = false
   }
 
-  /// As ``drained(appending:waiting:_:)``, after the thaw: connects or disconnects, as the start says.
+  /// Does the same as ``drained(appending:waiting:_:)`` after the thaw, then connects or disconnects according to the
+  /// start.
   mutating func thawed(appending: Bool, waiting count: Int, _ log: Extent) -> Actions {
     var actions = Actions()
     if mayDrain { drain(&actions, appending, count) }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// How a subject reaches a subscriber. Not copyable, so that a call retains nothing.
+/// A subject's path to a subscriber. Not copyable, so that a call retains nothing.
 @usableFromInline struct ConduitOutlet<Output, Failure: Error>: ~Copyable {
   @usableFromInline let pass: (Conduit<Output, Failure>.Signal) -> Subscribers.Demand
 
@@ -9,31 +9,34 @@ import Synchronization
   @inlinable borrowing func take(_ signal: Conduit<Output, Failure>.Signal) -> Subscribers.Demand { pass(signal) }
 }
 
-/// A subscription to a subject: what its subscriber still wants, and how to reach it.
+/// A subscription to a subject: the unmet demand of its subscriber, and the path to it.
 ///
-/// It has no lock: whoever is at work in the hub, or starts it, is the only one to reach the subscriber.
+/// It has no lock: only the handling thread of the hub, or the thread that starts the subscription, calls the
+/// subscriber.
 @usableFromInline final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringConvertible {
   @usableFromInline enum Signal {
     case value(Output)
     case end(Subscribers.Completion<Failure>)
-    /// Let go of the subscriber.
+    /// Release the subscriber.
     case drop
   }
 
   @usableFromInline let hub: SubjectHub<Output, Failure>
-  /// Made where the subscriber's type is known; leads nowhere once over. For whoever reaches the subscriber.
+  /// Formed where the subscriber's type is known; empty after the end. Accessed only by the thread that calls the
+  /// subscriber.
   @exclusivity(unchecked) @usableFromInline var outlet: ConduitOutlet<Output, Failure>
-  /// How many values are still wanted; `unlimited`, or `over`.
+  /// The unmet demand; `unlimited`, or `over`.
   @usableFromInline let wanted = Atomic<UInt64>(0)
-  /// Its first value is being delivered by another thread than the one at work.
+  /// A thread other than the handling one is delivering the first value.
   @usableFromInline let isStarting = Atomic(false)
-  /// It has missed the newest value for want of demand, and not been given one since.
+  /// The newest value was skipped for lack of demand, and none has been delivered since.
   @usableFromInline let behind = Atomic(false)
-  /// Whether it has joined, or is about to.
+  /// Whether the subscription has joined the hub, or is about to.
   @usableFromInline let hasBegun = Atomic(false)
-  /// Whether it was given a value before it joined. Guarded by the lock of the queue, then for the one at work.
+  /// Whether a value was delivered before it joined. Guarded by the lock of the queue, later accessed only by the
+  /// handling thread.
   @exclusivity(unchecked) @usableFromInline var wasStarted = false
-  /// For the one at work.
+  /// Accessed only by the handling thread.
   @exclusivity(unchecked) @usableFromInline var isJoined = false
 
   @usableFromInline static var over: UInt64 { .max }
@@ -46,11 +49,11 @@ import Synchronization
 
   @usableFromInline var description: String { hub.description }
 
-  /// Whether it was cancelled, or told the end.
+  /// Whether it was cancelled or has delivered the completion.
   @usableFromInline var isOver: Bool { wanted.load(ordering: .acquiring) == Self.over }
   @usableFromInline var isBehind: Bool { behind.load(ordering: .acquiring) }
 
-  /// Takes a unit of demand.
+  /// Takes one unit of demand, if there is one.
   @inlinable func take() -> Bool {
     var count = wanted.load(ordering: .acquiring)
     while count != Self.unlimited {
@@ -86,7 +89,7 @@ import Synchronization
     }
   }
 
-  /// Delivers a value whose unit of demand is taken.
+  /// Delivers a value whose unit of demand has been taken.
   @inlinable func pass(_ value: Output) {
     let more = outlet.take(.value(value))
     if more != .none { add(more) }
@@ -98,10 +101,10 @@ import Synchronization
     outlet = ConduitOutlet { _ in .none }
   }
 
-  /// - Returns: True for the one call that is to make it join.
+  /// - Returns: True for the one call that must make it join.
   @usableFromInline func begin() -> Bool { !hasBegun.exchange(true, ordering: .acquiringAndReleasing) }
 
-  /// The first request is answered before it returns, also from inside `receive(subscription:)`.
+  /// The first request is met before it returns, also from inside `receive(subscription:)`.
   @usableFromInline override func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
     let hadNone = add(demand)
@@ -119,7 +122,8 @@ import Synchronization
   }
 }
 
-/// What feeds a subject; asked for everything, at once or when the first subscriber wants something.
+/// The upstreams of a subject. Unlimited values are requested from them, immediately or on the first demand of a
+/// subscriber.
 @usableFromInline final class Upstreams: @unchecked Sendable {  // subscriptions are thread-safe by contract
   struct State {
     var subscriptions: [any Subscription] = []

@@ -1,7 +1,7 @@
-/// The subscribers of a hub, in the order in which they came. For the one at work in the hub.
+/// The subscribers of a hub in the order of attaching. Accessed only by the hub's handling thread.
 ///
-/// Not an array: walking one retains its buffer and each element, twice the cost of a delivery. Here the list itself
-/// holds them, and its owner sees to it that nobody comes or goes while it is walked.
+/// Not an array: iterating over one retains its buffer and each element, at twice the cost of a delivery. This list
+/// itself holds the elements, and its owner ensures that it does not change during an iteration.
 @usableFromInline final class ConduitList<Element: AnyObject> {
   @usableFromInline @exclusivity(unchecked) var count = 0
   @usableFromInline @exclusivity(unchecked) var slots: UnsafeMutablePointer<Unmanaged<Element>>
@@ -28,13 +28,13 @@
     count += 1
   }
 
-  /// Takes all out.
+  /// Removes and returns all elements.
   @inlinable func removeAll() -> [Element] {
     defer { count = 0 }
     return (0..<count).map { slots[$0].takeRetainedValue() }
   }
 
-  /// Lets go of those that fit.
+  /// Releases the elements for which the closure returns true.
   @inlinable func removeAll(where isGone: (Element) -> Bool) {
     var kept = 0
     for index in 0..<count {

@@ -1,44 +1,44 @@
 import Synchronization
 
-/// An object that says when it is about to change.
+/// An object with a publisher that sends a value before the object changes.
 ///
-/// Without an `objectWillChange` of its own it has one that tells before any of its ``Published`` properties is set.
+/// An object without its own `objectWillChange` has one that sends before any of its ``Published`` properties is set.
 public protocol ObservableObject: AnyObject {
-  /// Delivers before a change.
+  /// The type of the publisher that sends before a change.
   associatedtype ObjectWillChangePublisher: Publisher = ObservableObjectPublisher
   where ObjectWillChangePublisher.Failure == Never
 
-  /// Delivers before a change.
+  /// Sends a value before a change.
   var objectWillChange: ObjectWillChangePublisher { get }
 }
 
 extension ObservableObject where ObjectWillChangePublisher == ObservableObjectPublisher {
-  /// Delivers before a ``Published`` property is set. The same publisher as long as the object lives.
+  /// Sends a value before a ``Published`` property is set. The same publisher throughout the object's lifetime.
   public var objectWillChange: ObservableObjectPublisher { ObservedObjects.shared.publisher(of: self) }
 }
 
-/// Delivers that something is about to change.
+/// Sends a value when its object is about to change.
 public final class ObservableObjectPublisher: Publisher, Sendable {
-  /// Nothing but the fact.
+  /// No value: only the event matters.
   public typealias Output = Void
-  /// Can't fail.
+  /// `Never`: this publisher does not fail.
   public typealias Failure = Never
   private let subject = PassthroughSubject<Void, Never>()
 
-  /// A publisher for an `objectWillChange` of one's own.
+  /// Creates a publisher for a custom `objectWillChange`.
   public init() {}
 
-  /// Tells all subscribers.
+  /// Notifies all subscribers.
   public func send() { subject.send() }
 
-  /// Attaches the subscriber, which is told of each change, whatever it asks for.
+  /// Attaches the subscriber, which is notified of each change independent of its demand.
   public func receive<S: Subscriber<Void, Never>>(subscriber: S) { subject.hub.attach(subscriber, demand: .unlimited) }
 }
 
-/// The publishers of objects that have none of their own, made when first asked for.
+/// The publishers of objects without their own, created on first use.
 ///
-/// Combine finds the ``Published`` properties by reflection and puts the publisher into each. A table needs none of the
-/// runtime's secrets, and also serves objects without such a property.
+/// Combine finds the ``Published`` properties by reflection and stores the publisher in each. A table does not depend
+/// on runtime internals and also serves objects without such a property.
 final class ObservedObjects: Sendable {
   static let shared = ObservedObjects()
 
@@ -48,7 +48,7 @@ final class ObservedObjects: Sendable {
   }
   private struct Table {
     var entries: [ObjectIdentifier: Entry] = [:]
-    /// When there are so many entries, those of objects that are gone are removed.
+    /// The number of entries at which those of deallocated objects are removed.
     var limit = 64
   }
   private let table = Guarded(Table())
@@ -72,7 +72,7 @@ final class ObservedObjects: Sendable {
     return publisher
   }
 
-  /// Tells those who observe `object`, if any do.
+  /// Notifies the observers of `object`, if any.
   func willChange(_ object: AnyObject) {
     guard isInUse.load(ordering: .relaxed) else { return }
     let publisher = table.withLock { table -> ObservableObjectPublisher? in

@@ -3,15 +3,15 @@
 ///     class Weather { @Published var temperature = 20.0 }
 ///     let sink = weather.$temperature.sink { print($0) }
 ///
-/// Demand: whoever has none gets, once it has, the value of that time, unless it got that already, and none of those
-/// between.
+/// Demand: a subscriber without demand receives, once it requests a value, the current value at that time, unless it
+/// already received that, and none of the values between.
 @propertyWrapper
 public struct Published<Value> {
   fileprivate var store: PublishedStore<Value>
 
-  /// A property that has this value.
+  /// Creates a property with this value.
   public init(wrappedValue: Value) { store = PublishedStore(wrappedValue) }
-  /// A property that has this value.
+  /// Creates a property with this value.
   public init(initialValue: Value) { self.init(wrappedValue: initialValue) }
 
   /// Only properties of classes can be published.
@@ -21,13 +21,14 @@ public struct Published<Value> {
     set { fatalError("@Published is only available on properties of classes") }
   }
 
-  /// The publisher of the property. Setting it changes nothing: the value belongs to the property.
+  /// The property's publisher. Assigning to it has no effect: the value belongs to the property.
   public var projectedValue: Publisher {
     get { Publisher(store: store) }
     set {}
   }
 
-  /// The property's value. Setting it tells first the object's `objectWillChange`, then the property's own publisher.
+  /// The property's value. Setting it first notifies the object's `objectWillChange`, then the property's own
+  /// publisher.
   public static subscript<EnclosingSelf: AnyObject>(
     _enclosingInstance object: EnclosingSelf, wrapped wrappedKeyPath: ReferenceWritableKeyPath<EnclosingSelf, Value>,
     storage storageKeyPath: ReferenceWritableKeyPath<EnclosingSelf, Self>
@@ -50,15 +51,16 @@ public struct Published<Value> {
     set {}
   }
 
-  /// Delivers a property's value, and each new one just before the property has it. Doesn't end with the object.
+  /// Delivers a property's value, and each new one just before the property changes. It does not complete when the
+  /// object is deallocated.
   public struct Publisher: Reactive.Publisher {
     /// The property's value.
     public typealias Output = Value
-    /// Can't fail.
+    /// `Never`: this publisher does not fail.
     public typealias Failure = Never
     fileprivate let store: PublishedStore<Value>
 
-    /// Attaches the subscriber, which gets the current value.
+    /// Attaches the subscriber, which receives the current value.
     public func receive<S: Subscriber<Value, Never>>(subscriber: S) { store.publisher.subscribe(subscriber) }
   }
 }
@@ -67,9 +69,10 @@ extension Published: @unchecked Sendable where Value: Sendable {}  // the store 
 extension Published.Publisher: @unchecked Sendable where Value: Sendable {}  // the same
 
 extension Publisher where Failure == Never {
-  /// Sets a published property to each value, until this ends or the object does: there is nothing to keep.
+  /// Assigns each value to a published property until this publisher completes or the object is deallocated. There is
+  /// no cancellable to keep.
   ///
-  /// Demand: everything.
+  /// Demand: unlimited.
   public func assign(to published: inout Published<Output>.Publisher) {
     let store = published.store
     let sink = Subscribers.Sink<Output, Never>(receiveCompletion: { _ in }) { [weak store] value in
@@ -80,11 +83,11 @@ extension Publisher where Failure == Never {
   }
 }
 
-/// What a published property and its publishers share.
+/// The state that a published property and its publishers share.
 private final class PublishedStore<Value> {
   private struct State {
     var value: Value
-    /// None before somebody asks for it.
+    /// `nil` before the publisher is first used.
     var subject: CurrentValueSubject<Value, Never>?
     weak var owner: AnyObject?
     var assignments: [AnyCancellable] = []
@@ -95,7 +98,7 @@ private final class PublishedStore<Value> {
 
   var value: Value { state.withLock { $0.value } }
 
-  /// The object that an assignment is a change of.
+  /// The object that changes when the property is assigned.
   var owner: AnyObject? {
     get { state.withLock { $0.owner } }
     set { state.withLock { $0.owner = newValue } }

@@ -1,15 +1,15 @@
-/// A publisher that code outside feeds.
+/// A publisher whose values are sent by calls from outside.
 public protocol Subject<Output, Failure>: AnyObject, Publisher {
-  /// Delivers a value to those who have demand.
+  /// Delivers a value to the subscribers with demand.
   func send(_ value: Output)
-  /// Ends the subject for all, also for those who subscribe later. What is sent afterwards is ignored.
+  /// Completes the subject for all subscribers, including later ones. Later signals are ignored.
   func send(completion: Subscribers.Completion<Failure>)
-  /// Gives the subject an upstream: the subject asks it for values and passes them on with ``send(_:)``.
+  /// Gives the subject an upstream: the subject requests values from it and passes them on with ``send(_:)``.
   func send(subscription: any Subscription)
 }
 
 extension Subject where Output == Void {
-  /// Signals that something happened.
+  /// Sends an event without a value.
   public func send() { send(()) }
 }
 

@@ -1,24 +1,24 @@
 import Synchronization
 
-/// What the subjects that keep no log have in common: who is subscribed, and what feeds them.
+/// The shared part of the subjects without a log: their subscribers and upstreams.
 ///
-/// Values, comings, goings and the end are handled one at a time, by whoever comes first. So all subscribers see the
-/// same order, also of what one of them sends from inside `receive`, and nobody waits: who sends while another thread
-/// delivers leaves the value to that one.
+/// Values, subscriptions, cancellations and the completion are handled one at a time, on the first thread that arrives.
+/// All subscribers therefore see the same order, including values that one of them sends from inside `receive`, and no
+/// thread blocks: a thread that sends while another one delivers leaves the value to that one.
 @usableFromInline final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
   // Sendable: values reach one subscriber at a time, the rest is guarded.
 
   @usableFromInline enum Event {
     case value(Output)
     case join(Conduit<Output, Failure>)
-    /// Has demand again.
+    /// The conduit has demand again.
     case wake(Conduit<Output, Failure>)
     case leave(Conduit<Output, Failure>)
     case end(Subscribers.Completion<Failure>)
   }
 
-  /// What is known to senders at once, while events may wait. Guarded by the lock of the queue, so that it changes in
-  /// the order of the events.
+  /// The state that senders see immediately, while events may wait. Guarded by the lock of the queue, so that it
+  /// changes in the order of the events.
   @usableFromInline struct Noted {
     @usableFromInline var value: Output?
     @usableFromInline var isOver = false
@@ -27,23 +27,23 @@ import Synchronization
   }
 
   @usableFromInline let serial = Serial<Event>()
-  /// Tells the one at work about a conduit. Made where the types are known: a conduit's own methods are called where
-  /// they are not, and would be slow.
+  /// Passes an event of a conduit to the handling thread. Formed where the types are known: a conduit's own methods are
+  /// called through type-erased references and would be slow.
   @usableFromInline var tell: (Event) -> Void = { _ in }
   @usableFromInline let upstreams: Upstreams
   @usableFromInline let description: String
   @exclusivity(unchecked) @usableFromInline var noted: Noted
-  /// For those who are being started on another thread than the one at work.
+  /// Signals for conduits that a thread other than the handling one is starting.
   @usableFromInline let backlog = Guarded<[(Conduit<Output, Failure>, Conduit<Output, Failure>.Signal)]>([])
-  // Touched by the one at work.
+  // Accessed only by the handling thread.
   @exclusivity(unchecked) @usableFromInline let conduits = ConduitList<Conduit<Output, Failure>>()
   @exclusivity(unchecked) @usableFromInline var gone = 0
   @exclusivity(unchecked) @usableFromInline var completion: Subscribers.Completion<Failure>?
-  /// The newest value that was delivered; `nil` if none is kept.
+  /// The newest delivered value; `nil` if none is kept.
   @exclusivity(unchecked) @usableFromInline var newest: Output?
   @usableFromInline let keepsNewest: Bool
 
-  /// - Parameter newest: The first value, if one is to be kept for those who come.
+  /// - Parameter newest: The initial value, if the newest value is kept for new subscribers.
   @inlinable init(_ description: String, newest: Output?) {
     (self.description, self.newest) = (description, newest)
     noted = Noted(value: newest)
@@ -64,15 +64,15 @@ import Synchronization
     }
   }
 
-  // Calls that hand `self` over would retain it for each value.
+  // Passing `self` to a call would retain it for each value.
 
   @usableFromInline func work(_ missed: Int) { serial.work(missed) { handle($0) } }
 
   @usableFromInline func leaveBehind(_ event: Event) { serial.leaveBehind(event) { handle($0) } }
 
-  /// Sends, and can be read from now on.
+  /// Sends the value; it is readable from now on.
   ///
-  /// - Parameter isSet: Can be read also after the end, when nothing is sent any more.
+  /// - Parameter isSet: Whether the value is also readable after the completion, when values are no longer sent.
   @inlinable func sendAndNote(_ value: Output, isSet: Bool = false) {
     var old: Output? = value  // released outside the lock: a deinitialiser is foreign code
     let isAtWork = serial.enter()
@@ -90,7 +90,7 @@ import Synchronization
 
   @usableFromInline func count() { serial.count { handle($0) } }
 
-  /// What was sent last. Only of a hub that keeps a value.
+  /// The value sent last. Only for a hub that keeps a value.
   var value: Output { serial.queue.withLock { _ in noted.value }.unsafelyUnwrapped }
 
   func finish(_ completion: Subscribers.Completion<Failure>) {
@@ -102,7 +102,7 @@ import Synchronization
     upstreams.cancel()
   }
 
-  /// - Parameter demand: What the subscriber gets without asking for it.
+  /// - Parameter demand: The number of values that the subscriber receives without a request.
   @inlinable func attach<S: Subscriber<Output, Failure>>(_ subscriber: S, demand: Subscribers.Demand = .none) {
     let conduit = Conduit(self) { signal in
       switch signal {
@@ -119,7 +119,8 @@ import Synchronization
 
   @inlinable func join(_ conduit: Conduit<Output, Failure>) {
     guard keepsNewest else { return serial.perform(.join(conduit)) { handle($0) } }
-    // The value is there when `subscribe` returns, also when another thread, or the caller itself, is at work.
+    // The value is available when `subscribe` returns, even if another thread, or the caller itself, is handling
+    // events.
     if serial.enter() {
       handle(.join(conduit))
       return serial.leave { handle($0) }
@@ -135,7 +136,7 @@ import Synchronization
     count()
   }
 
-  /// Delivers the value, then what the one at work has left for the conduit meanwhile.
+  /// Delivers the value, then the signals that the handling thread has meanwhile left for the conduit.
   @usableFromInline func start(_ conduit: Conduit<Output, Failure>, _ value: Output) {
     conduit.pass(value)
     while case let signals = takeBacklog(of: conduit), !signals.isEmpty {
@@ -153,7 +154,7 @@ import Synchronization
     }
   }
 
-  /// - Returns: Whether the signal is left to the one who starts the conduit.
+  /// - Returns: Whether the signal is left to the thread that starts the conduit.
   @usableFromInline
   func divert(_ signal: Conduit<Output, Failure>.Signal, from conduit: Conduit<Output, Failure>) -> Bool {
     backlog.withLock { backlog in
@@ -172,7 +173,7 @@ import Synchronization
       if isOver { return }
       newest = value
     }
-    // Nobody comes or goes while this is at work.
+    // The list does not change during this loop.
     for index in 0..<conduits.count { conduits[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) } }
   }
 

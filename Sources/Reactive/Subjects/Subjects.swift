@@ -1,38 +1,39 @@
-/// Passes values on to those who have demand at the time, and keeps none.
+/// A subject that passes values to the subscribers with demand and keeps none.
 public final class PassthroughSubject<Output, Failure: Error>: Subject {
   @usableFromInline let hub: SubjectHub<Output, Failure>
 
-  /// A subject that nobody is subscribed to.
+  /// Creates a subject without subscribers.
   @inlinable public init() { hub = SubjectHub("PassthroughSubject", newest: nil) }
 
   deinit { hub.upstreams.cancel() }
 
-  /// Delivers the value; who has no demand now doesn't get it later. While another thread delivers, or one who
-  /// receives sends, the value is left to the one who delivers.
+  /// Delivers the value; a subscriber without demand at that time misses it. While another thread delivers, or if a
+  /// subscriber sends from inside `receive`, the delivering thread also delivers this value.
   @inlinable public func send(_ value: Output) { hub.send(value) }
-  /// Ends the subject; what was sent before is still delivered.
+  /// Completes the subject; values sent before are still delivered.
   public func send(completion: Subscribers.Completion<Failure>) { hub.finish(completion) }
-  /// Takes an upstream, which is asked for everything once a subscriber has asked for something.
+  /// Adds an upstream. The first demand of a subscriber requests unlimited values from it.
   public func send(subscription: any Subscription) { hub.upstreams.add(subscription) }
 
-  /// Attaches the subscriber; after the end it gets only that.
+  /// Attaches the subscriber; after the completion it receives only the completion.
   @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { hub.attach(subscriber) }
 }
 
 extension PassthroughSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the hub
 
-/// Has a value at all times, and gives it to each new subscriber.
+/// A subject with a current value, which each new subscriber receives first.
 ///
-/// Who has no demand gets, once it has, the value of that time, unless it got that already, and none of those between.
+/// A subscriber without demand receives, once it requests a value, the current value at that time, unless it already
+/// received that, and none of the values between.
 public final class CurrentValueSubject<Output, Failure: Error>: Subject {
   @usableFromInline let hub: SubjectHub<Output, Failure>
 
-  /// - Parameter value: The first value.
+  /// - Parameter value: The initial value.
   @inlinable public init(_ value: Output) { hub = SubjectHub("CurrentValueSubject", newest: value) }
 
   deinit { hub.upstreams.cancel() }
 
-  /// The value; setting it sends it. After the end it can still be read and set, and nothing is sent.
+  /// The current value; setting it sends it. After the completion it can still be read and set, but is no longer sent.
   public var value: Output {
     get { hub.value }
     set { hub.sendAndNote(newValue, isSet: true) }
@@ -40,33 +41,34 @@ public final class CurrentValueSubject<Output, Failure: Error>: Subject {
 
   /// Makes this the value and delivers it.
   @inlinable public func send(_ value: Output) { hub.sendAndNote(value) }
-  /// Ends the subject, also for those who have not asked for the last value.
+  /// Completes the subject, also for subscribers that have not requested the last value.
   public func send(completion: Subscribers.Completion<Failure>) { hub.finish(completion) }
-  /// Takes an upstream and asks it for everything.
+  /// Adds an upstream and requests unlimited values from it.
   public func send(subscription: any Subscription) { hub.upstreams.add(subscription) }
 
-  /// Attaches the subscriber, which gets the current value; after the end, only that.
+  /// Attaches the subscriber, which receives the current value; after the completion it receives only the completion.
   @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { hub.attach(subscriber) }
 }
 
 extension CurrentValueSubject: @unchecked Sendable where Output: Sendable {}  // all state is in the hub
 
-/// Keeps the last values, and gives them to each new subscriber.
+/// A subject that keeps the last values and delivers them to each new subscriber.
 ///
-/// A value is kept at least until all subscribers with demand have been given it, also when one of them sends from
-/// inside `receive`: all see the same order. What accumulates is bounded by the demand of who is slow, which with
-/// unlimited demand is no bound; that is what such a subscriber asked for.
+/// A value is kept at least until all subscribers with demand have received it, even if one of them sends from inside
+/// `receive`: all see the same order. The number of values kept is bounded by the demand of the slowest subscriber;
+/// unlimited demand is no bound.
 ///
-/// After the end a new subscriber gets the values, then the end.
+/// After the completion a new subscriber receives the values, then the completion.
 public final class ReplaySubject<Output, Failure: Error>: Subject {
-  /// How many values a new subscriber gets at most, and how far one without demand may fall behind.
+  /// The largest number of values that a new subscriber receives, and by which a subscriber without demand may fall
+  /// behind.
   public let bufferSize: Int
   @usableFromInline let log: SharedLog<MemoryStorage<Output>, Failure>
   private let upstreams = Upstreams(areWanted: true)
   @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
 
   /// - Parameters:
-  ///   - bufferSize: How many values are kept; `.max` keeps all.
+  ///   - bufferSize: The number of values to keep; `.max` keeps all.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
   public init(bufferSize: Int, onLag: (@Sendable (UInt64) -> Void)? = nil) {
     (self.bufferSize, self.onLag) = (bufferSize, onLag)
@@ -78,15 +80,15 @@ public final class ReplaySubject<Output, Failure: Error>: Subject {
 
   /// Keeps and delivers the value.
   @inlinable public func send(_ value: Output) { log.append(value) }
-  /// Ends the subject; each subscriber is told after the values it has not taken yet.
+  /// Completes the subject; each subscriber receives the completion after its unread values.
   public func send(completion: Subscribers.Completion<Failure>) {
     log.finish(completion)
     upstreams.cancel()
   }
-  /// Takes an upstream and asks it for everything.
+  /// Adds an upstream and requests unlimited values from it.
   public func send(subscription: any Subscription) { upstreams.add(subscription) }
 
-  /// Attaches the subscriber, which first gets the values kept.
+  /// Attaches the subscriber, which first receives the stored values.
   @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     LogCursor(log, subscriber, owner: nil, description: "ReplaySubject", onLag: onLag).begin(replay: bufferSize)
   }

@@ -1,14 +1,14 @@
 import Synchronization
 
-/// A publisher's values for `for await`.
+/// A publisher's values as an asynchronous sequence, for `for await`.
 ///
-/// Demand: one value at a time, each asked for when it is awaited. What the publisher sends meanwhile is up to it: a
-/// subject passes over a loop that is busy. Put ``Publisher/buffer(size:prefetch:whenFull:)`` before it to miss
-/// nothing.
+/// Demand: one value at a time, requested when the value is awaited. The publisher determines the treatment of values
+/// that it sends meanwhile: a subject skips a busy loop. Put ``Publisher/buffer(size:prefetch:whenFull:)`` before it to
+/// miss no value.
 public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Never {
-  /// The same values.
+  /// The type of the publisher's values.
   public typealias Element = P.Output
-  /// One consumer's subscription.
+  /// The subscription of one consumer.
   public typealias Iterator = PublisherIterator<P.Output, Never>
   private let publisher: P
 
@@ -19,13 +19,13 @@ public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Nev
   public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
 }
 
-/// The values, and then the failure, of a publisher that may fail, for `for try await`.
+/// The values and the failure of a publisher that may fail, for `for try await`.
 ///
-/// Demand: one value at a time, each asked for when it is awaited.
+/// Demand: one value at a time, requested when the value is awaited.
 public struct AsyncThrowingPublisher<P: Publisher>: AsyncSequence {
-  /// The same values.
+  /// The type of the publisher's values.
   public typealias Element = P.Output
-  /// One consumer's subscription, which throws the publisher's failure once.
+  /// The subscription of one consumer, which throws the publisher's failure once.
   public typealias Iterator = PublisherIterator<P.Output, any Error>
   private let publisher: P
 
@@ -36,32 +36,32 @@ public struct AsyncThrowingPublisher<P: Publisher>: AsyncSequence {
   public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher.mapError { $0 as any Error })) }
 }
 
-/// One consumer's subscription. Of several tasks that await it, the one that came first gets the next value.
+/// The subscription of one consumer. If several tasks await a value, the first of them receives the next one.
 public struct PublisherIterator<Element, Failure: Error>: AsyncIteratorProtocol {
   fileprivate let intake: Intake<Element, Failure>
 
-  /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+  /// Requests the next value and waits for it; `nil` after the end, or when the task is cancelled.
   /// - Throws: The publisher's failure, once.
   public mutating func next(
     isolation actor: isolated (any Actor)? = #isolation
   ) async throws(Failure) -> Element? { try await intake.next(isolation: actor).get() }
 
-  /// Asks for the next value and waits for it; `nil` after the end, or once the task is cancelled.
+  /// Requests the next value and waits for it; `nil` after the end, or when the task is cancelled.
   /// - Throws: The publisher's failure, once.
   public mutating func next() async throws(Failure) -> Element? { try await next(isolation: nil) }
 }
 
 extension Publisher where Failure == Never {
-  /// The values for `for await`, each asked for when it is awaited.
+  /// The values for `for await`, each requested when it is awaited.
   public var values: AsyncPublisher<Self> { AsyncPublisher(self) }
 }
 
 extension Publisher {
-  /// The values for `for try await`, each asked for when it is awaited.
+  /// The values for `for try await`, each requested when it is awaited.
   public var values: AsyncThrowingPublisher<Self> { AsyncThrowingPublisher(self) }
 }
 
-/// The subscription of one iterator. Cancels when it is let go of.
+/// The subscription of one iterator. Cancels when it is released.
 private final class Intake<Value, Failure: Error>: Sendable {
   private let inbox = Inbox<Value, Failure>()
 
@@ -78,15 +78,15 @@ private final class Intake<Value, Failure: Error>: Sendable {
   }
 }
 
-/// What has come and is not taken, or the tasks that wait for it.
+/// The values that have arrived and were not taken, or the tasks that wait for them.
 private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
   typealias Input = Value
-  /// The publisher hands the value over, as it does to any subscriber.
+  /// The publisher hands the value over, as to any subscriber.
   typealias Answer = Unchecked<Result<Value?, Failure>>
   typealias Waiter = CheckedContinuation<Answer, Never>
 
   private struct State {
-    /// Those that were asked for by a task whose wait was cut short, or that were not asked for.
+    /// Values requested by a task whose wait was cancelled, or never requested.
     var values = Fifo<Value>()
     var completion: Subscribers.Completion<Failure>?
     var waiters = Fifo<Waiter>()
@@ -106,7 +106,7 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
     if mayAsk { upstream.request(.max(1)) }
   }
 
-  /// A failure is thrown once; after it, as after the end, there is nothing more.
+  /// A failure is thrown once; after it, as after the end, the result is `nil`.
   private static func answer(_ completion: Subscribers.Completion<Failure>, _ state: inout State) -> Answer {
     guard case .failure(let error) = completion else { return Answer(value: .success(nil)) }
     state.completion = .finished

@@ -1,27 +1,27 @@
 import Synchronization
 
-/// Something that stops taking values by itself and goes on when told to.
+/// A subscriber that stops requesting values by itself and continues on request.
 public protocol Pausable {
-  /// Whether it waits to be told.
+  /// Whether it waits for ``resume()``.
   var paused: Bool { get }
-  /// Goes on, if it waits.
+  /// Continues, if it is paused.
   func resume()
 }
 
-/// Asks for one value at a time, until its closure has had enough for now.
+/// Requests one value at a time until its closure returns false.
 ///
-/// Pausing withholds new demand; a value that was asked for already is still taken.
+/// Pausing withholds new demand; a value that was already requested is still received.
 public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausable, Cancellable, @unchecked Sendable {
-  // Sendable: the closures are called by the publisher alone, whose signals are serial, and released by the last caller
-  // that the slot counts.
+  // Sendable: only the publisher calls the closures, and its signals are serial; the last caller that the slot counts
+  // releases them.
 
-  /// Who this is.
+  /// The identifier of this subscriber.
   public let combineIdentifier = CombineIdentifier()
   @exclusivity(unchecked) private var closures: SinkClosures<Input, Failure, Bool>
   private let upstream = UpstreamSlot()
   private let isPaused = Atomic(false)
 
-  /// A subscriber that is to be given to ``Publisher/subscribe(_:)->()``.
+  /// Creates a subscriber for ``Publisher/subscribe(_:)->()``.
   public init(
     receiveValue: @escaping (Input) -> Bool,
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void
@@ -29,26 +29,26 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
     closures = SinkClosures(receiveValue, receiveCompletion)
   }
 
-  /// Called with each value; says whether to go on with the next one. Says no after the end.
+  /// Called with each value; returns whether to request the next one. Returns false after the end.
   public var receiveValue: (Input) -> Bool { inside { closures.value } ?? { _ in false } }
 
-  /// Called once, unless cancelled before; does nothing after the end.
+  /// Called once with the completion, unless cancelled before; does nothing after the end.
   public var receiveCompletion: (Subscribers.Completion<Failure>) -> Void { inside { closures.completion } ?? { _ in } }
 
-  /// Whether it has had enough and was not told to resume yet.
+  /// Whether the closure has returned false and ``resume()`` has not been called since.
   public var paused: Bool { isPaused.load(ordering: .acquiring) }
 
-  /// Asks for the next value, if paused. Thread-safe.
+  /// Requests the next value, if paused. Thread-safe.
   public func resume() {
     if isPaused.exchange(false, ordering: .acquiringAndReleasing) { upstream.request(.max(1)) }
   }
 
-  /// Takes the subscription and asks for one value.
+  /// Stores the subscription and requests one value.
   public func receive(subscription: any Subscription) {
     if upstream.attach(subscription) { subscription.request(.max(1)) }
   }
 
-  /// Calls the closure; asks for one more if that says so.
+  /// Calls the closure; requests one more value if it returns true.
   public func receive(_ input: Input) -> Subscribers.Demand {
     let goesOn = inside {
       let goesOn = closures.value(input)
@@ -58,15 +58,15 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
     return goesOn == true ? .max(1) : .none
   }
 
-  /// Calls the closure and lets go of it and the subscription.
+  /// Calls the closure, then releases it and the subscription.
   public func receive(completion: Subscribers.Completion<Failure>) {
     inside { if upstream.finish() { closures.completion(completion) } }
   }
 
-  /// Ends the subscription; no closure is called any more.
+  /// Ends the subscription; no closure is called afterwards.
   public func cancel() { inside { upstream.cancel() } }
 
-  /// Does this, unless all is over. The last one out releases the closures.
+  /// Runs `body` unless the subscription is over. The last caller to leave releases the closures.
   @discardableResult private func inside<R>(_ body: () -> R) -> R? {
     guard upstream.enter() else { return nil }
     defer { if upstream.leave() { closures = SinkClosures({ _ in false }, { _ in }) } }
@@ -75,9 +75,9 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
 }
 
 extension Publisher {
-  /// Attaches closures that take one value at a time.
+  /// Attaches closures that receive one value at a time.
   ///
-  /// - Parameter receiveValue: Says whether to go on; if not, nothing more is asked for until
+  /// - Parameter receiveValue: Returns whether to request the next value; if false, the next value is requested by
   ///   ``Pausable/resume()``.
   public func pausableSink(
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void,

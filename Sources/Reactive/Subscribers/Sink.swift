@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What a sink calls. Not copyable, so that a call retains nothing.
+/// The closures of a sink. Not copyable, so that a call retains nothing.
 @usableFromInline struct SinkClosures<Input, Failure: Error, Answer>: ~Copyable {
   @usableFromInline let value: (Input) -> Answer
   @usableFromInline let completion: (Subscribers.Completion<Failure>) -> Void
@@ -11,31 +11,31 @@ import Synchronization
     (self.value, self.completion) = (value, completion)
   }
 
-  /// As a method, since of a closure read from a property of a class the compiler makes a copy to call it.
+  /// A method, because the compiler copies a closure that is read from a property of a class in order to call it.
   @inlinable borrowing func take(_ input: Input) -> Answer { value(input) }
 }
 
 extension Subscribers {
-  /// Asks for everything and hands it to closures, which it lets go of at the end.
+  /// Requests unlimited values and passes them to closures, which it releases at the end.
   public final class Sink<Input, Failure: Error>: Subscriber, Cancellable, @unchecked Sendable, CustomStringConvertible
   {
-    // Sendable: the closures are called by the publisher alone, whose signals are serial, and released by the last
-    // caller that the slot counts. Calls on behalf of a subscription that drops its subscriber are not counted: that
-    // would cost more than the call. The publisher's own calls are noted, which needs no exchange, since they are serial.
+    // Sendable: only the publisher calls the closures, and its signals are serial; the last caller that the slot counts
+    // releases them. Calls by a subscription that drops its subscriber are not counted, because counting would cost
+    // more than the call. They are only marked, which needs no atomic exchange, since they are serial.
 
     @usableFromInline @exclusivity(unchecked) var closures: SinkClosures<Input, Failure, Void>
     @usableFromInline let upstream: UpstreamSlot
-    /// A value that is not counted is under way.
+    /// Whether a value that is not counted is being delivered.
     @usableFromInline let isTaking = Atomic(false)
 
-    /// A sink that is to be given to ``Publisher/subscribe(_:)->()``.
+    /// Creates a sink for ``Publisher/subscribe(_:)->()``.
     @inlinable public convenience init(
       receiveCompletion: @escaping (Completion<Failure>) -> Void, receiveValue: @escaping (Input) -> Void
     ) {
       self.init(receiveCompletion, receiveValue, isHeldByCancellable: false)
     }
 
-    /// - Parameter isHeldByCancellable: It is let go of when it was cancelled, by all but upstream.
+    /// - Parameter isHeldByCancellable: Whether all references except upstream's are released after cancellation.
     @inlinable init(
       _ receiveCompletion: @escaping (Completion<Failure>) -> Void, _ receiveValue: @escaping (Input) -> Void,
       isHeldByCancellable: Bool
@@ -47,15 +47,15 @@ extension Subscribers {
     /// Called with each value; does nothing after the end.
     public var receiveValue: (Input) -> Void { inside { closures.value } ?? { _ in } }
 
-    /// Called once, unless cancelled before; does nothing after the end.
+    /// Called once with the completion, unless cancelled before; does nothing after the end.
     public var receiveCompletion: (Completion<Failure>) -> Void { inside { closures.completion } ?? { _ in } }
 
-    /// Takes the subscription and asks for everything.
+    /// Stores the subscription and requests unlimited values.
     public func receive(subscription: any Subscription) {
       if upstream.attach(subscription) { subscription.request(.unlimited) }
     }
 
-    /// Calls the closure; wants no more than the everything it asked for.
+    /// Calls the closure; the demand is already unlimited.
     @inlinable public func receive(_ input: Input) -> Demand {
       let word = upstream.word.load(ordering: .acquiring)
       if word & (UpstreamSlot.over | UpstreamSlot.drops) == UpstreamSlot.drops {
@@ -76,24 +76,24 @@ extension Subscribers {
       if upstream.leave() { release() }
     }
 
-    /// Calls the closure and lets go of the subscription.
+    /// Calls the closure and releases the subscription.
     public func receive(completion: Completion<Failure>) {
       inside {
         guard upstream.finish() else { return }
         closures.completion(completion)
-        if isTaking.load(ordering: .relaxed) { return }  // an end from inside a value, which releases the closures
-        upstream.word.bitwiseAnd(~UpstreamSlot.drops, ordering: .relaxed)  // no value is under way
+        if isTaking.load(ordering: .relaxed) { return }  // ended from inside a value's delivery
+        upstream.word.bitwiseAnd(~UpstreamSlot.drops, ordering: .relaxed)  // no value is being delivered
       }
     }
 
-    /// Ends the subscription; no closure is called any more.
+    /// Ends the subscription; no closure is called afterwards.
     public func cancel() { inside { upstream.cancel() } }
 
     /// `Sink`.
     public var description: String { "Sink" }
 
-    /// Does this, unless all is over. The last one out releases the closures, unless a value may be under way that is
-    /// not counted.
+    /// Runs `body` unless the subscription is over. The last caller to leave releases the closures, unless a value that
+    /// is not counted may be in delivery.
     @discardableResult private func inside<R>(_ body: () -> R) -> R? {
       guard upstream.enter() else { return nil }
       defer {
@@ -106,16 +106,16 @@ extension Subscribers {
     @inline(never) @usableFromInline func release() { closures = SinkClosures({ _ in }, { _ in }) }
   }
 
-  /// Asks for everything and writes each value to a property of an object.
+  /// Requests unlimited values and assigns each to a property of an object.
   public final class Assign<Root, Input>: Subscriber, Cancellable, CustomStringConvertible {
-    /// `Never`: there is no property for an error.
+    /// `Never`: no property can receive an error.
     public typealias Failure = Never
     /// The property.
     public let keyPath: ReferenceWritableKeyPath<Root, Input>
     private let target: Guarded<Root?>
     private let upstream = UpstreamSlot()
 
-    /// - Parameter object: Held until the end.
+    /// - Parameter object: The object, held until the end.
     public init(object: Root, keyPath: ReferenceWritableKeyPath<Root, Input>) {
       target = Guarded(object)
       self.keyPath = keyPath
@@ -124,23 +124,23 @@ extension Subscribers {
     /// The object; `nil` after the end.
     public var object: Root? { target.withLock { $0 } }
 
-    /// Takes the subscription and asks for everything.
+    /// Stores the subscription and requests unlimited values.
     public func receive(subscription: any Subscription) {
       if upstream.attach(subscription) { subscription.request(.unlimited) }
     }
 
-    /// Writes the value to the property.
+    /// Assigns the value to the property.
     public func receive(_ input: Input) -> Demand {
       if upstream.isLive { object?[keyPath: keyPath] = input }
       return .none
     }
 
-    /// Lets go of the object and the subscription.
+    /// Releases the object and the subscription.
     public func receive(completion: Completion<Never>) {
       if upstream.finish() { release() }
     }
 
-    /// Ends the subscription and lets go of the object.
+    /// Ends the subscription and releases the object.
     public func cancel() {
       upstream.cancel()
       release()
@@ -149,15 +149,15 @@ extension Subscribers {
     /// `Assign`.
     public var description: String { "Assign" }
 
-    /// Moves the object out first: its end may run a deinitialiser, which must not find the lock held.
+    /// Moves the object out of the lock first: releasing it may run a deinitialiser.
     private func release() { _ = target.withLock { $0.take() } }
   }
 }
 
 extension Publisher {
-  /// Attaches closures, with unlimited demand. They are let go of at the end.
+  /// Attaches closures with unlimited demand. They are released at the end.
   ///
-  /// - Returns: Ends the subscription when cancelled or released.
+  /// - Returns: A cancellable that ends the subscription when it is cancelled or released.
   @inlinable public func sink(
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void, receiveValue: @escaping (Output) -> Void
   ) -> AnyCancellable {
@@ -168,18 +168,18 @@ extension Publisher {
 }
 
 extension Publisher where Failure == Never {
-  /// Attaches a closure, with unlimited demand. It is let go of at the end.
+  /// Attaches a closure with unlimited demand. It is released at the end.
   ///
-  /// - Returns: Ends the subscription when cancelled or released.
+  /// - Returns: A cancellable that ends the subscription when it is cancelled or released.
   @inlinable public func sink(receiveValue: @escaping (Output) -> Void) -> AnyCancellable {
     sink(receiveCompletion: { _ in }, receiveValue: receiveValue)
   }
 
-  /// Writes each value to a property of `object`, which is held until the end.
+  /// Assigns each value to a property of `object`, which is held until the end.
   ///
-  /// Demand: everything.
+  /// Demand: unlimited.
   ///
-  /// - Returns: Ends the subscription when cancelled or released.
+  /// - Returns: A cancellable that ends the subscription when it is cancelled or released.
   @inlinable public func assign<Root>(to keyPath: ReferenceWritableKeyPath<Root, Output>, on object: Root)
     -> AnyCancellable
   {
