@@ -1,6 +1,5 @@
 extension Duration {
-  /// Whole nanoseconds, towards zero. What does not fit into 64 bits (292 years) is the nearest number that does, as in
-  /// the other units.
+  /// Whole nanoseconds, rounded towards zero. A value beyond 64 bits (292 years) is clamped, as in the other units.
   package var wholeNanoseconds: Int { Int(clamping: attoseconds / 1_000_000_000) }
   /// Whole microseconds, as above.
   package var wholeMicroseconds: Int { Int(clamping: attoseconds / 1_000_000_000_000) }

@@ -2,34 +2,35 @@ import CLinux
 import Glibc
 import Synchronization
 
-/// One thread, one epoll set. Descriptors, posted work and timers, each turn in that order.
+/// One thread with one epoll set. Each turn handles descriptors, posted work and timers, in that order.
 ///
-/// Each of the three has a slice of every turn. What is over it waits for the next turn, in its place, so that no flood of
-/// one kind keeps the others, or the end of the turn, waiting.
+/// Each of the three has a time slice per turn. The excess waits for the next turn and keeps its order, so that a flood
+/// of one kind delays neither the others nor the end of the turn.
 ///
-/// Everything but `execute`, `start`, `stop` and `isCurrent` belongs to the loop's own thread, or to the thread that
-/// prepares it before `start`, which debug builds check. Nothing here blocks but `epoll_wait`.
-@safe public final class EventLoop: @unchecked Sendable {  // loop state is touched by one thread only, as said above
-  /// What a descriptor is watched for, and what it was found ready for. A closed or failed peer is reported as both, so
-  /// that the next read or write says which.
+/// Everything except `execute`, `start`, `stop` and `isCurrent` is confined to the loop's thread, or to the thread that
+/// prepares the loop before `start`; debug builds check this. Only `epoll_wait` blocks.
+@safe public final class EventLoop: @unchecked Sendable {  // loop state is confined to one thread, as said above
+  /// The interest in a descriptor, and its reported readiness. A closed or failed peer is reported as both, so that the
+  /// next read or write returns the error.
   public struct Readiness: OptionSet, Sendable {
     /// The bits, as below.
     public let rawValue: UInt8
-    /// From the bits below.
+    /// Makes a set of the bits below.
     public init(rawValue: UInt8) { self.rawValue = rawValue }
-    /// There is something to read, or the end.
+    /// Data, or the end of the input, can be read.
     public static let readable = Readiness(rawValue: 1)
-    /// There is room to write.
+    /// Data can be written.
     public static let writable = Readiness(rawValue: 2)
   }
 
-  /// Who is told when a descriptor is ready. Kept alive by the loop until it is unregistered.
+  /// Receives a descriptor's readiness. Retained by the loop until it is unregistered.
   public protocol Handler: AnyObject {
-    /// Level-triggered: what is left unread is reported again next turn.
+    /// Level-triggered: unread data is reported again in the next turn.
     func descriptorIsReady(_ readiness: Readiness)
   }
 
-  /// A watched descriptor. The generation keeps an event that was already fetched from reaching whoever got the slot next.
+  /// A watched descriptor. The generation prevents an event that was already fetched from reaching the slot's next
+  /// descriptor.
   public struct Registration: Sendable {
     let slot: UInt32
     let generation: UInt32
@@ -41,21 +42,21 @@ import Synchronization
     var generation: UInt32 = 0
   }
 
-  /// The thread's name, at most 15 bytes are shown by the system.
+  /// The thread's name; the system shows at most 15 bytes.
   public let name: String
-  /// What is left to do at the end of a turn, after all that has arrived was handled: where writes are gathered. Returns
-  /// in how many nanoseconds it wants another turn at the latest, 0 for one at once; nil: when there is a reason for one.
-  /// Let go of when the loop has stopped.
+  /// Called at the end of each turn, after all input was handled: the place for gathered writes. Returns the
+  /// nanoseconds until another turn is due at the latest, 0 for at once; nil: at the next input. Released when the loop
+  /// has stopped.
   public var endOfTurn: (() -> UInt64?)?
   /// Nanoseconds of the monotonic clock, read once per turn.
   public private(set) var now: UInt64
 
   private let epoll: OwnedDescriptor
-  /// Descriptors found ready, of which the first `deliveredCount` have been delivered.
+  /// Ready descriptors, of which the first `deliveredCount` were delivered.
   private let readyEvents = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: eventsPerTurn)
   private var readyCount = 0
   private var deliveredCount = 0
-  /// Taken out of the mailbox, of which the first `doneCount` has been done.
+  /// Work taken from the mailbox, of which the first `doneCount` items are done.
   private var postedWork: [@Sendable () -> Void] = []
   private var doneCount = 0
   private let wakeUp: OwnedDescriptor
@@ -66,17 +67,17 @@ import Synchronization
   private var freeSlots: [UInt32] = []
   private var timers = TimerQueue()
   private let busy = Atomic<UInt64>(0)
-  /// Up to where `busy` counts.
+  /// The time up to which `busy` counts.
   private var countedUntil: UInt64
 
-  /// The slot number that stands for the loop's own wake-up descriptor.
+  /// The slot number of the loop's own wake-up descriptor.
   private static let wakeUpToken = UInt64.max
   private static let eventsPerTurn = 256
-  /// Nanoseconds of one turn for descriptors, for posted work and for timers, each: once they are over, nothing more of
-  /// that kind is begun. A tenth of what a client may have to wait for another one's work in all.
+  /// Nanoseconds per turn for descriptors, for posted work and for timers, each: after them, no further item of that
+  /// kind begins. A tenth of the total time that a client may wait for other clients' work.
   static let slice: UInt64 = 5_000_000
 
-  /// - Throws: `epoll_create1` or `eventfd`, when the process is out of descriptors.
+  /// - Throws: `epoll_create1` or `eventfd`, when the process has no free descriptor.
   public init(name: String) throws(SystemError) {
     let epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
     guard epoll >= 0 else { throw SystemError("epoll_create1") }
@@ -97,8 +98,8 @@ import Synchronization
 
   // MARK: From any thread
 
-  /// Runs `work` on the loop's thread, after what is there already; in the order of the calls from one thread. The loop is
-  /// woken once however many arrive before it looks.
+  /// Runs `work` on the loop's thread, after earlier work; calls from one thread keep their order. Several calls before
+  /// the loop's next turn cause one wake-up.
   public func execute(_ work: @escaping @Sendable () -> Void) {
     if mailbox.post(work) { signalWakeUp() }
   }
@@ -106,8 +107,8 @@ import Synchronization
   /// Whether the caller is on the loop's thread.
   public var isCurrent: Bool { threadID.load(ordering: .relaxed) == pthread_self() }
 
-  /// Stops a debug build where the caller may not touch what belongs to the loop: on another thread, while the loop runs.
-  /// For the entry points of types that are confined to a loop; does nothing in a release build.
+  /// Traps in a debug build if the caller is on another thread than the running loop's. For the entry points of types
+  /// that are confined to a loop; does nothing in a release build.
   @inlinable public func assertOnLoop(file: StaticString = #fileID, line: UInt = #line) {
     assert(isConfined, "called on another thread than the event loop's", file: file, line: line)
   }
@@ -118,7 +119,7 @@ import Synchronization
     return id == 0 || id == pthread_self()
   }
 
-  /// Nanoseconds in which the loop did anything but wait for something to do. The turn that is under way is not in it yet.
+  /// Nanoseconds in which the loop was not waiting. Without the current turn.
   public var busyNanoseconds: UInt64 { busy.load(ordering: .relaxed) }
 
   /// Ends `run` after the current turn.
@@ -127,7 +128,7 @@ import Synchronization
     signalWakeUp()
   }
 
-  /// Runs the loop on a thread of its own. The thread keeps the loop alive until it stops.
+  /// Runs the loop on a new thread, which retains the loop until it stops.
   /// - Throws: `pthread_create`, when the process may have no more threads.
   public func start() throws(SystemError) {
     let box = unsafe Unmanaged.passRetained(self)
@@ -155,12 +156,12 @@ import Synchronization
     var timeout: UInt64?
     countedUntil = Self.monotonicNow()
     while !stopRequested.load(ordering: .acquiring) { timeout = turn(waitingAtMost: timeout) }
-    while let work = nextPostedWork() { work() }  // what was posted before the stop
+    while let work = nextPostedWork() { work() }  // work posted before the stop
     endOfTurn = nil
-    threadID.store(0, ordering: .relaxed)  // another thread may get the same one
+    threadID.store(0, ordering: .relaxed)  // another thread may get the same id
   }
 
-  /// Watches `descriptor`, which stays its owner's and must be unregistered before it is closed.
+  /// Watches `descriptor`. The caller still owns it, and must unregister it before closing it.
   /// - Throws: `epoll_ctl`, when the kernel's limit of watches is reached.
   public func register(
     _ descriptor: CInt, for readiness: Readiness, handler: any Handler
@@ -183,14 +184,14 @@ import Synchronization
     return registration
   }
 
-  /// Watches for something else from now on. Watching for nothing still reports a peer that is gone.
+  /// Changes the interest. A watch without interest still reports a closed peer.
   public func update(_ registration: Registration, for readiness: Readiness) {
     assertOnLoop()
     let result = control(EPOLL_CTL_MOD, registration, readiness)
     precondition(result == 0, "epoll_ctl on descriptor \(registration.descriptor): errno \(errno)")
   }
 
-  /// Stops watching; no event of it is delivered any more, not even one that this turn has fetched already.
+  /// Stops watching; no further event is delivered, not even one that this turn has fetched already.
   public func unregister(_ registration: Registration) {
     assertOnLoop()
     guard slots[Int(registration.slot)].generation == registration.generation else { return }
@@ -200,13 +201,13 @@ import Synchronization
     freeSlots.append(registration.slot)
   }
 
-  /// Runs `action` once, `delay` from now; never early, late by what else the turn does and by the system's timer slack.
+  /// Runs `action` once, `delay` from now; never early, late by the turn's other work and by the system's timer slack.
   public func schedule(after delay: Duration, _ action: @escaping () -> Void) -> TimerID {
     assertOnLoop()
     return timers.schedule(at: Self.monotonicNow() &+ UInt64(max(0, delay.wholeNanoseconds)), action)
   }
 
-  /// Does nothing when the action has run or was cancelled before.
+  /// Cancels a timer; does nothing when its action has run or was cancelled.
   public func cancel(_ timer: TimerID) {
     assertOnLoop()
     timers.cancel(timer)
@@ -214,10 +215,10 @@ import Synchronization
 
   // MARK: A turn
 
-  /// One turn that does not wait: for tests that drive a loop by hand.
+  /// Runs one turn without waiting: for tests.
   package func runOneTurn() { _ = turn(waitingAtMost: 0) }
 
-  /// - Parameter timeout: nanoseconds; nil: until something happens.
+  /// - Parameter timeout: nanoseconds; nil: no timeout.
   private func turn(waitingAtMost timeout: UInt64?) -> UInt64? {
     if deliveredCount == readyCount {
       waitForDescriptors(atMost: timeout)
@@ -262,7 +263,7 @@ import Synchronization
     if isWaiting { countedUntil = now } else { countBusy(until: now) }
   }
 
-  /// Takes the oldest piece of posted work that has not been done.
+  /// Removes the oldest posted item that has not run.
   private func nextPostedWork() -> (@Sendable () -> Void)? {
     guard doneCount < postedWork.count else { return nil }
     defer {
@@ -285,7 +286,7 @@ import Synchronization
     return unsafe epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
   }
 
-  /// Only the loop writes, so there is nothing to lock the bus for.
+  /// Only the loop writes the counter, so no locked instruction is needed.
   private func countBusy(until moment: UInt64) {
     busy.store(busy.load(ordering: .relaxed) &+ (moment &- countedUntil), ordering: .relaxed)
     countedUntil = moment
@@ -320,7 +321,7 @@ import Synchronization
 
   private func signalWakeUp() {
     var one: UInt64 = 1
-    _ = unsafe write(wakeUp.raw, &one, 8)  // full means that a wake-up is pending already
+    _ = unsafe write(wakeUp.raw, &one, 8)  // a full counter means that a wake-up is pending
   }
 
   /// Nanoseconds of CLOCK_MONOTONIC: intervals are unaffected by the wall clock being set.
@@ -330,6 +331,6 @@ import Synchronization
     return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
   }
 
-  /// As `monotonicNow()`, to reckon with durations.
+  /// As `monotonicNow()`, as a duration.
   package static var monotonicTime: Duration { .nanoseconds(Int64(clamping: monotonicNow())) }
 }

@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// Accepts connections on one loop, and stops for a while when the machine has no more descriptors or memory for them.
+/// Accepts connections on one loop, and pauses when the machine has no more descriptors or memory for them.
 public final class Listener: EventLoop.Handler {
   private let descriptor: OwnedDescriptor
   private let loop: EventLoop
@@ -10,15 +10,16 @@ public final class Listener: EventLoop.Handler {
   private var registration: EventLoop.Registration?
   private var retry: TimerID?
 
-  /// How many connections one turn takes, so that a burst of them does not hold up those who are there.
+  /// Maximum connections accepted per turn, so that a burst does not delay existing connections.
   private static let acceptsPerTurn = 64
-  /// How long a full table is left alone: accepting spins otherwise, because the waiting connection stays readable.
+  /// The pause when the table is full: without it accepting would spin, because the waiting connection stays readable.
   private static let pause = Duration.seconds(1)
 
   /// - Parameters:
   ///   - descriptor: a listening stream socket; made non-blocking here.
-  ///   - accepted: takes each new connection, non-blocking and closed on exec.
-  ///   - paused: told once per pause why (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); accepting goes on by itself a second later.
+  ///   - accepted: receives each new connection, non-blocking and closed on exec.
+  ///   - paused: called once per pause with its cause (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); accepting resumes by
+  ///     itself after a second.
   public init(
     _ descriptor: consuming OwnedDescriptor, on loop: EventLoop,
     accepted: @escaping (consuming OwnedDescriptor) -> Void, paused: @escaping (SystemError) -> Void
@@ -30,12 +31,12 @@ public final class Listener: EventLoop.Handler {
     _ = fcntl(self.descriptor.raw, F_SETFL, fcntl(self.descriptor.raw, F_GETFL) | O_NONBLOCK)
   }
 
-  /// Begins to accept. On the loop.
+  /// Starts accepting. On the loop.
   public func start() throws(SystemError) {
     registration = try loop.register(descriptor.raw, for: .readable, handler: self)
   }
 
-  /// Ends accepting. On the loop. Those who are waiting in the backlog stay there until the socket is closed.
+  /// Stops accepting. On the loop. Connections in the backlog stay there until the socket is closed.
   public func stop() {
     if let registration { loop.unregister(registration) }
     if let retry { loop.cancel(retry) }
@@ -43,7 +44,7 @@ public final class Listener: EventLoop.Handler {
     retry = nil
   }
 
-  /// Takes what is waiting, up to a turn's worth.
+  /// Accepts waiting connections, up to one turn's limit.
   public func descriptorIsReady(_ readiness: EventLoop.Readiness) {
     for _ in 0..<Self.acceptsPerTurn {
       let raw = accept4(descriptor.raw, nil, nil, CInt(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue))
@@ -57,7 +58,7 @@ public final class Listener: EventLoop.Handler {
         pauseAccepting()
         paused(SystemError("accept", code: code))
         return
-      case EINTR, ECONNABORTED: continue  // that one gave up; the next may be fine
+      case EINTR, ECONNABORTED: continue  // the peer aborted; continue with the next
       default: return  // EAGAIN: none left
       }
     }

@@ -1,13 +1,14 @@
 import Synchronization
 
-/// State behind a lock, of any type. Bodies are short and call nothing that may take another lock: no subscriber, no
-/// subscription, no caller's closure.
+/// A value of any type, protected by a lock. Bodies are short and call nothing that may take another lock: no
+/// subscriber, no subscription, no closure of a caller.
 ///
-/// `Mutex` alone refuses state that is not `Sendable`, such as subscriptions and subscribers. What a body returns is used
-/// under the rules of its own protocol, where `request` and `cancel` are thread-safe and signals are serial.
+/// `Mutex` alone does not accept state that is not `Sendable`, such as subscriptions and subscribers. The result of a
+/// body is used by the rules of its own protocol, in which `request` and `cancel` are thread-safe and signals are
+/// serial.
 @usableFromInline package struct Locked<State>: ~Copyable, @unchecked Sendable {
   @usableFromInline let mutex: Mutex<LockedBox<State>>
-  /// The thread sanitizer can't see into the lock, which is in the (uninstrumented) runtime; it sees this pair. Plain
+  /// Orders accesses for the thread sanitizer, which cannot see the lock inside the (uninstrumented) runtime. Plain
   /// moves on x86.
   @usableFromInline let edge = Atomic(0)
 
@@ -25,7 +26,7 @@ import Synchronization
   }
 }
 
-/// Takes into a lock, and out of it, what is not `Sendable`; the lock guards it, or the rules that `Locked` names.
+/// Carries a value that is not `Sendable` into and out of a lock; the lock protects it, or the rules in `Locked` do.
 @usableFromInline struct LockedBox<Value>: @unchecked Sendable {
   @usableFromInline var value: Value
 

@@ -1,11 +1,11 @@
-/// Messages from any thread for one reader, in the order in which they came.
+/// Messages from any thread for one reader, in the order of the calls.
 package final class Mailbox<Message: Sendable>: Sendable {
   private let pending = Locked<[Message]>([])
 
   /// An empty one.
   package init() {}
 
-  /// - Returns: true for the first message of a batch; only then does the caller have to wake the reader.
+  /// - Returns: true for the first message of a batch; only then must the caller wake the reader.
   @discardableResult package func post(_ message: Message) -> Bool {
     pending.withLock { queue in
       queue.append(message)
@@ -13,7 +13,7 @@ package final class Mailbox<Message: Sendable>: Sendable {
     }
   }
 
-  /// Everything posted since the last time, in order.
+  /// Removes and returns all posted messages, in order.
   package func takeAll() -> [Message] {
     pending.withLock { queue in
       var taken: [Message] = []

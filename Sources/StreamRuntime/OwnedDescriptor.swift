@@ -1,16 +1,16 @@
 import Glibc
 
-/// Owns one descriptor; closed exactly once, when its owner goes away.
+/// Owns one descriptor and closes it exactly once, at the end of its own lifetime.
 public struct OwnedDescriptor: ~Copyable, Sendable {
-  /// The number, for as long as the owner lives.
+  /// The descriptor, valid during the value's lifetime.
   public let raw: CInt
 
-  /// Takes over `raw`: nobody else may close it.
+  /// Takes ownership of `raw`: no other code may close it.
   public init(_ raw: CInt) {
     self.raw = raw
   }
 
-  /// Gives the number away; whoever takes it closes it.
+  /// Releases ownership; the caller must close the descriptor.
   public consuming func release() -> CInt {
     let raw = raw
     discard self

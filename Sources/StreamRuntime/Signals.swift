@@ -1,16 +1,16 @@
 import CLinux
 import Glibc
 
-/// Signals as events of a loop. Make it first thing in `main`: threads started later inherit the blocked set, so that no
-/// signal strikes a thread in the middle of anything.
+/// Signals as events of a loop. Create it first in `main`: threads started later inherit the blocked set, so that no
+/// signal interrupts a thread.
 public final class Signals: EventLoop.Handler {
   private let descriptor: OwnedDescriptor
   private let received: (CInt) -> Void
 
   /// - Parameters:
-  ///   - numbers: blocked for the process and delivered to `received`, on the loop. SIGPIPE is ignored besides: a peer
-  ///     that is gone shows as EPIPE.
-  /// - Throws: `signalfd`, when the process is out of descriptors.
+  ///   - numbers: blocked for the process and delivered to `received`, on the loop. SIGPIPE is also ignored: a closed
+  ///     peer is reported as EPIPE.
+  /// - Throws: `signalfd`, when the process has no free descriptor.
   public init(_ numbers: [CInt], on loop: EventLoop, received: @escaping (CInt) -> Void) throws(SystemError) {
     var set = sigset_t()
     unsafe sigemptyset(&set)
@@ -24,7 +24,7 @@ public final class Signals: EventLoop.Handler {
     _ = try loop.register(raw, for: .readable, handler: self)
   }
 
-  /// Hands on every signal that is pending.
+  /// Delivers every pending signal.
   public func descriptorIsReady(_ readiness: EventLoop.Readiness) {
     var info = signalfd_siginfo()
     while unsafe read(descriptor.raw, &info, MemoryLayout<signalfd_siginfo>.size) == MemoryLayout<signalfd_siginfo>.size

@@ -1,9 +1,9 @@
 import Glibc
 
-/// Where a bound socket can be reached.
+/// The address of a bound socket, as text.
 public enum SocketName {
   /// The path of a Unix socket (`@name` in the abstract namespace), or `host:port`, numeric, an IPv6 address in brackets.
-  /// - Returns: `nil` for a socket of another kind, or one that is bound to nothing.
+  /// - Returns: `nil` for a socket of another kind, or an unbound one.
   public static func text(of descriptor: CInt) -> String? {
     var storage = sockaddr_storage()
     var length = socklen_t(MemoryLayout<sockaddr_storage>.size)

@@ -1,27 +1,28 @@
 import CLinux
 import Glibc
 
-/// A program to start, with nothing open but the descriptors listed here, no signal blocked and none ignored.
+/// A program to start, with no descriptors open except those listed here, no signal blocked and none ignored.
 package struct Spawn {
-  /// What one of the program's descriptors is.
+  /// The target of one of the program's descriptors.
   package enum Descriptor {
     /// `/dev/null`, for reading and writing.
     case null
-    /// A copy of one of this process; it stays the caller's.
+    /// A copy of one of this process' descriptors, which the caller still owns.
     case copy(CInt)
-    /// A file that is emptied, or made with mode 0600, and appended to.
+    /// A file that is truncated, or created with mode 0600, and appended to.
     case file(String)
   }
 
-  /// A path, or a name without a slash, which is looked for on this process' own PATH.
+  /// A path, or a name without a slash, which is searched on this process' PATH.
   package var program: String
-  /// Its arguments, beginning with its name for itself.
+  /// Its arguments, beginning with argv[0].
   package var arguments: [String]
-  /// `NAME=value`; nil: this process' own.
+  /// `NAME=value`; nil: this process' environment.
   package var environment: [String]? = []
   /// The program's descriptors from 0 on.
   package var descriptors: [Descriptor] = [.null, .null, .null]
-  /// Whether it leads a process group of its own, out of reach of what ends this process' group, such as a terminal.
+  /// Whether it leads its own process group, so that signals to this process' group, such as from a terminal, do not
+  /// reach it.
   package var leadsGroup = false
 
   /// - Parameter command: the program and its arguments; not empty.
@@ -31,9 +32,9 @@ package struct Spawn {
     arguments = command
   }
 
-  /// Starts it.
+  /// Starts the program.
   ///
-  /// - Returns: its process, a child of this one, and with `leadsGroup` also the number of its group.
+  /// - Returns: its process id, a child of this process, and with `leadsGroup` also the id of its group.
   /// - Throws: the call that failed. Nothing runs then.
   package func start() throws(SystemError) -> pid_t {
     var actions = unsafe posix_spawn_file_actions_t()
@@ -45,7 +46,7 @@ package struct Spawn {
       switch descriptor {
       case .null: unsafe posix_spawn_file_actions_addopen(&actions, CInt(index), "/dev/null", O_RDWR, 0)
       case .copy(var source):
-        if source < descriptors.count {  // out of the way of the other ones
+        if source < descriptors.count {  // avoids the target descriptors
           source = fcntl(source, F_DUPFD_CLOEXEC, CInt(descriptors.count))
           guard source >= 0 else { throw SystemError("fcntl") }
           moved.append(source)
@@ -56,7 +57,7 @@ package struct Spawn {
         unsafe posix_spawn_file_actions_addopen(&actions, CInt(index), path, flags, 0o600)
       }
     }
-    // Ours are closed on exec; what this process was started with may not be.
+    // Our descriptors are closed on exec; those that this process inherited may not be.
     unsafe posix_spawn_file_actions_addclosefrom_np(&actions, CInt(descriptors.count))
 
     var attributes = posix_spawnattr_t()

@@ -1,15 +1,15 @@
 import Glibc
 
-/// A system call that failed: the machine's fault, told with the call's name and what it was called on.
+/// A failed system call, with its name and its subject.
 public struct SystemError: Error, Equatable, CustomStringConvertible {
-  /// The call, as in its man page: `bind`.
+  /// The call, as in its manual page: `bind`.
   public let call: String
-  /// What it was called on, when that helps whoever reads it: a path. Empty when there is nothing to add.
+  /// The subject of the call, such as a path; empty when it adds nothing.
   public let subject: String
-  /// The `errno` it left.
+  /// The call's `errno`.
   public let code: CInt
 
-  /// Takes `errno` as it stands: make the error beside the call, before anything else can set it.
+  /// Reads the present `errno`: create the error directly after the call, before other code can set it.
   public init(_ call: String, _ subject: String = "", code: CInt = errno) {
     self.call = call
     self.subject = subject

@@ -1,13 +1,12 @@
-/// Names one scheduled action. Stays valid, and harmless to cancel, after the action has run.
+/// Identifies one scheduled action. Cancelling it after the action has run does nothing.
 public struct TimerID: Equatable, Sendable {
   let slot: UInt32
   let generation: UInt32
 }
 
-/// What is to happen when: a binary heap of deadlines over a table of actions.
-///
-/// Cancelling empties the action's slot in O(1); its heap entry is passed over when it surfaces, and swept out once such
-/// entries are the majority, so that a timer re-armed for ever does not grow the heap.
+/// Scheduled actions: a binary heap of deadlines over a table of actions.
+/// Cancelling clears the action's slot in O(1); its heap entry is skipped when it reaches the top, and removed once
+/// such entries are the majority, so that repeated rescheduling does not grow the heap.
 struct TimerQueue {
   private struct Entry {
     var deadline: UInt64
@@ -23,10 +22,10 @@ struct TimerQueue {
   private var slots: [Slot] = []
   private var freeSlots: [UInt32] = []
 
-  /// How many actions are waiting.
+  /// The number of waiting actions.
   var count: Int { slots.count - freeSlots.count }
 
-  /// How many entries the heap has, cancelled ones included.
+  /// The number of heap entries, cancelled ones included.
   var heapCount: Int { heap.count }
 
   /// - Parameter deadline: nanoseconds on the loop's clock.
@@ -59,7 +58,7 @@ struct TimerQueue {
     return nil
   }
 
-  /// Takes one action that is due at `now`, earliest first.
+  /// Removes one action that is due at `now`, the earliest.
   mutating func popDue(at now: UInt64) -> (() -> Void)? {
     guard let deadline = nextDeadline(), deadline <= now else { return nil }
     let id = heap[0].id

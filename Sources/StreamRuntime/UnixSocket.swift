@@ -3,19 +3,19 @@ import Glibc
 
 /// Non-blocking Unix stream sockets.
 public enum UnixSocket {
-  /// Serves on `path`. A socket file that nobody listens on any more is replaced; one that somebody does is an error.
+  /// Listens on `path`. A stale socket file, without a listener, is replaced; one with a listener is an error.
   ///
   /// - Parameters:
   ///   - path: at most 107 bytes, the kernel's limit.
-  ///   - mode: of the socket file, as for `chmod`; in force before the first client can connect.
+  ///   - mode: of the socket file, as for `chmod`; applies before the first client can connect.
   /// - Throws: the call that failed, with the path.
   public static func listen(at path: String, mode: mode_t) throws(SystemError) -> OwnedDescriptor {
     let socket = try open()
     let status = try unsafe withAddress(path) { address, length in unsafe Glibc.connect(socket.raw, address, length) }
     if status == 0 { throw SystemError("bind", path, code: EADDRINUSE) }
-    if errno == ECONNREFUSED, isSocket(path) { unsafe unlink(path) }  // what is no socket refuses, too
+    if errno == ECONNREFUSED, isSocket(path) { unsafe unlink(path) }  // a file that is not a socket refuses, too
     let listener = try open()
-    // The file inherits the socket's mode less the umask; chmod then gives what the umask took.
+    // The file inherits the socket's mode minus the umask; chmod then restores the rest.
     guard fchmod(listener.raw, mode) == 0 else { throw SystemError("fchmod", path) }
     let bound = try unsafe withAddress(path) { address, length in unsafe bind(listener.raw, address, length) }
     guard bound == 0 else { throw SystemError("bind", path) }
@@ -24,7 +24,7 @@ public enum UnixSocket {
     return listener
   }
 
-  /// Connects to the socket at `path`; a Unix socket answers at once, so nothing is waited for.
+  /// Connects to the socket at `path`; a Unix socket connects at once, so this does not block.
   /// - Throws: `connect` with the path; `EAGAIN` when the listener's backlog is full.
   public static func connect(to path: String) throws(SystemError) -> OwnedDescriptor {
     let socket = try open()

@@ -66,8 +66,8 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
     }
   }
 
-  /// Ends all Retry-After waits: hosts and sources that wait are contacted at once. For an operator who has repaired
-  /// the upstream.
+  /// Ends all Retry-After waits: hosts and sources that wait are contacted at once. For use after the upstream was
+  /// repaired.
   public func endRests() {
     loop.execute { [self] in
       endedRests += 1

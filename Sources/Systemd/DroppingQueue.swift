@@ -4,13 +4,13 @@ import Glibc
 import StreamRuntime
 import Synchronization
 
-/// Carries calls that may block (a full journal, a busy service manager, a terminal on hold) away from the threads that
-/// serve clients. What does not fit is dropped, so that neither a caller nor memory ever waits for the far end.
+/// Moves calls that may block (a full journal, a busy service manager, a stopped terminal) off the threads that serve
+/// clients. Calls above the limit are dropped, so that neither time nor memory depends on the receiver.
 ///
-/// Calls keep their order and run on one thread of the queue's own. Dispatch would make a thread for each burst, and
-/// where the system has none left it keeps the caller waiting until there is one.
+/// Calls keep their order and run on the queue's own thread. Dispatch would create a thread for each burst, and would
+/// block the caller while the system has none left.
 final class DroppingQueue: Sendable {
-  /// What the thread shares with the queue, and keeps when that has gone.
+  /// The state that the thread shares with the queue, and keeps after the queue's end.
   private final class Queue: Sendable {
     let calls = Mailbox<@Sendable () -> Void>()
     /// Signalled for each call, and once for the end.
@@ -26,7 +26,7 @@ final class DroppingQueue: Sendable {
 
   /// - Parameters:
   ///   - label: the thread's name, of which the system shows 15 bytes.
-  ///   - limit: calls that may wait; one more is dropped.
+  ///   - limit: maximum number of waiting calls; further ones are dropped.
   init(label: String, limit: Int) {
     self.label = label
     self.limit = limit
@@ -51,9 +51,9 @@ final class DroppingQueue: Sendable {
     return true
   }
 
-  /// Waits until all that was taken before has been carried, but no longer than `timeout`.
+  /// Waits until all earlier calls have run, at most `timeout`.
   ///
-  /// - Returns: false when the time ran out.
+  /// - Returns: false at the timeout.
   func flush(within timeout: Duration) -> Bool {
     let done = DispatchSemaphore(value: 0)
     append { done.signal() }
@@ -66,10 +66,10 @@ final class DroppingQueue: Sendable {
     startThread()
   }
 
-  /// Does nothing once there is one. Where the system has no thread left, calls wait until the next one tries again.
+  /// Starts the thread unless it exists. If the system has no free thread, calls wait until the next one tries again.
   private func startThread() {
     guard !hasThread.exchange(true, ordering: .relaxed) else { return }
-    // Signals are for the threads that expect them; a new thread has the set of the one that makes it.
+    // Signals are for the threads that expect them; a new thread inherits its creator's mask.
     var all = sigset_t()
     var former = sigset_t()
     unsafe sigfillset(&all)

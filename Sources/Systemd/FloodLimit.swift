@@ -1,14 +1,14 @@
-/// Lets a burst of each kind of entry about each subject through per window, counts the rest, and returns the count when
-/// the window is over. Has no clock: the caller passes the time.
+/// Admits a burst of entries per kind, subject and window, counts the rest, and returns the count when the window is
+/// over. Has no clock: the caller passes the time.
 struct FloodLimit {
   enum Verdict: Equatable {
     case pass
-    /// Not to be written. `firstUntil` is set for the first one of a window: the time from which `takeSuppressed`
-    /// returns its summary.
+    /// The entry is not written. `firstUntil` is set for the first suppressed entry of a window: the time from which
+    /// `takeSuppressed` returns its summary.
     case suppress(firstUntil: ContinuousClock.Instant?)
   }
 
-  /// What one subject has used up of its window.
+  /// The use of one subject's window.
   private struct Window {
     let end: ContinuousClock.Instant
     var passedCount = 0
@@ -16,19 +16,19 @@ struct FloodLimit {
     var last: Journal.Entry?
   }
 
-  /// Entries of one kind about one subject per window. Few enough that a flood costs 2 lines per second, more than a person reads.
+  /// Entries of one kind about one subject per window. Limits a flood to 2 lines per second, more than a person reads.
   static let burst = 20
   static let window = Duration.seconds(10)
-  /// Subjects of one kind that have a burst of their own in a window; all others share one. It bounds both the memory
-  /// and the lines of one kind, to 130 per second, however many streams fail at once.
+  /// Subjects of one kind with their own burst in a window; all others share one. Bounds both the memory and the lines
+  /// of one kind, to 130 per second, however many streams fail at once.
   static let subjectLimit = 64
 
-  /// By message id, those without one together: as many as the catalogue has, plus one.
+  /// By message id, with all entries without one together: as many as the catalogue has, plus one.
   private var kinds: [MessageID?: [Journal.Entry.Subject: Window]] = [:]
   /// The end of the first window with suppressed entries.
   private var nextSummary: ContinuousClock.Instant?
 
-  /// Call `takeSuppressed(at:)` before, with the same time, so that a summary stands before what follows it.
+  /// Call `takeSuppressed(at:)` before, with the same time, so that a summary precedes later entries.
   mutating func admit(_ entry: Journal.Entry, at now: ContinuousClock.Instant) -> Verdict {
     let subject = Self.subject(of: entry, in: &kinds[entry.messageID, default: [:]], at: now)
     var window = kinds[entry.messageID]?[subject] ?? Window(end: now + Self.window)
@@ -44,7 +44,7 @@ struct FloodLimit {
     return .suppress(firstUntil: window.suppressedCount == 1 ? window.end : nil)
   }
 
-  /// One summary for each kind and subject whose window is over (all when `now` is nil) and which had more than its burst.
+  /// One summary for each kind and subject whose window is over (all when `now` is nil) and which exceeded its burst.
   mutating func takeSuppressed(at now: ContinuousClock.Instant?) -> [Journal.Entry] {
     guard let next = nextSummary, now.map({ $0 >= next }) ?? true else { return [] }
     var summaries: [Journal.Entry] = []
@@ -66,7 +66,7 @@ struct FloodLimit {
     return summaries
   }
 
-  /// The entry's own subject, or the shared one when too many others of the kind have a window.
+  /// The entry's own subject, or the shared one when too many other subjects of the kind have a window.
   private static func subject(
     of entry: Journal.Entry, in windows: inout [Journal.Entry.Subject: Window], at now: ContinuousClock.Instant
   ) -> Journal.Entry.Subject {
@@ -78,9 +78,9 @@ struct FloodLimit {
 }
 
 extension Journal.Entry {
-  /// Whose flood an entry belongs to: one noisy client or program is to hide no other.
+  /// The subject to which an entry counts, so that one noisy client or program cannot suppress another's entries.
   enum Subject: Hashable {
-    /// A user, all of whose clients together count as one; the stream may be a name of the client's choice.
+    /// A user, with all its clients together; the client may have chosen the stream's name.
     case user(String)
     case stream(String)
     /// Everything else of the kind.

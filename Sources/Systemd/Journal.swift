@@ -6,29 +6,29 @@ import Synchronization
 
 /// The daemon's log: native entries in the journal, or the same lines on standard error where that is not the journal.
 ///
-/// A caller never waits and never fails. Entries go through a bounded queue to a thread of their own; when the journal
-/// takes them too slowly, or not at all, entries are lost, and counted where that can be said. A flood of one kind about
-/// one stream or user is cut down to `FloodLimit.burst` per window, and the rest counted. Safe to use from any thread.
+/// A call never waits and never fails. Entries pass through a bounded queue to a separate thread; when the journal is
+/// too slow or unavailable, entries are lost, and counted where the count can be reported. A flood of one kind about
+/// one stream or user is limited to `FloodLimit.burst` per window, and the rest counted. Thread-safe.
 ///
-/// A process whose standard error may be a pipe has to ignore SIGPIPE, as one that serves sockets does anyway.
+/// A process whose standard error may be a pipe must ignore SIGPIPE, as a process that serves sockets does anyway.
 public final class Journal: Sendable {
-  /// Where entries go.
+  /// The destination of entries.
   enum Destination: Sendable, Equatable {
     case journal
     case descriptor(CInt)
   }
 
-  /// The time, and a way to be called later: what a test puts in place of the clock.
+  /// The time, and a way to schedule a call: a test replaces both.
   struct Timekeeper: Sendable {
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
-    /// Milliseconds since the Unix epoch, for lines that are to carry the time; `nil`: they are not.
+    /// Milliseconds since the Unix epoch, for lines with a time; `nil`: lines have none.
     var wallClock: (@Sendable () -> Int)?
     var after: @Sendable (Duration, @escaping @Sendable () -> Void) -> Void = { delay, call in
       DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(delay.wholeNanoseconds), execute: call)
     }
   }
 
-  /// Entries that may wait for a slow journal: at the flood limit this is half a minute of the worst kind.
+  /// Maximum number of entries that wait for a slow journal: at the flood limit half a minute of the worst kind.
   private static let waitingLimit = 4096
 
   private let destination: Destination
@@ -38,7 +38,7 @@ public final class Journal: Sendable {
   private let flood = Locked(FloodLimit())
   private let droppedCount = Atomic<Int>(0)
 
-  /// Finds out by itself where entries go: JOURNAL_STREAM names the file that standard error is when it is the journal.
+  /// Detects the destination: JOURNAL_STREAM names the file that standard error is when it is the journal.
   public convenience init(level: Priority = .info) {
     let variable = unsafe getenv("JOURNAL_STREAM").map { unsafe String(cString: $0) }
     let destination = Self.destination(journalStream: variable, standardError: STDERR_FILENO)
@@ -55,7 +55,7 @@ public final class Journal: Sendable {
     threshold = Atomic(level.rawValue)
   }
 
-  /// Whether entries go to the journal, rather than as lines to standard error.
+  /// Whether entries go to the journal, not as lines to standard error.
   var isNative: Bool { destination == .journal }
 
   /// The least urgent level that is written; may change at any time.
@@ -64,12 +64,12 @@ public final class Journal: Sendable {
     set { threshold.store(newValue.rawValue, ordering: .relaxed) }
   }
 
-  /// Writes what happened, if its level is to be written and its kind is no flood.
+  /// Writes an entry, if the level and the flood limit admit it.
   public func write(_ messageID: MessageID?, _ priority: Priority, _ message: String, _ fields: Field...) {
     write(Entry(messageID, priority, message, fields))
   }
 
-  /// As above, with an entry made before.
+  /// Writes an existing entry, by the same rules.
   public func write(_ entry: Entry) {
     guard entry.priority <= level else { return }
     let now = time.now()
@@ -82,10 +82,10 @@ public final class Journal: Sendable {
     }
   }
 
-  /// Writes what was held back so far, and waits until all that was written is out, but no longer than `timeout`. For
-  /// the moment before the process ends.
+  /// Writes the suppressed counts, and waits until everything is written, at most `timeout`. For the end of the
+  /// process.
   ///
-  /// - Returns: false when the time ran out first.
+  /// - Returns: false at the timeout.
   @discardableResult public func flush(within timeout: Duration) -> Bool {
     flood.withLock { $0.takeSuppressed(at: nil) }.forEach(send)
     return queue.flush(within: timeout)
@@ -110,7 +110,7 @@ public final class Journal: Sendable {
   }
 }
 
-// On the queue's thread, where waiting is allowed.
+// Runs on the queue's thread, which may block.
 extension Journal {
   /// - Parameter milliseconds: since the Unix epoch; `nil` for a line without a time.
   private func deliver(_ entry: Entry, at milliseconds: Int?) {
@@ -129,7 +129,7 @@ extension Journal {
     return time.tv_sec * 1000 + time.tv_nsec / 1_000_000
   }
 
-  /// A time in UTC as RFC 3339 has it: `2026-11-22T04:45:12.345Z`.
+  /// A time in UTC (RFC 3339): `2026-11-22T04:45:12.345Z`.
   static func stamp(_ milliseconds: Int) -> String {
     var seconds = time_t(milliseconds / 1000)
     var parts = unsafe tm()
@@ -143,7 +143,7 @@ extension Journal {
     return "\(date.joined(separator: "-"))T\(time.joined(separator: ":")).\(digits(milliseconds % 1000, 3))Z"
   }
 
-  /// - Returns: as sd_journal_sendv(3): a negative errno on failure, 0 also when no journal runs.
+  /// - Returns: as sd_journal_sendv(3): a negative errno on failure; 0 also when no journal runs.
   private static func sendToJournal(_ assignments: [String]) -> CInt {
     var bytes: [UInt8] = []
     var ends: [Int] = []
@@ -161,7 +161,7 @@ extension Journal {
     }
   }
 
-  /// Best effort: what a closed or full descriptor does not take is lost.
+  /// Best effort: output that a closed or full descriptor does not accept is lost.
   private static func write(_ line: String, to descriptor: CInt) {
     var rest = Array(line.utf8)[...]
     while !rest.isEmpty {

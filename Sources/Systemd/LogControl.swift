@@ -1,13 +1,13 @@
 import CSystemd
 import Glibc
 
-/// Lets `systemctl service-log-level` read and set the level of the journal while the daemon runs:
+/// Implements `systemctl service-log-level`, which reads and sets the journal's level at run time:
 /// `org.freedesktop.LogControl1`, on the bus of the manager that runs this process, the system's or a user's.
 ///
-/// Nothing in here waits for the bus. Used by one thread, which calls ``process()`` whenever ``descriptor`` is ready for
-/// what ``isReadWanted`` and ``isWriteWanted`` say, or ``deadline`` has come, and at the beginning.
+/// Never blocks on the bus. Confined to one thread, which calls ``process()`` at the start, whenever ``descriptor`` is
+/// ready as ``isReadWanted`` and ``isWriteWanted`` demand, and at ``deadline``.
 @safe public final class LogControl {
-  /// What the unit has as BusName=, and where `systemctl` therefore asks.
+  /// The unit's BusName=, under which `systemctl` finds the interface.
   public static let busName = "org.streamd"
 
   /// The names of the levels in this interface, most urgent first: those of syslog.conf(5).
@@ -17,9 +17,9 @@ import Glibc
   private let control: UnsafeMutablePointer<log_control>
   private let texts: [UnsafeMutablePointer<CChar>?]
 
-  /// Begins to connect.
+  /// Starts connecting.
   ///
-  /// - Returns: nil where no bus is to be found.
+  /// - Returns: nil if there is no bus.
   public init?(_ journal: Journal) {
     var opened: OpaquePointer?
     guard unsafe sd_bus_open(&opened) >= 0, let bus = unsafe opened else { return nil }
@@ -31,7 +31,7 @@ import Glibc
         context: Unmanaged.passRetained(journal).toOpaque(), target: texts[0], identifier: texts[1],
         append_level: { context, reply in unsafe Journal.at(context).appendLevel(to: reply) },
         take_level: { context, value, error in unsafe Journal.at(context).takeLevel(from: value, error) }))
-    // Who does not get the name, as the bus's policy is not installed, is disconnected.
+    // The bus disconnects a client that may not own the name, because its policy is not installed.
     guard unsafe log_control_add(bus, control) >= 0,
       unsafe sd_bus_request_name_async(bus, nil, Self.busName, 0, nil, nil) >= 0
     else { return nil }
@@ -44,23 +44,23 @@ import Glibc
     unsafe texts.forEach { unsafe free($0) }
   }
 
-  /// Belongs to this value; negative once the bus is gone.
+  /// Owned by this value; negative after the bus has closed.
   public var descriptor: CInt { unsafe sd_bus_get_fd(bus) }
-  /// Whether to watch for something to read.
+  /// Whether to watch for input.
   public var isReadWanted: Bool { unsafe sd_bus_get_events(bus) & POLLIN != 0 }
   /// Whether to watch for room to write.
   public var isWriteWanted: Bool { unsafe sd_bus_get_events(bus) & POLLOUT != 0 }
 
-  /// When to look again even if nothing is ready: microseconds of CLOCK_MONOTONIC.
+  /// When to call ``process()`` even if nothing is ready: microseconds of CLOCK_MONOTONIC.
   public var deadline: UInt64? {
     var microseconds: UInt64 = 0
     guard unsafe sd_bus_get_timeout(bus, &microseconds) >= 0, microseconds != .max else { return nil }
     return microseconds
   }
 
-  /// Answers what has been asked.
+  /// Handles the pending requests.
   ///
-  /// - Returns: false when the bus is gone.
+  /// - Returns: false after the bus has closed.
   public func process() -> Bool {
     while true {
       let result = unsafe sd_bus_process(bus, nil)
@@ -70,7 +70,7 @@ import Glibc
 }
 
 extension Journal {
-  /// - Parameter context: as ``LogControl`` gives it to C.
+  /// - Parameter context: the pointer that ``LogControl`` passes to C.
   fileprivate static func at(_ context: UnsafeMutableRawPointer?) -> Journal {
     guard let context = unsafe context else { preconditionFailure("the bus calls with what it was given") }
     return unsafe Unmanaged<Journal>.fromOpaque(context).takeUnretainedValue()
@@ -92,7 +92,7 @@ extension Journal {
         "expected one of \(LogControl.levelNames.joined(separator: ", "))")
     }
     let previous = self.level
-    // Said while that is still, or already, said at all.
+    // Written at the more verbose of the two levels, so that the entry appears.
     self.level = max(previous, level)
     write(.logLevelChanged, .notice, "log level is now \(level), was \(previous)")
     self.level = level
@@ -101,7 +101,7 @@ extension Journal {
 }
 
 extension Journal.Priority {
-  /// A name as in ``LogControl/levelNames``, or its number, which `systemctl` takes as well.
+  /// A name in ``LogControl/levelNames``, or its number, which `systemctl` accepts, too.
   init?(logControlName name: String) {
     guard let value = LogControl.levelNames.firstIndex(of: name) ?? Int(name), (0...7).contains(value) else {
       return nil

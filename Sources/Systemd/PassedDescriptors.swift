@@ -1,42 +1,42 @@
 import CSystemd
 import Glibc
 
-/// What the service manager handed to this process: sockets of socket activation, sorted into what can be served and what
-/// cannot, and what an earlier process of this service had given into its keeping.
+/// The descriptors that the service manager passed to this process: sockets of socket activation, valid and invalid
+/// ones, and the descriptors that an earlier process of this service stored.
 public struct PassedDescriptors: Sendable, Equatable {
-  /// A listening stream socket. Whoever takes this value owns the descriptor and closes it; it is close-on-exec.
+  /// A listening stream socket. The receiver of this value owns the descriptor and closes it; it is close-on-exec.
   public struct Listener: Sendable, Equatable {
     /// The open descriptor.
     public let descriptor: CInt
-    /// FileDescriptorName= of the socket unit; by default the unit's own name.
+    /// FileDescriptorName= of the socket unit; by default the unit's name.
     public let name: String
   }
 
-  /// A descriptor that was stored. Whoever takes this value owns the descriptor and closes it; it is close-on-exec. The
-  /// manager keeps one, too, until it is removed by its name.
+  /// A stored descriptor. The receiver of this value owns the descriptor and closes it; it is close-on-exec. The
+  /// manager also keeps a copy until it is removed by its name.
   public struct Stored: Sendable, Equatable {
     /// The open descriptor.
     public let descriptor: CInt
-    /// As it was stored; names may repeat.
+    /// The name under which it was stored; names may repeat.
     public let name: String
   }
 
-  /// A descriptor that was closed, as nothing here could use it.
+  /// A descriptor that was closed because it cannot be used.
   public struct Refusal: Sendable, Equatable {
     /// As in `Listener`.
     public let name: String
-    /// One sentence for the log.
+    /// The reason, one sentence for the log.
     public let reason: String
   }
 
-  /// In the order in which the socket unit lists them.
+  /// In the order of the socket unit.
   public private(set) var listeners: [Listener] = []
-  /// Whoever takes some of them takes them out. In no particular order: systemd has the newest first.
+  /// A user of some of them removes them. In no particular order: systemd lists the newest first.
   public var stored: [Stored] = []
-  /// To be logged; empty when the socket unit fits.
+  /// To be logged; empty when the socket unit is correct.
   public private(set) var refusals: [Refusal] = []
 
-  /// What tells names of stored descriptors from those of socket units.
+  /// The prefix that distinguishes names of stored descriptors from those of socket units.
   static let storedPrefix = "kept-"
 
   init(_ passed: [(descriptor: CInt, name: String)]) {
@@ -54,9 +54,9 @@ public struct PassedDescriptors: Sendable, Equatable {
 }
 
 extension ServiceManager {
-  /// Takes all that was handed over, once: a second call finds none, and neither does a child process.
+  /// Takes all passed descriptors, once: a second call returns none, and a child process gets none.
   ///
-  /// Leaves the environment as it is, since other threads may be reading it: a child process finds LISTEN_FDS there,
+  /// Does not change the environment, since other threads may be reading it: a child process finds LISTEN_FDS there,
   /// with a LISTEN_PID that is not its own.
   public func takeDescriptors() -> PassedDescriptors {
     guard !hasTakenDescriptors.exchange(true, ordering: .relaxed) else { return PassedDescriptors([]) }
@@ -64,7 +64,7 @@ extension ServiceManager {
     let count = unsafe sd_listen_fds_with_names(0, &names)
     guard count > 0 else { return PassedDescriptors([]) }
     defer { unsafe free(names) }
-    let first: CInt = 3  // SD_LISTEN_FDS_START, a macro that Swift does not see
+    let first: CInt = 3  // SD_LISTEN_FDS_START, a macro that Swift does not import
     return PassedDescriptors(
       (0..<count).map { index in
         let name = unsafe names?[Int(index)]

@@ -3,18 +3,18 @@ import Glibc
 import StreamRuntime
 
 extension ServiceManager {
-  /// What the service manager is about to do with this service, beyond stopping it.
+  /// The service manager's job for this service, besides stopping it.
   public enum Ending: Sendable, Equatable {
-    /// Stops it for good, and lets go of what it keeps.
+    /// Stops it permanently, and releases the stored descriptors.
     case stop
-    /// Starts it again, and hands over what it keeps.
+    /// Starts it again, and passes the stored descriptors.
     case restart
   }
 
-  /// Asks the manager over D-Bus for the job that is under way. For the moment of a SIGTERM. Waits a second at most,
-  /// whatever the bus does: connecting and all questions together.
+  /// Asks the manager over D-Bus for the current job. For the handling of SIGTERM. Waits at most a second in total for
+  /// the connection and all replies.
   ///
-  /// - Returns: nil without an answer: no manager, no bus, one that hangs, or not allowed to ask.
+  /// - Returns: nil without a reply: no manager, no bus, a bus that hangs, or no permission.
   public func ending() -> Ending? {
     guard isPresent, let bus = Bus(until: .now + .seconds(1)) else { return nil }
     switch bus.jobType() {
@@ -33,9 +33,9 @@ extension ServiceManager {
 
   private static let manager = "org.freedesktop.systemd1"
 
-  /// Connects.
+  /// Connects to the bus.
   ///
-  /// The unit tells its name itself (STREAMD_UNIT=%n): what else tells it reads the control groups, which the sandbox and
+  /// The unit passes its own name (STREAMD_UNIT=%n): other methods read the control groups, which the sandbox and
   /// containers may hide.
   init?(until deadline: ContinuousClock.Instant) {
     var opened: OpaquePointer?
@@ -48,7 +48,7 @@ extension ServiceManager {
     unsafe bus = opened
     unitPath = unsafe String(cString: path)
     self.deadline = deadline
-    // A call on a connection that is not authenticated yet would wait for that, for as long as it takes.
+    // A call on a connection that is not yet authenticated would block until it is.
     while unsafe sd_bus_is_ready(bus) == 0 {
       let result = unsafe sd_bus_process(bus, nil)
       guard result >= 0 else { return nil }
@@ -62,15 +62,15 @@ extension ServiceManager {
 
   private var microsecondsLeft: UInt64 { UInt64(max(0, (deadline - .now).wholeMicroseconds)) }
 
-  /// For the next call.
+  /// Limits the next call to the remaining time.
   ///
-  /// - Returns: false when there is no time left.
+  /// - Returns: false when no time is left.
   private func limitCall() -> Bool {
-    let left = microsecondsLeft  // 0 would be the library's default, 25 s
+    let left = microsecondsLeft  // 0 would mean the library's default, 25 s
     return unsafe left > 0 && sd_bus_set_method_call_timeout(bus, left) >= 0
   }
 
-  /// As `systemctl list-jobs` shows it; nil when there is none.
+  /// The job's type as in `systemctl list-jobs`; nil when there is none.
   func jobType() -> String? {
     var reply: OpaquePointer?
     guard limitCall(),

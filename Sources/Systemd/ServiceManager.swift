@@ -3,44 +3,43 @@ import Glibc
 import StreamRuntime
 import Synchronization
 
-/// The service manager that started this process, if there is one: what it is told and what it asks for.
+/// The service manager that started this process, if any: sends it notices and descriptors, and queries its job.
 ///
-/// Telling it something never waits and never fails: where no manager listens, or it does not take its messages, they
-/// are lost and nothing else happens.
+/// Notices never wait and never fail: where no manager listens, or it does not read its messages, they are lost.
 public final class ServiceManager: Sendable {
-  /// One thing to tell the service manager; see sd_notify(3).
+  /// A notice for the service manager; see sd_notify(3).
   public enum Notice: Sendable, Equatable {
-    /// Start-up is over: clients are accepted and answered.
+    /// Start-up is complete: clients are accepted and served.
     case ready
-    /// The configuration is read anew from this moment on; `ready` ends that, whatever has come of it.
+    /// A reload has begun; `ready` ends it, whatever its result.
     case reloading
-    /// The way out has begun.
+    /// The daemon is stopping.
     case stopping
     /// One line for `systemctl status`. Control and format characters in it become spaces.
     case status(String)
     /// The keep-alive, see `Watchdog`.
     case watchdog
-    /// The running start or stop may take this much longer, from now on.
+    /// Extends the timeout of the current start or stop to this much from now on.
     case extendTimeout(Duration)
   }
 
-  /// Messages that may wait for a manager which does not read; there are a few per second at most.
+  /// Maximum number of notices that wait for a manager which does not read; there are a few per second at most.
   private static let waitingLimit = 64
 
-  /// Whether a service manager asked to be told (NOTIFY_SOCKET).
+  /// Whether a service manager expects notices (NOTIFY_SOCKET).
   public let isPresent: Bool
 
-  /// Within this time of the last keep-alive the next has to arrive (WatchdogSec= of the unit); nil when no watchdog
-  /// is set for this process.
+  /// The manager must receive keep-alives at most this far apart (WatchdogSec= of the unit); nil when no watchdog is
+  /// set for this process.
   public let watchdogInterval: Duration?
 
-  /// Descriptors that the manager keeps for this service, at most; 0 where it keeps none. What is over it is lost.
+  /// Maximum number of descriptors that the manager stores for this service; 0: it stores none. Further ones are lost.
   ///
-  /// systemd tells since version 254 (FDSTORE); before that the unit has to, beside its FileDescriptorStoreMax=.
+  /// systemd passes it since version 254 (FDSTORE); before that the unit must, beside its FileDescriptorStoreMax=.
   public let storeLimit: Int
 
   private let queue = DroppingQueue(label: "streamd.notify", limit: waitingLimit)
-  /// Apart, as nothing of it may be dropped: there are as many as descriptors, at most.
+  /// Separate, because none of it may be dropped: at most one call per descriptor.
   private let storeQueue = DroppingQueue(label: "streamd.store", limit: .max)
   let hasTakenDescriptors = Atomic<Bool>(false)
 
@@ -52,39 +51,40 @@ public final class ServiceManager: Sendable {
     watchdogInterval = unsafe sd_watchdog_enabled(0, &microseconds) > 0 ? .microseconds(microseconds) : nil
   }
 
-  /// Tells the manager all of `notices` in one message.
+  /// Sends all of `notices` in one message.
   public func notify(_ notices: Notice...) {
     guard isPresent, !notices.isEmpty else { return }
     let state = notices.map(\.assignment).joined(separator: "\n")
     _ = queue.carry { unsafe sd_notify(0, state) }
   }
 
-  /// Waits until the manager has all that it was told before. For the moment before the process ends.
+  /// Waits until the manager has received all notices. For the end of the process.
   ///
-  /// - Returns: false when `timeout` ran out first.
+  /// - Returns: false at the timeout.
   @discardableResult public func flush(within timeout: Duration) -> Bool {
     storeQueue.flush(within: timeout) && queue.flush(within: timeout)
   }
 
-  /// Waits until the manager has also dealt with what was stored: it cannot tell whose a descriptor is that comes from a
-  /// process which has ended by then.
+  /// Waits until the manager has also processed the stored descriptors: it cannot attribute a descriptor from a process
+  /// that has ended by then.
   ///
-  /// - Returns: false when `timeout` ran out first.
+  /// - Returns: false at the timeout.
   @discardableResult public func settle(within timeout: Duration) -> Bool {
     flush(within: timeout) && isPresent && sd_notify_barrier(0, UInt64(timeout.wholeMicroseconds)) >= 0
   }
 
-  /// Gives a descriptor into the manager's keeping: the next process of this service gets it, however this one ends, as
-  /// one of `PassedDescriptors.stored`. Stopping the service for good lets all of them go.
+  /// Stores a descriptor in the manager: the next process of this service receives it in `PassedDescriptors.stored`,
+  /// however this process ends. Stopping the service permanently releases all of them.
   ///
   /// - Parameters:
-  ///   - descriptor: stays the caller's, who may close it at once.
-  ///   - name: printable ASCII without a colon, at most 200 bytes; short, as all names have to fit into one variable.
+  ///   - descriptor: still owned by the caller, which may close it at once.
+  ///   - name: printable ASCII without a colon, at most 200 bytes; short, because all names must fit into one variable.
   public func store(_ descriptor: CInt, as name: String) {
     guard storeLimit > 0 else { return }
     let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
     guard copy >= 0 else { return }
-    // FDPOLL=0: the manager would watch for an end that memory never has, and let go of a socket at its peer's.
+    // FDPOLL=0: otherwise the manager would poll for a hang-up, which memory never has, and would drop a socket when
+    // its peer closes.
     let state = "FDSTORE=1\nFDPOLL=0\nFDNAME=" + PassedDescriptors.storedPrefix + name
     _ = storeQueue.carry {
       unsafe withUnsafePointer(to: copy) { _ = unsafe sd_pid_notify_with_fds(0, 0, state, $0, 1) }
@@ -92,7 +92,7 @@ public final class ServiceManager: Sendable {
     }
   }
 
-  /// Lets go of every descriptor that was stored under this name.
+  /// Removes every descriptor stored under this name.
   public func removeStored(_ name: String) {
     guard isPresent else { return }
     let state = "FDSTOREREMOVE=1\nFDNAME=" + PassedDescriptors.storedPrefix + name
@@ -101,7 +101,7 @@ public final class ServiceManager: Sendable {
 }
 
 extension ServiceManager.Notice {
-  /// As sd_notify wants it. A newline would begin another assignment, so none gets through.
+  /// The assignment in sd_notify's format. Newlines, which would begin another assignment, are replaced.
   var assignment: String {
     switch self {
     case .ready: "READY=1"
@@ -116,16 +116,17 @@ extension ServiceManager.Notice {
 }
 
 extension String {
-  /// On one line, with escapes for what would forge a line or steer a terminal, as in the journal.
+  /// The text on one line, with escapes for characters that could forge a line or control a terminal, as in the
+  /// journal.
   public var escapedForTerminal: String {
     unicodeScalars.reduce(into: "") { $0 += $1.isDeceptive ? $1.escaped(asASCII: true) : String($1) }
   }
 }
 
 extension Unicode.Scalar {
-  /// Whether it would show as something else than itself: control characters (C0, DEL, C1), which move a terminal's
-  /// cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide what stands beside
-  /// them; and the separators of lines and paragraphs.
+  /// Whether it displays as something other than itself: control characters (C0, DEL, C1), which move a terminal's
+  /// cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide adjacent text;
+  /// and line and paragraph separators.
   var isDeceptive: Bool {
     guard value >= 0x7f else { return value < 0x20 }
     return switch properties.generalCategory {

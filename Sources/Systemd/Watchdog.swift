@@ -1,12 +1,12 @@
 import StreamRuntime
 
-/// Proves progress: the service manager gets its keep-alive only once every participant has come round.
+/// Proves progress: the service manager receives a keep-alive only after every participant has responded.
 ///
-/// A round begins at a tick: each participant is pinged and beats back from wherever it does its work (an event loop
-/// from its next turn). With the last beat the keep-alive goes out. While one is missing no new round begins, so a
-/// participant that hangs ends the keep-alives, and the manager restarts the service. Time is whoever calls `tick`.
+/// A round begins at a tick: each participant is pinged and calls `beat` from its own thread (an event loop from its
+/// next turn). The last beat sends the keep-alive. While one is missing no new round begins, so a participant that
+/// hangs stops the keep-alives, and the manager restarts the service. The caller of `tick` provides the time.
 public final class Watchdog: Sendable {
-  /// Asks one participant to call `beat`, from its own thread. It may come on any thread, late, or twice.
+  /// Asks one participant to call `beat` from its own thread. The call may come on any thread, late, or twice.
   public typealias Participant = @Sendable (_ beat: @escaping @Sendable () -> Void) -> Void
 
   private struct Round {
@@ -24,14 +24,14 @@ public final class Watchdog: Sendable {
     self.keepAlive = keepAlive
   }
 
-  /// The time between two ticks: half of what the manager allows, as sd_watchdog_enabled(3) advises. The other half is
-  /// what a round may take.
+  /// The time between two ticks: half of the manager's interval, as sd_watchdog_enabled(3) advises. A round may take
+  /// the other half.
   public static func period(for interval: Duration) -> Duration { interval / 2 }
 
-  /// Begins a round, unless one is under way.
+  /// Begins a round, unless one is in progress.
   ///
-  /// - Returns: indices, rising, of the participants that the round under way still waits for; empty when a new one
-  ///   could begin.
+  /// - Returns: the ascending indices of the participants that have not yet responded in the round in progress; empty
+  ///   when a new one began.
   @discardableResult public func tick() -> [Int] {
     let (number, missing) = round.withLock { round in
       guard round.missing.isEmpty else { return (nil as UInt64?, round.missing.sorted()) }

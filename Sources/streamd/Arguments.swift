@@ -1,4 +1,4 @@
-/// What the command line asks for.
+/// The parsed command line.
 enum Arguments: Equatable {
   case serve(configuration: String)
   case check(configuration: String)
@@ -23,7 +23,7 @@ enum Arguments: Equatable {
     Print the events of a stream with: streamctl sub NAME
     """
 
-  /// A command line that cannot be followed.
+  /// An invalid command line.
   struct UsageError: Error, Equatable {
     let sentence: String
   }

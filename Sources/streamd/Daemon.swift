@@ -6,13 +6,13 @@ import StreamServer
 import StreamSources
 import Systemd
 
-/// The daemon while it runs: sources on their thread, clients on the server's loops, and this thread for signals, the
+/// The running daemon: sources on their thread, clients on the server's loops, and the main thread for signals, the
 /// watchdog and the status line.
 final class Daemon {
   private let source: ConfigurationSource
   private let passed: PassedDescriptors
   private let stored: StoredConfiguration
-  /// As in the configuration, with no more connections than there are descriptors for.
+  /// The configuration's limits, with no more connections than the descriptors allow.
   private let limits: ServerLimits
   private let path: String
   private let journal: Journal
@@ -25,9 +25,9 @@ final class Daemon {
   private var logControl: LogControlWatch?
   private var lastEventsOut: UInt64 = 0
   private var lastStatus = EventLoop.monotonicNow()
-  /// As in the last status.
+  /// The numbers in the last status line.
   private var lastLoad = (streams: 0, subscribers: 0)
-  /// What the status says of the configuration's file, if something is wrong with it.
+  /// The status line's remark on the configuration file, if it has errors.
   private var remark: String?
   private var ownSocket: String?
   private var streams: RunningStreams?
@@ -35,25 +35,25 @@ final class Daemon {
   private var isStopping = false
   private var handsOver = false
 
-  /// How long the way out may take; systemd would be told otherwise.
+  /// Maximum time of a stop, short enough that systemd needs no extension.
   private static let stopTime = Duration.seconds(4)
-  /// How much of that programs which are sources may take before they are killed.
+  /// The part of it after which source programs are killed.
   private static let programTime = Duration.seconds(2)
-  /// How long bringing events to the disk may take after that.
+  /// The time after that for writing events to the disk.
   private static let diskTime = Duration.seconds(3)
-  /// How often the rate in the status line is brought up to date where no watchdog sets the pace.
+  /// The update period of the rate in the status line without a watchdog.
   private static let statusPeriod = Duration.seconds(10)
-  /// How late the status line may have other streams or subscribers.
+  /// Maximum delay of the stream and subscriber counts in the status line.
   private static let loadPeriod = Duration.seconds(1)
 
   /// Prepares everything; nothing is served yet.
   /// - Parameters:
-  ///   - source: the configuration, as `path` has it, or as it was when it last had no mistakes.
-  ///   - path: where the configuration is read anew.
-  ///   - remark: what the status says of the file, if that is not what is served.
-  ///   - passed: the service manager's descriptors; taken over.
-  ///   - stored: where the configuration is kept for the next process.
-  /// - Throws: `SystemError`, `StreamServer.Mistake`: the machine does not give what is needed.
+  ///   - source: the configuration, from `path`, or its last valid version.
+  ///   - path: the file for a reload.
+  ///   - remark: the status line's remark if the file is not what is served.
+  ///   - passed: the service manager's descriptors; now owned by the daemon.
+  ///   - stored: stores the configuration for the next process.
+  /// - Throws: `SystemError`, `StreamServer.Mistake`: the machine lacks a resource.
   init(
     _ source: ConfigurationSource, from path: String, remark: String?, passed: PassedDescriptors,
     stored: StoredConfiguration, journal: Journal, manager: ServiceManager
@@ -75,7 +75,7 @@ final class Daemon {
       report: { journal.write(Journal.Entry($0)) })
   }
 
-  /// Serves until a signal ends it.
+  /// Serves until a signal.
   /// - Throws: `SystemError`, `StreamServer.Mistake`.
   func run() throws {
     signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [self] in handle($0) }
@@ -98,7 +98,7 @@ final class Daemon {
     let streamCount = counted(configuration.streams.count, "stream")
     journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(sockets)")
     manager.notify(.ready, .status(status()))
-    // Nothing can go wrong any more that another process would do better, and nothing was read or written so far.
+    // No later step can fail where another process would succeed, and nothing was read or written so far.
     if let connections {
       manager.flush(within: .seconds(1))
       ConnectionHandover.release(connections.names, from: manager)
@@ -119,7 +119,7 @@ final class Daemon {
 
   // MARK: Parts
 
-  /// Returns once every connection is back at its place.
+  /// Returns when every connection is back on its loop.
   private func restore(_ connections: SavedConnections) {
     let done = DispatchSemaphore(value: 0)
     server.restore(connections) { done.signal() }
@@ -141,7 +141,7 @@ final class Daemon {
     return [path]
   }
 
-  /// The configuration's limits as far as there are descriptors.
+  /// The configuration's limits, reduced to the available descriptors.
   private static func limits(_ configuration: Configuration, _ journal: Journal) throws(SystemError) -> ServerLimits {
     var limits = ServerLimits(configuration.server)
     let budget = DescriptorBudget.take()
@@ -157,7 +157,8 @@ final class Daemon {
     return limits
   }
 
-  /// Dispatch opens the descriptors of its timers with the first timer of each clock, and traps when there are none left.
+  /// Dispatch opens the descriptors of its timers with the first timer of each clock, and traps when there are none
+  /// left.
   private static func openTimers() {
     let fired = DispatchGroup()
     fired.enter()
@@ -182,7 +183,7 @@ final class Daemon {
     watchLoad()
   }
 
-  /// The manager tells every change of the status on the bus: so only when there is one.
+  /// Updates the status only on a change, because the manager announces each update on the bus.
   private func watchLoad() {
     if !isStopping, server.load != lastLoad { manager.notify(.status(status())) }
     _ = loop.schedule(after: Self.loadPeriod) { [self] in watchLoad() }
@@ -222,7 +223,7 @@ final class Daemon {
   }
 
   private func stop(on signal: CInt) {
-    // Clients can be given to a process that is to come, over the socket that the manager holds meanwhile.
+    // Clients can be handed to a next process, over the socket that the manager keeps.
     handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
     manager.notify(.stopping, .status(handsOver ? "Restarting" : "Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")

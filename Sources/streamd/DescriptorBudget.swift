@@ -1,22 +1,22 @@
 import Glibc
 import StreamRuntime
 
-/// How many of the process's descriptors clients may take, so that what serves them always has its own.
+/// The number of descriptors that clients may use, so that the daemon's own are always available.
 struct DescriptorBudget: Equatable {
   /// RLIMIT_NOFILE.
   let limit: Int
-  /// Open when the process begins: standard streams and what the service manager passes.
+  /// Descriptors open at the start: standard streams and those that the service manager passes.
   let openCount: Int
 
-  /// What the daemon itself has open at the same time: Dispatch (5), libcurl, the bus (3), the journal, signals, a
-  /// listener, system streams, the state folder, files of the configuration and of users (6), what a restart hands over
-  /// (8); and a dozen to spare.
+  /// The daemon's own simultaneous descriptors: Dispatch (5), libcurl, the bus (3), the journal, signals, a listener,
+  /// system streams, the state folder, files of the configuration and of users (6), the handover (8); and a reserve of
+  /// a dozen.
   private static let ownCount = 40
 
   /// Descriptors of one event loop.
   private static let countPerLoop = 2
 
-  /// Raises the limit as far as the system allows and measures what is open.
+  /// Raises the limit to the system's maximum and counts the open descriptors.
   static func take() -> DescriptorBudget {
     var limit = rlimit()
     let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
@@ -27,13 +27,13 @@ struct DescriptorBudget: Equatable {
     return DescriptorBudget(limit: Int(clamping: limit.rlim_cur), openCount: countOpen())
   }
 
-  /// The largest `max_connections` that leaves the daemon what it needs. Sources need theirs only at worst: where there
-  /// is little, they leave half of it to clients, and one that finds no descriptor fails and tries again.
+  /// The largest `max_connections` that leaves the daemon what it needs. Sources reach their maximum rarely: if
+  /// descriptors are few, sources leave half of them to clients, and a source without a descriptor fails and retries.
   ///
   /// - Parameter loops: event loops that serve clients.
-  /// - Throws: when there is none for a single client.
+  /// - Throws: when not even one client can be served.
   func connectionLimit(for streams: [Configuration.Stream], loops: Int) throws(SystemError) -> Int {
-    let free = limit - openCount - Self.ownCount - Self.countPerLoop * (loops + 2) - streams.count  // a log each
+    let free = limit - openCount - Self.ownCount - Self.countPerLoop * (loops + 2) - streams.count  // one log each
     let connections = max(free - streams.reduce(0) { $0 + Self.most($1) }, free / 2)
     guard connections > 0 else {
       throw SystemError(
@@ -42,8 +42,8 @@ struct DescriptorBudget: Equatable {
     return connections
   }
 
-  /// Descriptors that one stream has at most beside its log: another log, while it is replaced; and its processes,
-  /// transfers, connections kept for the next, and name look-ups.
+  /// Maximum descriptors of one stream besides its log: another log, while it is replaced; and its processes,
+  /// transfers, idle connections, and name lookups.
   private static func most(_ stream: Configuration.Stream) -> Int {
     var count = 1
     switch stream.source {
@@ -58,7 +58,7 @@ struct DescriptorBudget: Equatable {
   private static func countOpen() -> Int {
     guard let folder = opendir("/proc/self/fd") else { return 16 }
     defer { closedir(folder) }
-    var count = -3  // `.`, `..` and the folder itself
+    var count = -3  // `.`, `..` and the folder's own descriptor
     while readdir(folder) != nil { count += 1 }
     return count
   }

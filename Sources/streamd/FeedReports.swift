@@ -4,7 +4,7 @@ import StreamServer
 import StreamSources
 import Systemd
 
-/// What a stream's source and pipeline have to tell: for the journal, and for the catalogue for as long as they feed the
+/// Forwards the reports of a stream's source and pipeline: to the journal, and to the catalogue while they feed the
 /// stream.
 final class FeedReports: Sendable {
   private let stream: String
@@ -13,14 +13,14 @@ final class FeedReports: Sendable {
   private let state = Locked(State())
 
   private struct State {
-    /// Others have taken their place.
+    /// Whether another feed has replaced this one.
     var isOver = false
     var source = SourceState.healthy
-    /// Of its process, and of the last event that went through.
+    /// The state of its process, and of its last event.
     var pipeline = SourceState.healthy
     var lastEvent = SourceState.healthy
 
-    /// The worst of it, what is first in the event's way before the rest.
+    /// The worst state; of several, the first on the event's path.
     var whole: SourceState { [source, pipeline, lastEvent].first { $0 != .healthy } ?? .healthy }
   }
 
@@ -53,6 +53,6 @@ final class FeedReports: Sendable {
     }
   }
 
-  /// Nothing that they tell from now on is news of the stream.
+  /// Ignores all later reports.
   func end() { state.withLock { $0.isOver = true } }
 }

@@ -3,7 +3,7 @@ import StreamSources
 import Systemd
 
 extension Journal.Entry {
-  /// A line for what the server has to tell.
+  /// The journal entry of a server's report.
   init(_ report: ServerReport) {
     switch report {
     case .clientRefused(let client, let stream, let reason):
@@ -48,12 +48,12 @@ extension Journal.Entry {
     }
   }
 
-  /// A line for an event on which a program of its stream failed.
+  /// The journal entry of an event on which a program of its stream failed.
   init(valueError reason: String, of stream: String) {
     self.init(.eventFailed, .warning, "event failed: \(reason)", [.stream(stream)])
   }
 
-  /// A line for what a stream's source has to tell.
+  /// The journal entry of a source's report.
   init(_ report: SourceReport, of stream: String) {
     switch report {
     case .failing(let reason, let attempt, let retry):

@@ -1,8 +1,8 @@
 import StreamRuntime
 import Systemd
 
-/// Serves the log level on the bus, from an event loop, for as long as the loop runs. Where there is no bus, or it goes
-/// away, it is looked for again from time to time. For the loop's own thread.
+/// Serves the log level on the bus, on an event loop, while the loop runs. Reconnects periodically if there is no bus
+/// or the connection closes. Confined to the loop's thread.
 final class LogControlWatch: EventLoop.Handler {
   private let journal: Journal
   private let loop: EventLoop

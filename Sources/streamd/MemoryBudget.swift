@@ -1,17 +1,18 @@
 import Glibc
 import ReplayLog
 
-/// How much memory the process may have, against what the buffers of all streams can take together.
+/// Compares the process's memory limit with the maximum of all streams' buffers.
 struct MemoryBudget: Equatable {
   /// Bytes.
   let limit: Int
-  /// What sets it, for a sentence.
+  /// The origin of the limit, for a message.
   let reason: String
 
-  /// A buffer takes memory as it fills, and most are never full: more than there is can be right, but not so much more.
+  /// A buffer uses memory as it fills, and most are never full: exceeding the limit can be right, but only up to this
+  /// factor.
   static let overcommitment = 4
 
-  /// The least of the machine's memory and the limits of the control groups that the process is in.
+  /// The lowest of the machine's memory and the limits of the process's control groups.
   static func ofThisProcess() -> MemoryBudget {
     let pages = sysconf(CInt(_SC_PHYS_PAGES))
     let machine = pages > 0 ? pages * sysconf(CInt(_SC_PAGESIZE)) : .max
@@ -23,12 +24,13 @@ struct MemoryBudget: Equatable {
       : MemoryBudget(limit: machine, reason: "the machine's memory")
   }
 
-  /// The least limit of a control group and those above it.
+  /// The lowest limit of a control group and its ancestors.
   ///
   /// - Parameters:
-  ///   - groups: as /proc/self/cgroup lists them: `0::/path` in the unified hierarchy, `4:memory:/path` in an older one.
-  ///   - root: where they are mounted.
-  /// - Returns: nil without a limit, or where none can be read.
+  ///   - groups: the content of /proc/self/cgroup: `0::/path` in the unified hierarchy, `4:memory:/path` in an older
+  ///     one.
+  ///   - root: their mount point.
+  /// - Returns: nil if there is no limit, or none can be read.
   static func groupLimit(_ groups: String, root: String) -> Int? {
     var limits: [Int] = []
     for line in groups.split(separator: "\n") {
@@ -56,7 +58,7 @@ struct MemoryBudget: Equatable {
     return limits.min()
   }
 
-  /// Bytes that the buffers in memory take at most together. Those on disk are in the page cache, which the kernel empties.
+  /// Maximum bytes of the buffers in memory. Buffers on disk are in the page cache, which the kernel can reclaim.
   static func demand(of streams: [Configuration.Stream]) -> Int {
     streams.filter { $0.keep != .disk }.reduce(0) { sum, stream in
       let (total, overflow) = sum.addingReportingOverflow(EventLog.Limits(stream.buffer).regionBytes)
@@ -64,15 +66,15 @@ struct MemoryBudget: Equatable {
     }
   }
 
-  /// What is to be said of a configuration.
+  /// The assessment of a configuration.
   enum Verdict: Equatable {
     case fits
-    /// More than there is, but it may be meant.
+    /// More than the limit, but possibly intended.
     case overcommits(String)
     case refused(String)
   }
 
-  /// What there is to be said of a configuration that was not refused; nil: nothing.
+  /// The remark on an accepted configuration; nil: none.
   static func remark(on configuration: Configuration) -> String? {
     guard case .overcommits(let sentence) = ofThisProcess().verdict(on: configuration) else { return nil }
     return sentence
@@ -91,7 +93,7 @@ struct MemoryBudget: Equatable {
       : .overcommits("\(excess); server.memory sets a limit")
   }
 
-  /// With one digit behind the point, rounded down.
+  /// With one decimal, rounded down.
   private static func written(_ bytes: Int) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)]
     let (unit, shift) = units.first { bytes >> $0.1 > 0 } ?? ("KiB", 10)

@@ -1,12 +1,12 @@
 import Glibc
 
-/// Looks for programs as `posix_spawnp` does.
+/// Searches programs with the rules of `posix_spawnp`.
 enum ProgramSearch {
   /// Why the program cannot be run; `nil` when it can.
   ///
   /// - Parameters:
-  ///   - name: with a slash: a path; else looked for in each folder of `path`.
-  ///   - path: of the environment by default.
+  ///   - name: a path if it contains a slash; else searched in each folder of `path`.
+  ///   - path: by default the environment's PATH.
   static func failure(
     of name: String, path: String? = getenv("PATH").map { String(cString: $0) }
   ) -> String? {

@@ -1,10 +1,10 @@
 import StreamRuntime
 import Systemd
 
-/// Reads the configuration anew when that is asked for, and applies what differs, or nothing at all.
+/// Reloads the configuration on request, and applies either all differences or none.
 ///
-/// For the main thread, whose loop goes on meanwhile: what may take long is done on the streams' queue.
-final class Reload: @unchecked Sendable {  // checked on the loop; the queue gets values alone
+/// Confined to the main thread, whose loop keeps running: slow work is done on the streams' queue.
+final class Reload: @unchecked Sendable {  // confined to the loop, which is checked; the queue gets only values
   private enum Phase {
     case idle  // can become: reading
     case reading  // can become: applying, idle
@@ -18,22 +18,22 @@ final class Reload: @unchecked Sendable {  // checked on the loop; the queue get
   private let manager: ServiceManager
   private let stored: StoredConfiguration
   private let status: (_ remark: String?) -> String
-  /// What holds now.
+  /// The configuration in effect.
   private var configuration: Configuration
   private var phase = Phase.idle
-  /// Somebody asked for it while it was under way.
+  /// Whether another reload was requested during the current one.
   private var isWantedAgain = false
   private var isOver = false
   private var ended: (() -> Void)?
 
-  /// How long the daemon's end waits for streams that are being changed.
+  /// How long the daemon's stop waits for a change of streams.
   private static let changeTimeout = Duration.seconds(2)
 
   /// - Parameters:
-  ///   - path: of the file.
-  ///   - configuration: as it was read from there and holds.
-  ///   - stored: where the configuration is kept for the next process.
-  ///   - status: the line for the service manager, as of now and until the next reload, with what is wrong with the file.
+  ///   - path: the file.
+  ///   - configuration: the configuration in effect.
+  ///   - stored: stores the configuration for the next process.
+  ///   - status: returns the status line for the service manager; called with the remark on the file.
   init(
     of path: String, _ configuration: Configuration, to streams: RunningStreams, on loop: EventLoop, _ journal: Journal,
     _ manager: ServiceManager, _ stored: StoredConfiguration, status: @escaping (_ remark: String?) -> String
@@ -48,7 +48,7 @@ final class Reload: @unchecked Sendable {  // checked on the loop; the queue get
     self.status = status
   }
 
-  /// Begins, or will once more when what is under way is done.
+  /// Begins a reload, or requests another one after the current reload.
   func begin() {
     loop.assertOnLoop()
     guard !isOver else { return }
@@ -64,7 +64,7 @@ final class Reload: @unchecked Sendable {  // checked on the loop; the queue get
     }
   }
 
-  /// Nothing begins any more. `completed` is called once, now or when the streams are in order again.
+  /// Prevents further reloads. `completed` is called once, now or when the current change of streams is complete.
   func end(completed: @escaping () -> Void) {
     loop.assertOnLoop()
     isOver = true
@@ -109,7 +109,7 @@ final class Reload: @unchecked Sendable {  // checked on the loop; the queue get
   private func report(_ difference: ConfigurationDifference) {
     let former = journal.level
     let level = difference.logLevel.flatMap { Journal.Priority(rawValue: UInt8($0.priority)) } ?? former
-    // Said while that is still, or already, said at all.
+    // Written at the more verbose of the two levels, so that the entry appears.
     journal.level = max(former, level)
     journal.write(.reloaded, .info, "configuration reloaded: \(difference.summary)")
     if level != former { journal.write(.logLevelChanged, .notice, "log level is now \(level), was \(former)") }

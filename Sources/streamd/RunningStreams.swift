@@ -6,24 +6,23 @@ import StreamServer
 import StreamSources
 import Systemd
 
-/// The streams that are served, each with its source, its pipeline and its log; and how they become others while clients
-/// are there.
+/// The served streams, each with its source, pipeline and log, and their changes at run time.
 ///
-/// For one thread at a time: the main thread until the daemon serves, then `queue`.
+/// Confined to one thread at a time: the main thread until the daemon serves, then `queue`.
 final class RunningStreams: @unchecked Sendable {
-  /// What a stream has in one process that its configuration does not say.
+  /// The parts of a stream in this process, besides its configuration.
   private struct Feed {
     let reports: FeedReports
-    /// What clients publish to, if they are its source; the same for as long as they are.
+    /// The source of a stream to which clients publish; unchanged while clients are the source.
     let inlet: PublishSource
     let takesValues: Bool
-    /// Where its program runs, if its source is one: the next waits for the last.
+    /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
 
     var usedInlet: PublishSource? { takesValues ? inlet : nil }
   }
 
-  /// Where what may take long is done: reading users and disks, writing logs.
+  /// The queue for slow work: reading user databases and disks, writing logs.
   let queue = DispatchQueue(label: "streamd.streams")
   private let server: StreamServer
   private let sources: SourceThread
@@ -35,17 +34,17 @@ final class RunningStreams: @unchecked Sendable {
     (self.server, self.sources, self.journal, self.logs) = (server, sources, journal, logs)
   }
 
-  /// How many descriptors of logs the service manager keeps. From any thread.
+  /// The number of the service manager's descriptors that are logs. Thread-safe.
   var storedLogCount: Int { logs.storedCount }
 
-  /// The first ones.
+  /// Starts the first streams.
   /// - Throws: `SystemError`, `StreamServer.Mistake`.
   func begin(_ streams: [Configuration.Stream]) throws {
     for stream in streams { try add(stream, logs.log(of: stream)) }
     logs.finish()
   }
 
-  /// - Throws: `SystemError` when there is no memory for what is added; nothing has changed then.
+  /// - Throws: `SystemError` when there is no memory for an added stream; nothing has changed then.
   func apply(_ difference: ConfigurationDifference) throws {
     dispatchPrecondition(condition: .onQueue(queue))
     let added = try makeLogs(of: difference.added)
@@ -76,7 +75,7 @@ final class RunningStreams: @unchecked Sendable {
     if let count = difference.maxPerHost { sources.setTransfersPerHost(count) }
   }
 
-  /// Brings what is on disk up to date, for good. From the main thread, when nothing is appended any more.
+  /// Writes all logs on disk and closes them. Called on the main thread; no append may follow.
   func close(within timeout: Duration) { logs.close(within: timeout, on: queue) }
 
   private func makeLogs(of streams: [Configuration.Stream]) throws -> [(Configuration.Stream, LogStore.StoredLog)] {
@@ -102,7 +101,7 @@ final class RunningStreams: @unchecked Sendable {
     return StreamChange.Feed(source: source(of: change.stream, feed), inlet: feed.usedInlet)
   }
 
-  /// Takes the place of the stream's feed, if it has one.
+  /// Creates the stream's feed, which replaces an existing one.
   private func makeFeed(of stream: Configuration.Stream) -> Feed {
     let former = feeds[stream.name]
     former?.reports.end()

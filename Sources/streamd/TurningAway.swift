@@ -2,11 +2,11 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// Tells the clients of passed sockets, for a second, that there will be no daemon.
+/// Rejects the clients of passed sockets for a second, because the daemon will not start.
 ///
-/// Whoever waits on such a socket makes the service manager start the daemon again as soon as it has ended: without a
-/// word to them as often as StartLimitBurst= allows, in a moment, after which the socket is closed. With it each of them
-/// knows, and there is one start a second at most, for as long as somebody comes.
+/// A client that waits on such a socket makes the service manager start the daemon again as soon as it has ended:
+/// without a response the starts would reach StartLimitBurst= at once, and the manager would close the socket. With it
+/// each client gets an error, and there is at most one start a second while clients connect.
 func turnClientsAway(from sockets: [PassedDescriptors.Listener]) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let listeners = sockets.map { socket in

@@ -1,5 +1,5 @@
-/// Which streamd this is: shown by `--version`, in `$stats` and to upstreams.
+/// The version of streamd: shown by `--version`, in `$stats` and to upstreams.
 enum Version {
-  /// Semantic versioning; the wire and the configuration file are what it promises.
+  /// Semantic versioning; covers the wire protocol and the configuration file.
   static let current = "0.1.0"
 }

@@ -50,7 +50,7 @@ extension HTTPTrust {
 }
 
 extension Configuration.Header.Value {
-  /// Maybe a secret.
+  /// Possibly a secret.
   var content: String {
     switch self {
     case .plain(let value): value

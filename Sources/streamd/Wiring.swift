@@ -1,4 +1,5 @@
-// From the configuration's values to those of the rooms. Each room has types of its own, so that none needs the file.
+// Converts the configuration's values to those of the other modules. Each module has its own types, so that none
+// depends on the file.
 
 import Dispatch
 import Events
@@ -57,7 +58,7 @@ extension EventLog.Limits {
 }
 
 extension SourceState {
-  /// - Returns: nil when the report says nothing of how the source does.
+  /// - Returns: nil when the report does not concern the source's state.
   init?(_ report: SourceReport) {
     switch report {
     case .failing(let reason, _, _): self = .failing(reason)
@@ -69,15 +70,15 @@ extension SourceState {
 }
 
 extension Configuration.Stream {
-  /// By which one pipeline is told from another.
+  /// Text that identifies the pipeline.
   var pipelineText: String {
     let distinctText = if case .by(let key) = distinct { "by \(key)" } else { "\(distinct)" }
     return [jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""].map { "\($0.utf8.count) \($0)" }.joined()
   }
 
-  /// What lies between any source and the stream's log: jq, distinct, throttle.
+  /// The operators between a source and the stream's log: jq, distinct, throttle.
   ///
-  /// - Parameter report: told on the source thread.
+  /// - Parameter report: called on the source thread.
   func pipeline(
     from source: AnyPublisher<EventBatch, Never>, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
@@ -86,7 +87,7 @@ extension Configuration.Stream {
     var transform = JQTransform(program: jq)
     if case .by(let key) = distinct { transform.distinctBy = key }
     if transform != JQTransform() {
-      // This program once more, also after another has been installed in its place.
+      // This executable again, even if its file was replaced.
       events = events.jq(transform, name: name, executable: "/proc/self/exe", on: thread, report: report)
     }
     if distinct == .whole { events = events.distinct() }
@@ -96,7 +97,7 @@ extension Configuration.Stream {
 }
 
 extension Configuration.Source {
-  /// As `$streams` shows it.
+  /// The source's kind in `$streams`.
   var kind: String {
     switch self {
     case .timer: "timer"
@@ -106,12 +107,12 @@ extension Configuration.Source {
     }
   }
 
-  /// What the stream's pipeline begins with.
+  /// The publisher at the start of the stream's pipeline.
   ///
   /// - Parameters:
-  ///   - inlet: for a stream that clients publish to.
-  ///   - place: where a program runs.
-  ///   - checkpoint: where the source resumes, by what the stream's log holds.
+  ///   - inlet: the source of a stream to which clients publish.
+  ///   - place: the place of a source program.
+  ///   - checkpoint: the resumption state in the stream's log.
   func publisher(
     for stream: Configuration.Stream, inlet: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,

@@ -10,8 +10,8 @@ func complain(_ line: String) {
   write(STDERR_FILENO, text, text.utf8.count)
 }
 
-/// Prints what is wrong with the configuration, if anything is, and ends with EX_CONFIG then. Programs that cannot be run are
-/// mistakes, too.
+/// Prints the configuration's errors, if any, and then exits with EX_CONFIG. A program that cannot be run is an error,
+/// too.
 func check(_ path: String) -> Configuration {
   do throws(ConfigurationErrors) {
     return try ConfigurationSource.load(path: path, checksPrograms: true).configuration
@@ -21,7 +21,7 @@ func check(_ path: String) -> Configuration {
   }
 }
 
-/// Ends the process: there is nothing that it could serve.
+/// Exits because there is no valid configuration.
 func endWithoutConfiguration(
   _ summary: String, _ passed: PassedDescriptors, _ journal: Journal, _ manager: ServiceManager
 ) -> Never {
@@ -29,16 +29,17 @@ func endWithoutConfiguration(
   turnClientsAway(from: passed.listeners)
   journal.flush(within: .seconds(1))
   manager.flush(within: .seconds(1))
-  // The service manager lets go of what it keeps once the service has failed for good: where there is something, it is to
-  // try again until the file is mended.
+  // The service manager releases its stored descriptors once the service has failed permanently: if there are any, it
+  // must retry until the file is corrected.
   exit(passed.stored.isEmpty ? EX_CONFIG : EX_TEMPFAIL)
 }
 
 func serve(_ path: String) {
   signal(SIGPIPE, SIG_IGN)
-  signal(SIGXFSZ, SIG_IGN)  // a file over a limit of the process is an error like that of a full disk
-  signal(SIGCHLD, SIG_DFL)  // ignored, as it may have been left to us, it would keep how a program ended from us
-  // Or else the allocator raises it with each large block that is freed, and keeps the next ones of that size for good.
+  signal(SIGXFSZ, SIG_IGN)  // exceeding a file size limit becomes an error like that of a full disk
+  signal(SIGCHLD, SIG_DFL)  // an inherited SIG_IGN would hide how a program ended
+  // By default the allocator raises the threshold with each large block that is freed, and keeps later blocks of that
+  // size.
   mallopt(M_MMAP_THRESHOLD, 256 << 10)
   let journal = Journal()
   let manager = ServiceManager()
@@ -71,7 +72,7 @@ func serve(_ path: String) {
   }
 }
 
-// Dispatch sets the priority of each thread that it makes, and where it may not, says so in the system's log each time.
+// Dispatch sets the priority of each thread that it creates, and logs each failure to the system's log.
 setenv("LIBDISPATCH_LOG", "NO", 0)
 
 HelperProcess.runIfAsked()

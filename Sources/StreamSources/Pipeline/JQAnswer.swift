@@ -14,8 +14,8 @@ struct JQAnswer: Equatable {
 }
 
 // Between the two processes, which run the same executable, each message is its length (u32) and its bytes. The daemon
-// sends the two programs, empty for none, and then events. The child sends one answer for the programs, whose output
-// says why it could not drop its privileges if it could not, and one answer for each event.
+// sends the two programs, empty for none, and then events. The child sends one answer for the programs, whose output is
+// the reason if it could not drop its privileges, and one answer for each event.
 
 /// Assembles messages from the bytes read.
 struct JQMessageReader {

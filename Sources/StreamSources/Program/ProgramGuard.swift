@@ -11,7 +11,7 @@ final class ProgramGuard {
   private var groups: Set<pid_t> = []
   private var process: Running?
 
-  /// - Parameter executable: a program that calls `ProgramGuard.run` when its first argument is `ProgramGuard.argument`.
+  /// - Parameter executable: a program that calls `ProgramGuard.run` if its first argument is `ProgramGuard.argument`.
   init(executable: String) { self.executable = executable }
 
   /// Makes the program's group end with this process at the latest.

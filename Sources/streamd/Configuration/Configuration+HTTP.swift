@@ -1,7 +1,7 @@
 extension Configuration {
-  /// `[http]`, but for the settings that it gives to all streams, which have them by now.
+  /// `[http]` without the settings for all streams, which are copied into each stream.
   struct Upstreams: Sendable, Equatable {
-    /// Transfers at a time to one host and port, or to one Unix socket; 1 to 1024.
+    /// Concurrent transfers to one host and port, or to one Unix socket; 1 to 1024.
     var maxPerHost = 4
   }
 
@@ -10,57 +10,57 @@ extension Configuration {
     /// `http` or `https`, ASCII, with a host, without a user or password.
     var url: String
     var fetching: Fetching
-    /// For one whole transfer; of a response without end, for its head.
+    /// The time limit of one whole transfer; for a streaming response, of its head.
     var timeout = Duration.seconds(30)
-    /// Bytes of one response, or of one event of a response without end, after decompression; more than that is a failed
-    /// fetch. `nil`: as `Configuration.Stream.maxBodyBytes(_:)` says.
+    /// Maximum bytes of one response, or of one event of a streaming response, after decompression; more is a failed
+    /// fetch. `nil`: see `Configuration.Stream.maxBodyBytes(_:)`.
     var maxBodyBytes: Int?
-    /// What a server-sent event becomes; only for such a response.
+    /// The event made of a server-sent event; only for streaming responses with these.
     var eventForm = EventForm.data
-    /// By name.
+    /// In the order of the file.
     var headers: [Header] = []
     /// Added to the URL's query.
     var query: [QueryItem] = []
-    /// What is sent as `Authorization`; then no header is named so.
+    /// The `Authorization` header; `headers` then contains none.
     var authorization: Authorization?
-    /// Path of the Unix socket that the upstream listens on, absolute, at most 107 bytes; `nil`: TCP.
+    /// Path of the upstream's Unix socket, absolute, at most 107 bytes; `nil`: TCP.
     var unixSocket: String?
     var settings = HTTPSettings()
 
-    /// What a response is.
+    /// How a response is read.
     enum Fetching: Sendable, Equatable {
-      /// An event; asked for again and again, 1 ms to 365 days apart.
+      /// As one event; polled at intervals of 1 ms to 365 days.
       case poll(every: Duration)
-      /// Many events, and without end. One that brings nothing for `idleTimeout` has failed; `nil`: it may be quiet.
+      /// As many events, without end. Fails after `idleTimeout` without a byte; `nil`: no limit.
       case stream(Format, idleTimeout: Duration?)
     }
 
-    /// What a server-sent event becomes: its data, or a JSON object with its name, its id and its data. The raw value is
-    /// that of `ServerSentEventForm`, too.
+    /// The event made of a server-sent event: its data, or a JSON object with its name, its id and its data. The raw
+    /// value is also that of `ServerSentEventForm`.
     enum EventForm: String, CaseIterable, Sendable {
       case data, envelope
     }
 
-    /// How a response without end is cut into events.
+    /// How a streaming response is split into events.
     enum Format: String, CaseIterable, Sendable {
       case lines, sse
     }
   }
 
-  /// Who the daemon is to an upstream.
+  /// The credentials for an upstream.
   enum Authorization: Sendable, Equatable {
     /// A token.
     case bearer(Secret)
     case basic(Login)
   }
 
-  /// A name, without a colon and control characters, and its password.
+  /// A user, without a colon and control characters, and its password.
   struct Login: Sendable, Equatable {
     var user: String
     var password: Secret
   }
 
-  /// A name and a value of a URL's query, not encoded.
+  /// A name and a value of a URL's query, unencoded.
   struct QueryItem: Sendable, Equatable {
     /// 1 to 256 bytes without control characters.
     var name: String
@@ -68,56 +68,56 @@ extension Configuration {
     var value: Header.Value
   }
 
-  /// One header of a request.
+  /// A request header.
   struct Header: Sendable, Equatable {
-    /// A token of RFC 9110.
+    /// A token (RFC 9110).
     var name: String
-    /// No control characters.
+    /// Without control characters.
     var value: Value
 
-    /// What follows the colon.
+    /// The value of a header, parameter or variable.
     enum Value: Sendable, Equatable {
       case plain(String)
       case secret(Secret)
     }
   }
 
-  /// How transfers present themselves, which way they take, whom they trust, and where redirects lead. What a stream does not say of it, `[http]`
-  /// says for all of them.
+  /// The User-Agent, proxy, TLS trust and redirects of transfers. `[http]` sets the defaults for the streams' own
+  /// settings.
   struct HTTPSettings: Sendable, Equatable {
     /// 1 to 256 bytes without control characters; `nil`: the daemon's name and version.
     var userAgent: String?
     var proxy = Proxy.environment
-    /// Path of a file with the certificates of authorities that are trusted, in PEM; `nil`: the system's.
+    /// Path of a PEM file with the only trusted authorities; `nil`: the system's.
     var authorities: String?
-    /// `nil`: none is shown.
+    /// `nil`: no client certificate is sent.
     var identity: Identity?
     var redirects = Redirects.sameOrigin
   }
 
-  /// Where redirects may lead; the raw value is that of `HTTPRedirects`, too.
+  /// Where redirects may lead; the raw value is also that of `HTTPRedirects`.
   enum Redirects: String, CaseIterable, Sendable {
     case none
     case sameOrigin = "same-origin"
     case https, any
   }
 
-  /// Whether a proxy is between.
+  /// The proxy to use.
   enum Proxy: Sendable, Equatable {
-    /// As http_proxy, https_proxy, all_proxy and no_proxy say.
+    /// As in http_proxy, https_proxy, all_proxy and no_proxy.
     case environment
     case none
-    /// At a URL of scheme `http`, `https`, `socks5` or `socks5h`, without user, password and path.
+    /// A URL of scheme `http`, `https`, `socks5` or `socks5h`, without user, password and path.
     case server(String, Login?)
   }
 
   /// A client certificate.
   struct Identity: Sendable, Equatable {
-    /// Path of a file in PEM.
+    /// Path of a PEM file.
     var certificate: String
-    /// Path of a file in PEM; may be the same.
+    /// Path of a PEM file; may be the same.
     var key: String
-    /// What the key is encrypted with.
+    /// The passphrase of the key.
     var passphrase: Secret?
   }
 }

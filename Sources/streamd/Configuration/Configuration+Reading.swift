@@ -1,20 +1,21 @@
 import Glibc
 
-/// A configuration and the text that it was read from.
+/// A configuration and its text.
 struct ConfigurationSource: Sendable {
   let configuration: Configuration
-  /// At most `textLimit` bytes. Has no secrets, only the names of credentials.
+  /// At most `textLimit` bytes. Contains no secrets, only the names of credentials.
   let text: [UInt8]
 
   static let textLimit = 1 << 20
 
-  /// Reads the file at `path` and all that it refers to: users, groups and credentials.
+  /// Reads the file at `path` and everything to which it refers: users, groups and credentials.
   ///
   /// - Parameters:
-  ///   - credentialsDirectory: where `{ credential = "name" }` looks; the unit's own unless given.
-  ///   - checksPrograms: whether a program that cannot be run is a mistake; else its stream fails when it is started.
-  /// - Throws: every mistake of the file, or the one that keeps it from being read; when there is none, that the buffers
-  ///   are larger than `MemoryBudget` allows.
+  ///   - credentialsDirectory: the directory for `{ credential = "name" }`; by default the unit's own.
+  ///   - checksPrograms: whether a program that cannot be run is an error; otherwise its stream fails when it is
+  ///     started.
+  /// - Throws: every error of the file, or the one that prevents reading it; if there is none, that the buffers are
+  ///   larger than `MemoryBudget` allows.
   static func load(
     path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
     checksPrograms: Bool = false
@@ -33,9 +34,9 @@ struct ConfigurationSource: Sendable {
     return source
   }
 
-  /// As above, of a text that is there already.
+  /// Parses a text that was already read.
   ///
-  /// - Parameter file: what mistakes call it.
+  /// - Parameter file: the file's name in error messages.
   static func parse(
     _ text: [UInt8], file: String,
     credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
@@ -48,9 +49,9 @@ struct ConfigurationSource: Sendable {
 }
 
 extension Configuration {
-  /// Reads `text` as the content of the file that mistakes call `file`.
+  /// Parses `text` as the content of `file`, which error messages name.
   ///
-  /// - Throws: the first mistake in TOML's grammar, else all mistakes in what it says.
+  /// - Throws: the first error in TOML's grammar, else all errors in the content.
   static func parse(
     _ text: [UInt8], file: String, credentialsDirectory: String?, checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> Configuration {
@@ -70,12 +71,12 @@ extension Configuration {
   }
 }
 
-/// Turns the tables of the file into values. Goes on after a mistake, with the default in its place.
+/// Converts the tables of the file to values. After an error it uses the default and continues.
 struct ConfigurationReader {
   let credentials: CredentialFolder
   let checksPrograms: Bool
   let collector = ConfigurationErrorCollector()
-  /// What streams with an HTTP source do unless they say otherwise.
+  /// The settings of streams with an HTTP source, unless they override them.
   var standardSettings = Configuration.HTTPSettings()
 
   /// - Parameter root: a table.

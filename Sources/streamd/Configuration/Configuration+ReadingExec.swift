@@ -1,7 +1,7 @@
 extension ConfigurationReader {
   /// Reads `exec`.
   ///
-  /// - Returns: `nil` without a program to run; that is told.
+  /// - Returns: `nil`, after recording an error, without a program to run.
   func exec(_ table: ConfigurationTable) -> Configuration.Exec? {
     let command = command(table)
     var exec = Configuration.Exec(command: command ?? [])
@@ -50,7 +50,7 @@ extension ConfigurationReader {
     return .plain(text)
   }
 
-  /// A name as POSIX (XBD 8.1) has it for portable programs, of either case.
+  /// A portable name of POSIX (XBD 8.1), in either case.
   private func isVariableName(_ name: String) -> Bool {
     name.utf8.first.map { !(0x30...0x39).contains($0) } == true
       && name.unicodeScalars.allSatisfy {

@@ -7,7 +7,7 @@ extension Configuration.HTTP.Fetching {
 extension ConfigurationReader {
   /// Reads `http`.
   ///
-  /// - Returns: `nil` without something to fetch; that is told.
+  /// - Returns: `nil`, after recording an error, without a URL to fetch.
   func http(_ table: ConfigurationTable) -> Configuration.HTTP? {
     let url = url(table)
     let fetching = fetching(table)
@@ -29,7 +29,7 @@ extension ConfigurationReader {
     return url == nil || fetching == nil ? nil : http
   }
 
-  /// `every`, or `stream` with what belongs to it.
+  /// `every`, or `stream` with its options.
   private func fetching(_ table: ConfigurationTable) -> Configuration.HTTP.Fetching? {
     let format: Configuration.HTTP.Format? = table.value("stream", .choice)
     let idleTimeout = table.value("idle_timeout", .duration())
@@ -61,7 +61,7 @@ extension ConfigurationReader {
       case .holdsVariable:
         table.mistake("expected a URL without ${…}: no variable is replaced in it", at: "url")
       case .noURL:
-        // It may still hold a password, or a key.
+        // It may still contain a password or a key.
         table.expected(
           "a URL such as \"https://example.org/\"", at: "url", secret: text.contains { $0 == "@" || $0 == "?" })
       }
@@ -69,7 +69,7 @@ extension ConfigurationReader {
     return nil
   }
 
-  /// `bearer` or `basic`, not beside a header that says the same.
+  /// `bearer` or `basic`, but not together with an `Authorization` header.
   private func authorization(
     _ table: ConfigurationTable, headers: [Configuration.Header]
   ) -> Configuration.Authorization? {
@@ -112,7 +112,7 @@ extension ConfigurationReader {
     return .plain(text)
   }
 
-  /// A token as RFC 9110 (5.6.2) defines it.
+  /// A token (RFC 9110, 5.6.2).
   private func isToken(_ text: String) -> Bool {
     !text.isEmpty && text.utf8.count <= 256
       && text.unicodeScalars.allSatisfy {

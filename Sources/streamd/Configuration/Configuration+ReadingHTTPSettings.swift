@@ -1,13 +1,13 @@
 extension ConfigurationReader {
   /// Reads `[http]`.
   ///
-  /// - Returns: its own values, and the settings of all streams that do not say otherwise.
+  /// - Returns: its own values, and the settings of all streams that do not override them.
   func upstreams(_ table: ConfigurationTable) -> (Configuration.Upstreams, Configuration.HTTPSettings) {
     let maxPerHost = table.value("max_per_host", .count(1...1024), default: Configuration.Upstreams().maxPerHost)
     return (Configuration.Upstreams(maxPerHost: maxPerHost), settings(table))
   }
 
-  /// Reads the settings among the other keys of `table`, on top of the defaults.
+  /// Reads the settings among the other keys of `table`; absent ones keep their defaults.
   func settings(_ table: ConfigurationTable) -> Configuration.HTTPSettings {
     var settings = standardSettings
     settings.userAgent =
@@ -27,7 +27,7 @@ extension ConfigurationReader {
     return settings
   }
 
-  /// - Returns: `nil` when the table says nothing of it, or something that is a mistake.
+  /// - Returns: `nil` when the key is absent or invalid.
   private func proxy(_ table: ConfigurationTable) -> Configuration.Proxy? {
     guard table.holds("proxy") else { return nil }
     let form = "\"none\", a URL such as \"http://proxy.example.org:3128\", or { url, user, password }"
@@ -66,12 +66,12 @@ extension ConfigurationReader {
     }
   }
 
-  /// What a table says of the client certificate.
+  /// The client certificate's keys in a table.
   private struct Said {
     let value: Configuration.Identity?
   }
 
-  /// - Returns: `nil` when the table says nothing of it.
+  /// - Returns: `nil` when the keys are absent.
   private func identity(_ table: ConfigurationTable) -> Said? {
     let isNone = table.text("client_certificate") == "none"
     let certificate = isNone ? nil : file("client_certificate", table, label: "CERTIFICATE")

@@ -1,7 +1,7 @@
 import StreamSources
 
 extension ConfigurationReader {
-  /// Reads the keys of a stream that say what happens to its events on their way to the log.
+  /// Reads a stream's keys for the pipeline between source and log.
   func pipeline(_ table: ConfigurationTable, into stream: inout Configuration.Stream) {
     stream.jq = table.value("jq", .program("a jq program such as \".quotes[]\""))
     check(stream.jq, table, "jq")
@@ -17,12 +17,12 @@ extension ConfigurationReader {
 }
 
 extension ConfigurationShape where Value == String {
-  /// Some text.
+  /// A non-empty text.
   fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
 }
 
 extension ConfigurationShape where Value == Configuration.Distinct {
-  /// Whether events are compared, and by what.
+  /// Whether events are compared, and by which key.
   fileprivate static var distinct: Self {
     let expectation = "true, false or a jq path such as \".id\""
     return Self { node throws(Expected) in

@@ -1,7 +1,7 @@
 extension ConfigurationReader {
   /// Reads `{ credential = "name" }`.
   ///
-  /// - Returns: `nil` when there is none to be read; that is told.
+  /// - Returns: `nil`, after recording an error, when the secret cannot be read.
   func secret(_ table: ConfigurationTable) -> Secret? {
     if !table.holds("credential") { table.mistake("expected { credential = \"name\" }, got no credential") }
     let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
@@ -16,7 +16,7 @@ extension ConfigurationReader {
 
   /// Reads `{ user = "name", password = { credential = "name" } }`.
   ///
-  /// - Returns: `nil` when one of both is missing or a mistake; that is told.
+  /// - Returns: `nil`, after recording an error, when either is missing or invalid.
   func login(_ table: ConfigurationTable) -> Configuration.Login? {
     for key in ["user", "password"] where !table.holds(key) { table.mistake("expected \(key), got none") }
     let form = "a name of at most 256 bytes without a colon and control characters"
@@ -27,11 +27,11 @@ extension ConfigurationReader {
     return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
   }
 
-  /// Reads the path of a file, or a credential whose file it is.
+  /// Reads the path of a file, or the name of a credential, whose file it then is.
   ///
   /// - Parameters:
-  ///   - label: what a line of the file begins with, as PEM has it: `-----BEGIN CERTIFICATE-----`. Cut where it varies.
-  /// - Returns: `nil` when there is none, or no such file; the latter is told.
+  ///   - label: the start of a line in the file, as in PEM: `-----BEGIN CERTIFICATE-----`. Cut where it varies.
+  /// - Returns: `nil` when the key is absent, or, after recording an error, when there is no such file.
   func file(_ key: String, _ table: ConfigurationTable, label: String) -> String? {
     guard let path = path(key, table) else { return nil }
     do {

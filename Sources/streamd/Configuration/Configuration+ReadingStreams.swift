@@ -1,11 +1,11 @@
 extension ConfigurationReader {
   /// Reads `[streams.NAME]`.
   ///
-  /// - Returns: `nil` without a source to run; that is told.
+  /// - Returns: `nil`, after recording an error, without a source.
   func stream(named name: String, _ table: ConfigurationTable) -> Configuration.Stream? {
     table.hintForTable = { "write a stream named \(name).\($0) as [streams.\"\(name).\($0)\"]" }
     let source = source(table)
-    // Any source, when there is none: the other keys are still to be checked.
+    // Without a source any other one, so that the other keys are still checked.
     var stream = Configuration.Stream(name: name, source: source ?? .timer(.init(every: .seconds(1))))
     stream.description = table.value(
       "description", .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }, default: stream.description)
@@ -19,7 +19,7 @@ extension ConfigurationReader {
           + "larger events are dropped", at: key.hasPrefix("http") ? "http" : "exec")
     }
     stream.replay = table.value("replay", .count(0...Self.mostEvents), default: stream.replay)
-    // Compared only when both are as written: a default in place of a mistake would make a second one of it.
+    // Compared only when both are valid: a default in place of an error would cause a second error.
     if collector.mistakes.count == mistakesBefore && stream.replay > stream.buffer.events {
       table.expected("at most buffer.events, which is \(stream.buffer.events)", at: "replay")
     }
@@ -46,7 +46,7 @@ extension ConfigurationReader {
     return source == nil ? nil : stream
   }
 
-  /// The highest number of events in a buffer, 2^24; more is taken for a slip of the pen.
+  /// The highest number of events in a buffer, 2^24; more is assumed to be a typing error.
   private static let mostEvents = 1 << 24
 
   private func source(_ table: ConfigurationTable) -> Configuration.Source? {
@@ -64,7 +64,7 @@ extension ConfigurationReader {
       ?? exec.map(Configuration.Source.exec) ?? publish
   }
 
-  /// `true`, or a table, which has no keys.
+  /// `true`, or a table without keys.
   private func publish(_ table: ConfigurationTable) -> Configuration.Source? {
     guard table.holds("publish") else { return nil }
     if let isMeant = table.flag("publish") {
@@ -86,7 +86,7 @@ extension ConfigurationReader {
     return every == nil ? nil : timer
   }
 
-  /// The interval that a source cannot do without.
+  /// The interval, which the source requires.
   private func every(_ table: ConfigurationTable) -> Duration? {
     if !table.holds("every") { table.mistake("expected every, such as every = \"30s\", got none") }
     return table.value("every", .duration())

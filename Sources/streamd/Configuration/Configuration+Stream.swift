@@ -2,7 +2,7 @@ import StreamProtocol
 import ReplayLog
 
 extension Configuration {
-  /// `[streams.NAME]`: one source and how it is shared.
+  /// `[streams.NAME]`: one source and its options.
   struct Stream: Sendable, Equatable {
     /// Letters, digits, `.`, `_`, `-` and `/`; 1 to 255 bytes.
     var name: String
@@ -11,55 +11,56 @@ extension Configuration {
     /// MIME type of the events, ASCII, at most 255 bytes (RSocket gives its length one byte).
     var type = "application/json"
     var source: Source
-    /// A jq program that each event goes through; `nil`: events stay as they are.
+    /// A jq program for each event; `nil`: events stay unchanged.
     var jq: String?
     var distinct = Distinct.no
-    /// At most one event in each such time, the newest; 1 ms to 365 days.
+    /// The interval in which at most one event passes, the newest; 1 ms to 365 days.
     var throttle: Duration?
-    /// Events a newcomer gets, `0...buffer.events`.
+    /// Events that a new subscription receives first, `0...buffer.events`.
     var replay = 1
     var buffer = Buffer()
     var start = Start.subscribed
-    /// How long the source outlives its last subscriber; matters for `Start.subscribed`.
+    /// How long the source outlives its last subscription; applies to `Start.subscribed`.
     var linger = Duration.seconds(30)
     var onLag = LagPolicy.skip
     var overflow = Overflow.drop
-    /// How long a subscriber may keep the source of a stream that blocks waiting, in all; `nil`: for ever.
+    /// How long a stalled subscription may block the source of a stream with `Overflow.block`, in total; `nil`: no
+    /// limit.
     var blockTimeout: Duration? = .seconds(60)
-    /// What an event that it takes counts against that.
+    /// The time that each event the subscription takes gives back.
     var blockPace = Duration.seconds(1)
     var retry = Retry()
     var keep = Keep.memory
-    /// Who may subscribe: whom any of the rules admits. Never empty.
+    /// The rules for subscriptions: a client is admitted if any rule admits it. Never empty.
     var read: [AccessRule] = [.anyone]
-    /// Who may publish, for `Source.publish`: whom any of the rules admits. Never empty; `nil`: the daemon's own user and
-    /// root.
+    /// The rules for publishing, for `Source.publish`: a client is admitted if any rule admits it. Never empty; `nil`:
+    /// the daemon's own user and root.
     var write: [AccessRule]?
   }
 
-  /// Which events are dropped as repeating the one before, after `jq`.
+  /// Which events are dropped as equal to the previous one, after `jq`.
   enum Distinct: Sendable, Equatable {
     case no
-    /// Those that are equal byte for byte.
+    /// Events that are equal byte for byte.
     case whole
-    /// Those for which this jq program gives the same.
+    /// Events for which this jq program has equal results.
     case by(String)
   }
 
-  /// Where the events come from.
+  /// The source of the events.
   enum Source: Sendable, Equatable {
     case timer(Timer)
     case http(HTTP)
     case exec(Exec)
-    /// Clients put the events in. It runs whenever the daemon does.
+    /// Clients publish the events. Always active.
     case publish
   }
 
-  /// A source that ticks.
+  /// A timer source.
   struct Timer: Sendable, Equatable {
     /// 1 ms to 365 days.
     var every: Duration
-    /// How late a tick may be, in favour of fewer wake-ups. Less than `every`.
+    /// How late a tick may be, to save wake-ups. Less than `every`.
     var leeway = Duration.zero
     /// Ticks until the stream completes, at least 1; `nil`: without end.
     var times: Int?
@@ -67,59 +68,59 @@ extension Configuration {
 
   /// A source that runs a program and reads its output.
   struct Exec: Sendable, Equatable {
-    /// The program and its arguments, for no shell. The first is not empty; none has a NUL in it.
+    /// The program and its arguments, without a shell. The first is not empty; none contains a NUL.
     var command: [String]
-    /// By name.
+    /// In the order of the file.
     var environment: [Variable] = []
-    /// Bytes of one line; more than that is a failure of the program. `nil`: 1 MiB.
+    /// Maximum bytes of one line; more is a failure of the program. `nil`: 1 MiB.
     var maxLineBytes: Int?
   }
 
   /// A variable of a program's environment.
   struct Variable: Sendable, Equatable {
-    /// Letters, digits and `_`, not a digit first.
+    /// Letters, digits and `_`, not starting with a digit.
     var name: String
-    /// No NUL.
+    /// Without NUL.
     var value: Header.Value
   }
 
-  /// What is held for those who lag; whichever limit is reached first.
+  /// The limits of the stored events; whichever is reached first applies.
   struct Buffer: Sendable, Equatable {
     var events = 65536
     var bytes = 8 << 20
-    /// `nil`: however old.
+    /// `nil`: no limit.
     var age: Duration?
   }
 
-  /// When a stream's source is subscribed to.
+  /// When a stream's source is active.
   enum Start: String, CaseIterable, Sendable {
-    /// While someone listens, plus `linger`.
+    /// While there is a subscription, plus `linger`.
     case subscribed
-    /// From the first subscriber on.
+    /// From the first subscription on.
     case first
-    /// From start-up on.
+    /// From the daemon's start on.
     case always
   }
 
-  /// What happens when the buffer is full.
+  /// What a full buffer does.
   enum Overflow: String, CaseIterable, Sendable {
-    /// The oldest events are dropped.
+    /// Evicts the oldest events.
     case drop
-    /// The source waits for the slowest subscriber.
+    /// Blocks the source until the slowest subscription has read them.
     case block
   }
 
-  /// Where a stream's events are, and so what they outlive.
+  /// Where a stream's events are stored, and so how durable they are.
   enum Keep: String, CaseIterable, Sendable {
-    /// In memory that goes with the daemon.
+    /// In memory of the daemon.
     case no
-    /// In memory that the service manager holds: until the service is stopped.
+    /// In memory held by the service manager: until the service is stopped.
     case memory
-    /// In a file: whatever happens, but for the last moments before a loss of power.
+    /// In a file: survives everything, except the last moments before a power failure.
     case disk
   }
 
-  /// The pauses after failures of a source: exponential, from `first` up to `max`.
+  /// The delays after failures of a source: exponential, from `first` up to `max`.
   struct Retry: Sendable, Equatable {
     var first = Duration.seconds(1)
     /// Not less than `first`.
@@ -128,17 +129,17 @@ extension Configuration {
 }
 
 extension Configuration.Stream {
-  /// The limit of a response's size, or of one event's, that holds for its source.
+  /// The size limit of a response, or of one of its events, for the stream's source.
   ///
-  /// A page that is an event as it is must fit into the buffer: one that did not would be dropped, and never be sent again
-  /// by a server that says it has not changed.
+  /// A page that becomes an event unchanged must fit into the buffer: otherwise it would be dropped, and a server that
+  /// reports it as unchanged would never send it again.
   func maxBodyBytes(_ http: Configuration.HTTP) -> Int {
     let limit = http.maxBodyBytes ?? 8 << 20
     guard case .poll = http.fetching, jq == nil else { return limit }
     return min(limit, EventLog.Limits(buffer).maximumEventBytes)
   }
 
-  /// What the source may give of which the buffer takes less: the key, and its size. jq may make small events of it.
+  /// The source's size limit if it exceeds the buffer's: the key, and the size. jq may make smaller events of it.
   var sizeOverBuffer: (key: String, bytes: Int)? {
     let given: (String, Int?)
     switch source {

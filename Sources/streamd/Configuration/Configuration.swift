@@ -1,14 +1,14 @@
-/// All that `streamd.toml` says, checked: every number is in its range, every name is looked up, every secret is read.
+/// The content of `streamd.toml`, checked: every number is in its range, every name is looked up, every secret is read.
 ///
-/// Values only, nothing of it runs; two configurations that compare equal run the same.
+/// Values only; two equal configurations have the same effect.
 struct Configuration: Sendable, Equatable {
   var server = Server()
   var log = Log()
   var http = Upstreams()
-  /// In the order of the file. Names differ.
+  /// In the order of the file. Names are unique.
   var streams: [Stream] = []
 
-  /// `[server]`: the socket and what one client may cost.
+  /// `[server]`: the socket and the limits of clients.
   struct Server: Sendable, Equatable {
     /// Absolute, at most 107 bytes (`sun_path` with its NUL). Used when the service manager passes no socket.
     var socket = "/run/streamd/streamd.sock"
@@ -17,33 +17,33 @@ struct Configuration: Sendable, Equatable {
     /// Event loops; 0: one per core.
     var workers = 0
     var maxConnections = 65536
-    /// `nil`: what is free of `maxConnections` decides.
+    /// `nil`: limited by the free part of `maxConnections`.
     var maxConnectionsPerUser: Int?
     var maxRequestsPerConnection = 256
     var maxRequestsPerUser = 65536
-    /// Bytes of one reassembled request; at most 16 MiB - 1, the largest RSocket frame.
+    /// Maximum bytes of one reassembled request; at most 16 MiB - 1, the largest RSocket frame.
     var maxRequestBytes = 1 << 20
-    /// Bytes that have arrived in part, or wait to be handled, and unread answers; of all connections, and of one user's.
+    /// Maximum bytes of partial and waiting input and of unread replies; for all connections, and for one user's.
     var maxInputBytes = 256 << 20
     var maxInputBytesPerUser = 128 << 20
-    /// How long a client may be silent, whatever it announces.
+    /// Maximum time of silence of a client, whatever it announces.
     var maxLifetime = Duration.seconds(300)
-    /// How long a client may take from connecting to SETUP.
+    /// Maximum time from a client's connection to its SETUP.
     var handshakeTimeout = Duration.seconds(10)
-    /// Bytes that the buffers of all streams may take in memory together; `nil`: see `MemoryBudget`.
+    /// Maximum bytes in memory of the buffers of all streams together; `nil`: see `MemoryBudget`.
     var memory: Int?
-    /// Folder of what is kept on disk, absolute; `nil`: the unit's StateDirectory=, else `/var/lib/streamd`.
+    /// The state directory, absolute; `nil`: the unit's StateDirectory=, else `/var/lib/streamd`.
     var state: String?
 
     /// See `state`.
     static let standardState = "/var/lib/streamd"
   }
 
-  /// `[log]`: what goes to the journal or to standard error.
+  /// `[log]`: the output to the journal or to standard error.
   struct Log: Sendable, Equatable {
     var level = Level.info
 
-    /// Least severe line that is still written. Most severe first, so that a level's place is its syslog priority.
+    /// The least severe level that is written. Most severe first, so that a level's index is its syslog priority.
     enum Level: String, CaseIterable, Sendable {
       case emergency, alert, critical, error, warning, notice, info, debug
 

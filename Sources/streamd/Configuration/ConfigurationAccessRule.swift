@@ -1,12 +1,12 @@
 import Glibc
 
 extension Configuration {
-  /// Whom a stream admits, with the names already looked up. Compared with what the kernel says of the peer.
+  /// A rule that admits clients, with names already resolved. Compared with the kernel's credentials of the peer.
   enum AccessRule: Sendable, Hashable {
-    /// Whoever reaches the socket.
+    /// Every client that can connect.
     case anyone
     case user(UInt32)
-    /// The peer's group or any of its supplementary ones.
+    /// The peer's group or any of its supplementary groups.
     case group(UInt32)
   }
 }
@@ -23,7 +23,7 @@ extension ConfigurationShape where Value == Configuration.AccessRule {
       switch parts[0] {
       case "user": return .user(try lookUp("user") { userID(named: String(parts[1])) })
       case "group": return .group(try lookUp("group") { groupID(named: String(parts[1])) })
-      // The highest number is (uid_t) -1, which means "no user" to every system call.
+      // The highest number is (uid_t) -1, which means "no user" in every system call.
       case "uid": if let id = UInt32(parts[1]), id != .max { return .user(id) }
       case "gid": if let id = UInt32(parts[1]), id != .max { return .group(id) }
       default: break
@@ -33,7 +33,7 @@ extension ConfigurationShape where Value == Configuration.AccessRule {
   }
 }
 
-/// What a database answered.
+/// The result of a database lookup.
 private enum Answer {
   case id(UInt32)
   case unknown
@@ -72,7 +72,8 @@ private func answer(_ code: CInt, _ id: UInt32?) -> Answer {
   return [0, ENOENT, ESRCH, EBADF, EPERM].contains(code) ? .unknown : .failed(code: code)
 }
 
-/// Asks again with a larger buffer while the answer is ERANGE: a group of thousands of members needs a large one.
+/// Repeats the lookup with a larger buffer while it returns ERANGE: a group with thousands of members needs a large
+/// one.
 private func withGrowingBuffer(_ ask: (inout [CChar]) -> Answer) -> Answer {
   var byteCount = 4096
   while true {

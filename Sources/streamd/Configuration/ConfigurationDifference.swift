@@ -1,41 +1,41 @@
-/// What has to happen for one configuration to take the place of another while the daemon runs.
+/// The changes that replace one configuration by another at run time.
 struct ConfigurationDifference: Equatable {
-  /// A stream that goes on as another, under the same name.
+  /// A stream whose configuration changed, under the same name.
   struct Change: Equatable {
     let former: Configuration.Stream
     let stream: Configuration.Stream
 
-    /// Whether what feeds it is another one: its source, what the source is told of secrets, or what changes its events.
+    /// Whether its feed changed: its source, the source's secrets, or its pipeline.
     var hasOtherFeed: Bool {
       stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
         || stream.distinct != former.distinct || stream.throttle != former.throttle
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
     }
 
-    /// The buffer is part of it.
+    /// Depends on the buffer.
     private static func bodyLimit(of stream: Configuration.Stream) -> Int? {
       if case .http(let http) = stream.source { stream.maxBodyBytes(http) } else { nil }
     }
 
-    /// Whether its events are held elsewhere, or others of them.
+    /// Whether its events are stored elsewhere, or with other limits.
     var hasOtherLog: Bool { stream.buffer != former.buffer || stream.keep != former.keep }
   }
 
-  /// How many streams go on as they are.
+  /// The number of unchanged streams.
   let unchangedCount: Int
-  /// In the order of the new configuration, as `added`.
+  /// In the order of the new configuration, like `added`.
   let changed: [Change]
   let added: [Configuration.Stream]
   /// Names, in the order of the old configuration.
   let removed: [String]
-  /// nil: the same. What was set on the bus meanwhile is left alone then.
+  /// nil: unchanged. A level set over the bus then stays.
   let logLevel: Configuration.Log.Level?
-  /// As `http.max_per_host`; nil: the same.
+  /// As `http.max_per_host`; nil: unchanged.
   let maxPerHost: Int?
-  /// The keys that have another value and take effect when the daemon is started again.
+  /// The changed keys that take effect at the next start.
   let restartKeys: [String]
 
-  /// - Parameter old: as it holds, so that a key which needs a restart differs until there was one.
+  /// - Parameter old: the configuration in effect, so that a key which needs a restart differs until there was one.
   init(from old: Configuration, to new: Configuration) {
     let former = Dictionary(uniqueKeysWithValues: old.streams.map { ($0.name, $0) })
     let names = Set(new.streams.map(\.name))
@@ -50,7 +50,7 @@ struct ConfigurationDifference: Equatable {
     restartKeys = Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }
   }
 
-  /// Of the section `[server]`: what is decided when sockets, loops and connections are made.
+  /// The keys of the section `[server]` that apply when sockets, loops and connections are created.
   static let restartKeys: [(name: String, differs: @Sendable (Configuration.Server, Configuration.Server) -> Bool)] = [
     ("socket", { $0.socket != $1.socket }), ("mode", { $0.mode != $1.mode }), ("workers", { $0.workers != $1.workers }),
     ("max_connections", { $0.maxConnections != $1.maxConnections }),

@@ -1,18 +1,19 @@
-/// Everything that is wrong with a file. Never empty.
+/// All errors of a file. Never empty.
 struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
-  /// One line each, in the order of the file: `FILE:LINE: KEY: expected WHAT, got WHAT`; without what is not known.
+  /// One line each, in the order of the file: `FILE:LINE: KEY: expected WHAT, got WHAT`, without the parts that are
+  /// unknown.
   let sentences: [String]
 
   var description: String { sentences.joined(separator: "\n") }
 
-  /// The first of them, and how many more there are.
+  /// The first error, and the number of the others.
   static func summary(of sentences: [String]) -> String {
     let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more error")))" : ""
     return (sentences.first ?? "") + more
   }
 
   init(file: String, _ mistakes: [ConfigurationError]) {
-    // Stable, unlike the library's guarantee for `sort`: mistakes of one line stay in the order of reading.
+    // Stable, which `sort` does not guarantee: errors of one line keep the order of reading.
     let ordered = mistakes.enumerated().sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
     sentences = ordered.map { _, mistake in
       var place = file
@@ -23,21 +24,21 @@ struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// What is wrong at one place of a file.
+/// An error at one place of a file.
 struct ConfigurationError: Error {
-  /// From 1; 0: not known.
+  /// From 1; 0: unknown.
   var line = 0
-  /// From 1; 0: not known.
+  /// From 1; 0: unknown.
   var column = 0
-  /// The key with all that it stands in, such as `streams.quotes.http.every`; empty for the file itself.
+  /// The full path of the key, such as `streams.quotes.http.every`; empty for the file itself.
   var key = ""
   var text: String
 }
 
-/// Collects mistakes while a file is read, so that all of them are told at once.
+/// Collects errors while a file is read, so that all of them are reported at once.
 final class ConfigurationErrorCollector {
   private(set) var mistakes: [ConfigurationError] = []
-  /// The keys that each table may have, by its place.
+  /// The valid keys of each table, by its place.
   private(set) var knownKeys: [[String]: Set<String>] = [:]
 
   func add(_ mistake: ConfigurationError) {

@@ -1,15 +1,15 @@
 import Glibc
 
-/// A file that cannot be read, in the system's words.
+/// A file that cannot be read, with the system's reason.
 struct FileRefusal: Error {
   let reason: String
 }
 
 /// The bytes of the file at `path`.
 ///
-/// - Throws: the system's reason, that it is no regular file, or that it has more than `limit` bytes.
+/// - Throws: the system's reason, that it is not a regular file, or that it has more than `limit` bytes.
 func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
-  // Or else a FIFO would be waited for.
+  // Without O_NONBLOCK, opening a FIFO would block.
   let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
   guard descriptor >= 0 else { throw FileRefusal(reason: systemMessage(errno)) }
   defer { close(descriptor) }
@@ -30,7 +30,7 @@ func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
   }
 }
 
-/// What the system calls the error `code`.
+/// The system's message for the error `code`.
 private func systemMessage(_ code: CInt) -> String {
   String(cString: strerror(code))
 }

@@ -1,9 +1,9 @@
 import CToml
 import FoundationEssentials
 
-/// A value of the file, of whatever type, and the line it stands on.
+/// A value of any type in the file, and its line.
 struct ConfigurationNode: Sendable {
-  /// From 1: the line of its key, or of itself inside an array.
+  /// From 1: the line of its key or, inside an array, of the value itself.
   let line: Int
   let value: Value
 
@@ -11,7 +11,7 @@ struct ConfigurationNode: Sendable {
   indirect enum Value: Sendable {
     case string(String)
     case integer(Int)
-    /// As written by toml++.
+    /// The text as written by toml++.
     case float(String)
     case boolean(Bool)
     /// Any of TOML's dates and times, as written by toml++.
@@ -20,10 +20,10 @@ struct ConfigurationNode: Sendable {
     case table([String: ConfigurationNode])
   }
 
-  /// Reads TOML.
+  /// Parses TOML.
   ///
   /// - Returns: the file's table.
-  /// - Throws: the first mistake in the grammar; the parser does not go on after one.
+  /// - Throws: the first error in the grammar, where the parser stops.
   static func parse(_ text: [UInt8]) throws(ConfigurationError) -> ConfigurationNode {
     let outcome = text.withUnsafeBytes { toml_read($0.baseAddress, $0.count) }
     defer { toml_outcome_free(outcome) }
@@ -38,9 +38,9 @@ struct ConfigurationNode: Sendable {
     }
   }
 
-  /// The value for the end of a mistake: short, on one line.
+  /// The value for the end of an error message: short, on one line.
   ///
-  /// - Parameter secret: says the type only, where people might have put a secret.
+  /// - Parameter secret: whether to state only the type, because the value may be a secret.
   func described(secret: Bool = false) -> String {
     switch value {
     case .string(let text) where !secret:
@@ -59,7 +59,7 @@ struct ConfigurationNode: Sendable {
 }
 
 extension ConfigurationNode: Decodable {
-  /// The members of a node in the JSON of `toml_read`.
+  /// The members of a node in the JSON that `toml_read` returns.
   private enum Member: String, CodingKey {
     case line, string, integer, float, boolean, date, array, table
   }

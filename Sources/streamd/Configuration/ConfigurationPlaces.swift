@@ -1,9 +1,9 @@
-/// Which tables a key may stand in, for a key that stands in another.
+/// The tables in which a key is valid, for the message about a misplaced key.
 enum ConfigurationPlaces {
-  /// Stands for the name of a stream.
+  /// Stands for a stream's name.
   private static let anyName = "NAME"
 
-  /// Every table, found by reading a file that has them all: the reader is the only list of keys.
+  /// Every table, found by reading a file that contains all of them: the reader is the only list of keys.
   private static let known: [[String]: Set<String>] = {
     let file = """
       server = {}
@@ -16,12 +16,12 @@ enum ConfigurationPlaces {
     return reader.collector.knownKeys
   }()
 
-  /// Where `key` belongs, such as `in [streams.quotes]`; nothing where no table has it.
+  /// The tables in which `key` is valid, such as `in [streams.quotes]`; empty if there is none.
   ///
   /// - Parameters:
-  ///   - place: of the table that the key was found in.
-  ///   - holds: whether that table has a table of such a name.
-  /// - Returns: of the same stream if there are any: an outer table, else those inner ones that are there, else all.
+  ///   - place: the table that contains the key.
+  ///   - holds: whether that table contains a table of the given name.
+  /// - Returns: tables of the same stream if there are any: an outer table, else the existing inner ones, else all.
   static func tables(with key: String, for place: [String], holds: (String) -> Bool) -> [String] {
     let isInStream = place.count > 1 && place[0] == "streams"
     let own = isInStream ? ["streams", anyName] + place.dropFirst(2) : place

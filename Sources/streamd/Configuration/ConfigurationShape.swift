@@ -1,4 +1,4 @@
-/// What a value was expected to be; ends the sentence "expected …".
+/// The expected form of a value; ends the sentence "expected …".
 struct Expected: Error {
   let text: String
 
@@ -7,7 +7,7 @@ struct Expected: Error {
   }
 }
 
-/// What a key's value must look like, and what it becomes.
+/// The valid form of a key's value, and its conversion.
 struct ConfigurationShape<Value> {
   let read: (ConfigurationNode) throws(Expected) -> Value
 
@@ -43,7 +43,7 @@ extension ConfigurationShape where Value == Int {
 }
 
 extension ConfigurationShape where Value == Duration {
-  /// A time: digits and `ms`, `s`, `m`, `h` or `d`. At most 365 days, so that every clock's arithmetic can hold it.
+  /// A time: digits and `ms`, `s`, `m`, `h` or `d`. At most 365 days, which no clock's arithmetic overflows.
   static func duration(from shortest: Duration = .milliseconds(1)) -> Self {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)]
     return Self { node throws(Expected) in
@@ -74,12 +74,12 @@ extension ConfigurationShape where Value == Duration? {
   }
 }
 
-/// A number with a unit, in the smallest unit; `exactly` is `nil` when it is too large for an `Int`.
+/// A number with a unit, converted to the smallest unit; `exactly` is `nil` when it overflows an `Int`.
 private struct Quantity {
   let exactly: Int?
 }
 
-/// Digits, then one of `units`; `nil` for anything else, a sign, a space or a fraction included.
+/// Digits, then one of `units`; `nil` for anything else, including a sign, a space or a fraction.
 private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Quantity? {
   let digits = text.utf8.prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
   let name = text.dropFirst(digits.count)
@@ -109,7 +109,7 @@ extension ConfigurationShape where Value: CaseIterable & RawRepresentable, Value
 }
 
 extension ConfigurationShape where Value == String {
-  /// A string for which `isValid`; `what` says what that is.
+  /// A string that satisfies `isValid`; `what` describes it.
   static func text(_ what: String, where isValid: @escaping (String) -> Bool) -> Self {
     Self { node throws(Expected) in
       guard case .string(let text) = node.value, isValid(text) else { throw Expected(what) }
@@ -124,14 +124,14 @@ extension ConfigurationShape where Value == String {
     }
   }
 
-  /// The path of a folder, with room for a file's name behind it.
+  /// The path of a folder, with room for a file's name after it.
   static var folderPath: Self {
     text("an absolute path of at most 3072 bytes") {
       $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= 3072 && !$0.hasControlCharacters
     }
   }
 
-  /// The name of a type of media, without a look at the registry.
+  /// A media type; not checked against the registry.
   static var mediaType: Self {
     text("a media type such as \"application/json\"") { text in
       let bytes = text.utf8
@@ -142,7 +142,7 @@ extension ConfigurationShape where Value == String {
 }
 
 extension ConfigurationShape where Value == UInt32 {
-  /// Permission bits, octal in a string, as for chmod(1).
+  /// Permission bits, octal in a string, as in chmod(1).
   static var mode: Self {
     Self { node throws(Expected) in
       guard case .string(let text) = node.value, (3...4).contains(text.utf8.count), text.utf8.first != 0x2B,

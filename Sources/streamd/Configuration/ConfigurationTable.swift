@@ -1,6 +1,6 @@
-/// One table of the file while it is read: remembers which keys were asked for, so that the others can be refused.
+/// One table of the file during reading: records which keys were read, so that the others are refused.
 final class ConfigurationTable {
-  /// How the table is called in mistakes, such as `streams.quotes.http`; empty for the file itself.
+  /// The table's name in error messages, such as `streams.quotes.http`; empty for the file itself.
   let path: String
   /// The keys that lead to the table, from the file's top.
   let place: [String]
@@ -8,10 +8,10 @@ final class ConfigurationTable {
   private let members: [String: ConfigurationNode]
   private let collector: ConfigurationErrorCollector
   private var knownKeys: Set<String> = []
-  /// What to say of a table that nobody asked for.
+  /// The hint in the error message for an unknown table.
   var hintForTable: ((_ key: String) -> String)?
 
-  /// - Returns: `nil` when `node` is no table; that is not yet told.
+  /// - Returns: `nil` when `node` is not a table; does not record an error.
   init?(_ node: ConfigurationNode, path: String, place: [String] = [], collector: ConfigurationErrorCollector) {
     guard case .table(let members) = node.value else { return nil }
     self.path = path
@@ -21,7 +21,7 @@ final class ConfigurationTable {
     self.collector = collector
   }
 
-  /// The keys of a table in which every name is allowed, in the order of the file.
+  /// The keys of a table with arbitrary names, in the order of the file.
   var keys: [String] {
     members.sorted { ($0.value.line, $0.key) < ($1.value.line, $1.key) }.map(\.key)
   }
@@ -31,29 +31,29 @@ final class ConfigurationTable {
     return members[key] != nil
   }
 
-  /// The value of `key`; `nil` when it is absent or a mistake, which is then told.
+  /// The value of `key`; `nil` when it is absent or, after recording an error, invalid.
   func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>) -> Value? {
     node(key).flatMap { read($0, as: shape, key: key) }
   }
 
-  /// The value of `key`, or `standard` when it is absent or a mistake, which is then told.
+  /// The value of `key`; `standard` when it is absent or, after recording an error, invalid.
   func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>, default standard: Value) -> Value {
     value(key, shape) ?? standard
   }
 
-  /// The string at `key`; `nil` when it is absent or something else, which is not told.
+  /// The string at `key`; `nil` when it is absent or has another type; does not record an error.
   func text(_ key: String) -> String? {
     guard case .string(let text) = node(key)?.value else { return nil }
     return text
   }
 
-  /// The boolean at `key`; `nil` when it is absent or something else, which is not told.
+  /// The boolean at `key`; `nil` when it is absent or has another type; does not record an error.
   func flag(_ key: String) -> Bool? {
     guard case .boolean(let flag) = node(key)?.value else { return nil }
     return flag
   }
 
-  /// All elements of the array at `key` that are no mistake; `nil` when it is absent or no array or empty.
+  /// The valid elements of the array at `key`; `nil` when it is absent, empty or not an array.
   func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>) -> [Value]? {
     guard let node = node(key) else { return nil }
     guard case .array(let elements) = node.value, !elements.isEmpty else {
@@ -63,9 +63,10 @@ final class ConfigurationTable {
     return elements.compactMap { read($0, as: shape, key: key) }
   }
 
-  /// The table at `key`, to be read by `read`, then searched for unknown keys; `nil` when it is absent or no table.
+  /// The table at `key`, read by `read`, then checked for unknown keys; `nil` when it is absent or not a table.
   ///
-  /// - Parameter expectation: what to say when it is no table; then its value, maybe a secret, is not shown.
+  /// - Parameter expectation: the expected form, for the error message when it is not a table; its value, possibly a
+  ///   secret, is then not shown.
   func table<Value>(
     _ key: String, expecting expectation: String = "a table", _ read: (ConfigurationTable) -> Value?
   ) -> Value? {
@@ -79,14 +80,14 @@ final class ConfigurationTable {
     return value
   }
 
-  /// Tells that `key` should have been something else.
+  /// Records that `key` should have another form.
   ///
-  /// - Parameter secret: people might have put a secret there: say the type of what was found, not the value.
+  /// - Parameter secret: the value may be a secret: the message states only its type.
   func expected(_ what: String, at key: String, secret: Bool = false) {
     mistake("expected \(what), got \(members[key]?.described(secret: secret) ?? "nothing")", at: key)
   }
 
-  /// Tells of a mistake at `key`, or about the table itself.
+  /// Records an error at `key`, or about the table itself.
   func mistake(_ text: String, at key: String? = nil) {
     let node = key.flatMap { members[$0] }
     collector.add(.init(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text))
@@ -107,7 +108,7 @@ final class ConfigurationTable {
     }
   }
 
-  /// Refuses what nobody asked for. Once, after everything was.
+  /// Records an error for every key that was not read. Called once, after reading.
   func refuseUnknownKeys() {
     collector.note(knownKeys, at: place)
     for key in keys where !knownKeys.contains(key) {
@@ -125,14 +126,14 @@ final class ConfigurationTable {
     }
   }
 
-  /// `key` as TOML writes it after `path`.
+  /// The dotted path of `key` in TOML.
   private func keyPath(_ key: String) -> String {
     let written = isBareKey(key) ? key : ConfigurationNode(line: 0, value: .string(key)).described()
     return path.isEmpty ? written : "\(path).\(written)"
   }
 }
 
-/// Whether TOML needs no quotes for `key`.
+/// Whether TOML requires no quotes for `key`.
 private func isBareKey(_ key: String) -> Bool {
   !key.isEmpty && key.utf8.count <= 60
     && key.unicodeScalars.allSatisfy {
@@ -140,8 +141,8 @@ private func isBareKey(_ key: String) -> Bool {
     }
 }
 
-/// The one of `names` that was probably meant by `typed`: two letters off at most, such as two swapped ones, or one in
-/// a short word. The first in alphabetical order of those that are equally near.
+/// The element of `names` nearest to `typed`: an edit distance of at most two, as of two swapped letters, or one in a
+/// short word. The alphabetically first of equally near ones.
 private func nearest(to typed: String, among names: Set<String>) -> String? {
   guard typed.utf8.count <= 60 else { return nil }
   let distances = names.sorted().map { (name: $0, distance: editDistance(Array(typed.utf8), Array($0.utf8))) }
@@ -149,7 +150,7 @@ private func nearest(to typed: String, among names: Set<String>) -> String? {
   return best.distance <= (typed.utf8.count < 4 ? 1 : 2) ? best.name : nil
 }
 
-/// How many bytes must be put in, taken out or changed to make `second` of `first`. Source: Wagner and Fischer, one
+/// The number of bytes to insert, delete or replace to turn `first` into `second`. Source: Wagner and Fischer, with one
 /// row of their table at a time.
 private func editDistance(_ first: [UInt8], _ second: [UInt8]) -> Int {
   var row = Array(0...second.count)

@@ -1,15 +1,15 @@
-/// What the address of an upstream must be. Everything else about it is for libcurl to judge.
+/// Checks an upstream's URL. Everything else about it is checked by libcurl.
 enum UpstreamURL {
-  /// What is wrong with an address.
+  /// The error in a URL.
   enum Fault: Error, Equatable {
     case noURL
-    /// A user or a password in it would be shown wherever the address is.
+    /// A user or a password, which would be shown with the URL.
     case holdsCredentials
-    /// `${NAME}`, which nothing replaces.
+    /// `${NAME}`, which is not substituted.
     case holdsVariable
   }
 
-  /// Checks `text`: one of `schemes`, printable ASCII, a host (an IPv6 address in brackets), maybe a port.
+  /// Checks `text`: one of `schemes`, printable ASCII, a host (an IPv6 address in brackets), optionally a port.
   static func check(_ text: String, schemes: [String] = ["http://", "https://"]) throws(Fault) {
     let scheme = schemes.first { text.lowercased().hasPrefix($0) }
     guard let scheme, text.utf8.count <= 8192, text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
@@ -18,7 +18,7 @@ enum UpstreamURL {
     guard !text.contains("${") else { throw .holdsVariable }
     let authority = text.dropFirst(scheme.count).prefix { !"/?#".contains($0) }
     guard !authority.contains("@") else { throw .holdsCredentials }
-    guard !authority.contains("\\") else { throw .noURL }  // some readers take it for a slash
+    guard !authority.contains("\\") else { throw .noURL }  // some parsers treat it as a slash
     let host: Substring
     if authority.first == "[" {
       host = authority.prefix { $0 != "]" }.dropFirst()
@@ -31,12 +31,12 @@ enum UpstreamURL {
     guard !host.isEmpty, host.unicodeScalars.allSatisfy(isHostCharacter) else { throw .noURL }
   }
 
-  /// Of a name or an address; what else RFC 3986 (3.2.2) allows is in no host's name.
+  /// A character of a name or an address; the others that RFC 3986 (3.2.2) allows occur in no host's name.
   private static func isHostCharacter(_ scalar: Unicode.Scalar) -> Bool {
     scalar.properties.isAlphabetic || "0123456789.-_~:".unicodeScalars.contains(scalar)
   }
 
-  /// What follows the host: `opening`, then nothing or a colon and a port.
+  /// The text after the host: `opening`, then nothing or a colon and a port.
   private static func checkPort(_ rest: Substring, opening: String) throws(Fault) {
     guard rest.hasPrefix(opening) else { throw .noURL }
     let port = rest.dropFirst(opening.count)

@@ -3,22 +3,22 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// Client connections on their way from one process of the service to the next. The service manager holds their descriptors
-/// in parcels, and their saved state beside.
+/// Hands client connections from one process of the service to the next. The service manager stores their descriptors
+/// in parcels, and their state separately.
 ///
-/// It holds both until the process that restores them begins to serve them. A process that ends before has read and written
-/// nothing, and the next one finds everything as it was.
+/// The manager keeps both until the restoring process begins to serve them. A process that ends before has read and
+/// written nothing, and the next one finds the same state.
 enum ConnectionHandover {
-  /// Followed by the number of the parcel's first connection: the manager hands over the newest first, and may have had
-  /// no room for one in the middle.
+  /// Followed by the index of the parcel's first connection: the manager returns the newest first, and may have dropped
+  /// a parcel in the middle for lack of room.
   private static let parcelPrefix = "connections-at-"
   private static let stateName = "connections-state"
-  /// After so many processes that ended before they served the connections, they are closed: they may be the cause.
+  /// After this many processes that ended before serving the connections, they are closed: they may be the cause.
   private static let attemptLimit = 3
 
-  /// Gives the connections to the manager. Those for which there is no room get CANCELED and are closed.
+  /// Stores the connections in the manager. Connections without room get CANCELED and are closed.
   ///
-  /// - Parameter room: descriptors that the manager still takes: one for the state, and one for each parcel.
+  /// - Parameter room: descriptors that the manager still accepts: one for the state, and one for each parcel.
   static func save(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     do throws(SystemError) {
       let (parcels, count) = try DescriptorParcel.pack(saved.descriptors)
@@ -50,10 +50,11 @@ enum ConnectionHandover {
     }
   }
 
-  /// Takes what an earlier process saved out of `stored`. The manager holds it until `release`.
+  /// Takes the saved connections of an earlier process out of `stored`. The manager keeps them until `release`.
   ///
-  /// - Parameter limit: so many connections fit into the process.
-  /// - Returns: with the names to release; nil when there is nothing, or nothing valid: the connections are closed then.
+  /// - Parameter limit: maximum number of connections in this process.
+  /// - Returns: the connections and the names to release; nil when there are none, or when they are invalid and
+  ///   therefore closed.
   static func restore(
     from stored: inout [PassedDescriptors.Stored], atMost limit: Int, _ manager: ServiceManager, _ journal: Journal
   ) -> (saved: SavedConnections, names: [String])? {
@@ -84,15 +85,15 @@ enum ConnectionHandover {
     }
   }
 
-  /// Has the manager close these descriptors: from now on they may be read and written. Returns once it was notified, or
-  /// does not listen.
+  /// Removes these descriptors from the manager: from now on the connections may be read and written. Returns when the
+  /// manager was notified, or does not listen.
   static func release(_ names: [String], from manager: ServiceManager) {
     for name in names { manager.removeStored(name) }
     manager.flush(within: .seconds(1))
   }
 
-  /// Gives connections their descriptors. Those beyond `room` get CANCELED and are closed: first, as they come in many at a
-  /// time, for which there is no room later.
+  /// Assigns descriptors to the connections. Those beyond `room` get CANCELED and are closed: first, because parcels
+  /// bring many at a time, for which there is no room later.
   private static func attach(_ parcels: [(CInt, first: Int)], to saved: inout SavedConnections, atMost room: Int) {
     func copyAll(_ each: (_ index: Int, _ descriptor: CInt) -> Void) {
       for (parcel, first) in parcels { DescriptorParcel.copy(from: parcel) { each(first + $0, $1) } }
@@ -108,7 +109,8 @@ enum ConnectionHandover {
     }
   }
 
-  /// - Returns: the number of its first connection; nil for another name. The only parcel of an earlier version has none.
+  /// - Returns: the index of its first connection; nil for another name. The only parcel of an earlier version has no
+  ///   index.
   private static func firstIndex(ofParcel name: String) -> Int? {
     if name == "connections" { return 0 }
     guard name.hasPrefix(parcelPrefix), let first = Int(name.dropFirst(parcelPrefix.count)) else { return nil }

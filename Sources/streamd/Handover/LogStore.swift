@@ -5,18 +5,18 @@ import StreamRuntime
 import Synchronization
 import Systemd
 
-/// The logs of the configured streams: found where an earlier process left them, or made anew, and kept as each stream's
-/// `keep` says. What cannot be kept where it should is kept in memory, and the journal says so.
+/// The logs of the configured streams: restored from an earlier process, or new, and stored by each stream's `keep`. A
+/// log that cannot be stored there is in memory, which the journal reports.
 ///
-/// For one thread at a time.
+/// Confined to one thread at a time.
 final class LogStore {
-  /// A stream's log, and what `$streams` is to say of it.
+  /// A stream's log, and its remark for `$streams`.
   struct StoredLog {
     let log: EventLog
     var remark: String?
   }
 
-  /// What the service manager holds.
+  /// A log that the service manager stores.
   private struct Held {
     let name: String
     let remains: LogRemains
@@ -25,31 +25,31 @@ final class LogStore {
   private let manager: ServiceManager
   private let journal: Journal
   private let folder: StateFolder
-  /// Tells the service manager that logs are being read or written, which may take longer than it waits.
+  /// Notifies the service manager that logs are being read or written, which may exceed its timeout.
   private let progress: () -> Void
-  /// Whether files of streams that are kept elsewhere are this daemon's to look at.
+  /// Whether the daemon may examine files of streams that are not kept on disk.
   private let isOwnFolder: Bool
   private var held: [String: Held] = [:]
-  /// How many of the service manager's descriptors are logs. From any thread.
+  /// The number of the service manager's descriptors that are logs. Thread-safe.
   var storedCount: Int { heldCount.load(ordering: .relaxed) }
   private let heldCount = Atomic(0)
   private var nextNumber = 0
   private var notHeld: [String] = []
-  /// Under which name the service manager holds a stream's log.
+  /// The service manager's name of each stream's log.
   private var storedNames: [String: String] = [:]
   private var filed: [String: EventLog] = [:]
-  /// Streams that should be on the disk and run from memory; what their files hold stays there.
+  /// Streams that should be on disk and are in memory; their files keep their content.
   private var leftBehind: Set<String> = []
-  /// All that are in use.
+  /// All logs in use.
   private var logs: [String: EventLog] = [:]
 
   private static let namePrefix = "log-"
-  /// Of the descriptors that the service manager keeps, those that are not for logs.
+  /// Descriptors of the service manager's store that are reserved for other uses than logs.
   static let reservedDescriptors = 16
-  /// How long reading, checking or writing a part of a log may take: above all, until a new one is on the disk.
+  /// Maximum time to read, check or write a part of a log: above all, to write a new one to the disk.
   private static let workTime = Duration.seconds(120)
 
-  /// - Parameter stored: taken over, all of them; what is of no use is taken from the service manager.
+  /// - Parameter stored: all of them are taken; unusable ones are removed from the service manager.
   init(
     _ server: Configuration.Server, stored: [PassedDescriptors.Stored], manager: ServiceManager, journal: Journal
   ) {
@@ -69,7 +69,7 @@ final class LogStore {
     for stored in stored { take(stored) }
   }
 
-  /// What `--check` says of the folder; nil: nothing.
+  /// The remark of `--check` on the folder; nil: none.
   static func remark(on configuration: Configuration) -> String? {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
@@ -77,12 +77,12 @@ final class LogStore {
     return "\(path) does not exist, but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
   }
 
-  /// Where the configuration or the unit says that files are.
+  /// The state directory of the configuration or the unit.
   private static func ownFolder(_ server: Configuration.Server) -> String? {
     server.state ?? variable("STATE_DIRECTORY").map { String($0.prefix { $0 != ":" }) }
   }
 
-  /// At most once a second.
+  /// Notifies at most once a second.
   private static func progress(to manager: ServiceManager) -> () -> Void {
     var next = EventLoop.monotonicNow() + 1_000_000_000
     return {
@@ -95,7 +95,7 @@ final class LogStore {
 
   private static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
 
-  // MARK: What the service manager held
+  // MARK: Logs stored in the service manager
 
   private func take(_ stored: PassedDescriptors.Stored) {
     guard stored.name.hasPrefix(Self.namePrefix), let number = Int(stored.name.dropFirst(Self.namePrefix.count)),
@@ -108,7 +108,7 @@ final class LogStore {
     heldCount.add(1, ordering: .relaxed)
     do {
       let new = Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor, progress: progress))
-      // Two are there when the daemon was killed while it replaced one with the other.
+      // Both exist when the daemon was killed while replacing one by the other.
       if let old = held.updateValue(new, forKey: new.remains.stream) {
         let worse = old.remains.endPosition > new.remains.endPosition ? new : old
         if worse.name == new.name { held[new.remains.stream] = old }
@@ -144,7 +144,7 @@ final class LogStore {
     manager.removeStored(name)
   }
 
-  /// Lets go of what belongs to no stream any more, and says what is not held. After the last stream, each time.
+  /// Releases logs without a stream, and reports which logs are not kept. Called after the last stream, each time.
   func finish() {
     folder.flushIDs()
     for held in held.values { release(held) }
@@ -172,7 +172,7 @@ final class LogStore {
     folder.rememberIDs(of: log, stream)
   }
 
-  /// Found or made.
+  /// Restores or creates a stream's log.
   private func findLog(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
     let limits = EventLog.Limits(stream.buffer)
     let held = held.removeValue(forKey: stream.name)
@@ -186,7 +186,7 @@ final class LogStore {
       if file != nil { folder.remove(stream.name) }
       return StoredLog(log: try made(fresh(stream.name, limits), stream.name))
     }
-    // The one with the last event was the last to run. A file that was left behind is older than what took its place.
+    // The log with the newest event was in use last. A superseded file is older than its replacement.
     let isFileNewer =
       file.map { file in
         let end = held?.remains.endPosition ?? 0
@@ -227,10 +227,10 @@ final class LogStore {
     return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
-  /// The log in which a stream goes on whose `buffer` or `keep` is another now, with the events that fit, and the ids.
+  /// The log of a stream whose `buffer` or `keep` has changed, with the events that fit, and with their ids.
   ///
-  /// - Parameter old: in which it was; nobody changes it meanwhile.
-  /// - Throws: `SystemError` when there is no memory for it; everything is as it was then.
+  /// - Parameter old: the stream's log so far; must not be changed during the call.
+  /// - Throws: `SystemError` when there is no memory for it; nothing has changed then.
   func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
     let kept = try makeLog(of: stream, insteadOf: old)
     use(kept.log, for: stream.name)
@@ -275,7 +275,7 @@ final class LogStore {
     return StoredLog(log: log, remark: refusal.map { "not on disk: \($0)" })
   }
 
-  /// Lets go of the log of a stream that is no longer served. What is in a file stays there.
+  /// Releases the log of a stream that is no longer served. A file keeps its content.
   func forget(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
     leftBehind.remove(stream)
@@ -289,8 +289,8 @@ final class LogStore {
   }
 
   /// - Parameters:
-  ///   - newer: what is to be in the file instead of what it holds.
-  ///   - refusal: why there is a file and no remains.
+  ///   - newer: replaces the file's content.
+  ///   - refusal: why the existing file cannot be restored.
   private func logInFile(
     of stream: String, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?, _ refusal: LogRefusal?
   ) throws(LogRefusal) -> EventLog {
@@ -322,12 +322,12 @@ final class LogStore {
 
   // MARK: The end
 
-  /// Brings what is on disk up to date, for good. Nothing is appended any more.
+  /// Writes all logs on disk and closes them. No append may follow.
   ///
-  /// - Parameter queue: where the logs were used last.
-  /// - Returns: false when the disk takes longer; then all but the last moments is there.
+  /// - Parameter queue: the queue that used the logs last.
+  /// - Returns: false at the timeout; the disk then lacks only the last moments.
   @discardableResult func close(within timeout: Duration, on queue: DispatchQueue) -> Bool {
-    nonisolated(unsafe) let store = self  // for one thread at a time: the queue's
+    nonisolated(unsafe) let store = self  // only the queue's thread uses it now
     let done = DispatchSemaphore(value: 0)
     queue.async {
       for (stream, log) in store.logs { store.folder.settleIDs(of: stream, at: log.endPosition) }

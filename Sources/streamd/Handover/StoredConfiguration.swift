@@ -3,26 +3,26 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// The text of the configuration that was served last, held by the service manager exactly as long as connections and logs
-/// are. A process that finds the file with mistakes serves this one, so that they are not lost with the service.
+/// The text of the last served configuration, stored in the service manager exactly as long as connections and logs
+/// are. A process that finds errors in the file serves this one, so that connections and logs survive.
 ///
-/// For one thread at a time.
+/// Confined to one thread at a time.
 final class StoredConfiguration: @unchecked Sendable {  // as said above
-  /// As it is kept, if it is.
+  /// The stored text, if there is one.
   private var text: [UInt8]?
-  /// Under which names, oldest first.
+  /// The names of the stored descriptors, oldest first.
   private var names: [String] = []
   private var nextNumber = 0
 
   private static let namePrefix = "config-"
 
-  /// Takes what an earlier process stored out of `stored`. The manager holds it on.
+  /// Takes the text of an earlier process out of `stored`. The manager still keeps it.
   init(takenFrom stored: inout [PassedDescriptors.Stored], _ journal: Journal) {
     let mine = stored.filter { $0.name.hasPrefix(Self.namePrefix) }
     stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
     func number(_ stored: PassedDescriptors.Stored) -> Int { Int(stored.name.dropFirst(Self.namePrefix.count)) ?? 0 }
     for stored in mine.sorted(by: { number($0) < number($1) }) {
-      // Of several the newest: a process was killed while it replaced one with the other.
+      // The newest of several: a process was killed while replacing one by the other.
       do throws(InvalidSavedState) {
         text = try Self.text(in: stored.descriptor)
       } catch {
@@ -42,18 +42,19 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
     return Array(try SavedState.open(bytes, as: .configuration))
   }
 
-  /// How many descriptors the manager holds for it.
+  /// The number of the manager's descriptors that hold it.
   var count: Int { names.count }
 
-  /// - Parameter path: of the file, as which mistakes name it.
-  /// - Returns: nil without one, or where what it refers to has changed: users, groups, credentials, files.
+  /// - Parameter path: the file's name in error messages.
+  /// - Returns: nil if there is none, or if something to which it refers has changed: users, groups, credentials,
+  ///   files.
   func load(as path: String) -> ConfigurationSource? {
     text.flatMap { try? ConfigurationSource.parse($0, file: path) }
   }
 
-  /// Keeps this text from now on, in place of the one before.
+  /// Stores this text in place of the previous one.
   func store(_ text: [UInt8], with manager: ServiceManager, _ journal: Journal) {
-    // Where there is little room it is for connections.
+    // Scarce room in the store is for connections.
     guard manager.storeLimit > LogStore.reservedDescriptors, text != self.text else { return }
     do {
       let descriptor = try MemoryFile.make(SavedState.seal(text, as: .configuration), name: "configuration")
