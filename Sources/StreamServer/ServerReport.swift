@@ -20,7 +20,7 @@ extension ClientIdentity: CustomStringConvertible {
   }
 }
 
-/// What the server tells its owner. It happens on the event loops, so whoever is told must not block.
+/// What the server reports to its owner; on the event loops, so the receiver must not block.
 public enum ServerReport: Sendable {
   /// A request or a connection was turned away, with the sentence that the client got.
   case clientRefused(ClientIdentity, stream: String?, reason: String)
@@ -28,7 +28,7 @@ public enum ServerReport: Sendable {
   case clientDropped(ClientIdentity, reason: String)
   /// A subscriber found its place gone; `lost` events never reached it.
   case clientLagged(ClientIdentity, stream: String, lost: UInt64)
-  /// The source of a stream that drops nothing waits for a subscriber that does not go on; told once for each time.
+  /// The source of a lossless stream waits for a subscription that stalls; once for each stall.
   case clientHoldsUp(ClientIdentity, stream: String, unread: UInt64)
   /// One that did so for the stream's whole timeout; its request has been ended.
   case clientCutOff(ClientIdentity, stream: String, unread: UInt64)
@@ -41,7 +41,7 @@ public enum ServerReport: Sendable {
   /// The user of the client has so many connections, which is its configured number, or else its part while so many are
   /// left.
   case userConnectionLimitReached(ClientIdentity, Int, left: Int?)
-  /// What an orderly client does, for who looks for a fault: `publishes`. Only told to who wants it.
+  /// What a client does, such as `publishes`: for diagnosis, only where details are wanted.
   case clientActs(ClientIdentity, stream: String?, what: String)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)

@@ -3,7 +3,7 @@ import Events
 import Reactive
 import ReplayLog
 
-/// How a stream goes on under its name, with its subscribers, and its log where nothing else is said.
+/// A change of a stream that keeps its name, its subscriptions, and its log unless stated otherwise.
 public struct StreamChange {
   /// What feeds a stream.
   public struct Feed {
@@ -23,11 +23,11 @@ public struct StreamChange {
 
   /// - Parameters:
   ///   - configuration: of a stream that is served, by its name.
-  ///   - feed: in place of what feeds it; nil: that goes on, and notices nothing. But it is subscribed to anew for a log
+  ///   - feed: replaces its source; nil: the source continues. It is subscribed to anew, however, for a log
   ///     whose largest event is smaller.
-  ///   - makeLog: gives the log in which it goes on, with the limits of `configuration`, and with the ids of the one that
-  ///     it gets; may return that. nil: it goes on in the one that it has, whatever `configuration` says of limits. What it
-  ///     throws leaves the stream in the one that it has.
+  ///   - makeLog: returns the log in which the stream continues, with the limits of `configuration` and the ids of its
+  ///     argument, the present log; may return that. nil: the present log, whatever the limits in `configuration`. If it
+  ///     throws, the stream keeps the present log.
   public init(
     _ configuration: StreamConfiguration, feed: Feed? = nil, makeLog: ((EventLog) throws -> EventLog)? = nil
   ) {
@@ -38,15 +38,15 @@ public struct StreamChange {
 }
 
 extension StreamServer {
-  /// Changes streams and takes others away, under their clients. Those who read or publish on what they still may are
-  /// aware of nothing, but for what has no room in a smaller log. Requests to streams that are gone end with CANCELED, those
+  /// Changes streams and removes others while clients use them. Clients that keep access notice nothing except events that
+  /// a smaller log evicts. Requests to streams that are gone end with CANCELED, those
   /// of clients that are no longer admitted with REJECTED. Publishers get CANCELED where the stream takes no values any
   /// more, or has been given some that are lost with what led to its log.
   ///
   /// On a server that runs, from any thread but its own; one at a time. Waits for a turn of each loop; the loops wait for
   /// nothing.
   ///
-  /// - Returns: why a stream goes on in the log that it has, by its name.
+  /// - Returns: the errors of streams that keep their present log, by name.
   public func change(_ changes: [StreamChange], removing names: [String]) -> [String: any Error] {
     let removed = names.compactMap { streams.remove($0) }
     for stream in removed {
@@ -69,7 +69,7 @@ extension StreamServer {
       } catch {
         failures[stream.name] = error
       }
-      stream.goOn(in: log === storage ? nil : log, report: report)
+      stream.finishChange(in: log === storage ? nil : log, report: report)
       if log !== storage { former.append(storage) }
     }
     release(former)

@@ -85,10 +85,10 @@ public final class StreamServer: Sendable {
   /// asked for one batch at a time.
   ///
   /// - Parameters:
-  ///   - log: with the limits of `configuration`, and used by nobody else; nil: a fresh one in memory.
+  ///   - log: with the limits of `configuration`, and used by no other stream; nil: a fresh one in memory.
   ///   - inlet: what clients may publish to, as `configuration.write` says, and what `source` begins with. It belongs to
   ///     this stream alone, which is subscribed to it from now on, whatever `configuration.start` says: clients may
-  ///     publish while nobody listens.
+  ///     publish while there is no subscription.
   /// - Throws: `Mistake`.
   public func add(
     _ configuration: StreamConfiguration, log: EventLog? = nil,
@@ -221,7 +221,7 @@ public final class StreamServer: Sendable {
   }
 
   /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;
-  /// nobody waits for it to be read.
+  /// nothing waits for it to be read.
   public static func turnAway(_ socket: consuming OwnedDescriptor, _ reason: String) {
     var machine = ConnectionMachine()
     machine.close(.rejectedSetup, reason)
@@ -298,7 +298,7 @@ public final class StreamServer: Sendable {
     for worker in workers { worker.loop.execute { worker.measureLag() } }
   }
 
-  /// Who looks more often than this gets the same lag again.
+  /// Looks within this time show the same lag.
   private static let lagPeriod: UInt64 = 500_000_000
   /// An older one is not shown.
   private static let lagLifetime: UInt64 = 3_000_000_000

@@ -114,7 +114,7 @@ import Testing
 
   @Test func whoHoldsAStreamUpIsNamedOnceInTheCatalogueTheReportsAndACounter() async throws {
     var limits = ServerLimits(workers: 1)
-    limits.holdUpTime = .milliseconds(20)
+    limits.stallTime = .milliseconds(20)
     try await withServer(limits) { harness in
       let source = try harness.add("s") { block(&$0) }
       let client = try WireClient.ready(harness.path)
@@ -144,7 +144,7 @@ import Testing
 
   @Test func oneThatKeepsTheSourceWaitingForTheTimeoutIsCutOffAndTheOthersGoOn() async throws {
     var limits = ServerLimits(workers: 1)
-    limits.holdUpTime = .milliseconds(20)
+    limits.stallTime = .milliseconds(20)
     try await withServer(limits) { harness in
       let source = try harness.add("s") { block(&$0, timeout: .milliseconds(40)) }
       let slow = try WireClient.ready(harness.path)
@@ -238,7 +238,7 @@ import Testing
 
   @Test func oneThatHasEverythingAndAsksForNoMoreIsNotCutOff() async throws {
     var limits = ServerLimits(workers: 1)
-    limits.holdUpTime = .milliseconds(4)
+    limits.stallTime = .milliseconds(4)
     try await withServer(limits) { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero)) {
         block(&$0, timeout: .milliseconds(4))

@@ -65,10 +65,10 @@ import Testing
     }
 
     @discardableResult
-    func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishSource.Standing {
+    func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishSource.PublishStatus {
       inlet.take(EventBatch(values), isComplete: isComplete, from: queue)
     }
-    func look() -> PublishSource.Standing { inlet.look(at: queue) }
+    func look() -> PublishSource.PublishStatus { inlet.look(at: queue) }
     func leave() { inlet.leave(queue) }
     var callCount: Int { calls.count.load(ordering: .relaxed) }
   }
@@ -198,12 +198,12 @@ import Testing
   @Test func looseValuesBeyondTheRoomAreDropped() {
     let inlet = inlet(events: 3)
     let stream = Stream(inlet)
-    #expect(inlet.takeLoose([[1], [2]]) {} == 2)
-    #expect(inlet.takeLoose([[3], [4]]) {} == 1)
-    #expect(inlet.takeLoose([[5]]) {} == 0)
+    #expect(inlet.takeUnconfirmed([[1], [2]]) {} == 2)
+    #expect(inlet.takeUnconfirmed([[3], [4]]) {} == 1)
+    #expect(inlet.takeUnconfirmed([[5]]) {} == 0)
     stream.request(1)
     stream.request(1)
-    #expect(inlet.takeLoose([[6]]) {} == 1)
+    #expect(inlet.takeUnconfirmed([[6]]) {} == 1)
     stream.request(1)
     #expect(stream.values == [[1], [2], [3], [6]])
   }
@@ -227,7 +227,7 @@ import Testing
     inlet.subscribe(stream)
     subscription?.request(.max(1))
     publisher.bring([[0]])
-    while values.count < 100 { inlet.goOn() }
+    while values.count < 100 { inlet.deliver() }
     #expect(values == (0..<100).map { [UInt8($0)] })
     #expect(depth.withLock { $0.most } == 1)
   }
@@ -259,7 +259,7 @@ import Testing
           guard let publisher = try? Publisher(inlet) else { return }
           for round in 0..<250 { publisher.bring([[UInt8(number), UInt8(round)]]) }
           publisher.bring([], isComplete: true)
-          while !publisher.look().isDone { inlet.goOn() }
+          while !publisher.look().isDone { inlet.deliver() }
           publisher.leave()
         }
       }
@@ -294,7 +294,7 @@ import Testing
     #expect(publisher.callCount == 1)
     #expect(publisher.look().hasEnded)
     #expect(!publisher.bring([[2]], isComplete: true).isDone)
-    #expect(inlet.takeLoose([[3]]) {} == 0)
+    #expect(inlet.takeUnconfirmed([[3]]) {} == 0)
     #expect(stream.batches.isEmpty)
   }
 

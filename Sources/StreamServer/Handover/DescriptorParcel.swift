@@ -53,7 +53,7 @@ package enum DescriptorParcel {
   /// - Parameter each: gets each descriptor with its place among those in this parcel; closed on exec, and the callee's
   ///   to close. Places are left out where the process has no room for more descriptors: it needs 253 at a time.
   package static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
-    var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared with all who have the parcel.
+    var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared by all holders of the parcel.
     guard unsafe setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else {
       return
     }

@@ -85,7 +85,7 @@ struct StateFields {
     number = present ?? number
   }
 
-  /// A number that is told from none, also when it is 0.
+  /// A number that may be absent; 0 is a number.
   mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number?)
     throws(Malformed)
   {

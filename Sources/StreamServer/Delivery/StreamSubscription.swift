@@ -55,7 +55,7 @@ final class StreamSubscription {
     lane.gaps[ObjectIdentifier(self), default: .none] += more
   }
 
-  /// What was missed is told, or of no interest any more: the event at the cursor is on its way.
+  /// The missed events are reported, or no longer matter: the event at the cursor is on its way.
   func tellGap() {
     if !lane.gaps.isEmpty { lane.gaps[ObjectIdentifier(self)] = nil }
   }

@@ -1,5 +1,5 @@
 // What users owe a stream that drops nothing for the time in which its source has waited for subscriptions that have
-// ended: else a client would begin anew by subscribing again. See `Lane+HoldingUp`.
+// ended: else a client would begin anew by subscribing again. See `Lane+Stalls`.
 
 /// What a member of a lane owes for the time in which the source waited and it took nothing, less its stream's pace for
 /// each event that it took.

@@ -123,7 +123,7 @@ extension Connection {
     return subscription
   }
 
-  /// - Returns: whether the stream has nothing newer; if it has, its lane is told when it is there.
+  /// - Returns: whether the stream is current; if not, its lane is notified when it is.
   private func bringUpToDate(_ stream: ServedStream) -> Bool {
     guard let feed = stream.feed else { return true }
     return feed.isCurrent(in: stream, for: worker) { [worker] in

@@ -7,7 +7,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   /// Of the batch that the stream has been given and has not settled yet by asking for the next one.
   private var unsettledCount = 0
   private var unsettledBytes = 0
-  /// Brings the publisher's loop here; `nil` for one that is gone and for values that nobody vouches for.
+  /// Calls the publisher's loop; `nil` for a publisher that has left and for values without confirmation.
   var wake: (@Sendable () -> Void)?
   /// Its loop looks at it right now, or has been called to.
   private var isWatched = true
@@ -114,7 +114,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     wake = nil
   }
 
-  /// Nobody tells any more what has become of the batch that it had a share in. Its loop is to be called.
+  /// The batch that it had a share in may be lost. Its loop is to be called.
   func lose() {
     unsettledCount = 0
     unsettledBytes = 0

@@ -3,9 +3,9 @@
 import Reactive
 import ReplayLog
 
-/// What becomes of events that somebody has not got yet when a stream's buffer is full.
+/// What happens when a stream's buffer is full and a subscription has unread events.
 public enum OverflowPolicy: Sendable, Equatable {
-  /// The oldest are dropped, and the source goes on; those who lag get what their `LagPolicy` says.
+  /// The oldest events are evicted and the source continues; the `LagPolicy` of subscriptions that fall behind applies.
   case drop
   /// Nothing is dropped: the source waits for the slowest subscriber that has the stream open. The time that it keeps the
   /// source waiting adds up, less `pace` for each event that it takes meanwhile, and never below zero: at `timeout` it is
@@ -27,7 +27,7 @@ public struct StreamConfiguration: Sendable {
   public var source: String
   /// Events that a newcomer gets unless it asks for something else.
   public var replay: Int
-  /// What is held for those who lag.
+  /// The bounds of the log.
   public var limits: EventLog.Limits
   /// When the source runs.
   public var start: ShareStart
@@ -35,9 +35,9 @@ public struct StreamConfiguration: Sendable {
   public var onLag: LagPolicy
   /// What happens when the buffer is full.
   public var overflow: OverflowPolicy
-  /// Who may subscribe.
+  /// Clients that may subscribe.
   public var read: AccessRules
-  /// Who may publish, where there is an inlet.
+  /// Clients that may publish, where clients publish.
   public var write: AccessRules
 
   /// The defaults of the daemon's configuration file.
@@ -72,11 +72,11 @@ public struct StreamFailure: Error, Equatable {
   }
 }
 
-/// How a stream's source is doing, apart from whether anybody listens.
+/// The state of a stream's source, apart from whether there are subscriptions.
 public enum SourceState: Equatable, Sendable {
   /// Nothing is known to be wrong.
   case healthy
-  /// It is not asked now though somebody wants it, as its host has no place for it or rests, and this is why.
+  /// There is demand, but its upstream's host has no free transfer or is rate-limited: the reason.
   case waiting(String)
   /// It fails, is being retried, and this is why.
   case failing(String)

@@ -18,7 +18,7 @@ final class ServedStream: Sendable {
   /// What feeds a stream of the server itself; nil for the others.
   let feed: SystemFeed?
   private let terms: Guarded<Terms>
-  /// What feeds the log must not be larger; for whoever looks at event after event.
+  /// Largest event that the log can hold, in bytes of data.
   private let eventLimit: EventLimit
   private let valueErrors = Atomic<UInt64>(0)
   private let sourceState = Guarded(SourceState.healthy)
@@ -94,7 +94,7 @@ final class ServedStream: Sendable {
     return fitting
   }
 
-  /// The rules of all that may read it or write to it: who may see that it is there.
+  /// The rules for reading and for writing together: clients that match one see that the stream exists.
   var visibleTo: Set<AccessRules.Rule> {
     let configuration = configuration
     return inlet == nil ? configuration.read.rules : configuration.read.rules.union(configuration.write.rules)
@@ -118,9 +118,9 @@ final class ServedStream: Sendable {
 
   // MARK: Going on differently
 
-  /// Goes on as `change` says, but for the log's storage, which stays as it is until `goOn`.
+  /// Applies a change, except for the log's storage, which stays frozen until `finishChange`.
   ///
-  /// - Returns: the storage, which nobody changes meanwhile.
+  /// - Returns: the storage, which stays unchanged meanwhile.
   func begin(_ change: StreamChange, report: @escaping @Sendable (ServerReport) -> Void) -> EventLog {
     var configuration = change.configuration
     let (oldInlet, oldLimit) = (inlet, eventLimit.bytes.load(ordering: .relaxed))
@@ -145,8 +145,8 @@ final class ServedStream: Sendable {
     return storage
   }
 
-  /// Goes on in another storage, which was made of the first one, or in that.
-  func goOn(in storage: EventLog?, report: (ServerReport) -> Void) {
+  /// Continues in another storage, which was made from the frozen one, or in the frozen one.
+  func finishChange(in storage: EventLog?, report: (ServerReport) -> Void) {
     let limits = storage?.limits ?? configuration.limits
     let limit = limits.maximumEventBytes
     var reports: [ServerReport] = []
@@ -254,7 +254,7 @@ final class ServedStream: Sendable {
   func restored(_ cursor: Cursor) -> Cursor? {
     let isNew = isNew
     return log.read { storage, _ in
-      // Whoever is behind a log that begins anew has missed what no process has any more.
+      // A log that begins anew has none of the events before its first position.
       var position = isNew ? max(cursor.position, storage.firstPosition) : cursor.position
       position = min(storage.skip(position), storage.endPosition)
       guard cursor.sentBytes > 0 else { return Cursor(position: position) }

@@ -28,9 +28,9 @@ public struct ServerLimits: Equatable, Sendable {
   public var handshakeTimeout: Duration
   /// What a lease is given for; renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
-  /// How long a subscriber may keep the source of a stream that drops nothing waiting before that is told: ordinary
+  /// How long a subscription may stall a lossless stream before that is reported: ordinary
   /// backpressure is no news.
-  var holdUpTime = Duration.seconds(5)
+  var stallTime = Duration.seconds(5)
   /// How old an answer of the server's own streams may be: so long it is shared by all that ask. As often as the catalogue
   /// is looked at for those that listen.
   var systemStreamAge = Duration.milliseconds(250)

@@ -7,9 +7,9 @@ import Synchronization
 
 /// One event loop with its connections: reads what they ask, and at the end of each turn sends what their credit allows.
 ///
-/// Subscriptions that have something to send stand in a queue of their user, and users take turns (`UserShare`). Each
-/// subscription gets one write of at most a block and goes to the end of the queue again, so that a long backlog holds
-/// nobody up.
+/// Subscriptions that have something to send are in a queue of their user, and users take turns (`UserShare`). Each
+/// subscription gets one write of at most a block and returns to the end of the queue, so that a long backlog delays no
+/// other.
 final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `counters`
   /// What this worker did, readable from any thread.
   struct Counters: ~Copyable {
@@ -36,7 +36,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var connections: Set<Connection> = []
   private var saved: [RSocketConnection] = []
-  /// Those that neither read nor write yet, nor does any other.
+  /// Connections that `finishRestore` starts; until then no connection reads or writes.
   private var restored: [Connection] = []
   /// Nothing is sent any more, and no subscription is ended.
   private(set) var hasSaved = false
@@ -134,7 +134,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     saved = connections.compactMap { $0 as? RSocketConnection }
     hasSaved = true
     connections = []
-    for lane in lanes.values { lane.stopWatchingHoldUp() }
+    for lane in lanes.values { lane.stopWatchingForStalls() }
     return saved.compactMap { $0.save() }
   }
 
@@ -250,7 +250,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
 
   func existingLane(of stream: ServedStream) -> Lane? { lanes[ObjectIdentifier(stream)] }
 
-  /// Forgets a lane without subscribers.
+  /// Drops a lane without members.
   func release(_ lane: Lane) {
     loop.assertOnLoop()
     guard lane.isEmpty else { return }
@@ -258,7 +258,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     block.forget()
   }
 
-  /// Knows no log any more by where it is in memory. On the loop.
+  /// Drops the cached block, because a new log may reuse the old one's address. On the loop.
   func forgetLogs() { block.forget() }
 
   /// Measures anew, at the end of the turn, how far the lane's subscribers reach and what they hold.
@@ -273,7 +273,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     for lane in lanes.values { lane.measureLag() }
   }
 
-  /// Gives clients that read a view of a system stream the one that shows what they may see now. On the loop.
+  /// Moves subscriptions to views of system streams to the view that their client may see now. On the loop.
   func changeViews() {
     loop.assertOnLoop()
     for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
@@ -404,12 +404,12 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     case .events, .nothing: break
     case .inGap:
       subscription.lane.moved(subscription, from: position, past: 0)
-      subscription.lane.raiseReach(for: subscription)
+      subscription.lane.raiseRequest(for: subscription)
     case .overtaken(_, let lost, let missed):
       countLost(lost, by: subscription.connection.identity, of: subscription.lane.stream)
       if action == .enqueue {
         subscription.miss(missed)
-        subscription.lane.raiseReach(for: subscription)
+        subscription.lane.raiseRequest(for: subscription)
         remeasure(subscription.lane)
       }
     }
@@ -435,7 +435,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     let action = subscription.machine.wrote(
       progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: progress.isLast,
       hasEnded: hasEnded)
-    // Before the log is told how far the subscriber is, which may bring the next event at once.
+    // Before the log learns the new position, which may append the next event at once.
     if action == .wait { perform(action, subscription) }
     subscription.lane.moved(subscription, from: position, past: progress.eventCount)
     subscription.lane.counters.count(events: progress.eventCount, bytes: sent)
@@ -447,7 +447,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     return max(1, sent)
   }
 
-  /// Events of a stream are gone that a client had not got.
+  /// Counts and reports events that were evicted before a subscription was sent them.
   func countLost(_ lost: UInt64, by client: ClientIdentity, of stream: ServedStream) {
     loop.assertOnLoop()
     counters.laggedEvents.add(lost, ordering: .relaxed)

@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// Who is at the other end of a connection, as the kernel recorded it when the peer connected.
+/// The peer of a connection, as the kernel recorded it when the peer connected.
 public struct PeerCredentials: Equatable, Sendable {
   /// The peer's process at that time; for log lines, never for decisions.
   public let process: Int32
@@ -43,11 +43,11 @@ public struct PeerCredentials: Equatable, Sendable {
   }
 }
 
-/// Who may do something with a stream: whoever one of the rules names.
+/// The clients that may read or write a stream: those that match one of the rules.
 public struct AccessRules: Equatable, Sendable {
   /// One rule.
   public enum Rule: Hashable, Sendable {
-    /// Whoever reaches the socket.
+    /// Every client.
     case anyone
     /// The peer's effective user.
     case user(UInt32)
@@ -58,7 +58,7 @@ public struct AccessRules: Equatable, Sendable {
   let rules: Set<Rule>
   private let namesGroups: Bool
 
-  /// No rule at all lets nobody in.
+  /// Without rules no client is admitted.
   public init(_ rules: [Rule] = [.anyone]) {
     self.rules = Set(rules)
     namesGroups = rules.contains { if case .group = $0 { true } else { false } }

@@ -3,9 +3,9 @@ import Reactive
 import ReplayLog
 
 // How publishing flows. Each REQUEST_CHANNEL has a queue in the inlet of its stream. A connection hands over what one read of
-// its socket brought, one batch per channel; whoever comes with values or demand delivers while there are both, outside of
-// the lock, and one at a time: who finds somebody at it leaves that one the work, and after some batches whoever is at it
-// leaves the rest to a publisher whose values wait, so that no loop works for another for long. In a stream that drops,
+// its socket brought, one batch per channel. The thread that brings values or demand delivers while there are both, outside of
+// the lock; one thread at a time: a second one leaves its values to the first, which after some batches hands over to the
+// loop of a publisher whose values wait, so that no loop works for others for long. In a stream that drops,
 // the stream asks for the next batch at once, so values pass within the read that brought them and no queue ever fills.
 // In a stream that waits for its slowest subscriber they stay in the queues, which are bounded by the credit that their
 // publishers got.
@@ -29,7 +29,7 @@ public final class PublishSource: Publisher, Sendable {
   public typealias Failure = Never
 
   /// How one publisher stands, when its loop has brought or looked at something.
-  struct Standing {
+  struct PublishStatus {
     /// Values that the stream does not have yet.
     let heldCount: Int
     let heldBytes: Int
@@ -58,14 +58,14 @@ public final class PublishSource: Publisher, Sendable {
     var generation = 0
     var subscriber: AnySubscriber<EventBatch, Never>?
     var demand = Subscribers.Demand.none
-    /// Somebody is inside `receive`.
+    /// A thread is inside `receive`.
     var isDelivering = false
     var publishers: [ObjectIdentifier: PublishQueue] = [:]
-    /// Those who have something that waits, whose turn it is first.
+    /// Queues with values, the next one first.
     var ready: [PublishQueue] = []
-    /// Those who have a share in the batch that is not settled.
+    /// Queues with a share in the batch that is not settled.
     var unsettled: [PublishQueue] = []
-    /// What those have left behind that are gone, in bytes as by `PublishQueue.weight`.
+    /// Bytes of values of publishers that have left, as by `PublishQueue.weight`.
     var leftWeight = 0
     var hasEnded = false
     var isStopping = false
@@ -79,7 +79,7 @@ public final class PublishSource: Publisher, Sendable {
 
   private let state = Guarded(State())
   /// What fire-and-forget brings, of all clients.
-  private let loose = PublishQueue(wake: nil)
+  private let unconfirmed = PublishQueue(wake: nil)
 
   /// An inlet for one stream.
   public init() {}
@@ -111,7 +111,7 @@ public final class PublishSource: Publisher, Sendable {
     func cancel() { inlet.end(generation) }
   }
 
-  /// The stream wants no more: publishers are told, unless the server does that.
+  /// The stream has cancelled: notifies the publishers, unless the server does.
   private func end(_ generation: Int) {
     let (subscriber, told) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
       guard state.generation == generation else { return (nil, []) }
@@ -145,8 +145,8 @@ public final class PublishSource: Publisher, Sendable {
     state.withLock { $0.isStopping = true }
   }
 
-  /// Lets go of what leads to the stream, for something else. What it was given and has not asked for more after may be
-  /// lost on its way; those who sent it are told.
+  /// Detaches the pipeline, which is being replaced. Values that it was given and has not settled may be lost; their
+  /// publishers are notified.
   func interrupt() {
     let (subscriber, told) = state.withLock { state in
       defer {
@@ -179,7 +179,7 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: From publishers, each on its own loop
 
-  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``goOn()`` and to ``look(at:)`` the queue.
+  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``deliver()`` and to ``look(at:)`` the queue.
   /// - Returns: `nil` while what publishers left behind fills all the room there is.
   func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
     let queue = PublishQueue(wake: wake)
@@ -247,7 +247,7 @@ public final class PublishSource: Publisher, Sendable {
   }
 
   /// Takes in what has arrived, and delivers it if that is wanted.
-  func take(_ values: EventBatch, isComplete: Bool, from queue: PublishQueue) -> Standing {
+  func take(_ values: EventBatch, isComplete: Bool, from queue: PublishQueue) -> PublishStatus {
     drain { state in
       guard !state.hasEnded, queue.bring(values, isComplete: isComplete) else { return }
       state.ready.append(queue)
@@ -256,10 +256,10 @@ public final class PublishSource: Publisher, Sendable {
   }
 
   /// What has become of what the publisher brought. From now on its loop is called when that changes.
-  func look(at queue: PublishQueue) -> Standing {
+  func look(at queue: PublishQueue) -> PublishStatus {
     state.withLock { state in
       let isDone = queue.look()
-      return Standing(
+      return PublishStatus(
         heldCount: queue.heldCount, heldBytes: queue.heldBytes, isDone: isDone,
         hasEnded: state.hasEnded && !state.isStopping, window: state.window, hasLostValues: queue.hasLostValues,
         committedNumber: queue.key == nil ? nil : queue.committedNumber)
@@ -267,23 +267,23 @@ public final class PublishSource: Publisher, Sendable {
   }
 
   /// Delivers what is left to this thread.
-  func goOn() { drain { _ in } }
+  func deliver() { drain { _ in } }
 
-  /// Takes in what nobody waits for an answer to, as far as there is room for it.
-  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``goOn()``.
+  /// Takes values without confirmation, as far as there is room.
+  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``deliver()``.
   /// - Returns: how many were taken; the others are dropped.
-  func takeLoose(_ values: EventBatch, wake: @escaping @Sendable () -> Void) -> Int {
+  func takeUnconfirmed(_ values: EventBatch, wake: @escaping @Sendable () -> Void) -> Int {
     let largest = values.largestByteCount
     var count = 0
     drain { state in
       guard !state.hasEnded else { return }
       let window = state.window
       let room = Swift.min(
-        window.valueCount(largestBytes: largest) - loose.heldCount,
-        (window.byteCount - loose.heldBytes) / Swift.max(1, largest))
+        window.valueCount(largestBytes: largest) - unconfirmed.heldCount,
+        (window.byteCount - unconfirmed.heldBytes) / Swift.max(1, largest))
       count = Swift.min(Swift.max(0, room), values.count)
-      loose.wake = wake
-      if loose.bring(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(loose) }
+      unconfirmed.wake = wake
+      if unconfirmed.bring(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(unconfirmed) }
     }
     return count
   }
@@ -297,7 +297,7 @@ public final class PublishSource: Publisher, Sendable {
     var generation = 0
   }
 
-  /// Makes a change, then delivers while there are values and demand, unless somebody is at it.
+  /// Makes a change, then delivers while there are values and demand, unless another thread does.
   private func drain(_ change: (inout State) -> Void) {
     var step = state.withLock { state in
       change(&state)
@@ -355,8 +355,8 @@ extension PublishSource.State {
     return change(queue)
   }
 
-  /// The next batch. Each publisher that has something gets an equal share of it, in turn, and who has more another one
-  /// while there is room; whoever has been served stands behind those who have not.
+  /// The next batch. Each publisher with values gets an equal share of it, in turn, and another share while there is room;
+  /// the served ones move behind the others.
   fileprivate mutating func takeBatch() -> EventBatch {
     // With marks a batch is to fit into the log at once: only then are its values and its marks committed together.
     let ringBytes = named.isEmpty ? limits.bytes : limits.bytes / 4

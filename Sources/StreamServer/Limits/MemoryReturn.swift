@@ -3,7 +3,7 @@ import Dispatch
 import StreamRuntime
 import Synchronization
 
-/// Gives memory back to the system that connections have released: the allocator keeps it, for whoever comes next, and a
+/// Gives memory back to the system that connections have released: the allocator keeps it for later use, and a
 /// burst of half-sent requests would stay for good.
 final class MemoryReturn: Sendable {
   /// Bytes released since the last time.

@@ -1,7 +1,7 @@
 import Reactive
 import StreamRuntime
 
-// Who gets how much of a loop. Work that clients cause waits in queues of its user: input that has not been handled, and
+// How a loop is shared. Work that clients cause waits in queues of its user: input that has not been handled, and
 // subscriptions that have something to send. Each turn goes round the users and gives each a slice, until the turn's time is
 // over; the rest waits for the next. So the cost of what one user sends, over however many connections, is that user's
 // own wait. Time is what is shared, as frames differ in what they cost; within a slice the clock is read every few frames.

@@ -15,7 +15,7 @@ import Reactive
 
 extension Lane {
   /// What the clock has seen so far.
-  struct HoldUp {
+  struct StallDetector {
     var timer: TimerID?
     /// When it looks next, and when it looked last, in nanoseconds on the loop's clock.
     var nextLook = UInt64.max
@@ -64,24 +64,24 @@ extension Lane {
   private var moment: Duration { .milliseconds(10) + .microseconds(members.count) }
 
   /// Looks from now on, for as long as a member rests or owes something.
-  func watchHoldUp() {
+  func watchForStalls() {
     worker.loop.assertOnLoop()
-    guard holdUp == nil, !worker.hasSaved else { return }
-    holdUp = HoldUp(lookedAt: worker.loop.now)
+    guard stallDetector == nil, !worker.hasSaved else { return }
+    stallDetector = StallDetector(lookedAt: worker.loop.now)
     look()
   }
 
-  func stopWatchingHoldUp() {
-    if let timer = holdUp?.timer { worker.loop.cancel(timer) }
+  func stopWatchingForStalls() {
+    if let timer = stallDetector?.timer { worker.loop.cancel(timer) }
     note(nil)
-    holdUp = nil
+    stallDetector = nil
   }
 
   /// A member is new: it may leave before it is looked at.
   func noteNewcomer(_ member: StreamSubscription) {
-    guard let nextLook = holdUp?.nextLook else { return }
+    guard let nextLook = stallDetector?.nextLook else { return }
     let now = worker.loop.now
-    holdUp?.debts[ObjectIdentifier(member)] = Debt(position: member.cursor.position, since: now)
+    stallDetector?.debts[ObjectIdentifier(member)] = Debt(position: member.cursor.position, since: now)
     guard stream.debts.withLock({ $0.owes(member.connection.share.account.user, at: now) }) else { return }
     let moment = moment
     if nextLook > now + UInt64(moment / .nanoseconds(1)) { look(after: moment) }
@@ -89,7 +89,7 @@ extension Lane {
 
   /// A member leaves, and its user owes for it. Before it has ended.
   func keepDebt(of member: StreamSubscription) {
-    guard var debt = holdUp?.debts.removeValue(forKey: ObjectIdentifier(member)),
+    guard var debt = stallDetector?.debts.removeValue(forKey: ObjectIdentifier(member)),
       let look = glance()
     else { return }
     look.settle(&debt, of: member)
@@ -103,9 +103,9 @@ extension Lane {
 
   /// - Parameter holder: the client that the source waits for, for longer than ordinary backpressure takes.
   private func note(_ holder: (client: ClientIdentity, unread: UInt64)?) {
-    guard holdUp?.noted != holder?.client else { return }
-    if let noted = holdUp?.noted { stream.release(noted) }
-    holdUp?.noted = holder?.client
+    guard stallDetector?.noted != holder?.client else { return }
+    if let noted = stallDetector?.noted { stream.release(noted) }
+    stallDetector?.noted = holder?.client
     if let holder { stream.note(.init(client: holder.client, unread: holder.unread)) }
   }
 
@@ -114,8 +114,8 @@ extension Lane {
     guard case .block(let timeout, let pace) = stream.configuration.overflow else { return nil }
     let now = worker.loop.now
     return Look(
-      now: now, before: holdUp?.lookedAt ?? now,
-      period: min(Self.period, worker.limits.holdUpTime / 4, (timeout ?? Self.period) / 4), timeout: timeout,
+      now: now, before: stallDetector?.lookedAt ?? now,
+      period: min(Self.period, worker.limits.stallTime / 4, (timeout ?? Self.period) / 4), timeout: timeout,
       pace: pace, waitedFor: stream.log.positionUpstreamWaitsFor,
       newest: stream.log.read { storage, _ in
         storage.firstPosition < storage.endPosition ? storage.position(ofLast: 1) : nil
@@ -123,33 +123,33 @@ extension Lane {
   }
 
   private func look() {
-    guard holdUp?.debts.isEmpty == false || members.contains(where: \.machine.isResting)
-    else { return stopWatchingHoldUp() }
-    guard let seen = glance() else { return stopWatchingHoldUp() }
+    guard stallDetector?.debts.isEmpty == false || members.contains(where: \.machine.isResting)
+    else { return stopWatchingForStalls() }
+    guard let seen = glance() else { return stopWatchingForStalls() }
     let pause = judge(seen)
-    if holdUp != nil { look(after: pause) }  // else the last member was cut off
+    if stallDetector != nil { look(after: pause) }  // else the last member was cut off
   }
 
   private func look(after pause: Duration) {
-    if let timer = holdUp?.timer { worker.loop.cancel(timer) }
-    holdUp?.nextLook = worker.loop.now + UInt64(pause / .nanoseconds(1))
-    holdUp?.timer = worker.loop.schedule(after: pause) { [self] in look() }
+    if let timer = stallDetector?.timer { worker.loop.cancel(timer) }
+    stallDetector?.nextLook = worker.loop.now + UInt64(pause / .nanoseconds(1))
+    stallDetector?.timer = worker.loop.schedule(after: pause) { [self] in look() }
   }
 
   /// - Returns: when to look again.
   private func judge(_ look: Look) -> Duration {
-    holdUp?.lookedAt = look.now
-    let unread = stream.log.read { storage, _ in storage.count(from: held, to: storage.endPosition) }
-    let holdUpTime = worker.limits.holdUpTime
-    let isSlowest = look.waitedFor == held
+    stallDetector?.lookedAt = look.now
+    let unread = stream.log.read { storage, _ in storage.count(from: oldestUnread, to: storage.endPosition) }
+    let stallTime = worker.limits.stallTime
+    let isSlowest = look.waitedFor == oldestUnread
     var holder: StreamSubscription?
     var overdue: [StreamSubscription] = []
     var isRow = false
-    for member in members where holdUp?.debts.isEmpty == false || look.waitedFor != nil {
+    for member in members where stallDetector?.debts.isEmpty == false || look.waitedFor != nil {
       let owes = look.owes(member)
-      let holds = owes && isSlowest && member.cursor.position == held
+      let holds = owes && isSlowest && member.cursor.position == oldestUnread
       guard let debt = settle(member, owes: owes, look), owes else { continue }
-      if holds, look.reaches(holdUpTime, debt) {
+      if holds, look.reaches(stallTime, debt) {
         if !debt.isReported { report(member, unread) }
         holder = holder ?? member
       }
@@ -159,7 +159,7 @@ extension Lane {
     note(holder.map { ($0.connection.identity, unread) })
     // The end of one may be the end of its connection, and of others with it.
     for member in overdue where member.state != .ended {
-      holdUp?.debts[ObjectIdentifier(member)]?.beginAnew()
+      stallDetector?.debts[ObjectIdentifier(member)]?.beginAnew()
       worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
       member.connection.fail(
         member, .lagged("stalled \"\(stream.name)\" for \(look.timeout ?? .zero), \(unread) events behind"))
@@ -172,7 +172,7 @@ extension Lane {
   private func settle(_ member: StreamSubscription, owes: Bool, _ look: Look) -> Debt? {
     let key = ObjectIdentifier(member)
     var debt: Debt
-    if let known = holdUp?.debts[key] {
+    if let known = stallDetector?.debts[key] {
       debt = known
       look.settle(&debt, of: member)
     } else {
@@ -181,18 +181,18 @@ extension Lane {
     }
     let user = member.connection.share.account.user
     if owes, let kept = stream.debts.withLock({ $0.take(user, at: look.now) }) { debt.inherit(kept) }
-    if !debt.reaches(worker.limits.holdUpTime, tolerance: .zero) { debt.isReported = false }
+    if !debt.reaches(worker.limits.stallTime, tolerance: .zero) { debt.isReported = false }
     if owes || debt.own > .zero {
-      holdUp?.debts[key] = debt
+      stallDetector?.debts[key] = debt
     } else {
-      holdUp?.debts[key] = nil
+      stallDetector?.debts[key] = nil
       keep(debt, of: member, look)  // it decays there
     }
     return debt
   }
 
   private func report(_ member: StreamSubscription, _ unread: UInt64) {
-    holdUp?.debts[ObjectIdentifier(member)]?.isReported = true
+    stallDetector?.debts[ObjectIdentifier(member)]?.isReported = true
     worker.report(.clientHoldsUp(member.connection.identity, stream: stream.name, unread: unread))
     worker.counters.holdUps.add(1, ordering: .relaxed)
   }

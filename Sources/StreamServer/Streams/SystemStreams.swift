@@ -23,7 +23,7 @@ enum Visibility: Hashable, Sendable {
 }
 
 /// The server's own streams. Clients of its own user and root share one view of each, which is in the table of streams.
-/// Others get a view of what they may read or write; it is made when it is asked for, and shared by all who see the same.
+/// Other clients get a view of what they may read or write, made on request and shared by clients with equal rights.
 final class SystemStreams: Sendable {
   /// One of the streams, whatever of it is seen.
   fileprivate struct Kind {

@@ -78,7 +78,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   func grant(_ count: UInt32) { named = named?.granted(count) }
 
   /// - Returns: up to which value all is in the stream, when the publisher is to be told.
-  func takeNews(_ standing: PublishSource.Standing) -> UInt64? {
+  func takeNews(_ standing: PublishSource.PublishStatus) -> UInt64? {
     guard let committed = standing.committedNumber, let named, named.demand > 0, committed > named.told else {
       return nil
     }
@@ -97,7 +97,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   }
 
   /// Hands over what has arrived.
-  func passOn() -> PublishSource.Standing {
+  func passOn() -> PublishSource.PublishStatus {
     var values = EventBatch()
     swap(&values, &arrived)
     return inlet.take(values, isComplete: isComplete, from: queue)
@@ -105,7 +105,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
 
   /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to go on
   /// with while the grant is on its way.
-  func takeGrant(_ standing: PublishSource.Standing) -> Int {
+  func takeGrant(_ standing: PublishSource.PublishStatus) -> Int {
     let most = receivedCount < PublishWindow.firstValues / 2 ? PublishWindow.firstValues : PublishWindow.mostValues
     let window = min(most, standing.window.valueCount(largestBytes: max(largestBytes, formerLargestBytes)))
     let free = window - standing.heldCount - credit
@@ -207,7 +207,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   ) -> InboundChannel? {
     let wake: @Sendable () -> Void = { [self, worker] in
       worker.loop.execute {
-        inlet.goOn()
+        inlet.deliver()
         self.look(at: id)
       }
     }
@@ -302,7 +302,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     }
     arriving.removeAll(keepingCapacity: true)
     for (stream, inlet, values) in unconfirmed {
-      let taken = inlet.takeLoose(values) { [worker] in worker.loop.execute { inlet.goOn() } }
+      let taken = inlet.takeUnconfirmed(values) { [worker] in worker.loop.execute { inlet.deliver() } }
       guard taken < values.count else { continue }
       worker.counters.droppedValues.add(UInt64(values.count - taken), ordering: .relaxed)
       worker.report(.valuesDropped(connection.identity, stream: stream.name, count: values.count - taken))
@@ -318,7 +318,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     _ = connection.flush()
   }
 
-  private func answer(_ channel: InboundChannel, _ standing: PublishSource.Standing) {
+  private func answer(_ channel: InboundChannel, _ standing: PublishSource.PublishStatus) {
     heldBytes += standing.heldBytes - channel.heldBytes
     channel.heldBytes = standing.heldBytes
     excessBytes += standing.excessBytes - channel.excessBytes
@@ -366,7 +366,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   // MARK: From one process to the next
 
-  /// Those that may go on in another process, once `abandon` has been called.
+  /// Channels that another process can continue, once `abandon` has been called.
   var saved: [SavedSession.Publication] {
     ids.map {
       SavedSession.Publication(
@@ -415,7 +415,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     (heldBytes, excessBytes) = (0, 0)
   }
 
-  /// Those who have not got an answer.
+  /// Channels without an answer.
   var ids: [StreamID] { channels.keys.sorted() }
 
   private func forget(_ channel: InboundChannel) {

@@ -3,26 +3,27 @@ import ReplayLog
 import StreamRuntime
 import Synchronization
 
-/// The subscribers of one stream on one event loop: the log's reader there.
+/// The subscriptions to one stream on one event loop; the log's reader on that loop.
 ///
-/// The log tells a lane at most once per tick that it grew, however many subscribers the lane has; the lane then makes
-/// those ready that wait for it. Subscribers without credit are in no list that anybody walks, but for the stream's end.
+/// The log notifies a lane at most once per turn that it grew, however many subscriptions the lane has; the lane then
+/// queues the ones that wait. Subscriptions without demand are in no list that is walked, except at the stream's end.
 final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `logDidChange` and its two atomics
   let stream: ServedStream
   let counters: LaneCounters
-  /// Which knows the lane for as long as it has members, and no longer.
+  /// It lists the lane while that has members.
   let worker: Worker
   private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
-  /// Of those members that have missed events and were not told.
+  /// Events that a member has missed and that no payload has reported yet.
   var gaps: [ObjectIdentifier: Gap] = [:]
-  /// How far the members' credit reaches, as the log was told: while that is beyond its end, the source is asked for more.
-  private var reach: UInt64 = 0
-  /// Of a stream that drops nothing: the position of the member furthest behind, as the log was told.
-  private(set) var held = UInt64.max
-  /// Of the same: see `Lane+HoldingUp`.
-  var holdUp: HoldUp?
-  /// Somebody waits: an append wakes the loop up.
+  /// The position before which the members' demand covers everything, as reported to the log: while it is past the log's
+  /// end, the log requests more from the source.
+  private var requestedThrough: UInt64 = 0
+  /// In a lossless stream: the position of the slowest member, as reported to the log.
+  private(set) var oldestUnread = UInt64.max
+  /// In a lossless stream: see `Lane+Stalls`.
+  var stallDetector: StallDetector?
+  /// Whether a member waits: an append then wakes the loop up.
   private let wantsWakeUp = Atomic(false)
   private let wakeUpPosted = Atomic(false)
   private let hasEnded = Atomic(false)
@@ -39,7 +40,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   func logDidChange() {
     if !wantsWakeUp.load(ordering: .sequentiallyConsistent) {
-      // Nobody here waits for events. Only the stream's end concerns them all the same.
+      // No member waits for events; the stream's end concerns the resting ones, too.
       guard stream.log.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
     }
     // What was published on this loop goes out at the end of the turn that brought it.
@@ -57,16 +58,17 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     subscription.memberIndex = Int32(members.count)
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
-    if stream.log.isLossless, subscription.cursor.position < held {
-      held = stream.log.reader(self, oldestUnread: subscription.cursor.position)
+    if stream.log.isLossless, subscription.cursor.position < oldestUnread {
+      oldestUnread = stream.log.reader(self, oldestUnread: subscription.cursor.position)
       let position = subscription.cursor.position
-      subscription.machine.move(to: Cursor(position: held))
-      if held != position {
-        subscription.miss(Gap(stream.log.read { [held] storage, _ in storage.missedEvents(from: position, to: held) }))
+      subscription.machine.move(to: Cursor(position: oldestUnread))
+      if oldestUnread != position {
+        subscription.miss(
+          Gap(stream.log.read { [oldestUnread] storage, _ in storage.missedEvents(from: position, to: oldestUnread) }))
       }
     }
     noteNewcomer(subscription)
-    raiseReach(for: subscription)
+    raiseRequest(for: subscription)
     stream.log.subscriberJoined()
   }
 
@@ -81,7 +83,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     subscription.machine.move(to: cursor)
   }
 
-  /// Lets a subscription go; its state is `ended` already or becomes so.
+  /// Removes a subscription and ends it.
   func remove(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     if subscription.state == .waiting { stopWaiting(subscription) }
@@ -95,11 +97,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     }
     if members.isEmpty {
       stream.log.detach(self)
-      reach = 0
-      held = .max
+      requestedThrough = 0
+      oldestUnread = .max
       counters.lag.store(0, ordering: .relaxed)
-      stopWatchingHoldUp()
-    } else if reach > 0 && subscription.machine.requestedThrough == reach || subscription.cursor.position == held {
+      stopWatchingForStalls()
+    } else if requestedThrough > 0 && subscription.machine.requestedThrough == requestedThrough
+      || subscription.cursor.position == oldestUnread
+    {
       worker.remeasure(self)
     }
     stream.log.subscriberLeft()
@@ -109,21 +113,21 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
   func request(_ demand: Subscribers.Demand, by subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let action = subscription.machine.request(demand)
-    raiseReach(for: subscription)
+    raiseRequest(for: subscription)
     worker.perform(action, subscription)
   }
 
   /// The subscription's cursor has moved from `position`, past `count` events that were sent.
   func moved(_ subscription: StreamSubscription, from position: UInt64, past count: Int) {
     worker.loop.assertOnLoop()
-    if position == held { worker.remeasure(self) }
-    if count > 0, subscription.cursor.position - position != UInt64(count) { raiseReach(for: subscription) }
+    if position == oldestUnread { worker.remeasure(self) }
+    if count > 0, subscription.cursor.position - position != UInt64(count) { raiseRequest(for: subscription) }
   }
 
   /// The subscription needs demand, or room in its socket.
   func rest() {
     worker.loop.assertOnLoop()
-    if stream.log.isLossless { watchHoldUp() }
+    if stream.log.isLossless { watchForStalls() }
   }
 
   /// The subscription has all events before its cursor, where the log ended when it was looked at.
@@ -134,7 +138,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     waiting.append(subscription)
     guard waiting.count == 1 else { return }
     wantsWakeUp.store(true, ordering: .sequentiallyConsistent)
-    // What came before that has woken nobody.
+    // An append before that store has woken no loop.
     let isLate = stream.log.read { storage, completion in completion != nil || storage.endPosition > position }
     if isLate { makeWaitingReady() }
   }
@@ -163,7 +167,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     for member in members {
       let action = member.machine.becameCurrent(newest: newest)
       guard action != .none else { continue }
-      raiseReach(for: member)
+      raiseRequest(for: member)
       worker.perform(action, member)
     }
   }
@@ -174,44 +178,43 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     wantsWakeUp.store(false, ordering: .sequentiallyConsistent)
   }
 
-  /// The subscription's credit reaches further than before: it was granted some, or moved past a gap.
-  func raiseReach(for subscription: StreamSubscription) {
+  /// The subscription's demand covers more than before: the client requested more, or the cursor moved past a gap.
+  func raiseRequest(for subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
-    guard subscription.machine.requestedThrough > reach else { return }
-    reach = subscription.machine.requestedThrough
-    stream.log.reader(self, requestedThrough: reach)
+    guard subscription.machine.requestedThrough > requestedThrough else { return }
+    requestedThrough = subscription.machine.requestedThrough
+    stream.log.reader(self, requestedThrough: requestedThrough)
   }
 
-  /// Whoever reached furthest has left, or whoever was furthest behind has moved: finds out who is it now. Once per turn,
-  /// however many did.
+  /// Recomputes the furthest request and the oldest unread position after a member changed; once per turn.
   func remeasure() {
     worker.loop.assertOnLoop()
     guard !members.isEmpty else { return }
-    let reach = members.reduce(0) { max($0, $1.machine.requestedThrough) }
-    if reach != self.reach {
-      self.reach = reach
-      stream.log.reader(self, requestedThrough: reach)
+    let requestedThrough = members.reduce(0) { max($0, $1.machine.requestedThrough) }
+    if requestedThrough != self.requestedThrough {
+      self.requestedThrough = requestedThrough
+      stream.log.reader(self, requestedThrough: requestedThrough)
     }
     guard stream.log.isLossless else { return }
-    let held = members.reduce(.max) { min($0, $1.cursor.position) }
-    if held != self.held {
-      self.held = held
-      stream.log.reader(self, oldestUnread: held)
+    let oldestUnread = members.reduce(.max) { min($0, $1.cursor.position) }
+    if oldestUnread != self.oldestUnread {
+      self.oldestUnread = oldestUnread
+      stream.log.reader(self, oldestUnread: oldestUnread)
     }
   }
 
-  /// The stream goes on differently, and is not over, if it was. While its log is frozen.
+  /// The stream's configuration has changed; a stream that had ended continues. Called while its log is frozen.
   func adapt() {
     worker.loop.assertOnLoop()
     hasEnded.store(false, ordering: .relaxed)
-    stopWatchingHoldUp()
-    held = .max
+    stopWatchingForStalls()
+    oldestUnread = .max
     guard stream.log.isLossless, !members.isEmpty else { return }
-    held = stream.log.reader(self, oldestUnread: members.reduce(.max) { min($0, $1.cursor.position) })
-    watchHoldUp()
+    oldestUnread = stream.log.reader(self, oldestUnread: members.reduce(.max) { min($0, $1.cursor.position) })
+    watchForStalls()
   }
 
-  /// Finds the member furthest behind, for whoever looks at the counters.
+  /// Measures the lag of the slowest member, for `$stats`.
   func measureLag() {
     worker.loop.assertOnLoop()
     let slowest = members.reduce(.max) { min($0, $1.cursor.position) }

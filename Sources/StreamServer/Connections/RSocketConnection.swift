@@ -185,7 +185,7 @@ final class RSocketConnection: Connection {
   /// Leaves the socket to the process that continues with it, and gives what that has to know. Nothing is read or written
   /// any more.
   ///
-  /// A publisher whose values wait for room in a stream is told that they are not in there.
+  /// A publisher whose values wait for room in a stream gets CANCELED: they are not in the stream.
   /// - Returns: nil for a connection that ends here.
   func save() -> SavedSession? {
     guard phase == .open else { return nil }
