@@ -1,3 +1,4 @@
+import StreamRuntime
 import Dispatch
 import Events
 import Reactive
@@ -90,7 +91,7 @@ extension StreamServer {
   /// Workers know logs by their address, which may be used again only once all of them have forgotten it.
   private func release(_ logs: [EventLog]) {
     guard !logs.isEmpty else { return }
-    let kept = Guarded(logs)
+    let kept = Locked(logs)
     for worker in workers {
       worker.loop.execute {
         worker.forgetLogs()

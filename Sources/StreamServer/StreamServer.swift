@@ -32,10 +32,10 @@ public final class StreamServer: Sendable {
   /// Until `finishRestore`.
   let sourcesWait: Atomic<Bool>
   /// To be appended by `finishRestore`.
-  let restoredEvents = Guarded<[SavedConnections.Waiting]>([])
+  let restoredEvents = Locked<[SavedConnections.Waiting]>([])
   let systemStreams: SystemStreams
   /// What streams have counted that are no longer served.
-  let retired = Guarded(RetiredCounts())
+  let retired = Locked(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 

@@ -24,7 +24,7 @@ import Testing
   }
 
   @Test func aTurnHandlesASliceOfWhatAClientSendsAndTheRestInOrderLater() throws {
-    let refused = Guarded<[String]>([])
+    let refused = Locked<[String]>([])
     let server = try stoppedServer {
       guard case .clientRefused(_, _, let reason) = $0 else { return }
       usleep(100)  // a request takes that long
@@ -73,7 +73,7 @@ import Testing
   }
 
   @Test func aUserWithManyConnectionsGetsOneShare() throws {
-    let refused = Guarded<[UInt32]>([])
+    let refused = Locked<[UInt32]>([])
     let server = try stoppedServer {
       guard case .clientRefused(let client, _, _) = $0 else { return }
       usleep(100)
@@ -396,7 +396,7 @@ import Testing
     for _ in 0..<3 { loop.runOneTurn() }
     client.send((0..<400).flatMap { request("no \($0)", id: UInt32($0) * 2 + 1) })
     loop.runOneTurn()
-    let saved = Guarded<SavedConnections?>(nil)
+    let saved = Locked<SavedConnections?>(nil)
     server.save { connections in saved.withLock { $0 = connections } }
     for _ in 0..<3 { loop.runOneTurn() }
     let connections = try #require(saved.withLock { $0 })

@@ -87,7 +87,7 @@ import Testing
       client.subscribe("s", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
       worker = harness.server.workers[0]
-      let first = Guarded<Connection?>(nil)
+      let first = Locked<Connection?>(nil)
       harness.server.workers[0].loop.execute { [worker = harness.server.workers[0]] in
         first.withLock { $0 = worker.allConnections.first }
       }

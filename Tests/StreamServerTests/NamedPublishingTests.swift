@@ -1,3 +1,4 @@
+import StreamRuntime
 import Events
 import Glibc
 import RSocket
@@ -342,7 +343,7 @@ import Testing
 
   /// Asks for one batch.
   private final class Taker: Subscriber, Sendable {
-    let batches = Guarded<[EventBatch]>([])
+    let batches = Locked<[EventBatch]>([])
     func receive(subscription: any Subscription) { subscription.request(.max(1)) }
     func receive(_ batch: EventBatch) -> Subscribers.Demand {
       batches.withLock { $0.append(batch) }

@@ -1,3 +1,4 @@
+import StreamRuntime
 import Events
 import Reactive
 import ReplayLog
@@ -19,7 +20,7 @@ import Testing
       var isInside = false
       var overlaps = 0
     }
-    let seen = Guarded(Seen())
+    let seen = Locked(Seen())
 
     init(_ inlet: PublishSource, asksAgain: Bool = false) {
       seen.withLock { $0.more = asksAgain ? .max(1) : .none }
@@ -211,7 +212,7 @@ import Testing
   @Test func whoPublishesFromInsideADeliveryIsServedAfterIt() throws {  // SEMANTICS 17, 18, 19
     let inlet = inlet()
     let publisher = try Publisher(inlet)
-    let depth = Guarded((now: 0, most: 0))
+    let depth = Locked((now: 0, most: 0))
     var values: [[UInt8]] = []
     var subscription: (any Subscription)?
     let stream = AnySubscriber<EventBatch, Never>(

@@ -1,3 +1,4 @@
+import CLinux
 import StreamRuntime
 import Events
 import Glibc

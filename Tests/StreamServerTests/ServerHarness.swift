@@ -19,7 +19,7 @@ final class HandFedSource: Publisher, Sendable {
     var demand = Subscribers.Demand.none
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   var subscriptions: Int { state.withLock { $0.subscriptions } }
   var cancellations: Int { state.withLock { $0.cancellations } }
@@ -80,8 +80,8 @@ final class ServerHarness: Sendable {
   func setWantsDetails(_ wanted: Bool) { seen.wantsDetails.withLock { $0 = wanted } }
 
   private final class ReportLog: Sendable {
-    let reports = Guarded<[ServerReport]>([])
-    let wantsDetails = Guarded(false)
+    let reports = Locked<[ServerReport]>([])
+    let wantsDetails = Locked(false)
   }
 
   /// Connections are dealt out to the loops one by one, so that few are enough to see what threads do to each other.

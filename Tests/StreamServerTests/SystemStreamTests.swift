@@ -311,7 +311,7 @@ import Testing
   }
 
   @Test func aWorkerThatAsksAgainAndAgainIsCalledOnce() async throws {
-    let calls = Guarded(0)
+    let calls = Locked(0)
     let queue = DispatchQueue(label: "looks")
     queue.suspend()
     let feed = SystemFeed(.all, maximumAge: .seconds(60), on: queue) { [1] }

@@ -122,7 +122,7 @@ import Testing
     try daemon.start(keptStream(keep: "memory"))
     var before = try await daemon.events(30)
     try daemon.eventually("the log is kept") { !daemon.keptLogs.isEmpty }
-    let places = [("memory", "2MiB", 1), ("disk", "2MiB", 0), ("disk", "1MiB", 0), ("memory", "1MiB", 1)]
+    let places = [("memory", "16MiB", 1), ("disk", "16MiB", 0), ("disk", "8MiB", 0), ("memory", "8MiB", 1)]
     for (number, (keep, bytes, kept)) in places.enumerated() {
       await daemon.kill()
       try daemon.start(keptStream(keep: keep, bytes: bytes))
@@ -262,7 +262,7 @@ import Testing
   @Test(arguments: [false, true], [false, true])
   func aFileStaysWhereALargerOneHasNoRoom(hasManager: Bool, isReload: Bool) async throws {
     let daemon = try RestartedDaemon(hasManager: hasManager)
-    let larger = keptStream(keep: "disk", bytes: "2MiB")
+    let larger = keptStream(keep: "disk", bytes: "16MiB")
     try daemon.start(keptStream(keep: "disk"))
     let before = try await daemon.events(30)
     var last: [StreamEvent] = []
@@ -297,9 +297,9 @@ import Testing
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))
     _ = try await daemon.events(1)
-    try await withoutRoom(daemon) { try daemon.reload(keptStream(keep: "disk", bytes: "2MiB")) }
+    try await withoutRoom(daemon) { try daemon.reload(keptStream(keep: "disk", bytes: "16MiB")) }
     #expect(access(daemon.state + "/s.log", F_OK) == 0)
-    try daemon.reload(keptStream(keep: "memory", bytes: "2MiB"))
+    try daemon.reload(keptStream(keep: "memory", bytes: "16MiB"))
     #expect(access(daemon.state + "/s.log", F_OK) != 0)
   }
 

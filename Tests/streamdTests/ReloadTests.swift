@@ -133,10 +133,10 @@ import Testing
     var last = try await id(client)
     try daemon.eventually("two logs are kept") { daemon.keptLogs.sorted() == ["kept-log-0", "kept-log-1"] }
     let places = [
-      ("memory", "2MiB", ["kept-log-0", "kept-log-2"]), ("disk", "2MiB", ["kept-log-0"]),
-      ("disk", "1MiB", ["kept-log-0"]), ("no", "1MiB", ["kept-log-0"]),
-      ("memory", "1MiB", ["kept-log-0", "kept-log-3"]), ("no", "1MiB", ["kept-log-0"]),
-      ("disk", "1MiB", ["kept-log-0"]),
+      ("memory", "16MiB", ["kept-log-0", "kept-log-2"]), ("disk", "16MiB", ["kept-log-0"]),
+      ("disk", "8MiB", ["kept-log-0"]), ("no", "8MiB", ["kept-log-0"]),
+      ("memory", "8MiB", ["kept-log-0", "kept-log-3"]), ("no", "8MiB", ["kept-log-0"]),
+      ("disk", "8MiB", ["kept-log-0"]),
     ]
     for (keep, bytes, kept) in places {
       try daemon.reload(other + keptStream(keep: keep, bytes: bytes))

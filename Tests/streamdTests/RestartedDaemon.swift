@@ -151,7 +151,7 @@ final class RestartedDaemon {
 
 func ids(_ events: [StreamEvent]) -> [UInt64] { events.map { $0.id ?? 0 } }
 
-func keptStream(_ name: String = "s", keep: String, bytes: String = "1MiB", every: String = "2ms") -> String {
+func keptStream(_ name: String = "s", keep: String, bytes: String = "8MiB", every: String = "2ms") -> String {
   """
   [streams.\(name)]
   timer = { every = "\(every)" }

@@ -1,3 +1,4 @@
+import StreamRuntime
 import Events
 import Reactive
 
@@ -14,7 +15,7 @@ extension StreamServer {
     workers[0].loop.execute { [self] in
       workers[0].stopListening()
       let left = Countdown(workers.count)
-      let sessions = Guarded<[SavedSession]>([])
+      let sessions = Locked<[SavedSession]>([])
       for worker in workers {
         worker.loop.execute { [self] in
           let saved = worker.save()

@@ -1,3 +1,4 @@
+import StreamRuntime
 import Reactive
 import Synchronization
 
@@ -19,7 +20,7 @@ final class UserAccounts: Sendable {
   /// Bytes as in `UserAccount.heldBytes`, of all.
   let heldBytes = Atomic(0)
   let memory = MemoryReturn()
-  private let accounts = Guarded<[ClientUser: (account: UserAccount, connections: Int)]>([:])
+  private let accounts = Locked<[ClientUser: (account: UserAccount, connections: Int)]>([:])
 
   /// Counts a connection in.
   ///

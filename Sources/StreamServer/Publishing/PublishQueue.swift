@@ -1,6 +1,7 @@
+import StreamRuntime
 import Events
 
-/// What one publisher has sent and its stream has not taken in. Guarded by the lock of its inlet.
+/// What one publisher has sent and its stream has not taken in. Locked by the lock of its inlet.
 final class PublishQueue: @unchecked Sendable {  // every access is under that lock
   /// What waits for its turn.
   private(set) var values = EventBatch()

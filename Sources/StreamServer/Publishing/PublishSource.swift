@@ -1,3 +1,4 @@
+import StreamRuntime
 import Events
 import Reactive
 import ReplayLog
@@ -77,7 +78,7 @@ public final class PublishSource: Publisher, Sendable {
     var needsMarks = true
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
   /// What fire-and-forget brings, of all clients.
   private let unconfirmed = PublishQueue(wake: nil)
 

@@ -1,3 +1,4 @@
+import StreamRuntime
 import StreamProtocol
 import Events
 import Reactive
@@ -17,16 +18,16 @@ final class ServedStream: Sendable {
   private let formerCountedFrom = Atomic<UInt64>(.max)
   /// What feeds a stream of the server itself; nil for the others.
   let feed: SystemFeed?
-  private let terms: Guarded<Terms>
+  private let terms: Locked<Terms>
   /// Largest event that the log can hold, in bytes of data.
   private let eventLimit: EventLimit
   private let valueErrors = Atomic<UInt64>(0)
-  private let sourceState = Guarded(SourceState.healthy)
-  private let laneCounters = Guarded<[ObjectIdentifier: LaneCounters]>([:])
-  private let holder = Guarded<Holder?>(nil)
-  private let remark = Guarded<String?>(nil)
+  private let sourceState = Locked(SourceState.healthy)
+  private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
+  private let holder = Locked<Holder?>(nil)
+  private let remark = Locked<String?>(nil)
   /// What users owe for members that have left its lanes.
-  let debts = Guarded(UserDebts())
+  let debts = Locked(UserDebts())
 
   /// Whom the source has been waiting for, for a while.
   struct Holder: Sendable, Equatable {
@@ -58,7 +59,7 @@ final class ServedStream: Sendable {
     feed: SystemFeed? = nil
   ) {
     name = configuration.name
-    terms = Guarded(Terms(configuration: configuration, inlet: inlet))
+    terms = Locked(Terms(configuration: configuration, inlet: inlet))
     eventLimit = EventLimit(configuration.limits.maximumEventBytes)
     self.feed = feed
     firstID = Atomic(storage.endPosition)

@@ -1,8 +1,9 @@
+import StreamRuntime
 import Reactive
 
 /// The streams by name, for every thread.
 final class StreamTable: Sendable {
-  private let streams = Guarded<[String: ServedStream]>([:])
+  private let streams = Locked<[String: ServedStream]>([:])
 
   subscript(name: String) -> ServedStream? { streams.withLock { $0[name] } }
 

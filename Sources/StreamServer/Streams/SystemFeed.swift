@@ -16,7 +16,7 @@ final class SystemFeed: Sendable {
   private let current: @Sendable () -> [UInt8]
   private let queue: DispatchQueue
   private let maximumAge: UInt64
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   private struct State {
     var value: [UInt8] = []

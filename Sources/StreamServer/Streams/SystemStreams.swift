@@ -55,7 +55,7 @@ final class SystemStreams: Sendable {
     var firstIDs: [String: UInt64] = [:]
   }
 
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let maximumAge: Duration
   private let queue = DispatchQueue(label: "system streams")
 

@@ -138,7 +138,7 @@ private final class World {
   }
 
   private func handOver(_ choices: UInt8, _ steps: inout Steps) {
-    let saved = Guarded<SavedConnections?>(nil)
+    let saved = Locked<SavedConnections?>(nil)
     server.save { connections in saved.withLock { $0 = connections } }
     for _ in 0..<8 where saved.withLock({ $0 == nil }) { turn(1) }
     guard let connections = saved.withLock({ $0 }) else { preconditionFailure("a handover that does not end") }
@@ -164,7 +164,7 @@ private final class World {
     formerServers.append(server)
     server = next
     if let restored {
-      let isRestored = Guarded(false)
+      let isRestored = Locked(false)
       next.restore(restored) { isRestored.withLock { $0 = true } }
       for _ in 0..<8 where !isRestored.withLock({ $0 }) { turn(1) }
       precondition(isRestored.withLock { $0 }, "a restore that does not end")
