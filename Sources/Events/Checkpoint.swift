@@ -1,11 +1,11 @@
-/// The position of a source: what it needs to resume after an event, such as a Last-Event-ID, or a page's validators and
-/// digest. Opaque to all but the source that made it, and hostile to that, too: it may come from a damaged disk, an
+/// The position from which a source resumes after an event, such as a Last-Event-ID, or a page's validators and digest.
+/// Only the source that created it interprets it, and must treat it as untrusted: it may come from a damaged disk, an
 /// older version, or another source that the stream had before.
 public struct Checkpoint: Equatable, Sendable {
-  /// The largest size.
+  /// The maximum size in bytes.
   public static let maximumByteCount = 4096
 
-  /// In the source's own format.
+  /// The position in the source's own format.
   public let bytes: [UInt8]
 
   /// - Returns: nil for more than `maximumByteCount` bytes.

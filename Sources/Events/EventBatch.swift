@@ -1,27 +1,30 @@
-/// Events on their way from a source to a log, in order.
+/// Events in transit from a source to a log, in order.
 ///
-/// A collection of events like `[[UInt8]]`, but all their bytes stand in one piece of memory: who takes in many at once
-/// allocates once. An element is a copy of one event's bytes; `withUnsafeBytes` shows them without one.
+/// A collection of events like `[[UInt8]]`, but the bytes of all events are in one piece of memory, so a source that
+/// receives many events at once allocates once. An element is a copy of one event's bytes; `withUnsafeBytes` provides
+/// them without a copy.
 ///
-/// A batch may carry a checkpoint: where its source resumes once all of it is in a log. It never covers more than that:
-/// events that are appended do not change it (a source that resumes there repeats them), an appended batch brings its
-/// own, `filter` keeps it (what is left out was dealt with), and a part of a batch has it only with the last event. A batch
-/// without events may have one: the source has moved on, and there was nothing to deliver.
+/// A batch may carry a checkpoint: the position from which its source resumes once the whole batch is in a log. It
+/// never covers more than that: appended events do not change it (a source that resumes there repeats them), an
+/// appended batch brings its own, `filter` keeps it (omitted events were processed), and a part of a batch has it only
+/// if it includes the last event. A batch without events may have a checkpoint: the source has advanced without an
+/// event to deliver.
 public struct EventBatch: Equatable, Sendable {
-  /// Of all events, one behind the other.
+  /// The bytes of all events, one after the other.
   private var bytes: [UInt8] = []
-  /// Where each event ends in `bytes`.
+  /// The end offset of each event in `bytes`.
   private var ends: [Int] = []
-  /// Where the source resumes after the last event; nil: where the checkpoint before this batch says.
+  /// The position from which the source resumes after the last event; nil: the checkpoint before this batch stays
+  /// valid.
   public var checkpoint: Checkpoint?
 
-  /// No events.
+  /// Creates an empty batch.
   public init() {}
 
-  /// Bytes of all events together.
+  /// The total number of bytes of all events.
   public var byteCount: Int { bytes.count }
 
-  /// Bytes of the largest event; 0 without any.
+  /// The number of bytes of the largest event; 0 if there is none.
   public var largestByteCount: Int {
     var (largest, start) = (0, 0)
     for end in ends {
@@ -31,13 +34,13 @@ public struct EventBatch: Equatable, Sendable {
     return largest
   }
 
-  /// Adds an event, a copy of `event`.
+  /// Appends a copy of `event`.
   public mutating func append(_ event: UnsafeRawBufferPointer) {
     unsafe bytes.append(contentsOf: event)
     ends.append(bytes.count)
   }
 
-  /// Shows the events in `range` where they are, one after the other, until `body` returns false.
+  /// Calls `body` with the bytes of each event in `range`, in place and in order, until it returns false.
   public func withUnsafeBytes(of range: Range<Int>, _ body: (UnsafeRawBufferPointer) -> Bool) {
     var start = start(range.lowerBound)
     unsafe bytes.withUnsafeBytes { bytes in
@@ -52,24 +55,24 @@ public struct EventBatch: Equatable, Sendable {
 }
 
 extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, ExpressibleByArrayLiteral {
-  /// The first event's.
+  /// The index of the first event.
   public var startIndex: Int { 0 }
-  /// How many events there are.
+  /// The number of events.
   public var endIndex: Int { ends.count }
 
-  /// A copy of one event's bytes.
+  /// Returns a copy of one event's bytes.
   public subscript(index: Int) -> [UInt8] { [UInt8](bytes[start(index)..<ends[index]]) }
 
-  /// A batch of those events.
+  /// Creates a batch of these events.
   public init(arrayLiteral events: [UInt8]...) { self.init(events) }
 
-  /// Adds an event.
+  /// Appends an event.
   public mutating func append(_ event: [UInt8]) {
     bytes += event
     ends.append(bytes.count)
   }
 
-  /// Adds events. A batch, or a part of one, is added in one piece.
+  /// Appends events. A batch, or a part of one, is appended in one piece.
   public mutating func append<Events: Sequence>(contentsOf events: Events) where Events.Element == [UInt8] {
     if let batch = events as? EventBatch {
       append(batch[...])
@@ -89,7 +92,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     if range.upperBound == batch.count, let newer = batch.checkpoint { checkpoint = newer }
   }
 
-  /// The events that `isIncluded`, and the checkpoint.
+  /// Returns a batch of the events that `isIncluded` accepts, with the checkpoint.
   public func filter(_ isIncluded: ([UInt8]) throws -> Bool) rethrows -> EventBatch {
     var included = EventBatch()
     for event in self where try isIncluded(event) { included.append(event) }
@@ -97,7 +100,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     return included
   }
 
-  /// Puts events in place of others.
+  /// Replaces a range of events by others.
   public mutating func replaceSubrange<Events: Collection>(_ range: Range<Int>, with events: Events)
   where Events.Element == [UInt8] {
     if range.upperBound == ends.count, !range.isEmpty { checkpoint = nil }

@@ -1,22 +1,22 @@
 extension ConnectionMachine {
-  /// Takes in what arrived, split wherever the transport pleased.
+  /// Processes received bytes, which the transport may split anywhere.
   ///
-  /// Never throws: a violation becomes the ERROR frame that it deserves, at the end of the output, and `.closed`.
+  /// Never throws: a violation produces the appropriate ERROR frame at the end of the output, and `.closed`.
   ///
   /// - Parameters:
   ///   - bytes: whole frames are read in place; only the start of an incomplete one is copied.
-  ///   - gathersValues: values may come as ``Event/payloads(_:_:)``, whose ranges are of `bytes`.
-  ///   - events: what it all means is appended; an array that the caller empties and uses again.
-  /// - Complexity: O(bytes), whatever the splits.
+  ///   - gathersValues: whether values may be reported as ``Event/payloads(_:_:)``, whose ranges refer to `bytes`.
+  ///   - events: the resulting events are appended; the caller empties the array and uses it again.
+  /// - Complexity: O(bytes), independent of the splits.
   public mutating func receive(
     _ bytes: UnsafeRawBufferPointer, gathersValues: Bool = false, into events: inout [Event]
   ) {
     _ = receive(bytes, gathersValues: gathersValues, frameLimit: .max, into: &events)
   }
 
-  /// The same, but at most `frameLimit` frames, those that were split and those that are gathered counted as one.
+  /// Processes at most `frameLimit` frames; a frame that was split, and a run of gathered frames, count as one.
   ///
-  /// - Returns: how many of `bytes` were read: all, unless the limit was reached. The caller gives the rest again.
+  /// - Returns: the number of bytes read: all, unless the limit was reached. The caller passes the rest again.
   public mutating func receive(
     _ bytes: UnsafeRawBufferPointer, gathersValues: Bool, frameLimit: Int, into events: inout [Event]
   ) -> Int {
@@ -49,8 +49,8 @@ extension ConnectionMachine {
     return phase == .closed ? bytes.count : bytes.count - rest.count
   }
 
-  /// Reads the values at the head of `rest` that are one frame each and of one request, as far as its credit goes.
-  /// - Returns: nil for none; what is wrong with the next frame, if anything is, shows when it is read by itself.
+  /// Reads values at the head of `rest` that are one frame each and belong to one request, within its credit.
+  /// - Returns: nil for none; an error in the next frame is reported when that frame is read separately.
   private mutating func receiveRun(_ rest: UnsafeRawBufferPointer) -> (StreamID, byteCount: Int)? {
     guard phase == .open, let frames = rest.baseAddress, PayloadFrame.isWholeValue(rest) else { return nil }
     let id = PayloadFrame.streamID(at: frames)
@@ -70,7 +70,7 @@ extension ConnectionMachine {
     return byteCount > 0 ? (id, byteCount) : nil
   }
 
-  /// Reads the frame at the head of `rest`, or keeps `rest` for later.
+  /// Reads the frame at the head of `rest`, or stores `rest` if the frame is incomplete.
   private mutating func receiveInPlace(
     _ rest: inout UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
@@ -85,7 +85,7 @@ extension ConnectionMachine {
     try receive(frame: frame, into: &events)
   }
 
-  /// Moves from `rest` what the frame in `tail` wants, and reads it once it is whole.
+  /// Moves the missing bytes of the frame in `tail` from `rest`, and reads the frame once it is complete.
   private mutating func receiveWithTail(
     _ rest: inout UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
@@ -106,9 +106,10 @@ extension ConnectionMachine {
     }
   }
 
-  /// How much of a frame has to be there before the next step: its length, before SETUP also its header, then all.
+  /// Returns the number of bytes of a frame that the next step needs: its length, before SETUP also its header, then
+  /// all.
   ///
-  /// - Throws: for a length out of bounds, and for what cannot become a SETUP, before anything of it is buffered.
+  /// - Throws: for a length out of bounds, and for a frame that cannot be a SETUP, before any of it is buffered.
   private func wantedByteCount(_ head: UnsafeRawBufferPointer) throws(ProtocolViolation) -> Int {
     guard head.count >= FrameLayout.lengthByteCount else { return FrameLayout.lengthByteCount }
     let length = Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2])
@@ -173,7 +174,7 @@ extension ConnectionMachine {
       guard let index = live.index(of: id) else { return }
       receiveCancel(at: index, into: &events)
     case .error(.connection, let code, let message):
-      // Codes of the handshake mean nothing to a server that accepted it.
+      // Codes of the handshake have no meaning for a server that accepted it.
       if isServer && code.rawValue < ErrorCode.connectionError.rawValue { return }
       shut()
       isClosedByPeer = true

@@ -1,6 +1,6 @@
-/// What frames of one request mean, on either side.
+/// Processes the frames of requests, on either side.
 extension ConnectionMachine {
-  /// The first frame of a request.
+  /// Processes the first frame of a request.
   mutating func receiveRequest(
     _ id: StreamID, _ request: Assembly, follows: Bool, into events: inout [Event]
   ) throws(ProtocolViolation) {
@@ -25,7 +25,7 @@ extension ConnectionMachine {
     }
   }
 
-  /// Why the request is not taken, if it is not. Counts it against the lease, as its sender did.
+  /// Returns the reason for refusing the request, if any. Counts the request against the lease, as its sender did.
   private mutating func refusal(of request: Assembly) -> (ErrorCode, String)? {
     guard isServer else { return (.rejected, "this client accepts no requests") }
     if usesLeases {
@@ -41,7 +41,7 @@ extension ConnectionMachine {
     return nil
   }
 
-  /// The request is whole: opens its halves and tells the owner.
+  /// Starts a complete request: opens its halves and reports it to the owner.
   private mutating func begin(_ id: StreamID, _ request: Assembly, into events: inout [Event]) {
     guard let kind = request.kind else { return }
     let isComplete = kind != .channel || request.isComplete
@@ -127,19 +127,20 @@ extension ConnectionMachine {
     assemblies[id] = assembly
   }
 
-  /// Server: a value is over the limit. The connection lives, and so does the request until its owner has answered.
+  /// Server: drops a value above the limit. The connection stays open, and so does the request until its owner has
+  /// responded.
   private mutating func dropRest(at index: LiveRequests.Index, into events: inout [Event]) {
     live[index].state.subtract([.inbound, .assemblingValue])
     events.append(.valueTooLarge(live[index].id))
   }
 
-  /// Client: data and metadata each, so that the limit is exactly one of data.
+  /// Client: applies the limit to data and metadata separately, so that it is exactly a limit of the data.
   private func isWithinLimit(_ value: Payload) -> Bool {
     value.data.count <= limits.maximumRequestBytes
       && value.byteCount - value.data.count <= limits.maximumRequestBytes
   }
 
-  /// Client: a value is over the limit. Nobody but the request that it is for is to suffer.
+  /// Client: cancels the request that received a value above the limit. Other requests are not affected.
   private mutating func giveUp(at index: LiveRequests.Index, into events: inout [Event]) {
     let id = live[index].id
     remove(at: index)

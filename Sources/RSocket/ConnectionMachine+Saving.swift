@@ -1,24 +1,24 @@
-// A server's half of a connection as a value, of which another process makes the same machine.
+// The server's side of a connection as a value, from which another process restores the machine.
 
 extension ConnectionMachine {
-  /// The terms, the requests under way, what has arrived of a frame or a payload, and what has not been written yet.
+  /// The terms, the live requests, incomplete frames and payloads, and the output that has not been written.
   package struct Saved: Equatable, Sendable {
-    /// One request under way.
+    /// A live request.
     package struct Request: Equatable, Sendable {
       package var id = StreamID.connection
       package var kind = RequestKind.response
       /// Bits of `LiveRequest.State`.
       package var state: UInt8 = 0
       package var inboundCredit: UInt32 = 0
-      /// Where `state` says that fragments are gathered.
+      /// The fragments gathered so far, if `state` requires any.
       package var assembly: Assembly?
 
       package init() {}
     }
 
-    /// A request or a value of which fragments are missing.
+    /// An incomplete request or value.
     package struct Assembly: Equatable, Sendable {
-      /// `nil` for a value.
+      /// The kind of a request; `nil` for a value.
       package var kind: RequestKind?
       package var initialRequest: UInt32 = 0
       package var isComplete = false
@@ -34,16 +34,16 @@ extension ConnectionMachine {
     package var keepaliveMilliseconds: UInt32 = 0
     package var lifetimeMilliseconds: UInt32 = 0
     package var leaseCount: UInt32 = 0
-    /// The start of a frame.
+    /// The start of an incomplete frame.
     package var tail: [UInt8] = []
     package var output: [UInt8] = []
-    /// By ascending ID.
+    /// The requests in ascending order of ID.
     package var requests: [Request] = []
 
     package init() {}
 
-    /// Whether a machine can have been like that: each request has an ID of its own that a client may choose, and its
-    /// fragments where it gathers some; `tail` is not all of its frame.
+    /// Whether a machine can be in this state: each request has a unique ID that a client may choose, and an assembly
+    /// where its state requires one; `tail` is an incomplete frame.
     package var isPossible: Bool {
       let ids = requests.map(\.id.rawValue)
       guard ids.allSatisfy({ $0 % 2 == 1 }), Set(ids).count == ids.count,
@@ -56,7 +56,7 @@ extension ConnectionMachine {
     }
   }
 
-  /// What `init(restoring:limits:)` needs. The machine is a server's and has not been closed.
+  /// Returns the input of `init(restoring:limits:)`. The machine must be a server's and not closed.
   package func save() -> Saved {
     precondition(isServer && phase != .closed, "only a server's open connection is saved")
     var saved = Saved()
@@ -83,8 +83,8 @@ extension ConnectionMachine {
 }
 
 extension ConnectionMachine {
-  /// A server's machine in the place of the one that was saved.
-  /// - Parameter saved: possible.
+  /// Creates a server's machine that continues from a saved one.
+  /// - Parameter saved: must be possible.
   package init(restoring saved: Saved, limits: ConnectionLimits) {
     precondition(saved.isPossible, "no machine was like \(saved)")
     self.init(acceptingWith: limits)

@@ -1,14 +1,14 @@
-/// Everything here appends to the output; for a request that is not live it does nothing.
+/// Each method appends to the output; it has no effect for a request that is not live.
 extension ConnectionMachine {
   // MARK: Requests, by a client
 
   /// Opens a request.
   ///
   /// - Parameters:
-  ///   - initialRequest: demand for a stream or a channel, 1...2^31-1, where the last means unlimited; a response has
-  ///     1 and fire-and-forget 0, whatever is given.
-  ///   - isComplete: a channel's first value is its last.
-  /// - Returns: the next odd ID, which is live unless this is fire-and-forget; `nil` when the lease allows no more
+  ///   - initialRequest: demand for a stream or a channel, 1...2^31-1, where the maximum means unlimited; a response
+  ///     always has 1 and fire-and-forget 0.
+  ///   - isComplete: whether a channel's first value is its last.
+  /// - Returns: the next odd ID, which is live unless this is fire-and-forget; `nil` if the lease allows no more
   ///   requests or the connection is closed.
   public mutating func request(
     _ kind: RequestKind, initialRequest: UInt32 = Credit.unlimited, _ payload: Payload, isComplete: Bool = false
@@ -44,7 +44,7 @@ extension ConnectionMachine {
     return id
   }
 
-  /// Odd IDs, rising; after 2^31-1 from 1 on again, past those in use.
+  /// Returns the next odd ID; after 2^31-1 it starts from 1 again and skips those in use.
   private mutating func nextRequestID() -> StreamID {
     var id: StreamID
     repeat {
@@ -54,7 +54,7 @@ extension ConnectionMachine {
     return id
   }
 
-  /// Ends a request that this side made.
+  /// Cancels a request of this side.
   public mutating func sendCancel(_ id: StreamID) {
     guard !isServer, let index = live.index(of: id) else { return }
     remove(at: index)
@@ -63,9 +63,9 @@ extension ConnectionMachine {
 
   // MARK: Both sides
 
-  /// Sends a value, in fragments when it is long. The caller keeps within the peer's demand.
+  /// Sends a value, in fragments if it is long. The caller must keep within the peer's demand.
   ///
-  /// - Parameter isComplete: the last value: our half ends. That of a response always does.
+  /// - Parameter isComplete: whether the value is the last: this side's half ends. That of a response always does.
   public mutating func sendPayload(_ id: StreamID, _ payload: Payload, isComplete: Bool = false) {
     guard let index = index(sending: id) else { return }
     let isLast = isComplete || live[index].kind == .response
@@ -75,14 +75,14 @@ extension ConnectionMachine {
     }
   }
 
-  /// Ends our half without a further value.
+  /// Ends this side's half without a further value.
   public mutating func sendComplete(_ id: StreamID) {
     guard let index = index(sending: id) else { return }
     endHalf(.outbound, at: index)
     Frame.payload(id, Payload(), follows: false, isComplete: true, isNext: false).encode(into: &output)
   }
 
-  /// Ends our half without a frame: the caller writes its own (``PayloadFrame``).
+  /// Ends this side's half without a frame: the caller writes its own (``PayloadFrame``).
   public mutating func end(_ id: StreamID) {
     guard let index = index(sending: id) else { return }
     endHalf(.outbound, at: index)
@@ -95,7 +95,7 @@ extension ConnectionMachine {
     Frame.error(id, code, message).encode(into: &output)
   }
 
-  /// Allows the peer that many more values, 1...2^31-1; what it sends beyond the sum ends the connection.
+  /// Grants the peer this many more values, 1...2^31-1; a value beyond the total closes the connection.
   public mutating func sendRequestN(_ id: StreamID, _ count: UInt32) {
     guard let index = live.index(of: id), live[index].state.contains(.inbound) else { return }
     let count = min(count, Credit.unlimited)
@@ -104,7 +104,7 @@ extension ConnectionMachine {
     Frame.requestN(id, count).encode(into: &output)
   }
 
-  /// A sign of life. A client sends one per ``keepaliveInterval``, with `respond`.
+  /// Sends a KEEPALIVE. A client sends one per ``keepaliveInterval``, with `respond`.
   public mutating func sendKeepalive(data: [UInt8] = [], respond: Bool = true) {
     guard phase == .open else { return }
     Frame.keepalive(respond: respond, position: 0, data: data).encode(into: &output)
@@ -112,16 +112,17 @@ extension ConnectionMachine {
 
   // MARK: The connection
 
-  /// Server: allows `count` requests from now on, in place of what is left; the peer may use them for `timeToLive`.
+  /// Server: allows `count` requests from now on, replacing the previous lease; the peer may make them during
+  /// `timeToLive`.
   ///
-  /// Does nothing unless ``usesLeases``. What goes beyond is REJECTED here, without an event.
+  /// Has no effect unless ``usesLeases``. Further requests are REJECTED here, without an event.
   public mutating func sendLease(timeToLive: Duration, count: UInt32) {
     guard phase == .open, isServer, usesLeases else { return }
     leaseCount = min(count, Credit.unlimited)
     Frame.lease(timeToLive: timeToLive, count: leaseCount, metadata: nil).encode(into: &output)
   }
 
-  /// Ends the connection with an ERROR on stream 0 as its last output. Without an event: the caller knows.
+  /// Closes the connection with an ERROR on stream 0 as its last output. There is no event, because the caller decided.
   public mutating func close(_ code: ErrorCode, _ message: String) {
     guard phase != .closed else { return }
     shut()
@@ -130,13 +131,13 @@ extension ConnectionMachine {
 
   // MARK: Inside
 
-  /// The request, if our half of it is open.
+  /// Returns the request if this side's half of it is open.
   private func index(sending id: StreamID) -> LiveRequests.Index? {
     guard let index = live.index(of: id), live[index].state.contains(.outbound) else { return nil }
     return index
   }
 
-  /// Encodes the payload as one frame or as several, each made by `frame` from its part.
+  /// Encodes the payload as one or more frames, each created by `frame` from its part.
   private mutating func appendFragments(
     of payload: Payload, _ frame: (Payload, (isFirst: Bool, follows: Bool)) -> Frame
   ) {

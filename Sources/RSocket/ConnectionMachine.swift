@@ -1,47 +1,47 @@
-/// One side of an RSocket connection: bytes in, events and bytes out. Knows no socket, clock or thread.
+/// One side of an RSocket connection: bytes in, events and bytes out. It holds no socket, clock or thread.
 ///
-/// The owner feeds what arrives to ``receive(_:into:)``, acts on the events, and writes what ``takeOutput()`` gives. A
-/// server answers requests, a client makes them; a client refuses requests by itself. Each request has two halves, one
-/// per direction, and ends when both have: a stream's requester half ends with the request itself, a channel's with
-/// its COMPLETE. An ERROR, and a requester's CANCEL, end both at once.
+/// The owner passes received bytes to ``receive(_:into:)``, acts on the events, and writes the bytes of
+/// ``takeOutput()``. A server responds to requests, a client makes them; a client refuses requests without an event.
+/// Each request has two halves, one per direction, and ends when both have: a stream's requester half ends with the
+/// request itself, a channel's with its COMPLETE. An ERROR, and a requester's CANCEL, end both immediately.
 ///
-/// Sending for a request that is not live does nothing: its end may have crossed the caller's decision to send.
+/// Sending for a request that is not live has no effect: its end may have crossed the caller's decision to send.
 ///
-/// The owner keeps two clocks: the handshake timeout and the peer's maximum lifetime (any byte is a sign of life). Of a
-/// lease the machine counts the requests, and leaves its time to the server, which renews it.
+/// The owner keeps two clocks: the handshake timeout and the peer's maximum lifetime (any byte counts as activity). Of
+/// a lease the machine counts the requests; the server, which renews it, measures its time.
 public struct ConnectionMachine: Sendable {
-  /// What arrived, in order.
+  /// An event that resulted from received bytes, in order.
   public enum Event: Equatable, Sendable {
     /// Server: the terms are accepted: version 1.0, no resumption, a known ``MetadataFormat``. When they ask for
     /// leases, ``ConnectionMachine/sendLease(timeToLive:count:)`` is due at once.
     indirect case setup(Setup)
-    /// Server: a whole request. `initialRequest` is the requester's demand: 1 for a response, 0 for fire-and-forget
+    /// Server: a complete request. `initialRequest` is the requester's demand: 1 for a response, 0 for fire-and-forget
     /// (which is not live), 1...2^31-1 otherwise. `isComplete`: the requester sends no further values; true for all
-    /// but a channel.
+    /// kinds but a channel.
     case request(StreamID, RequestKind, initialRequest: UInt32, Payload, isComplete: Bool)
-    /// More demand from the peer, 1...2^31-1, to be added and saturated.
+    /// Additional demand from the peer, 1...2^31-1; the sum saturates.
     case requestN(StreamID, UInt32)
-    /// A whole value, within the demand. `isComplete`: it is the peer's last one.
+    /// A complete value, within the demand. `isComplete`: it is the peer's last one.
     case payload(StreamID, Payload, isComplete: Bool)
-    /// For who gathers values: whole ones, within the demand, that stand one behind the other in what was received, a
-    /// frame each, which ``PayloadFrames`` takes apart. None is the peer's last one.
+    /// With gathered values: complete values within the demand, one frame each, contiguous in the received bytes;
+    /// ``PayloadFrames`` separates them. None is the peer's last one.
     case payloads(StreamID, Range<Int>)
-    /// Server: a value is over ``ConnectionLimits/maximumRequestBytes``. It is dropped, and so is whatever else comes for
-    /// this request, which the owner is to end with an error.
+    /// Server: a value exceeds ``ConnectionLimits/maximumRequestBytes``. It is dropped, as are all later frames of this
+    /// request, which the owner must end with an error.
     case valueTooLarge(StreamID)
     /// The peer's half ended.
     case complete(StreamID)
-    /// The peer wants no more values. Server: the request is over, also when the machine ended it with
-    /// ERROR[INVALID] because of a demand that is no demand. Client: our half of a channel is closed.
+    /// The peer requests no more values. Server: the request is over, also if the machine ended it with ERROR[INVALID]
+    /// because of an invalid demand. Client: this side's half of a channel is closed.
     case cancel(StreamID)
-    /// The request is over: the peer ended it, or, with `.invalid`, broke a rule that concerns this request alone.
+    /// The request is over: the peer ended it or, with `.invalid`, violated a rule that concerns only this request.
     case error(StreamID, ErrorCode, String)
-    /// Client: so many more requests may be made, for so long; the lease before is void.
+    /// Client: grants this number of requests for this time; replaces the previous lease.
     case lease(timeToLive: Duration, count: UInt32)
     /// Metadata about the connection.
     case metadataPush([UInt8])
-    /// The connection is over, and every request with it: by the peer's ERROR on stream 0, or by its violation, whose
-    /// ERROR frame is then the last output. What arrives later is ignored.
+    /// The connection is over with all its requests: because of the peer's ERROR on stream 0, or of its violation,
+    /// whose ERROR frame is then the last output. Later bytes are ignored.
     case closed(ErrorCode, String)
   }
 
@@ -52,13 +52,13 @@ public struct ConnectionMachine: Sendable {
   }
 
   var phase: Phase
-  /// The connection is over because the peer said so; what it said is in ``Event/closed(_:_:)``.
+  /// The peer closed the connection; its reason is in ``Event/closed(_:_:)``.
   public internal(set) var isClosedByPeer = false
-  /// Which side this is.
+  /// Whether this is the server's side.
   public let isServer: Bool
   /// Whether requests need a lease.
   public internal(set) var usesLeases = false
-  /// How request metadata names a stream. Server: `.routing` until the SETUP is there.
+  /// The format in which request metadata names a stream. Server: `.routing` until the SETUP has arrived.
   public internal(set) var metadataFormat = MetadataFormat.routing
   var keepaliveMilliseconds: UInt32 = 0
   var lifetimeMilliseconds: UInt32 = 0
@@ -66,14 +66,14 @@ public struct ConnectionMachine: Sendable {
   var lastRequestID: UInt32
   let limits: ConnectionLimits
   var output: [UInt8] = []
-  /// The start of a frame whose rest has not arrived.
+  /// The start of an incomplete frame.
   var tail: [UInt8] = []
   var live = LiveRequests()
   var assemblies: [StreamID: Assembly] = [:]
-  /// Payload bytes in `assemblies`.
+  /// The number of payload bytes in `assemblies`.
   var assemblyByteCount = 0
 
-  /// A server: the peer's SETUP comes first.
+  /// Creates a server's side: the peer's SETUP comes first.
   public init(acceptingWith limits: ConnectionLimits = ConnectionLimits()) {
     phase = .awaitingSetup
     isServer = true
@@ -81,9 +81,10 @@ public struct ConnectionMachine: Sendable {
     self.limits = limits
   }
 
-  /// A client: `setup` is its first output, and requests may follow at once unless `setup` honours leases.
+  /// Creates a client's side. `setup` is its first output; requests may follow immediately unless `setup` honours
+  /// leases.
   ///
-  /// - Parameter setup: its metadata MIME type has to be a ``MetadataFormat``.
+  /// - Parameter setup: its metadata MIME type must be a ``MetadataFormat``.
   public init(connectingWith setup: Setup, limits: ConnectionLimits = ConnectionLimits()) {
     guard let format = MetadataFormat(mimeType: setup.metadataMIMEType) else {
       preconditionFailure("no metadata format has the MIME type \(setup.metadataMIMEType)")
@@ -104,45 +105,45 @@ public struct ConnectionMachine: Sendable {
     phase = .open
   }
 
-  /// How often the client sends KEEPALIVE. Zero until the SETUP is there.
+  /// The interval between the client's KEEPALIVE frames. Zero until the SETUP has arrived.
   public var keepaliveInterval: Duration { .wire(keepaliveMilliseconds) }
 
-  /// How long the peer may be silent. Zero until the SETUP is there.
+  /// The longest silence allowed to the peer. Zero until the SETUP has arrived.
   public var maximumLifetime: Duration { .wire(lifetimeMilliseconds) }
 
-  /// After this the owner writes what is left in the output and closes.
+  /// Whether the connection is over: the owner writes the remaining output, then closes the socket.
   public var isClosed: Bool { phase == .closed }
 
-  /// The terms are known: server, the SETUP was accepted.
+  /// Whether the terms are known; for a server, whether the SETUP was accepted.
   public var isOpen: Bool { phase == .open }
 
-  /// Whether there is something to write.
+  /// Whether there is output to write.
   public var hasOutput: Bool { !output.isEmpty }
 
-  /// How much there is to write. A peer that reads nothing can make this grow only by what it sends (KEEPALIVE,
-  /// refused requests): the owner stops reading from it beyond some number of bytes.
+  /// The number of bytes to write. A peer that does not read makes it grow only by its own frames (KEEPALIVE, refused
+  /// requests): the owner stops reading from it beyond a limit.
   public var outputByteCount: Int { output.count }
 
-  /// How much room is taken by what has arrived in part: the start of a frame, and of requests and values.
-  /// - Parameter perRequest: bytes that each half-assembled one is taken for beside its own.
+  /// Returns the memory used by incomplete input: the start of a frame, and of requests and values.
+  /// - Parameter perRequest: bytes added for each incomplete request or value.
   public func partialByteCount(perRequest: Int) -> Int {
     tail.capacity + assemblyByteCount + assemblies.count * perRequest
   }
 
-  /// Bytes for the peer, in order. The caller owns them now and has to write them.
+  /// Returns the bytes for the peer, in order. The caller owns them and must write them.
   public mutating func takeOutput() -> [UInt8] {
     let bytes = output
     output = []
     return bytes
   }
 
-  /// Whether frames for this request still mean something.
+  /// Whether frames for this request still have an effect.
   public func isLive(_ id: StreamID) -> Bool { live.index(of: id) != nil }
 
-  /// Requests under way, those included of which fragments are missing.
+  /// The number of live requests, including incomplete ones.
   public var liveCount: Int { live.count }
 
-  /// Takes the request out of every table.
+  /// Removes the request from every table.
   mutating func remove(at index: LiveRequests.Index) {
     dropAssembly(at: index)
     live.remove(at: index)
@@ -157,7 +158,7 @@ public struct ConnectionMachine: Sendable {
     if assemblies.isEmpty { assemblies = [:] }
   }
 
-  /// Ends one or both halves, and the request with its last one.
+  /// Ends one or both halves; the last one ends the request.
   mutating func endHalf(_ half: LiveRequest.State, at index: LiveRequests.Index) {
     live[index].state.subtract(half)
     if live[index].state.isDisjoint(with: [.inbound, .outbound]) { remove(at: index) }

@@ -1,39 +1,39 @@
-/// Why a request or a connection ended. Not an enum: a code that we do not know survives.
+/// The reason why a request or a connection ended. Not an enum, so that unknown codes are preserved.
 ///
 /// Source: RSocket 1.0, "Error Codes"; 0x301 and up belong to the application.
 public struct ErrorCode: RawRepresentable, Hashable, Sendable {
   /// The number as sent.
   public let rawValue: UInt32
 
-  /// Any number is a code.
+  /// Creates a code; any number is valid.
   public init(rawValue: UInt32) { self.rawValue = rawValue }
 
-  /// Connection: the first frame is no readable SETUP.
+  /// Connection: the first frame is not a valid SETUP.
   public static let invalidSetup = ErrorCode(rawValue: 0x001)
-  /// Connection: the SETUP asks for what is not offered, such as another version.
+  /// Connection: the SETUP requests an unsupported feature, such as another version.
   public static let unsupportedSetup = ErrorCode(rawValue: 0x002)
-  /// Connection: the SETUP is understood and refused.
+  /// Connection: the SETUP is valid and refused.
   public static let rejectedSetup = ErrorCode(rawValue: 0x003)
-  /// Connection: no resumption.
+  /// Connection: resumption is refused.
   public static let rejectedResume = ErrorCode(rawValue: 0x004)
-  /// Connection: over at once; what is under way is lost.
+  /// Connection: closed immediately; live requests are lost.
   public static let connectionError = ErrorCode(rawValue: 0x101)
-  /// Connection: over in good order.
+  /// Connection: closed in an orderly way.
   public static let connectionClose = ErrorCode(rawValue: 0x102)
   /// Request: the stream itself failed.
   public static let applicationError = ErrorCode(rawValue: 0x201)
-  /// Request: valid, refused, and certainly without effect.
+  /// Request: valid, but refused, and guaranteed to have had no effect.
   public static let rejected = ErrorCode(rawValue: 0x202)
-  /// Request: given up by its responder, possibly with effect.
+  /// Request: cancelled by its responder, possibly after an effect.
   public static let canceled = ErrorCode(rawValue: 0x203)
-  /// Request: makes no sense.
+  /// Request: invalid.
   public static let invalid = ErrorCode(rawValue: 0x204)
-  /// Request, streamd's own: the subscriber lagged and had asked to fail then.
+  /// Request, specific to streamd: the subscriber lagged, and its options make that a failure.
   public static let lagged = ErrorCode(rawValue: 0x301)
 }
 
 extension ErrorCode: CustomStringConvertible {
-  /// The name that RSocket gives, such as `INVALID_SETUP`; for other codes `0x` and the number.
+  /// The name in the RSocket specification, such as `INVALID_SETUP`; for other codes `0x` and the number.
   public var description: String {
     switch self {
     case .invalidSetup: "INVALID_SETUP"
@@ -52,19 +52,19 @@ extension ErrorCode: CustomStringConvertible {
   }
 }
 
-/// The peer broke the protocol in a way that ends the connection.
+/// A violation of the protocol by the peer that closes the connection.
 public struct ProtocolViolation: Error, Equatable, Sendable {
-  /// What the ERROR frame on stream 0 says.
+  /// The code of the ERROR frame on stream 0.
   public let code: ErrorCode
-  /// One sentence for the peer's author: which rule, with the numbers.
+  /// One sentence for the peer's developer: the violated rule, with the numbers.
   public let message: String
 
-  /// A violation that ends the connection with `code`.
+  /// Creates a violation that closes the connection with `code`.
   public init(_ code: ErrorCode, _ message: String) {
     self.code = code
     self.message = message
   }
 
-  /// A frame that cannot be read, or must not come now.
+  /// Creates the violation for a frame that is malformed or not allowed now.
   static func malformed(_ message: String) -> ProtocolViolation { ProtocolViolation(.connectionError, message) }
 }

@@ -2,10 +2,10 @@ extension Frame {
   /// Decodes one whole frame.
   ///
   /// - Parameter body: the frame without its u24 length. Copied from, not kept.
-  /// - Returns: `nil` for what RSocket tells a receiver to skip: an unknown type with the ignore flag, and a frame about
-  ///   the connection that has a stream ID.
+  /// - Returns: `nil` for frames that RSocket requires a receiver to skip: an unknown type with the ignore flag, and a
+  ///   frame about the connection that has a stream ID.
   /// - Throws: `CONNECTION_ERROR` for a frame that is too short, too long or of an unknown type; for a SETUP
-  ///   `INVALID_SETUP` or, when it is of another version and so perhaps of another layout, `UNSUPPORTED_SETUP`.
+  ///   `INVALID_SETUP` or, if it has another version and therefore possibly another layout, `UNSUPPORTED_SETUP`.
   public static func decode(_ body: UnsafeRawBufferPointer) throws(ProtocolViolation) -> Frame? {
     var reader = FrameReader(bytes: body)
     let id = StreamID(try reader.number(UInt32.self))
@@ -58,7 +58,7 @@ extension Frame {
 }
 
 extension FrameType {
-  /// Always on stream 0.
+  /// Whether the frame belongs to stream 0.
   var isAboutConnection: Bool {
     switch self {
     case .setup, .lease, .keepalive, .metadataPush, .resume, .resumeOK: true
@@ -67,7 +67,7 @@ extension FrameType {
     }
   }
 
-  /// As RSocket writes it.
+  /// The name in the RSocket specification.
   var name: String {
     switch self {
     case .setup: "SETUP"
@@ -89,7 +89,7 @@ extension FrameType {
   }
 }
 
-/// Reads a frame from front to back; every read checks what is left.
+/// Reads a frame from front to back; each read checks the number of remaining bytes.
 private struct FrameReader {
   let bytes: UnsafeRawBufferPointer
   var offset = 0
@@ -122,7 +122,7 @@ private struct FrameReader {
     return [UInt8](bytes[offset...])
   }
 
-  /// LEASE alone has an optional last part without a length.
+  /// Only LEASE has an optional last part without a length.
   mutating func bytesToTheEnd(if isPresent: Bool) -> [UInt8]? { isPresent ? bytesToTheEnd() : nil }
 
   mutating func textToTheEnd() -> String {
@@ -183,7 +183,7 @@ private struct FrameReader {
   }
 
   mutating func resume() throws(ProtocolViolation) -> Frame {
-    _ = try number(UInt32.self)  // the version: whichever it is, there is no resumption
+    _ = try number(UInt32.self)  // the version: no version supports resumption here
     let token = [UInt8](try take(Int(try number(UInt16.self)), "resume token"))
     return .resume(token: token, serverPosition: try position(), clientPosition: try position())
   }

@@ -1,8 +1,8 @@
 extension Frame {
-  /// Appends the frame with its u24 length before it, as a socket takes it.
+  /// Appends the frame, preceded by its u24 length, as a socket transmits it.
   ///
-  /// The whole frame has at most 2^24-1 bytes and a MIME type at most 255: more is the caller's bug. Payloads that may
-  /// be longer go through ``ConnectionMachine``, which sends them in fragments.
+  /// - Precondition: the whole frame has at most 2^24-1 bytes and a MIME type at most 255. Longer payloads are sent
+  ///   through ``ConnectionMachine``, which fragments them.
   public func encode(into bytes: inout [UInt8]) {
     switch self {
     case .setup(let setup):
@@ -86,7 +86,7 @@ extension [UInt8] {
     Swift.withUnsafeBytes(of: number.bigEndian) { append(contentsOf: $0) }
   }
 
-  /// Appends metadata, with its u24 length, and data.
+  /// Appends metadata, preceded by its u24 length, and data.
   mutating func append(_ payload: Payload) {
     if let metadata = payload.metadata {
       append(UInt8(truncatingIfNeeded: metadata.count >> 16))
@@ -96,7 +96,7 @@ extension [UInt8] {
     append(contentsOf: payload.data)
   }
 
-  /// Appends length and header, lets `body` append the rest, and then fills the length in.
+  /// Appends length and header, lets `body` append the rest, and then sets the length.
   mutating func appendFrame(
     _ id: StreamID, _ type: FrameType, _ flags: FrameFlags = [], body: (inout [UInt8]) -> Void
   ) {

@@ -1,35 +1,35 @@
-/// One request under way, in as few bytes as it takes: a server holds one for each of its subscribers.
+/// One live request, in as few bytes as possible: a server holds one for each of its subscribers.
 struct LiveRequest {
-  /// The halves that are still open, and whether fragments are being gathered.
+  /// The open halves, and whether fragments are being gathered.
   struct State: OptionSet {
     let rawValue: UInt8
     /// The peer may send values.
     static let inbound = State(rawValue: 1)
-    /// We may send values.
+    /// This side may send values.
     static let outbound = State(rawValue: 2)
-    /// The request itself is not whole yet: nobody but the machine knows of it.
+    /// The request itself is incomplete: it has not been reported to the owner.
     static let assemblingRequest = State(rawValue: 4)
-    /// A value is not whole yet.
+    /// A value is incomplete.
     static let assemblingValue = State(rawValue: 8)
-    /// Either.
+    /// A request or a value is incomplete.
     static let assembling: State = [.assemblingRequest, .assemblingValue]
 
-    /// The peer's next frame may be a value of its own.
+    /// Whether the peer's next frame may be a whole value.
     var receivesWholeValues: Bool { intersection(Self.assembling.union(.inbound)) == .inbound }
   }
 
   let id: StreamID
-  /// How many more values the peer may send.
+  /// The number of further values that the peer may send.
   var inboundCredit: UInt32
   let kind: RequestKind
   var state: State
 }
 
-/// The requests under way, by ID.
+/// The live requests, by ID.
 ///
-/// One stands by itself: most connections have no other, and need no table.
+/// The first request is stored separately: most connections have no other, and need no table.
 struct LiveRequests {
-  /// Where a request is found; valid until another one is inserted or removed.
+  /// The location of a request; valid until another one is inserted or removed.
   enum Index {
     case first
     case other(Dictionary<StreamID, LiveRequest>.Index)
@@ -40,7 +40,7 @@ struct LiveRequests {
 
   var count: Int { (first == nil ? 0 : 1) + others.count }
 
-  /// By ascending ID.
+  /// All requests in ascending order of ID.
   var all: [LiveRequest] { ((first.map { [$0] } ?? []) + others.values).sorted { $0.id < $1.id } }
 
   subscript(index: Index) -> LiveRequest {
@@ -58,18 +58,18 @@ struct LiveRequests {
     }
   }
 
-  /// - Complexity: O(1), however many there are.
+  /// - Complexity: O(1).
   func index(of id: StreamID) -> Index? {
     if first?.id == id { return .first }
     return others.index(forKey: id).map { .other($0) }
   }
 
-  /// The ID must not be there yet.
+  /// - Precondition: the ID is not in use.
   mutating func insert(_ request: LiveRequest) {
     if first == nil { first = request } else { others[request.id] = request }
   }
 
-  /// Frees the table with its last request.
+  /// Removes a request, and frees the table with its last request.
   mutating func remove(at index: Index) {
     switch index {
     case .first: first = nil
@@ -80,11 +80,11 @@ struct LiveRequests {
   }
 }
 
-/// A request or a value of which fragments are missing.
+/// An incomplete request or value.
 struct Assembly {
-  /// What the first frame opened; `nil` for a value.
+  /// The kind of the request that the first frame opened; `nil` for a value.
   let kind: RequestKind?
-  /// With what REQUEST_N added since.
+  /// The initial demand plus that of later REQUEST_N frames.
   var initialRequest: UInt32
   var payload: Payload
   var isComplete: Bool

@@ -1,20 +1,20 @@
-/// How request metadata says which stream is meant; a client chooses once, in SETUP.
+/// The format in which request metadata names a stream; a client chooses it once, in SETUP.
 public enum MetadataFormat: UInt8, Sendable, CaseIterable {
-  /// Entries of any MIME type one after the other, a routing entry among them.
+  /// Entries of any MIME type, one after the other, including a routing entry.
   case composite
-  /// Tags, each a byte count and text; the first one is the name.
+  /// Tags, each a byte count and text; the first one is the stream's name.
   case routing
-  /// The whole metadata is the name.
+  /// The whole metadata is the stream's name.
   case text
 
-  /// `nil` for a type that streamd does not read. ASCII case does not matter.
+  /// Returns `nil` for a type that streamd does not support. ASCII case is ignored.
   public init?(mimeType: String) {
     let wanted = mimeType.lowercased()
     guard let format = MetadataFormat.allCases.first(where: { $0.mimeType == wanted }) else { return nil }
     self = format
   }
 
-  /// What SETUP carries.
+  /// The MIME type in SETUP.
   public var mimeType: String {
     switch self {
     case .composite: "message/x.rsocket.composite-metadata.v0"
@@ -23,9 +23,9 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
     }
   }
 
-  /// The stream's name in a request's metadata.
+  /// Returns the stream's name from a request's metadata.
   ///
-  /// - Throws: ``RoutingError`` when there is none, when it is empty, or when the metadata cannot be read.
+  /// - Throws: ``RoutingError`` if there is none, it is empty, or the metadata is malformed.
   public func route(in metadata: [UInt8]?) throws(RoutingError) -> String {
     guard let metadata else { throw RoutingError("the request has no metadata to name a stream") }
     let name: ArraySlice<UInt8>
@@ -45,10 +45,10 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
     return text
   }
 
-  /// Metadata that names a stream: the inverse of ``route(in:)``.
+  /// Returns metadata that names a stream: the inverse of ``route(in:)``.
   ///
-  /// - Parameter publisher: said besides; only `.composite` has a place for it, the others leave it out.
-  /// - Throws: ``RoutingError`` for a name of more than 255 bytes, which a tag cannot hold (`.text` takes any).
+  /// - Parameter publisher: an additional entry; only `.composite` can carry it, the others omit it.
+  /// - Throws: ``RoutingError`` for a name of more than 255 bytes, which does not fit into a tag (`.text` accepts any).
   public func metadata(route: String, publisher: PublisherEntry? = nil) throws(RoutingError) -> [UInt8] {
     let name = [UInt8](route.utf8)
     guard self != .text else { return name }
@@ -59,9 +59,10 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
       + (publisher?.compositeEntry ?? [])
   }
 
-  /// The publisher that a request's metadata names; nil without one, and in every format but `.composite`.
+  /// Returns the publisher that a request's metadata names; nil if there is none, and for every format but
+  /// `.composite`.
   ///
-  /// - Throws: ``RoutingError`` for an entry that cannot be read.
+  /// - Throws: ``RoutingError`` for a malformed entry.
   public func publisher(in metadata: [UInt8]?) throws(RoutingError) -> PublisherEntry? {
     guard self == .composite, let metadata,
       let entry = try Self.entry(PublisherEntry.mimeType, nil, in: metadata[...])
@@ -69,7 +70,7 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
     return try PublisherEntry(entry)
   }
 
-  /// Of the routing type among the well-known MIME types. Source: RSocket extension "Well-known MIME Types".
+  /// The ID of the routing type among the well-known MIME types. Source: RSocket extension "Well-known MIME Types".
   private static let routingID: UInt8 = 0x7e
 
   private static func firstTag(in tags: ArraySlice<UInt8>) throws(RoutingError) -> ArraySlice<UInt8> {
@@ -79,11 +80,12 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
     return name
   }
 
-  /// An entry: a byte with the top bit and a well-known ID, or without it and one less than the length of the MIME type
-  /// that follows; u24 length; content. Source: RSocket extension "Composite Metadata".
+  /// Returns the content of an entry. Its layout: a byte with the top bit and a well-known ID, or without the top bit
+  /// and one less than the length of the MIME type that follows; u24 length; content. Source: RSocket extension
+  /// "Composite Metadata".
   ///
   /// - Parameter knownID: the well-known ID of `mimeType`, if it has one.
-  /// - Returns: the first entry of that type; nil for none.
+  /// - Returns: the content of the first entry of that type; nil for none.
   private static func entry(
     _ mimeType: String, _ knownID: UInt8?, in metadata: ArraySlice<UInt8>
   ) throws(RoutingError) -> ArraySlice<UInt8>? {
@@ -105,9 +107,9 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
   }
 }
 
-/// Request metadata that names no stream, or a name that metadata cannot carry.
+/// The error for request metadata that names no stream, or for a name that metadata cannot carry.
 public struct RoutingError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// One sentence, fit for an ERROR frame.
+  /// One sentence, suitable for an ERROR frame.
   public let message: String
 
   init(_ message: String) { self.message = message }

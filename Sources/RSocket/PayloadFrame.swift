@@ -1,21 +1,21 @@
-/// PAYLOAD frames in raw memory, for who writes many of them past ``ConnectionMachine``'s output: the same bytes may go
-/// to any number of connections, with only the stream ID patched.
+/// Writes and reads PAYLOAD frames in raw memory, for callers that bypass ``ConnectionMachine``'s output: the same
+/// bytes can be sent to any number of connections, with only the stream ID changed.
 ///
 /// Pointers need no alignment. Every function takes the address of a frame's u24 length, its first byte.
 public enum PayloadFrame {
-  /// Length, stream ID, type and flags: what precedes the data of a frame without metadata.
+  /// The bytes before the data of a frame without metadata: length, stream ID, type and flags.
   @inlinable public static var headerByteCount: Int { FrameLayout.lengthByteCount + FrameLayout.headerByteCount }
-  /// What metadata adds to the header: its u24 length.
+  /// The bytes that metadata adds to the header: its u24 length.
   @inlinable public static var metadataLengthByteCount: Int { 3 }
-  /// Metadata and data of one frame together; a longer payload is sent in fragments. Source: WIRE.md, "fragments".
+  /// The maximum bytes of metadata and data in one frame; a longer payload is fragmented. Source: WIRE.md, "fragments".
   public static let maximumContentByteCount = 64 << 10
 
-  /// Writes everything that precedes metadata and data.
+  /// Writes the bytes before metadata and data.
   ///
   /// - Parameters:
-  ///   - metadataByteCount: of this frame's metadata; `nil` for none, and then the metadata flag is not set.
-  ///   - flags: of `follows`, `complete` and `next`.
-  /// - Returns: how many bytes were written; metadata and then data belong right behind them.
+  ///   - metadataByteCount: the size of this frame's metadata; `nil` for none, without the metadata flag.
+  ///   - flags: any of `follows`, `complete` and `next`.
+  /// - Returns: the number of bytes written; metadata and then data must follow directly.
   @inlinable @discardableResult
   public static func writeHeader(
     _ id: StreamID, _ flags: FrameFlags, metadataByteCount: Int?, dataByteCount: Int,
@@ -31,7 +31,7 @@ public enum PayloadFrame {
     return headerByteCount + metadataLengthByteCount
   }
 
-  /// How many bytes ``write(_:isComplete:metadata:data:at:)`` will write: all frames with their headers.
+  /// Returns the number of bytes that ``write(_:isComplete:metadata:data:at:)`` writes: all frames with their headers.
   public static func encodedByteCount(metadataByteCount: Int?, dataByteCount: Int) -> Int {
     var total = 0
     for fragment in Fragments(metadataByteCount: metadataByteCount, dataByteCount: dataByteCount) {
@@ -40,9 +40,9 @@ public enum PayloadFrame {
     return total
   }
 
-  /// Writes one value as one frame, or as fragments when it is long.
+  /// Writes one value as one frame, or as fragments if it is long.
   ///
-  /// - Returns: ``encodedByteCount(metadataByteCount:dataByteCount:)``, for which there must be room.
+  /// - Returns: ``encodedByteCount(metadataByteCount:dataByteCount:)``, which must be available at the address.
   @discardableResult
   public static func write(
     _ id: StreamID, isComplete: Bool = false, metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer,
@@ -59,40 +59,40 @@ public enum PayloadFrame {
     return end - start
   }
 
-  /// Of PAYLOAD, above the flags.
+  /// The type bits of PAYLOAD, above the flags.
   @inlinable static var typeBits: UInt16 { 0x0A << 10 }
 
-  /// Gives the frame to another request.
+  /// Sets the frame's stream ID.
   @inlinable public static func setStreamID(_ id: StreamID, at frame: UnsafeMutableRawPointer) {
     frame.storeBytes(of: id.rawValue.bigEndian, toByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)
   }
 
-  /// The whole frame with its u24 length: the distance to the next frame. Needs the first 3 bytes.
+  /// Returns the size of the whole frame with its u24 length: the distance to the next frame. Reads the first 3 bytes.
   public static func byteCount(at frame: UnsafeRawPointer) -> Int { FrameLayout.lengthByteCount + loadU24(at: frame) }
 
-  /// The request that the frame belongs to. Needs the first 7 bytes.
+  /// Returns the frame's stream ID. Reads the first 7 bytes.
   public static func streamID(at frame: UnsafeRawPointer) -> StreamID {
     StreamID(UInt32(bigEndian: frame.loadUnaligned(fromByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)))
   }
 
-  /// The frame's flags; a value ends with the frame that does not have `follows`. Needs the first 9 bytes.
+  /// Returns the frame's flags; the frame without `follows` is the last of its value. Reads the first 9 bytes.
   public static func flags(at frame: UnsafeRawPointer) -> FrameFlags {
     FrameFlags(rawValue: UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) & 0x3ff)
   }
 
-  /// How much metadata this frame carries; `nil` without the flag. Needs the first 12 bytes.
+  /// Returns the size of this frame's metadata; `nil` without the flag. Reads the first 12 bytes.
   public static func metadataByteCount(at frame: UnsafeRawPointer) -> Int? {
     flags(at: frame).contains(.metadata) ? loadU24(at: frame + headerByteCount) : nil
   }
 
-  /// How much data this frame carries. Needs the first 12 bytes.
+  /// Returns the size of this frame's data. Reads the first 12 bytes.
   public static func dataByteCount(at frame: UnsafeRawPointer) -> Int {
     let extra = metadataByteCount(at: frame).map { $0 + metadataLengthByteCount } ?? 0
     return byteCount(at: frame) - headerByteCount - extra
   }
 
-  /// Whether `bytes` begins with a whole frame that is a whole value, and not the last one: a PAYLOAD with `next`, without
-  /// `complete` and `follows`, whose metadata ends before it does.
+  /// Whether `bytes` begins with a complete frame that is a whole value and not the last one: a PAYLOAD with `next`,
+  /// without `complete` and `follows`, whose metadata does not exceed the frame.
   static func isWholeValue(_ bytes: UnsafeRawBufferPointer) -> Bool {
     guard let frame = bytes.baseAddress, bytes.count >= headerByteCount, byteCount(at: frame) <= bytes.count else {
       return false
@@ -127,14 +127,14 @@ public enum PayloadFrame {
   }
 }
 
-/// The frames of ``ConnectionMachine/Event/payloads(_:_:)``, a value each, where they are.
+/// Iterates in place over the frames of ``ConnectionMachine/Event/payloads(_:_:)``, one value each.
 public struct PayloadFrames: Sequence, IteratorProtocol {
   private var rest: UnsafeRawBufferPointer
 
-  /// - Parameter bytes: of the event's range, and no others.
+  /// - Parameter bytes: exactly the bytes of the event's range.
   public init(_ bytes: UnsafeRawBufferPointer) { rest = bytes }
 
-  /// The next value; `metadata` is nil without the flag.
+  /// Returns the next value; `metadata` is nil without the flag.
   public mutating func next() -> (metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer)? {
     guard let frame = rest.baseAddress, !rest.isEmpty else { return nil }
     let byteCount = PayloadFrame.byteCount(at: frame)
@@ -151,26 +151,26 @@ public struct PayloadFrames: Sequence, IteratorProtocol {
   }
 }
 
-/// Where to cut a payload so that no frame carries more than ``PayloadFrame/maximumContentByteCount``.
+/// Divides a payload so that no frame carries more than ``PayloadFrame/maximumContentByteCount``.
 ///
-/// All metadata comes before all data, as RSocket demands. There is always at least one fragment.
+/// All metadata precedes all data, as RSocket requires. There is always at least one fragment.
 public struct Fragments: Sequence, IteratorProtocol, Sendable {
-  /// One frame's share.
+  /// The part of a payload in one frame.
   public struct Fragment: Equatable, Sendable {
-    /// Of the payload's metadata; `nil`: this frame has no metadata part.
+    /// The range of the payload's metadata; `nil`: this frame has no metadata part.
     public let metadata: Range<Int>?
-    /// Of the payload's data.
+    /// The range of the payload's data.
     public let data: Range<Int>
-    /// Another one comes.
+    /// Whether another fragment follows.
     public let follows: Bool
 
-    /// As a PAYLOAD frame with its length.
+    /// The size of its PAYLOAD frame with its length.
     var encodedByteCount: Int {
       PayloadFrame.headerByteCount + data.count
         + (metadata.map { PayloadFrame.metadataLengthByteCount + $0.count } ?? 0)
     }
 
-    /// Every fragment of a value has `next`; the last one alone has `complete`.
+    /// Returns the frame's flags. Every fragment of a value has `next`; only the last one has `complete`.
     func flags(isComplete: Bool) -> FrameFlags {
       FrameFlags.next.with(.follows, if: follows).with(.complete, if: isComplete && !follows)
     }
@@ -182,13 +182,13 @@ public struct Fragments: Sequence, IteratorProtocol, Sendable {
   private var dataOffset = 0
   private var isDone = false
 
-  /// The cuts for a payload of this size.
+  /// Divides a payload of this size.
   public init(metadataByteCount: Int?, dataByteCount: Int) {
     self.metadataByteCount = metadataByteCount
     self.dataByteCount = dataByteCount
   }
 
-  /// The next fragment, `nil` after the last.
+  /// Returns the next fragment, `nil` after the last.
   public mutating func next() -> Fragment? {
     guard !isDone else { return nil }
     var room = PayloadFrame.maximumContentByteCount

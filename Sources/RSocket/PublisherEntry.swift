@@ -1,12 +1,12 @@
-/// What a publisher says of itself beside the route, so that none of its values is published twice: an entry of the composite
-/// metadata, which every other responder passes over. Source: WIRE.md, "Named publishers".
+/// The name and first number of a publisher, so that none of its values is published twice: an entry of the composite
+/// metadata, beside the route, which every other responder ignores. Source: WIRE.md, "Named publishers".
 public struct PublisherEntry: Equatable, Sendable {
-  /// Of the entry.
+  /// The MIME type of the entry.
   public static let mimeType = "message/x.streamd.publisher.v0"
-  /// Bytes of a name, at most.
+  /// The maximum number of bytes of a name.
   public static let maximumNameBytes = 48
 
-  /// 1 to ``maximumNameBytes`` bytes, any.
+  /// The name: 1 to ``maximumNameBytes`` bytes of any value.
   public let name: [UInt8]
   /// The number of the first value that the publisher still has, at least 1.
   public let firstNumber: UInt64
@@ -23,17 +23,17 @@ public struct PublisherEntry: Equatable, Sendable {
     self.firstNumber = firstNumber
   }
 
-  /// Numbers stay below, so that nothing that is added to one overflows.
+  /// The upper bound of numbers, so that adding to a number does not overflow.
   private static let greatestNumber: UInt64 = 1 << 62
 
-  /// Number, big endian, and name.
+  /// Decodes the content of an entry: number, big endian, and name.
   init(_ content: ArraySlice<UInt8>) throws(RoutingError) {
     guard content.count > 8 else { throw RoutingError("the publisher's entry has \(content.count) bytes, too few") }
     let number = content.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     try self.init(name: Array(content.dropFirst(8)), firstNumber: number)
   }
 
-  /// With its MIME type and length.
+  /// The entry with its MIME type and length.
   var compositeEntry: [UInt8] {
     var entry = [UInt8(Self.mimeType.utf8.count - 1)] + Array(Self.mimeType.utf8)
     entry += [0, 0, UInt8(8 + name.count)]

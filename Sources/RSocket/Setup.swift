@@ -1,25 +1,26 @@
-/// What a client says first: the terms of the connection.
+/// The terms of a connection, which a client sends first.
 public struct Setup: Equatable, Sendable {
-  /// Of the protocol; only 1.0 is spoken here.
+  /// The major version of the protocol; only 1.0 is supported.
   public var majorVersion: UInt16 = 1
-  /// Of the protocol; only 1.0 is spoken here.
+  /// The minor version of the protocol; only 1.0 is supported.
   public var minorVersion: UInt16 = 0
-  /// How often the client will send KEEPALIVE. On the wire in milliseconds, 1...2^31-1: clamped when encoded.
+  /// The interval between the client's KEEPALIVE frames. On the wire in milliseconds, 1...2^31-1: clamped when encoded.
   public var keepaliveInterval: Duration
-  /// After this much silence the other side is dead. Milliseconds on the wire, clamped as the interval is.
+  /// The time of silence after which the other side is considered dead. Milliseconds on the wire, clamped as the
+  /// interval is.
   public var maximumLifetime: Duration
-  /// `nil`: no resumption asked for.
+  /// The token for resumption; `nil`: none requested.
   public var resumeToken: [UInt8]?
-  /// The client will wait for a LEASE before it sends a request.
+  /// Whether the client waits for a LEASE before it sends a request.
   public var honorsLease: Bool
-  /// What request metadata is; at most 255 bytes of UTF-8.
+  /// The type of request metadata; at most 255 bytes of UTF-8.
   public var metadataMIMEType: String
-  /// What request data is; at most 255 bytes of UTF-8.
+  /// The type of request data; at most 255 bytes of UTF-8.
   public var dataMIMEType: String
-  /// For the application; streamd makes no use of it.
+  /// A payload for the application; streamd does not use it.
   public var payload: Payload
 
-  /// Terms for version 1.0 without resumption; the defaults suit streamd.
+  /// Creates terms for version 1.0 without resumption; the defaults suit streamd.
   public init(
     keepaliveInterval: Duration = .seconds(20), maximumLifetime: Duration = .seconds(90),
     honorsLease: Bool = false, metadataMIMEType: String = MetadataFormat.routing.mimeType,
@@ -35,10 +36,10 @@ public struct Setup: Equatable, Sendable {
 }
 
 extension Duration {
-  /// A span as the wire has it.
+  /// Converts a duration from the wire.
   static func wire(_ milliseconds: UInt32) -> Duration { .milliseconds(Int64(milliseconds)) }
 
-  /// Whole milliseconds, between zero and 2^31-1: every span on the wire has 31 bits.
+  /// The duration in whole milliseconds, clamped to 0...2^31-1: every duration on the wire has 31 bits.
   var wireMilliseconds: UInt32 {
     let (seconds, attoseconds) = components
     guard seconds >= 0, attoseconds >= 0 else { return 0 }

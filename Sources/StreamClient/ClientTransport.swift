@@ -3,51 +3,50 @@ import RSocket
 import Reactive
 import StreamRuntime
 
-/// What a request has to tell the server next.
+/// The next signal of a request for the server.
 enum RequestSignal {
   case nothing
   case open(RequestKind, initialRequest: UInt32, Payload)
   case grant(StreamID, UInt32)
-  /// Values within the server's demand, and whether there will be no more.
+  /// Values within the server's demand, and whether they are the last ones.
   case values(StreamID, ArraySlice<[UInt8]>, isComplete: Bool)
   case cancel(StreamID)
 }
 
-/// One request as its transport sees it. All on the transport's loop.
+/// A request, as its transport uses it. All calls are on the transport's loop.
 protocol TransportRequest: AnyObject, Sendable {
-  /// Looks at what other threads have asked for.
+  /// Reads the requests and values that other threads have posted.
   func readInbox()
-  /// Asked for when the transport has room to send, once for each ``ClientTransport/hear(_:)``.
-  /// - Throws: why the request cannot be made.
+  /// Returns the next signal. Called when the transport has room to send, once for each ``ClientTransport/hear(_:)``.
+  /// - Throws: The reason why the request cannot be made.
   func takeSignal() throws(StreamError) -> RequestSignal
-  /// The request was sent under this ID.
+  /// Reports that the request was sent with this ID.
   func opened(_ id: StreamID)
-  /// A value, within the demand.
+  /// Receives a value within the demand.
   func receive(_ payload: Payload)
-  /// The server wants so many values more.
+  /// Receives additional demand from the server, as a number of values.
   func receiveDemand(_ count: UInt32)
-  /// The server wants no more values.
+  /// Reports that the server requests no more values.
   func receiveCancel()
-  /// The last call.
+  /// Ends the request: the last call.
   func end(_ completion: Subscribers.Completion<StreamError>)
 }
 
 extension TransportRequest {
-  /// Nothing, for a request that sends no values.
+  /// Does nothing: a default for requests that send no values.
   func receiveDemand(_ count: UInt32) {}
-  /// As above.
+  /// Does nothing: a default for requests that send no values.
   func receiveCancel() {}
 }
 
-/// The loop's half of a connection: the socket, the protocol, and which requests are live. Connects when there is
-/// something to send and no connection.
+/// The part of a connection that runs on its loop: the socket, the protocol, and the live requests. Connects when there
+/// is something to send and no connection.
 ///
-/// What goes out is bounded: while ``roomByteCount`` bytes are unwritten, requests keep what they have to say, and their
-/// demand and values wait there; a server that nevertheless makes the output grow, by keepalives which it does not read the
-/// answers of, is cut off.
+/// The output is bounded. While ``roomByteCount`` bytes are unwritten, requests keep their signals, demand and values.
+/// A server that makes the output grow nevertheless, by keepalives whose answers it does not read, is disconnected.
 ///
-/// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``speak(_:)``, where the state is settled and
-/// what they start at once waits for the end of the turn. Everything is touched on `loop` alone, which is checked.
+/// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``speak(_:)``, where the state is consistent;
+/// requests that they make wait for the end of the turn. All state is accessed only on `loop`, which is checked.
 final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
   private let path: String
@@ -60,11 +59,12 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     var machine: ConnectionMachine
     var unwritten: ArraySlice<UInt8> = []
     var watchesWriting = false
-    /// What may be unwritten before the server is taken for one that reads nothing: what was said last, and more.
+    /// The number of unwritten bytes above which the server is considered not to read: those left after the last
+    /// signal, and a margin.
     var unwrittenByteLimit = ClientTransport.unwrittenByteLimit
-    /// A write failed: the server is gone, but what it said before may still be there to read.
+    /// A write failed: the server is gone, but its last bytes may still be readable.
     var isDeaf = false
-    /// Nanoseconds on the loop's clock.
+    /// The time of the last received bytes, in nanoseconds on the loop's clock.
     var lastHeard: UInt64
 
     init(
@@ -81,14 +81,14 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   private var session: Session?
-  /// By its owner, for good.
+  /// Closed by its owner, for good.
   private(set) var isClosed = false
-  /// The last connection was one that the server did not want.
+  /// The server refused the last connection.
   private(set) var isTurnedAway = false
   private var requests: [StreamID: any TransportRequest] = [:]
-  /// Those who have something to say, in the order in which they said so.
+  /// The requests that have a signal to send, in the order of ``hear(_:)``.
   private var speakers: [any TransportRequest] = []
-  /// Whether a turn is under way, at whose end the speakers are heard.
+  /// Whether a turn is in progress. The requests send their signals at its end.
   private var isBusy = false
   private var tick: TimerID?
   private var events: [ConnectionMachine.Event] = []
@@ -104,14 +104,14 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     self.setup = setup
   }
 
-  /// The request has something to say: at once, or at the end of the turn that is under way.
+  /// Schedules the request to send its next signal: immediately, or at the end of the turn in progress.
   func hear(_ request: any TransportRequest) {
     loop.assertOnLoop()
     speakers.append(request)
     if !isBusy { turn {} }
   }
 
-  /// Fails what is live, and what comes later.
+  /// Closes the connection for good. Live and later requests fail.
   func close() {
     isClosed = true
     turn { disconnect(.disconnected("the connection was closed locally")) }
@@ -125,7 +125,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   // MARK: Sending
 
-  /// Everything that happens on the transport happens in a turn: `body`, then those who want to speak, then one write.
+  /// Runs one turn: `body`, then the signals of the waiting requests, then one write. All activity of the transport is
+  /// in a turn.
   private func turn(_ body: () -> Void) {
     loop.assertOnLoop()
     let isOutermost = !isBusy
@@ -136,7 +137,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     write()
     watchWriting()
     isBusy = false
-    // Who spoke up meanwhile, such as a retry after a failed connect, has a turn of its own: the loop stays fair.
+    // Requests that asked to send meanwhile, such as a retry after a failed connect, have their own turn: the loop
+    // stays fair.
     if !speakers.isEmpty, hasRoom { loop.execute { [weak self] in self?.turn {} } }
   }
 
@@ -180,7 +182,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     }
   }
 
-  /// One value may be larger than the limit.
+  /// Sets the limit of unwritten bytes. One value may exceed the default.
   private func setLimit() {
     guard let session else { return }
     session.unwrittenByteLimit = session.unwrittenByteCount + Self.unwrittenByteLimit
@@ -258,7 +260,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       isTurnedAway = code == .rejectedSetup
       let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
       disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
-    case .setup, .request, .payloads, .valueTooLarge, .lease, .metadataPush: break  // a requester gathers nothing
+    case .setup, .request, .payloads, .valueTooLarge, .lease, .metadataPush: break  // a requester gathers no values
     }
   }
 
@@ -282,10 +284,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     scheduleTick(after: min(setup.keepaliveInterval, setup.maximumLifetime))
   }
 
-  /// Ends the session, then tells those who were live: whoever asks again at once gets a new one.
+  /// Ends the session, then ends the live requests. A request made in response opens a new session.
   private func disconnect(_ error: StreamError) {
     guard let ended = session else { return }
-    write()  // an ERROR frame says why
+    write()  // an ERROR frame carries the reason
     loop.unregister(ended.registration)
     session = nil
     if let tick { loop.cancel(tick) }

@@ -1,21 +1,22 @@
 import StreamProtocol
 import RSocket
 
-/// The name under which a sink publishes, so that it can come back: after a loss of its connection, and, where the name and
-/// the numbers stay the same, after its own process has ended. Of publishers of one user under one name the server takes
-/// one at a time.
+/// The name under which a sink publishes. A named sink can resume after the loss of its connection and, if name and
+/// numbers stay the same, after a restart of its own process. The server accepts one publisher at a time for each user
+/// and name.
 public struct PublisherName: Sendable {
-  /// 1 to 48 bytes.
+  /// The name, 1 to 48 bytes.
   public let name: String
-  /// The number of the first value that the sink is given; the next one has the next number. Values that the stream has
-  /// already are taken and not sent.
+  /// The number of the first value that the sink receives; numbers rise by 1. Values that the stream already has are
+  /// accepted and not sent.
   public let firstNumber: UInt64
-  /// When the connection is made again, and what is reported of that.
+  /// The policy and the reports of reconnecting.
   public let reconnect: ReconnectPolicy
 
   /// - Parameters:
-  ///   - name: `nil`: one that nobody else has, for a sink that need not outlive its process.
+  ///   - name: `nil`: a unique name, for a sink that need not outlive its process.
   ///   - firstNumber: at least 1.
+  ///   - reconnect: the times of attempts to reconnect, and the receiver of reports.
   public init(_ name: String? = nil, firstNumber: UInt64 = 1, reconnect: ReconnectPolicy = ReconnectPolicy()) {
     precondition(firstNumber > 0, "values are numbered from 1")
     self.name = name ?? Self.unique()
@@ -23,31 +24,31 @@ public struct PublisherName: Sendable {
     self.reconnect = reconnect
   }
 
-  /// 128 random bits behind the mark of a name that no other run uses: the server forgets it before others.
+  /// Returns 128 random bits behind the prefix of a name that no other run uses: the server forgets such names first.
   private static func unique() -> String {
     "\0" + (0..<2).map { _ in String(UInt64.random(in: 0 ... .max), radix: 36) }.joined(separator: "-")
   }
 }
 
-/// What a named publisher has sent and the server has not confirmed, and which number comes next. Knows values and
-/// failures; never a connection or a clock.
+/// The sent and unconfirmed values of a named publisher, and the next number. Handles values and failures, but holds no
+/// connection and no clock.
 struct ConfirmedDelivery {
   enum News: Equatable {
-    /// The server has told where to continue.
+    /// The server has sent the number at which to continue.
     case greeted(ReconnectPolicy.Report?)
-    /// Up to some value all is in the stream.
+    /// The server has confirmed that all values up to some number are in the stream.
     case confirmed
-    /// What no server of streamd says.
+    /// The reply is not one of a streamd server.
     case nonsense
   }
 
   let policy: ReconnectPolicy
   private let name: String
-  /// Sent, or known to be on the way already, and not confirmed; by number, in order.
+  /// The values that were sent, now or by an earlier connection, and are not confirmed; in the order of their numbers.
   private var unconfirmed: ArraySlice<[UInt8]> = []
-  /// Of the first value that was not sent, which is the first that waits.
+  /// The number of the first value that was not sent, which is the first one waiting.
   private var next: UInt64
-  /// Of the value that the server wants first; those before it are not sent.
+  /// The number of the first value that the server requests; earlier values are not sent.
   private var wanted: UInt64 = 0
   private var confirmed: UInt64 = 0
   private var wasConnected = false
@@ -58,10 +59,10 @@ struct ConfirmedDelivery {
     (name, next, policy) = (publisher.name, publisher.firstNumber, publisher.reconnect)
   }
 
-  /// The server has all that was sent.
+  /// Whether the server has confirmed every value that was sent.
   var isConfirmed: Bool { unconfirmed.isEmpty }
 
-  /// For the request's metadata.
+  /// The entry for the request's metadata.
   /// - Throws: `.invalid` for a name that is empty or too long.
   var entry: PublisherEntry {
     get throws(StreamError) {
@@ -73,13 +74,13 @@ struct ConfirmedDelivery {
     }
   }
 
-  /// Values are on their way.
+  /// Records values as sent.
   mutating func send(_ values: ArraySlice<[UInt8]>) {
     if unconfirmed.isEmpty { unconfirmed = values } else { unconfirmed += values }
     next += UInt64(values.count)
   }
 
-  /// Takes away what waits and the server has.
+  /// Removes the waiting values that the server already has.
   mutating func skip(_ waiting: inout ArraySlice<[UInt8]>) {
     guard next < wanted, !waiting.isEmpty else { return }
     let count = Int(min(wanted - next, UInt64(waiting.count)))
@@ -88,7 +89,8 @@ struct ConfirmedDelivery {
     dropConfirmed()
   }
 
-  /// The server's words: the number up to which all is in the stream, and at first the one to send next.
+  /// Handles a message of the server: the number up to which all values are in the stream and, in the first message,
+  /// the number to send next.
   mutating func receive(_ data: [UInt8], _ waiting: inout ArraySlice<[UInt8]>) -> News {
     guard let number = PublishConfirmation(data) else { return .nonsense }
     guard number.confirmed < number.next ?? max(next, wanted) else { return .nonsense }
@@ -113,12 +115,12 @@ struct ConfirmedDelivery {
     unconfirmed = unconfirmed.dropFirst(Int(min(confirmed - first + 1, UInt64(unconfirmed.count))))
   }
 
-  /// What was sent and not confirmed waits again.
+  /// Moves the values that were sent and not confirmed back to the waiting ones.
   ///
   /// - Parameters:
-  ///   - isTurnedAway: the server wanted no connection.
+  ///   - isTurnedAway: whether the server refused the connection.
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
-  /// - Returns: after which time to try again; `nil`: the failure is final.
+  /// - Returns: the delay before the next attempt; `nil`: the failure is final.
   mutating func retry(
     after error: StreamError, isTurnedAway: Bool, fraction: Double, _ waiting: inout ArraySlice<[UInt8]>
   ) -> (delay: Duration, news: ReconnectPolicy.Report?)? {
@@ -134,7 +136,7 @@ struct ConfirmedDelivery {
 }
 
 extension StreamError {
-  /// Whether a new connection may mend it.
+  /// Whether a new connection may resolve the failure.
   func isLoss(wasConnected: Bool, isTurnedAway: Bool) -> Bool {
     switch self {
     case .disconnected: wasConnected || !isTurnedAway

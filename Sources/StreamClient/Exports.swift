@@ -1,2 +1,2 @@
-// `SubscribeOptions` and `LagPolicy` are part of what a program says of a subscription.
+// Re-exported, because `SubscribeOptions` and `LagPolicy` are part of this module's interface.
 @_exported import StreamProtocol

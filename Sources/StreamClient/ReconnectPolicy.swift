@@ -1,33 +1,34 @@
-/// That a remote stream outlives its connection: after a loss it is asked for again, from the last event on.
+/// Makes a remote stream outlive its connection: after a loss it subscribes again and resumes after the last event.
 ///
-/// No event comes twice, and the demand of all connections together is what the subscriber asked for. What is taken for a
-/// loss: ``StreamError/disconnected(_:)``, ``StreamError/canceled(_:)``, and, once there was a connection,
-/// ``StreamError/cannotConnect(_:)``; a first connection that is turned away, and every other failure, end the stream. So
-/// does a loss after an event without an id, from which nobody could go on. Until the first event the stream is asked for
-/// as it was at first.
+/// No event is delivered twice, and the demand of all connections together equals the subscriber's demand. The
+/// following failures count as a loss: ``StreamError/disconnected(_:)``, ``StreamError/canceled(_:)``, and, after a
+/// first successful connection, ``StreamError/cannotConnect(_:)``. A first connection that is refused, and every other
+/// failure, end the stream. A loss after an event without an id also ends it, because there is no position to resume
+/// from. Before the first event, a new subscription repeats the original request.
 public struct ReconnectPolicy: Sendable {
-  /// What a subscriber may want to know beside the events. On the connection's event loop, before the event it is about.
+  /// A report besides the events. Delivered on the connection's event loop, before the event that it concerns.
   public enum Report: Equatable, Sendable {
-    /// The connection is lost: why. Once, however often it cannot be made.
+    /// The connection was lost, for this reason. Reported once per loss, independent of the number of failed attempts
+    /// to reconnect.
     case lost(StreamError)
-    /// Events arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, `nil` also when no event had come
-    /// before the loss. A gap is no failure with ``SubscribeOptions/LagPolicy/fail`` either: that is for a subscriber that
-    /// falls behind while it is connected.
+    /// Events arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, also `nil` if no event had
+    /// arrived before the loss. With ``SubscribeOptions/LagPolicy/fail``, too, a gap is not a failure: that policy
+    /// concerns a subscriber that falls behind while it is connected.
     case resumed(missing: EventGap?)
-    /// Values are published again, and the stream no longer knows the publisher's name: those that were sent and not
+    /// Values are published again, but the stream no longer has the publisher's name: values that were sent and not
     /// confirmed may be in it twice.
     case forgotten
   }
 
-  /// The wait after the first loss. Half of each wait is fixed and half is drawn, so that those who lost a daemon together
-  /// do not come back together.
+  /// The delay after the first loss. Half of each delay is fixed and half is random, so that the clients of one daemon
+  /// do not all reconnect at the same time.
   public let first: Duration
-  /// Each attempt in vain doubles the wait up to this.
+  /// The maximum delay. Each failed attempt doubles the delay up to this.
   public let longest: Duration
   let report: @Sendable (Report) -> Void
 
   /// - Parameter report: must not block; may cancel.
-  /// - Precondition: `first` is more than nothing. A `longest` under it counts as `first`.
+  /// - Precondition: `first` is positive. A `longest` below it counts as `first`.
   public init(
     first: Duration = .milliseconds(100), longest: Duration = .seconds(10),
     report: @escaping @Sendable (Report) -> Void = { _ in }
@@ -38,8 +39,8 @@ public struct ReconnectPolicy: Sendable {
     self.report = report
   }
 
-  /// The wait after so many losses without an event between, at least 1.
-  /// - Parameter fraction: 0..<1, drawn anew each time.
+  /// Returns the delay after this number of losses without an event between them, at least 1.
+  /// - Parameter fraction: 0..<1, a new random number for each call.
   func delay(afterLosses count: Int, fraction: Double) -> Duration {
     var delay = first
     var left = count - 1
@@ -51,11 +52,12 @@ public struct ReconnectPolicy: Sendable {
   }
 }
 
-/// Where a subscription that outlives its connection stands. Knows ids and failures; never a connection or a clock.
+/// The state of a subscription that outlives its connection. Handles ids and failures, but holds no connection and no
+/// clock.
 struct Resumption {
   enum Verdict: Equatable {
     case deliver(ReconnectPolicy.Report?)
-    /// It came before.
+    /// The event was delivered before.
     case drop
   }
 
@@ -65,13 +67,13 @@ struct Resumption {
   }
 
   let policy: ReconnectPolicy
-  /// The newest event's; `nil` before the first.
+  /// The id of the newest event; `nil` before the first.
   private(set) var lastID: UInt64?
-  /// The newest id before the loss: later connections have nothing to say up to it.
+  /// The newest id before the loss: later connections skip events up to it.
   private var resumedAfter: UInt64?
   private var hasBareEvents = false
   private var wasConnected = false
-  /// From a loss to the next event.
+  /// Whether no event has arrived since a loss.
   private var isInterrupted = false
   private var lossCount = 0
 
@@ -91,7 +93,7 @@ struct Resumption {
   }
 
   /// - Parameters:
-  ///   - isTurnedAway: the server wanted no connection.
+  ///   - isTurnedAway: whether the server refused the connection.
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
   mutating func fail(_ error: StreamError, isTurnedAway: Bool, fraction: Double) -> Consequence {
     let isLoss = error.isLoss(wasConnected: wasConnected, isTurnedAway: isTurnedAway)

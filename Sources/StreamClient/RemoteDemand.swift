@@ -1,8 +1,8 @@
 import Reactive
 
-/// What a subscriber has asked for, and how much of that the server knows.
+/// A subscriber's demand, and the part of it that was granted to the server.
 ///
-/// On the wire 2^31-1 means without limit, so a finite demand stays below it, and what is over waits here.
+/// On the wire 2^31-1 means unlimited, so a finite grant stays below it; the excess waits here.
 struct RemoteDemand {
   private var unsent = Subscribers.Demand.none
   private var outstanding: UInt32 = 0
@@ -14,12 +14,12 @@ struct RemoteDemand {
     unsent += demand
   }
 
-  /// One value has come.
+  /// Counts one received value.
   mutating func spend() {
     if !isUnlimited, outstanding > 0 { outstanding -= 1 }
   }
 
-  /// The server that knew of it is gone: what it has not met is there to be granted again.
+  /// Takes back the unmet grant after the connection ended, so that it can be granted again.
   mutating func takeBack() {
     unsent += isUnlimited ? .unlimited : .max(Int(outstanding))
     outstanding = 0
@@ -29,7 +29,7 @@ struct RemoteDemand {
   /// Whether ``takeGrant()`` would return more than 0.
   var hasGrant: Bool { !isUnlimited && unsent > .none && outstanding < Self.unlimited - 1 }
 
-  /// What to tell the server now; 0 for nothing.
+  /// Returns the credit to grant the server now; 0 for none.
   mutating func takeGrant() -> UInt32 {
     guard hasGrant else { return 0 }
     guard let wanted = unsent.max else {

@@ -3,27 +3,29 @@ import Reactive
 import StreamRuntime
 import Synchronization
 
-/// Publishes to a stream of the server what it is given: a subscriber whose demand is the server's credit.
+/// A subscriber that publishes its values to a stream of the server. Its demand is the server's credit.
 ///
-/// Without a name it asks its publisher for one value and opens the request with it; for every further one the server has
-/// granted credit before. What waits here for the socket is bounded besides: some 256 KiB, or one value.
+/// Without a name the sink requests one value from its publisher and opens the request with it; it requests every
+/// further value within the credit that the server has granted. The values that wait here for the socket are also
+/// bounded: about 256 KiB, or one value.
 ///
-/// With a ``PublisherName`` it outlives its connection: values are numbered and kept until the server has confirmed them,
-/// which its credit bounds, and sent again where the server does not have them. None gets into the stream twice, and none
-/// is lost, as long as the stream's log outlives what happens.
+/// With a ``PublisherName`` the sink outlives its connection: values are numbered and kept until the server confirms
+/// them, which its credit bounds, and sent again if the server does not have them. No value enters the stream twice,
+/// and none is lost, as long as the stream's log outlives the failure.
 ///
-/// The completion comes once: `.finished` when the server has confirmed that every value is in the stream, else why not.
-/// Until then values may be on their way: of those that were sent before a failure some are in the stream, in order, and
-/// the others are not. A publisher that finishes without a value is finished here, and the server never hears of it.
+/// The completion is delivered once: `.finished` when the server has confirmed that every value is in the stream, else
+/// the failure. Until then values may be in flight: of the values sent before a failure, some are in the stream, in
+/// order, and the others are not. A publisher that finishes without a value finishes the sink; nothing is sent to the
+/// server.
 ///
-/// Values may come from any thread; what the sink calls (the publisher's subscription, the completion), it calls on the
+/// Values may arrive on any thread. The sink calls the publisher's subscription and the completion handler on the
 /// connection's loop.
 public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unchecked Sendable {
-  // Sendable: what is not in the inbox belongs to the transport's loop.
+  // Sendable: all state outside the inbox belongs to the transport's loop.
 
-  /// One event's bytes.
+  /// The bytes of one event.
   public typealias Input = [UInt8]
-  /// A publisher that can fail has no way to tell the stream.
+  /// `Never`: a publisher's failure cannot be sent to the stream.
   public typealias Failure = Never
 
   private struct Inbox {
@@ -31,50 +33,50 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     var hadUpstream = false
     var values: [[UInt8]] = []
     var isComplete = false
-    /// The loop has been told, or will look without.
+    /// The loop was notified, or will read the inbox anyway.
     var isPosted = false
   }
 
   private enum Phase {
     case idle  // can become: greeting, open, over
-    /// Named: the server is to say where to continue.
+    /// Named: the server must send the number at which to continue.
     case greeting(StreamID)  // can become: open, waiting, cancelled, over
     case open(StreamID)  // can become: confirming, waiting, cancelled, over
     case confirming(StreamID)  // COMPLETE is sent; can become: waiting, cancelled, over
-    /// The connection is lost, and made again when the time has come.
+    /// The connection is lost; the next attempt starts when the timer fires.
     case waiting(TimerID)  // can become: idle, over
-    case cancelled(StreamID)  // the server has to hear of it; can become: over
+    case cancelled(StreamID)  // the server must receive a CANCEL; can become: over
     case over
   }
 
   private let transport: ClientTransport
   private let inbox = Locked(Inbox())
-  /// Sticky, and looked at before every call.
+  /// Set once, and checked before every call.
   private let isCancelled = Atomic(false)
 
-  /// With the connection, which closes when nobody needs it; let go of at the end.
+  /// Holds the connection, which closes after its last use; released at the end.
   private var request: RemoteRequest?
   private var receiveCompletion: ((Subscribers.Completion<StreamError>) -> Void)?
   private var upstream: (any Subscription)?
   private var phase = Phase.idle
-  /// Came and was not sent on this connection.
+  /// Values that arrived and were not sent on this connection.
   private var waiting: ArraySlice<[UInt8]> = []
   private var isComplete = false
   private var waitsToSpeak = false
   private var isAsking = false
-  /// How many values may be sent: the request's own, and the server's credit.
+  /// The number of values that may be sent: the first one opens the request, the others need the server's credit.
   private var credit = Subscribers.Demand.max(1)
-  /// How many upstream was asked for and has not delivered.
+  /// The number of values that were requested from upstream and have not arrived.
   private var asked = 0
   private var largestBytes = 0
-  /// Of a named publisher.
+  /// The state of a named publisher.
   private var delivery: ConfirmedDelivery?
 
-  /// Values that may be asked for before they are sent, as long as they are small.
+  /// The largest number of unsent values to request, if they are small.
   private static let mostUnsent = 256
   private static let unsentBytes = 256 << 10
 
-  /// - Parameter publisher: `nil`: a loss of the connection is the end.
+  /// - Parameter publisher: `nil`: a loss of the connection ends the sink.
   init(
     _ connection: StreamConnection, name: String, publisher: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void
@@ -87,7 +89,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
 
   // MARK: From any thread
 
-  /// Takes the publisher's subscription; a second one is cancelled.
+  /// Stores the publisher's subscription; a second one is cancelled.
   public func receive(subscription: any Subscription) {
     let isFirst = inbox.withLock { inbox in
       guard !inbox.hadUpstream else { return false }
@@ -98,25 +100,27 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     if isFirst { tell { _ in } } else { subscription.cancel() }
   }
 
-  /// Takes a value that was asked for.
-  /// - Returns: none; more are asked for when there is credit.
+  /// Receives a requested value.
+  /// - Returns: none; more values are requested when there is credit.
   public func receive(_ value: [UInt8]) -> Subscribers.Demand {
     tell { $0.values.append(value) }
     return .none
   }
 
-  /// No more values come. The sink's own completion is still to come.
+  /// Receives the publisher's completion. The sink's own completion follows.
   public func receive(completion: Subscribers.Completion<Never>) {
     tell { $0.isComplete = true }
   }
 
-  /// Gives up: no more is asked for and sent, and no completion reported. What the server has got stays in the stream.
+  /// Stops requesting and sending values; no completion is reported. The values that the server has received stay in
+  /// the stream.
   public func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
     tell { _ in }
   }
 
-  /// Values are gathered until the loop comes round, also when they come on the loop itself.
+  /// Changes the inbox and notifies the loop. Values are gathered until the loop reads them, even if they arrive on the
+  /// loop itself.
   private func tell(_ change: (inout Inbox) -> Void) {
     let mustPost = inbox.withLock { inbox in
       change(&inbox)
@@ -135,7 +139,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     proceed()
   }
 
-  /// Acts on what the inbox held, and on what the server said.
+  /// Processes the values and messages received so far.
   private func proceed() {
     if isCancelled.load(ordering: .acquiring) { return giveUp() }
     switch phase {
@@ -145,7 +149,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     }
   }
 
-  /// Nothing is left that the server does not have.
+  /// Whether the server has every value.
   private var isDelivered: Bool { isComplete && waiting.isEmpty && delivery?.isConfirmed != false }
 
   private func takeInbox() {
@@ -164,8 +168,8 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     delivery?.skip(&waiting)
   }
 
-  /// How many values upstream is to be asked for now: what may be sent, once half of what it may be asked for at a time is
-  /// sent; 0 for none.
+  /// The number of values to request from upstream now: those that may be sent, once at most half of the largest number
+  /// of unsent values is outstanding; 0 for none.
   private var wantedCount: Int {
     guard !isComplete, !isCancelled.load(ordering: .acquiring) else { return 0 }
     if case .over = phase { return 0 }
@@ -183,8 +187,8 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     inbox.withLock { $0.isPosted = true }
     upstream.request(.max(count))
     isAsking = false
-    takeInbox()  // with what came at once
-    if wantedCount > 0 { tell { _ in } }  // the server has some of it already, so more may come, after other requests
+    takeInbox()  // with the values that arrived immediately
+    if wantedCount > 0 { tell { _ in } }  // some are already sent, so more can be requested, after other requests
   }
 
   private var hasSignal: Bool {
@@ -221,7 +225,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
       let values = takeChunk()
       let isLast = waiting.isEmpty && isComplete
       if isLast { phase = .confirming(id) }
-      // Once this is on its way.
+      // Runs after these values were passed to the transport.
       if !values.isEmpty { tell { _ in } }
       return .values(id, values, isComplete: isLast)
     case .cancelled(let id):
@@ -231,7 +235,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     }
   }
 
-  /// As much as one write takes, or one value, within the credit.
+  /// Returns as many values as one write takes, or one value, within the credit.
   private func takeChunk() -> ArraySlice<[UInt8]> {
     var byteCount = 0
     var end = waiting.startIndex
@@ -257,7 +261,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     credit = .none
   }
 
-  /// What the server says to a named publisher: first where to continue, then what is in the stream.
+  /// Receives the server's messages for a named publisher: first the number at which to continue, then confirmations.
   func receive(_ payload: Payload) {
     transport.loop.assertOnLoop()
     let id: StreamID
@@ -267,7 +271,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     }
     var report: ReconnectPolicy.Report?
     switch delivery?.receive(payload.data, &waiting) {
-    case nil: return  // none is asked for without a name
+    case nil: return  // without a name no message is expected
     case .confirmed: if case .greeting = phase { return fail(id) }
     case .greeted(let news):
       guard case .greeting = phase else { return fail(id) }
@@ -280,7 +284,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     proceed()
   }
 
-  /// The server breaks the rules of named publishing.
+  /// Handles a server that violates the rules of named publishing.
   private func fail(_ id: StreamID) {
     phase = .cancelled(id)
     speakIfNeeded()
@@ -317,7 +321,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     report(completion)
   }
 
-  /// - Returns: true when the sink outlives the failure, and now waits for its next attempt.
+  /// - Returns: true if the sink outlives the failure and waits for its next attempt.
   private func waits(after error: StreamError) -> Bool {
     guard delivery != nil, receiveCompletion != nil, !transport.isClosed, !isCancelled.load(ordering: .acquiring) else {
       return false
@@ -365,7 +369,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     if !isCancelled.load(ordering: .acquiring) { receive?(completion) }
   }
 
-  /// The publisher is told, unless it has finished itself.
+  /// Releases the request, and cancels the publisher's subscription unless the publisher has finished.
   private func letGo() {
     let ended = upstream
     upstream = nil

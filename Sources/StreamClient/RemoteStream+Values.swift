@@ -3,26 +3,26 @@ import StreamRuntime
 import Synchronization
 
 extension RemoteStream {
-  /// The stream's events for `for try await`. The server is asked for what is awaited and up to 16 events more, which
-  /// is what may wait here; a loop that takes its time holds up nobody else.
+  /// The stream's events for `for try await`. The awaited event and up to 16 more are requested from the server, and
+  /// wait here; a slow loop delays no other stream.
   ///
-  /// Each iterator is a subscription of its own, made when its first value is awaited; it is cancelled when the iterator
-  /// is let go of, or when its task is cancelled, which ends the loop.
+  /// Each iterator has its own subscription, made when it awaits its first value. The subscription is cancelled when
+  /// the iterator is released, or when its task is cancelled, which ends the loop.
   public var values: Values { Values(request: request) }
 
   /// The events of one remote stream; see ``RemoteStream/values``.
   public struct Values: AsyncSequence, Sendable {
-    /// One event each.
+    /// One event.
     public typealias Element = StreamEvent
-    /// Thrown after the events that came before.
+    /// The failure, thrown after the events that precede it.
     public typealias Failure = StreamError
 
     let request: RemoteRequest
 
-    /// A subscription of its own, not made before the first `next()`.
+    /// Creates an iterator with its own subscription, made by the first `next()`.
     public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(intake: EventIntake(request)) }
 
-    /// One consumer's place in the stream; not to be shared between tasks.
+    /// The position of one consumer in the stream; must not be shared between tasks.
     public struct AsyncIterator: AsyncIteratorProtocol {
       let intake: EventIntake
 
@@ -37,8 +37,8 @@ extension RemoteStream {
 }
 
 extension RemoteValue {
-  /// Asks, and waits for the answer.
-  /// - Throws: why there is none; `.canceled` also when the task is cancelled or the answer is empty.
+  /// Requests the value and waits for it.
+  /// - Throws: the reason why there is none; `.canceled` also when the task is cancelled or the response is empty.
   public var value: StreamEvent {
     get async throws(StreamError) {
       guard let event = try await EventIntake(request).next() else { throw .canceled("the request returned no value") }
@@ -47,8 +47,8 @@ extension RemoteValue {
   }
 }
 
-/// A subscription of one task: events wait here between the loop that brings them and the task that takes them. Cancels
-/// when it is let go of.
+/// The subscription of one task: events wait here between the loop that receives them and the task that takes them.
+/// Cancels when it is released.
 final class EventIntake: Sendable {
   private let queue: EventQueue
   private let subscription: RemoteSubscription<EventQueue>
@@ -74,7 +74,7 @@ final class EventIntake: Sendable {
   }
 }
 
-/// What has come and was not taken yet, or who waits for it.
+/// The events that have arrived and were not taken, or the task that waits for one.
 final class EventQueue: Subscriber, Sendable {
   typealias Input = StreamEvent
   typealias Failure = StreamError
@@ -84,7 +84,7 @@ final class EventQueue: Subscriber, Sendable {
     var hasBegun = false
     /// At most ``EventQueue/capacity``.
     var events: [StreamEvent] = []
-    /// Events taken since the server was last asked for more.
+    /// The number of events taken since the last request to the server.
     var refill = 0
     var completion: Subscribers.Completion<StreamError>?
     var waiter: Waiter?
@@ -92,7 +92,7 @@ final class EventQueue: Subscriber, Sendable {
 
   private let state = Locked(State())
 
-  /// How many events may be asked for and not taken; replenished at half.
+  /// The largest number of events requested and not taken; refilled at half.
   private static let capacity = 16
 
   /// - Returns: true the first time.
@@ -117,7 +117,7 @@ final class EventQueue: Subscriber, Sendable {
     if let result { waiter.resume(returning: result) }
   }
 
-  /// How much to ask for again, once it is worth a frame.
+  /// Returns the number of events to request, once it justifies a frame.
   func takeRefill() -> Int {
     state.withLock { state in
       guard state.refill >= Self.capacity / 2, state.completion == nil else { return 0 }
@@ -148,7 +148,7 @@ final class EventQueue: Subscriber, Sendable {
     finish(completion, discarding: false)
   }
 
-  /// - Parameter discarding: whether what waits is dropped, as for a cancelled task.
+  /// - Parameter discarding: whether waiting events are dropped, as for a cancelled task.
   func finish(_ completion: Subscribers.Completion<StreamError>, discarding: Bool) {
     let (waiter, result): (Waiter?, Result<StreamEvent?, StreamError>) = state.withLock { state in
       if discarding { state.events = [] }
@@ -159,7 +159,7 @@ final class EventQueue: Subscriber, Sendable {
     waiter?.resume(returning: result)
   }
 
-  /// A failure is thrown once; after it, as after the end, there is nothing more.
+  /// A failure is thrown once; after it, as after the end, the result is `nil`.
   private static func result(
     of completion: Subscribers.Completion<StreamError>, in state: inout State
   ) -> Result<StreamEvent?, StreamError> {

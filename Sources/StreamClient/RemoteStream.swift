@@ -2,54 +2,55 @@ import StreamProtocol
 import RSocket
 import Reactive
 
-/// A stream behind a socket. Every subscriber has a subscription of its own at the server, and its demand is the credit
-/// that crosses the socket: nothing is sent that was not asked for, and nothing is kept here.
+/// A stream of a server behind a socket. Each subscriber has its own subscription at the server, and its demand crosses
+/// the socket as credit: the server sends only requested events, and none is stored here.
 ///
-/// Values and the end arrive on the connection's event loop, one after another; a subscriber that blocks there holds up
-/// every stream of that loop, keepalives too. The subscription may be used from any thread. The stream ends with
-/// `.finished` when it has ended at the server, after its last value, or with a ``StreamError``.
+/// Values and completion are delivered on the connection's event loop, one after another; a subscriber that blocks
+/// there delays every stream of that loop, and its keepalives. The subscription may be used from any thread. The stream
+/// completes with `.finished` when it has ended at the server, after its last value, or with a ``StreamError``.
 public struct RemoteStream: Publisher, Sendable {
-  /// What a subscriber gets.
+  /// The type of the values.
   public typealias Output = StreamEvent
-  /// How it can end early.
+  /// The type of the failure.
   public typealias Failure = StreamError
 
   let request: RemoteRequest
 
-  /// The first demand opens the connection, where there is none, and subscribes.
+  /// Attaches the subscriber. Its first demand connects, if there is no connection, and subscribes.
   public func receive<Down: Subscriber>(subscriber: Down) where Down.Input == StreamEvent, Down.Failure == StreamError {
     RemoteSubscription(request, subscriber).start(subscriber)
   }
 }
 
-/// The newest value of a stream behind a socket: one value, then the end. When the stream has none yet, its first one.
+/// The newest value of a stream behind a socket: delivers one value and finishes. If the stream has no value yet,
+/// delivers its first one.
 public struct RemoteValue: Publisher, Sendable {
-  /// What a subscriber gets, once.
+  /// The type of the value.
   public typealias Output = StreamEvent
-  /// How it can end early.
+  /// The type of the failure.
   public typealias Failure = StreamError
 
   let request: RemoteRequest
 
-  /// The first demand opens the connection, where there is none, and asks.
+  /// Attaches the subscriber. Its first demand connects, if there is no connection, and requests the value.
   public func receive<Down: Subscriber>(subscriber: Down) where Down.Input == StreamEvent, Down.Failure == StreamError {
     RemoteSubscription(request, subscriber).start(subscriber)
   }
 }
 
-/// What is asked of the server.
+/// The parameters of a request to the server.
 struct RemoteRequest: Sendable {
-  /// Kept alive for as long as somebody may still ask.
+  /// The connection, kept alive while further requests are possible.
   let connection: StreamConnection
   let kind: RequestKind
   let name: String
   var options = SubscribeOptions()
-  /// `nil`: a loss ends it.
+  /// `nil`: a loss of the connection ends the stream.
   var reconnect: ReconnectPolicy?
-  /// What a named publisher says of itself.
+  /// The metadata entry of a named publisher.
   var publisher: PublisherEntry?
 
-  /// - Throws: `.invalid` for a name of more than 255 bytes, which no routing tag can carry.
+  /// - Throws: `.invalid` for a name of more than 255 bytes, which does not fit into a routing tag.
   func payload() throws(StreamError) -> Payload {
     var options = options
     options.gaps = kind == .stream

@@ -3,40 +3,40 @@ import Reactive
 import StreamRuntime
 import Synchronization
 
-/// One subscriber's request: from the demand that any thread may add, to the frames that only the loop may send.
+/// The request of one subscriber: converts demand, which any thread may add, into frames, which only the loop may send.
 ///
-/// What the subscriber asks for goes into an inbox; the loop is told once, however often that happens before it looks.
-/// Everything below "On the loop" belongs to the transport's loop, which makes signals to the subscriber serial and lets
-/// them happen outside every lock; that, and the inbox's lock, is why the class may be shared between threads.
+/// Demand is added to an inbox; the loop is notified once, however often demand is added before the loop reads it. All
+/// members below "On the loop" belong to the transport's loop, which makes signals to the subscriber serial and
+/// delivers them outside every lock. That, and the inbox's lock, make it safe to share the object between threads.
 final class RemoteSubscription<Down: Subscriber>: Subscription, TransportRequest, @unchecked Sendable
 where Down.Input == StreamEvent, Down.Failure == StreamError {
   private struct Inbox {
     var demand = Subscribers.Demand.none
-    /// The loop has been told, or must not be yet: the subscriber is still being handed its subscription.
+    /// The loop was notified, or must not be yet: the subscriber is still receiving its subscription.
     var isPosted = true
   }
 
   private enum Phase {
     case idle  // can become: open, waiting, over
     case open(StreamID)  // can become: waiting, cancelled, over
-    /// The connection is lost, and asked for again when the time has come.
+    /// The connection is lost; the next attempt starts when the timer fires.
     case waiting(TimerID)  // can become: idle, over
-    case cancelled(StreamID)  // the server has to hear of it; can become: over
+    case cancelled(StreamID)  // the server must receive a CANCEL; can become: over
     case over
   }
 
   private let transport: ClientTransport
   private let inbox = Locked(Inbox())
-  /// Sticky, and looked at before every value: set long before the loop has come to it.
+  /// Set once, and checked before every value: it is set before the loop handles the cancellation.
   private let isCancelled = Atomic(false)
 
-  /// With the connection, which closes when nobody needs it; let go of at the end.
+  /// Holds the connection, which closes after its last use; released at the end.
   private var request: RemoteRequest?
   private var phase = Phase.idle
   private var demand = RemoteDemand()
-  /// Of those that outlive their connection.
+  /// The state of a subscription that outlives its connection.
   private var resumption: Resumption?
-  /// Let go of at the end, whoever ends it.
+  /// The subscriber; released at the end, on the thread that ends the subscription.
   private var down: Down?
   private var waitsToSpeak = false
 
@@ -49,7 +49,8 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
 
   // MARK: From any thread
 
-  /// Hands the subscription to its subscriber. No value can overtake that, even if it asks for some at once.
+  /// Sends the subscription to its subscriber. No value can overtake it, even if the subscriber requests some
+  /// immediately.
   func start(_ subscriber: Down) {
     subscriber.receive(subscription: self)
     let mustPost = inbox.withLock { inbox in
@@ -78,7 +79,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   private func post() {
-    let erased: any TransportRequest = self  // `Down` need not be Sendable, and is not used on the way
+    let erased: any TransportRequest = self  // `Down` need not be Sendable: it is not used in the transfer
     if transport.loop.isCurrent { readInbox() } else { transport.loop.execute { erased.readInbox() } }
   }
 
@@ -155,7 +156,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     speakIfNeeded()
   }
 
-  /// - Returns: false when the subscriber has had the event, or does not want it any more.
+  /// - Returns: false if the event was delivered before, or the subscriber has cancelled.
   private func mayDeliver(_ event: StreamEvent) -> Bool {
     switch resumption?.receive(event) {
     case .drop:
@@ -179,7 +180,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     if !isCancelled.load(ordering: .acquiring) { ended.receive(completion: completion) }
   }
 
-  /// - Returns: true when the subscription outlives the failure, and now waits for its next attempt.
+  /// - Returns: true if the subscription outlives the failure and waits for its next attempt.
   private func waits(after error: StreamError) -> Bool {
     guard down != nil, !transport.isClosed, !isCancelled.load(ordering: .acquiring) else { return false }
     let fraction = Double.random(in: 0..<1)

@@ -2,13 +2,13 @@ import Reactive
 import StreamRuntime
 
 extension StreamConnection {
-  /// A subscriber that publishes what it is given to the stream called `name`, 1 to 255 bytes. For one publisher.
+  /// Creates a subscriber that publishes its values to the stream called `name`, 1 to 255 bytes. For one publisher.
   ///
   /// - Parameters:
-  ///   - publisher: the name under which it outlives its connection, no value lost and none twice; `nil`: it does not. For
-  ///     a server that is not streamd there has to be none.
-  ///   - receiveCompletion: called once, on the connection's loop, unless the sink is cancelled: `.finished` when the server
-  ///     has confirmed that every value is in the stream.
+  ///   - publisher: the name under which the sink outlives its connection, without lost or repeated values; `nil`: it
+  ///     ends with its connection. Must be `nil` for a server other than streamd.
+  ///   - receiveCompletion: called once, on the connection's loop, unless the sink is cancelled: `.finished` when the
+  ///     server has confirmed that every value is in the stream.
   public func sink(
     to name: String, as publisher: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
@@ -16,12 +16,12 @@ extension StreamConnection {
     RemoteSink(self, name: name, publisher: publisher, receiveCompletion: receiveCompletion)
   }
 
-  /// Publishes the values of `publisher`, an event each, to the stream called `name`. They are asked for as the server
-  /// grants credit.
+  /// Publishes the values of `publisher`, one event each, to the stream called `name`. Values are requested as the
+  /// server grants credit.
   ///
   /// - Parameters:
-  ///   - publisherName: as for ``sink(to:as:receiveCompletion:)``, which `receiveCompletion` is as well.
-  /// - Returns: gives up when cancelled or released.
+  ///   - publisherName: as in ``sink(to:as:receiveCompletion:)``, also for `receiveCompletion`.
+  /// - Returns: a cancellable that stops publishing when it is cancelled or released.
   public func publish<P: Publisher>(
     _ publisher: P, to name: String, as publisherName: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
@@ -47,11 +47,11 @@ extension StreamConnection {
     try await publish(values, to: name, as: publisher) { Array($0.utf8) }
   }
 
-  /// Publishes the elements of `values`, an event each, to the stream called `name`. Each is awaited only when the server
-  /// has granted credit for it.
+  /// Publishes the elements of `values`, one event each, to the stream called `name`. Each element is awaited only when
+  /// the server has granted credit for it.
   ///
   /// Returns when the server has confirmed that all are in the stream.
-  /// - Throws: why it has not; `.canceled` also when the task is cancelled.
+  /// - Throws: the failure; `.canceled` also when the task is cancelled.
   public func publish<S: AsyncSequence>(
     _ values: S, to name: String, as publisher: PublisherName? = nil
   ) async throws(StreamError)
@@ -83,7 +83,7 @@ extension StreamConnection {
   }
 }
 
-/// The demand of a sink, for a task to wait for.
+/// The demand of a sink, which a task awaits.
 private final class SinkFeed: Subscription, Sendable {
   private struct State {
     var demand = Subscribers.Demand.none
@@ -95,10 +95,10 @@ private final class SinkFeed: Subscription, Sendable {
 
   func request(_ demand: Subscribers.Demand) { change { $0.demand += demand } }
 
-  /// The sink has failed, and says so itself.
+  /// Called when the sink has failed. The sink reports the failure itself.
   func cancel() {}
 
-  /// The first one counts.
+  /// Stores the completion. The first call counts.
   func finish(_ completion: Subscribers.Completion<StreamError>) {
     change { $0.completion = $0.completion ?? completion }
   }
@@ -111,7 +111,7 @@ private final class SinkFeed: Subscription, Sendable {
     waiter?.resume()
   }
 
-  /// - Returns: true when a value is wanted, which then counts as given; false when all is over.
+  /// - Returns: true if a value is requested, which counts as delivered from then on; false after the end.
   func waitForDemand() async -> Bool {
     while true {
       let isWanted: Bool? = state.withLock { state in

@@ -5,24 +5,26 @@ import StreamRuntime
 
 /// One connection to a streamd socket, shared by any number of remote streams.
 ///
-/// It is made when the first request is, and again by the next request after it was lost; a loss fails every stream that
-/// is live then and has no ``ReconnectPolicy``. It is closed when it is let go of and its last stream has ended.
+/// The first request connects, and so does the next request after a loss. A loss fails every live stream without a
+/// ``ReconnectPolicy``. The connection closes when this object is released and its last stream has ended.
 public final class StreamConnection: Sendable {
-  /// Composite rather than plain routing metadata: every RSocket responder knows it, and what else a request may have to
-  /// carry one day fits beside the route. It costs four bytes a request.
+  /// Composite rather than plain routing metadata: every RSocket responder supports it, and further metadata of a
+  /// request fits beside the route. It costs four bytes per request.
   static let metadataFormat = MetadataFormat.composite
 
   let transport: ClientTransport
 
   /// - Parameters:
-  ///   - socket: path of the Unix socket, at most 107 bytes. Looked at only when the first request is made.
-  ///   - loop: where everything happens and every value is delivered; started by its owner. `nil`: one in the background
-  ///     that all such connections of the process share.
-  ///   - keepaliveInterval: how often the server is asked for a sign of life.
-  ///   - maximumLifetime: a server silent for longer is taken for dead; it does the same with this client.
-  ///   - maximumEventBytes: of an event, at least 1. A larger one ends its stream with ``StreamError/invalid(_:)``, and
-  ///     not the connection. A subscriber's demand times this is what a stream may cost in memory.
-  /// - Throws: the call that failed, when the process has no descriptor or thread left for the shared loop.
+  ///   - socket: path of the Unix socket, at most 107 bytes. First used by the first request.
+  ///   - loop: the loop that runs the connection and delivers every value; its owner starts it. `nil`: a background
+  ///     loop that all such connections of the process share.
+  ///   - keepaliveInterval: the interval between KEEPALIVE frames to the server.
+  ///   - maximumLifetime: a server that is silent for longer is considered dead; the server applies the same limit to
+  ///     this client.
+  ///   - maximumEventBytes: the largest event, at least 1. A larger one ends its stream with
+  ///     ``StreamError/invalid(_:)``, but not the connection. A subscriber's demand times this is the memory that a
+  ///     stream may use.
+  /// - Throws: the system call that failed, if the process has no descriptor or thread left for the shared loop.
   public init(
     socket path: String, loop: EventLoop? = nil, keepaliveInterval: Duration = .seconds(20),
     maximumLifetime: Duration = .seconds(90), maximumEventBytes: Int = 64 << 20
@@ -40,9 +42,10 @@ public final class StreamConnection: Sendable {
     transport.loop.execute { [transport] in transport.close() }
   }
 
-  /// The stream called `name`, 1 to 255 bytes. Nothing is asked of the server before a subscriber has demand.
+  /// Returns the stream called `name`, 1 to 255 bytes. Nothing is requested from the server before a subscriber has
+  /// demand.
   ///
-  /// - Parameter reconnect: how the stream goes on after its connection is lost; `nil`: it fails.
+  /// - Parameter reconnect: how the stream resumes after a loss of its connection; `nil`: it fails.
   public func stream(
     _ name: String, options: SubscribeOptions = SubscribeOptions(), reconnect: ReconnectPolicy? = nil
   ) -> RemoteStream {
@@ -50,24 +53,24 @@ public final class StreamConnection: Sendable {
       request: RemoteRequest(connection: self, kind: .stream, name: name, options: options, reconnect: reconnect))
   }
 
-  /// The newest value of the stream called `name`, asked for anew by every subscriber.
+  /// Returns the newest value of the stream called `name`; each subscriber requests it separately.
   public func value(of name: String) -> RemoteValue {
     RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name))
   }
 
-  /// Closes the connection for good. Streams that are live, and later ones, fail with ``StreamError/disconnected(_:)``.
-  /// From any thread; done when the loop comes to it.
+  /// Closes the connection for good. Live and later streams fail with ``StreamError/disconnected(_:)``. Thread-safe;
+  /// takes effect when the loop handles it.
   public func close() {
     transport.loop.execute { [transport] in transport.close() }
   }
 }
 
-/// The loop of all connections that were given none.
+/// The event loop of all connections that have none of their own.
 private enum SharedLoop {
   private static let loop = Locked<EventLoop?>(nil)
 
   static func get() throws(SystemError) -> EventLoop {
-    // A failure is not kept: descriptors may be free again next time.
+    // A failure is not stored: descriptors may be available at the next attempt.
     try loop.withLock { loop throws(SystemError) in
       if let loop { return loop }
       let new = try EventLoop(name: "stream client")

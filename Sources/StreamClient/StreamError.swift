@@ -1,29 +1,30 @@
 import RSocket
 import StreamRuntime
 
-/// Why a remote stream failed. The texts are the server's own sentences, except where said.
+/// The failure of a remote stream. The texts are the server's own sentences, unless stated otherwise.
 public enum StreamError: Error, Equatable, Sendable {
-  /// Nobody serves the socket, or it may not be reached: the call that failed, with the path.
+  /// No server listens on the socket, or the socket is not accessible: the system call that failed, with the path.
   case cannotConnect(SystemError)
-  /// The server refuses the request: no such stream, not allowed, or over a limit. Asking again changes nothing.
+  /// The server refuses the request: unknown stream, no access, or a limit is reached. Repeating the request does not
+  /// help.
   case rejected(String)
-  /// The request makes no sense: an option or a name that the server, or this library, cannot take; or the stream has an
-  /// event over the connection's `maximumEventBytes`. Asking again changes nothing.
+  /// The request is invalid: the server or this library does not accept an option or a name, or the stream has an event
+  /// larger than the connection's `maximumEventBytes`. Repeating the request does not help.
   case invalid(String)
-  /// The server gave the request up: it is stopping.
+  /// The server cancelled the request because it is stopping.
   case canceled(String)
-  /// The subscriber fell behind and had asked to fail then.
+  /// The subscriber fell behind, and its options make that a failure.
   case lagged(String)
-  /// The stream itself failed, with any other code.
+  /// The stream itself failed, with another error code.
   case failed(ErrorCode, String)
-  /// The connection is gone, and every stream on it: this library's sentence, or the server's last word. What was sent
-  /// before has been delivered.
+  /// The connection ended, and every stream on it: this library's sentence, or the server's last message. Values
+  /// received before have been delivered.
   case disconnected(String)
-  /// The server has closed the connection for something that came from here, such as a value over its limit for one
-  /// request: its sentence. Doing the same again leads to the same.
+  /// The server closed the connection because of data from this client, such as a value over its limit for one request:
+  /// its sentence. Repeating the request leads to the same failure.
   case cutOff(String)
 
-  /// The server's ERROR on one request.
+  /// Converts the server's ERROR for one request.
   init(_ code: ErrorCode, _ message: String) {
     switch code {
     case .rejected: self = .rejected(message)
@@ -36,7 +37,7 @@ public enum StreamError: Error, Equatable, Sendable {
 }
 
 extension StreamError: CustomStringConvertible {
-  /// One line for a person.
+  /// A description in one line.
   public var description: String {
     switch self {
     case .cannotConnect(let error): error.description
