@@ -1,6 +1,6 @@
 /// Each method appends to the output; it has no effect for a request that is not live.
 extension ConnectionMachine {
-  // MARK: Requests, by a client
+  // MARK: Requests of a client
 
   /// Opens a request.
   ///
@@ -129,7 +129,7 @@ extension ConnectionMachine {
     Frame.error(.connection, code, message).encode(into: &output)
   }
 
-  // MARK: Inside
+  // MARK: Encoding
 
   /// Returns the request if this side's half of it is open.
   private func index(sending id: StreamID) -> LiveRequests.Index? {

@@ -137,7 +137,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     write()
     watchWriting()
     isBusy = false
-    // Requests that asked to send meanwhile, such as a retry after a failed connect, have their own turn: the loop
+    // Requests that called ``hear(_:)`` meanwhile, such as a retry after a failed connect, have their own turn: the loop
     // stays fair.
     if !speakers.isEmpty, hasRoom { loop.execute { [weak self] in self?.turn {} } }
   }
@@ -268,7 +268,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     requests.removeValue(forKey: id)?.end(completion)
   }
 
-  // MARK: Coming and going
+  // MARK: Connecting and disconnecting
 
   private func connectIfNeeded() throws(StreamError) {
     guard !isClosed else { throw .disconnected("the connection was closed locally") }

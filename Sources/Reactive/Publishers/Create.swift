@@ -72,7 +72,7 @@ private enum CreateEvent<Output, Failure: Error> {
 private final class CreateFeed: CreateContext {
   private struct State {
     var isPaused = true
-    /// The number of values being delivered by another thread. Until their delivery, the remaining demand is unknown.
+    /// The number of values in delivery, possibly on another thread. Until it is 0, the remaining demand is unknown.
     var underWay = 0
     var isOver = false
     var mustWait: Bool { (isPaused || underWay > 0) && !isOver }

@@ -22,21 +22,21 @@ public enum ShareStart: Sendable, Equatable {
   case always
 }
 
-/// How upstream is requested for values.
+/// The rule by which values are requested from upstream.
 @usableFromInline package enum UpstreamDemand: Sendable, Equatable {
   /// An upstream value is one element: outstanding demand equals the largest request of any reader past the log's end.
-  /// What was requested stays requested.
+  /// A request is never taken back.
   case exact
-  /// An upstream value is any number of elements: one is outstanding while a reader requests more than there is. Once no
-  /// reader does, nothing more is requested.
+  /// An upstream value is any number of elements: one value is outstanding while a reader requests elements past the
+  /// log's end. Without such a reader, no value is requested.
   case oneAtATime
 }
 
 /// The treatment of the oldest elements when new ones do not fit.
 @usableFromInline package enum LogOverflow: Sendable, Equatable {
-  /// They are dropped: upstream waits for no reader.
+  /// The oldest elements are dropped: upstream waits for no reader.
   case dropOldest
-  /// What a reader has not read is kept, and upstream waits for the reader that is furthest behind. Only with
+  /// Unread elements are kept, and upstream waits for the reader that is furthest behind. Only with
   /// ``UpstreamDemand/oneAtATime``.
   case waitForSlowest
 }
@@ -48,13 +48,13 @@ public enum ShareStart: Sendable, Equatable {
   func logDidChange()
 }
 
-/// Calls a closure after a time, unless what it returns is cancelled before. May call from any thread.
+/// Calls a closure after a delay, on any thread, unless the returned value is cancelled before.
 @usableFromInline package typealias Delay = @Sendable (Duration, @escaping @Sendable () -> Void) -> any Cancellable
 
 /// Delays by Dispatch's monotonic clock, on a global queue.
 @usableFromInline
 @Sendable package func dispatchDelay(_ delay: Duration, _ body: @escaping @Sendable () -> Void) -> any Cancellable {
-  // Not a work item: cancelled, that stays in the queue until its time.
+  // Not a work item: a cancelled work item stays in the queue until its time.
   let source = DispatchSource.makeTimerSource(queue: .global())
   let nanoseconds = Int(clamping: Int128(delay / .nanoseconds(1)))
   source.setEventHandler {
@@ -102,7 +102,7 @@ public enum ShareStart: Sendable, Equatable {
     }
   }
 
-  /// What a step returned, and the objects that its actions concern.
+  /// The actions that a step returned, and the objects that they concern.
   @usableFromInline struct Work {
     @usableFromInline let actions: SharingMachine.Actions
     @usableFromInline let readers: [AttachedReader]

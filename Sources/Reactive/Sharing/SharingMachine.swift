@@ -4,7 +4,7 @@
 // Three parts of the state change independently of one another, which is why none of them is nested in another:
 // - the connection to upstream: none → connecting → connected → none. Its generation rises with each connection and each
 //   end of one; a signal of another generation has no effect, so signals and calls may overtake one another.
-// - the end: none → pending, while values wait → reached. Only a new upstream goes back.
+// - the end: none → pending, while values wait → reached. Only a new upstream resets it to none.
 // - frozen or not. Values that arrive meanwhile are set aside; nothing is requested.
 //
 // Invariants:
@@ -401,7 +401,7 @@
     return actions
   }
 
-  // MARK: - Values that wait
+  // MARK: - Waiting values
 
   /// Whether waiting values may be appended as far as they fit.
   var mayDrain: Bool { !isFrozen && !isShutDown }
@@ -431,7 +431,7 @@
     }
   }
 
-  // MARK: - Frozen
+  // MARK: - Freezing
 
   /// Stops appending. The new overflow takes effect immediately, the new start with the thaw.
   mutating func freeze(start: ShareStart, overflow: LogOverflow) {
