@@ -302,8 +302,8 @@ public final class EventLog {
     return LoggedEvent(id: position, time: time(of: position), data: Array(record.dropFirst(Self.stampBytes)))
   }
 
-  /// The first event whose time is `time` or later, but not later than the present: the clock was ahead then.
-  /// `endPosition` when there is none.
+  /// The first event whose time is `time` or later; `endPosition` when there is none. Skips events whose time is later
+  /// than the present: the clock was ahead then.
   ///
   /// Where the clock was set back several positions can match; the oldest one is returned. After more than 64 steps
   /// back within the stored events, the oldest steps are ignored, and the result among the events before the others may

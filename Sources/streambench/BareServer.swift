@@ -3,14 +3,14 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-/// The limits to compare with: a process that does nothing but the system calls which cannot be avoided. It is this program
-/// again, told so by its arguments.
+/// The baseline of the comparison: a process that makes only the unavoidable system calls. It is this executable again,
+/// selected by its arguments.
 ///
-/// One byte decides what a connection is for: `g` (go) has ready-made blocks written to it as fast as it reads, until `s`
-/// (stop); anything else is answered with a ready-made frame and the end.
+/// The first byte selects a connection's use: after `g` (go) the server writes prepared blocks as fast as the client
+/// reads, until `s` (stop); to any other byte it sends a prepared frame and closes the connection.
 final class BareServer {
   static let argument = "--bare-server"
-  /// A frame of streamd's with id, time and 64 bytes: what the deliveries would be.
+  /// The shape of a streamd frame with id, time and 64 bytes, as in the measured deliveries.
   static let shape = EventShape(byteCount: 92, dataOffset: 28, idOffset: nil, request: [], requestDataOffset: 0)
 
   private let process: ServerProcess
@@ -27,10 +27,10 @@ final class BareServer {
   }
 }
 
-/// The server's side, in a process of its own.
+/// The server, in its own process.
 private final class BareWriter {
   private struct Client {
-    /// Where in the block the next write begins.
+    /// The block's offset of the next write.
     var offset = 0
     var isBlocked = false
   }
@@ -62,7 +62,7 @@ private final class BareWriter {
     guard epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
-  /// One block to each that can take one, then a look at what else there is.
+  /// Writes one block to each writable connection, then handles other input.
   func turn() throws {
     var isIdle = true
     for descriptor in going {
@@ -101,7 +101,7 @@ private final class BareWriter {
     var words = [UInt8](repeating: 0, count: 4096)
     let count = recv(descriptor, &words, words.count, CInt(MSG_DONTWAIT))
     if count < 0, errno == EAGAIN { return }
-    // Of several words the last one counts.
+    // The last of several commands applies.
     let isOrder = count > 0 && [UInt8(ascii: "g"), UInt8(ascii: "s")].contains(words[0])
     switch isOrder ? words[count - 1] : 0 {
     case UInt8(ascii: "g"): going.append(descriptor)

@@ -1,45 +1,46 @@
 import Glibc
 import StreamRuntime
 
-/// How an event looks that arrives, and how one is sent: every one has the same size, so that counting bytes counts events.
+/// The format of an event on arrival and on publication: every event has the same size, so that counting bytes counts
+/// events.
 ///
-/// The first eight bytes of the 64 that make an event's data are its number, the next eight the moment when it was sent.
+/// The first eight bytes of an event's 64 data bytes are its number, the next eight the time at which it was sent.
 struct EventShape {
-  /// Of one event on the subscriber's socket.
+  /// Bytes of one event on the subscriber's socket.
   var byteCount: Int
-  /// Where its data begins.
+  /// The offset of its data.
   var dataOffset: Int
-  /// Where the broker's own number of the event stands, big endian; nil where it gives none.
+  /// The offset of the broker's own number of the event, big endian; nil where it has none.
   var idOffset: Int?
-  /// What publishes one event.
+  /// The request that publishes one event.
   var request: [UInt8]
-  /// Where the data is in it.
+  /// The offset of the data in it.
   var requestDataOffset: Int
 
   static let dataByteCount = 64
   static let data = [UInt8](repeating: UInt8(ascii: "x"), count: dataByteCount)
 }
 
-/// A server that hands what is published on to whoever has subscribed. It runs until the value is gone.
+/// A server that delivers published events to subscribers. It runs until the value is released.
 protocol Broker: AnyObject {
   var name: String { get }
   var shape: EventShape { get }
   var process: ServerProcess { get }
-  /// A subscriber that nothing is on the way to yet; the descriptor is the caller's.
+  /// A subscriber to which nothing was sent yet; the caller owns the descriptor.
   func subscribe() throws -> CInt
-  /// Takes what else the broker says to new subscribers: from then on there are only events.
+  /// Reads the broker's other messages to new subscribers: only events follow.
   func settle(_ subscribers: [CInt]) throws
-  /// A publisher; the descriptor is the caller's.
+  /// A publisher; the caller owns the descriptor.
   func connectPublisher() throws -> CInt
-  /// Looks at what the broker says to the publisher.
+  /// Reads the broker's replies to the publisher.
   /// - Returns: how many more events it may send.
   func credit(from bytes: UnsafeRawBufferPointer) throws -> Int
-  /// What the publisher may send before it has heard anything.
+  /// The number of events that the publisher may send before any reply.
   var initialCredit: Int { get }
-  /// How many events the publisher has sent when it is connected.
+  /// The number of events that the publisher has sent when it is connected.
   var eventsOnConnecting: Int { get }
-  /// How many events the publisher may be ahead of the slowest subscriber: enough that nobody waits for it, and no more
-  /// than the broker can hold for each of them.
+  /// Maximum lead of the publisher over the slowest subscriber, in events: large enough that no subscriber waits for
+  /// it, and within the broker's buffers.
   func window(subscribers: Int) -> Int
 }
 
@@ -51,13 +52,13 @@ extension Broker {
   func settle(_ subscribers: [CInt]) throws {}
 }
 
-/// What became of a run that cannot be counted.
+/// The failure of a run.
 struct BenchError: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }
 }
 
-/// Which brokers a row is about: streamd, and its peers where they were asked for and are installed.
+/// The brokers of a row: streamd, and its peers if they were requested and are installed.
 func brokers(_ options: Options, stream: String = StreamdBroker.stream) throws -> [any Broker] {
   var brokers: [any Broker] = [try StreamdBroker(options.program, stream: stream)]
   guard options.withPeers else { return brokers }

@@ -1,16 +1,16 @@
 import Glibc
 import StreamRuntime
 
-/// A server with its subscribers, and with a publisher where it is a broker.
+/// A server with its subscribers, and with a publisher if it is a broker.
 final class Contender {
   let name: String
   let pool: SubscriberPool
   let feeder: Feeder?
   private let window: Int
-  /// Kept alive for as long as it is measured.
+  /// Kept alive during the measurement.
   private let server: AnyObject
 
-  /// A broker, with one publisher.
+  /// A broker with one publisher.
   init(_ broker: any Broker, subscribers: Int, verifies: Bool) throws {
     name = broker.name
     server = broker
@@ -24,7 +24,7 @@ final class Contender {
     pool.onPublisher = { try feeder.hear() }
   }
 
-  /// The limit: blocks that stand ready, written to each as fast as it reads.
+  /// The baseline: prepared blocks, written to each subscriber as fast as it reads.
   init(bare server: BareServer, subscribers: Int) throws {
     name = "bare limit"
     self.server = server
@@ -34,7 +34,7 @@ final class Contender {
     feeder = nil
   }
 
-  /// As fast as it goes, within the window.
+  /// Publishes as fast as the window allows.
   func run(for seconds: Double) throws {
     let end = monotonicSeconds() + seconds
     while monotonicSeconds() < end {
@@ -43,8 +43,8 @@ final class Contender {
     }
   }
 
-  /// Reads what is still under way.
-  /// - Throws: when an event was lost or doubled.
+  /// Reads the events in flight.
+  /// - Throws: when an event was lost or duplicated.
   func drain() throws {
     guard let feeder else {
       while try pool.read(timeout: 50) {}

@@ -2,11 +2,11 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// A publisher that is never the one who waits: its requests stand ready in a block, and only numbers and times are
-/// filled in. It keeps within its credit, and within a window before the subscriber that is furthest behind.
+/// A publisher that never limits the rate: its requests are prepared in a block, and only numbers and times are filled
+/// in. It stays within its credit, and within a window ahead of the slowest subscriber.
 final class Feeder {
   let socket: CInt
-  /// Events handed to the kernel, whole or in part.
+  /// Events passed to the kernel, completely or in part.
   private(set) var sent: Int
   private let broker: any Broker
   private let shape: EventShape
@@ -14,7 +14,7 @@ final class Feeder {
   private let block: UnsafeMutableRawBufferPointer
   private let answers: UnsafeMutableRawBufferPointer
   private let capacity: Int
-  /// What the socket has not taken yet of the events that are counted as sent.
+  /// The bytes of counted events that the socket has not accepted yet.
   private var unwritten: Range<Int> = 0..<0
 
   init(_ broker: any Broker) throws {
@@ -38,7 +38,7 @@ final class Feeder {
     answers.deallocate()
   }
 
-  /// Takes what the broker has to say: credit, or answers that nobody needs.
+  /// Reads the broker's replies: credit, or others, which are ignored.
   func hear() throws {
     while true {
       let count = recv(socket, answers.baseAddress, answers.count, 0)
@@ -49,7 +49,7 @@ final class Feeder {
     }
   }
 
-  /// Sends events until so many have been, or the socket is full, or there is no credit.
+  /// Sends events until their total is `limit`, the socket is full, or the credit is used up.
   func feed(upTo limit: Int) throws {
     while true {
       if unwritten.isEmpty {

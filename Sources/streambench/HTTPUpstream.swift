@@ -3,9 +3,9 @@ import Glibc
 import StreamRuntime
 import Synchronization
 
-/// An HTTP server on a thread of its own that does as little as one can: every request gets the same few bytes, and the
-/// moment of its arrival is kept by the number that is its path. It listens on a second port, too, where it never answers.
-final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is touched on the loop's thread only
+/// A minimal HTTP server on its own thread: every request gets the same few bytes, and its arrival time is recorded
+/// under the number in its path. It also listens on a second port, where it never responds.
+final class HTTPUpstream: @unchecked Sendable {  // everything except constants is confined to the loop's thread
   let port: UInt16
   let stalledPort: UInt16
   private let loop: EventLoop
@@ -17,7 +17,7 @@ final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is to
   private static let answer = Array(
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"answer\": 42}".utf8)
 
-  /// Serves `/0` and so on, as many as `count`.
+  /// Serves `count` paths: `/0` and so on.
   init(count: Int) throws {
     arrivals = Array(repeating: [], count: count)
     loop = try EventLoop(name: "upstream")
@@ -40,7 +40,7 @@ final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is to
     try loop.start()
   }
 
-  /// When the requests of each path have arrived so far, in nanoseconds of the monotonic clock. From another thread.
+  /// The arrival times of each path's requests so far, in nanoseconds of the monotonic clock. Called on another thread.
   func takeArrivals() -> [[UInt64]] {
     let taken = Locked<[[UInt64]]?>(nil)
     loop.execute { [self] in taken.withLock { $0 = arrivals } }
@@ -58,7 +58,7 @@ final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is to
     connection.start()
   }
 
-  /// A socket that is kept open, and nothing else.
+  /// A socket that is only kept open.
   private final class Held {
     private let descriptor: OwnedDescriptor
     init(_ descriptor: consuming OwnedDescriptor) { self.descriptor = descriptor }
@@ -91,7 +91,7 @@ final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is to
         return
       }
       guard unread.count >= 4, unread.suffix(4).elementsEqual("\r\n\r\n".utf8) else { return }
-      // `GET /123 HTTP/1.1`: one request at a time, as its client does not ask again before the answer.
+      // `GET /123 HTTP/1.1`: one request at a time, because its client sends none before the response.
       let digits = unread.dropFirst("GET /".utf8.count).prefix { (0x30...0x39).contains($0) }
       let number = digits.reduce(0) { $0 * 10 + Int($1 - 0x30) }
       unread.removeAll(keepingCapacity: true)
@@ -106,7 +106,7 @@ final class HTTPUpstream: @unchecked Sendable {  // what is not a constant is to
     }
   }
 
-  /// On a port of 127.0.0.1 that the system chooses.
+  /// Listens on a port of 127.0.0.1 that the system chooses.
   private static func listen() throws(SystemError) -> OwnedDescriptor {
     let descriptor = OwnedDescriptor(socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
     guard descriptor.raw >= 0 else { throw SystemError("socket") }

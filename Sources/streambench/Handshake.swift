@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// Question and answer on a blocking socket, before a run: each broker's way of saying hello.
+/// Blocking handshakes before a run, for each broker's protocol.
 enum Handshake {
   /// A blocking connection to a Unix socket; waits while the backlog is full.
   static func connect(to path: String) throws(SystemError) -> CInt {
@@ -33,7 +33,7 @@ enum Handshake {
     return raw
   }
 
-  /// A port that nobody listens on, until somebody takes it.
+  /// A port without a listener; another process may take it.
   static func freePort() throws(SystemError) -> UInt16 {
     let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
@@ -52,7 +52,7 @@ enum Handshake {
     guard send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count else { throw SystemError("send") }
   }
 
-  /// Reads until what came ends like this; there must be nothing behind it yet.
+  /// Reads until the input ends with `ending`, with nothing after it.
   static func hear(_ ending: [UInt8], from descriptor: CInt) throws {
     var heard: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 4096)
@@ -63,7 +63,7 @@ enum Handshake {
     }
   }
 
-  /// Reads so many bytes.
+  /// Reads `count` bytes.
   static func hear(_ count: Int, from descriptor: CInt) throws -> [UInt8] {
     var heard = [UInt8](repeating: 0, count: count)
     guard recv(descriptor, &heard, count, CInt(MSG_WAITALL)) == count else {

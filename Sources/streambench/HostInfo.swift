@@ -1,8 +1,8 @@
 import Glibc
 
-/// Where it was measured, for tables and pictures.
+/// The machine of the measurement, for tables and pictures.
 enum HostInfo {
-  /// The processor, how many of it, the kernel, and the day: `AMD EPYC, 2 cores, Linux 6.1, 2026-11-20`.
+  /// The processor, the number of cores, the kernel, and the date: `AMD EPYC, 2 cores, Linux 6.1, 2026-11-20`.
   static var description: String {
     var names = utsname()
     uname(&names)

@@ -3,17 +3,17 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-// Whether clients that obey nothing cost those that do anything: events, time, or the daemon.
+// Measures whether hostile clients cost well-behaved clients events or time, or end the daemon.
 
 private let subscriberCount = 100
 private let eventsPerSecond = 500.0
 private let seed: UInt64 = 0xBAD_5EED
-/// Of an event and of a KEEPALIVE's echo.
+/// Maximum wait for an event and for a KEEPALIVE's echo.
 private let longestWait: UInt64 = 100_000_000
-/// A turn of this program's own loop that took longer excuses what was late in it: the machine was elsewhere.
+/// A longer turn of this program's own loop excuses late events in it: the machine was busy.
 private let slowTurn: UInt64 = 20_000_000
-/// Above what it was before the first hostile client: what they may hold at a time by the daemon's limits, and what the
-/// allocator keeps of it.
+/// Maximum growth of memory since before the first hostile client: what these clients may use at a time by the daemon's
+/// limits, and the allocator's share of it.
 private let memoryTolerance = 256 << 20
 
 func measureHostile(_ options: Options) throws {
@@ -22,10 +22,10 @@ func measureHostile(_ options: Options) throws {
     "\(counted(HostileClients.count, "hostile client")) beside \(subscriberCount) subscribers, \(Int(seconds)) s, seed \(seed)",
     goal: "every event, waits under 100 ms")
   let broker = try StreamdBroker(options.program, stream: Bystanders.streams)
-  // The folder lets other users through to the socket.
+  // The folder's mode lets other users reach the socket.
   chmod(broker.process.folder, 0o711)
   let bystanders = try Bystanders(broker)
-  try bystanders.run(for: min(2, seconds / 4))  // warm
+  try bystanders.run(for: min(2, seconds / 4))  // warm-up
   let memory = try broker.process.residentBytes()
   let accepted = try bystanders.acceptedConnections()
   bystanders.waits = Waits()
@@ -49,20 +49,21 @@ func measureHostile(_ options: Options) throws {
   guard peak < memory + memoryTolerance else { throw BenchError("\(peak - memory) bytes held for hostile clients") }
 }
 
-/// How long well-behaved clients wait.
+/// The waiting times of well-behaved clients.
 struct Waits {
   /// Nanoseconds from a publisher's `send` to a subscriber's `recv`.
   var longestEvent: UInt64 = 0
   /// Nanoseconds from a KEEPALIVE to its echo.
   var longestEcho: UInt64 = 0
-  /// Those over the limit that this program's own loop does not excuse.
+  /// Waits over the limit that are not excused by this program's own loop.
   var late = 0
 }
 
-/// Subscribers that read every event, a publisher that keeps its pace, and a client on each loop that asks for an echo again
-/// and again: all on one loop.
+/// Well-behaved clients on one loop: subscribers that read every event, a publisher with a steady pace, and a client on
+/// each of the daemon's loops that repeatedly sends a KEEPALIVE.
 private final class Bystanders {
-  /// The first belongs to the bystanders; the others are there to be abused. Many, so that the catalogue is large.
+  /// The first belongs to the well-behaved clients; the others are targets of the attack. Many, so that the catalogue
+  /// is large.
   static let streams = """
     mode = "0666"
     [streams.b]
@@ -92,12 +93,12 @@ private final class Bystanders {
   private var echoes: [Echo] = []
   var waits = Waits()
   private(set) var slowestTurn: UInt64 = 0
-  /// Late events of before this moment are the fault of this program's loop.
+  /// Events sent before this time are excused: this program's loop was late.
   private var excusedUntil: UInt64 = 0
 
   private struct Echo {
     let socket: CInt
-    /// When the question was asked that has no answer yet; nil: there is none.
+    /// When the pending KEEPALIVE was sent; nil: none is pending.
     var askedAt: UInt64?
     var answerBytes = 0
   }
@@ -110,7 +111,7 @@ private final class Bystanders {
     self.feeder = feeder
     try pool.watch(publisher: feeder.socket)
     pool.onPublisher = { try feeder.hear() }
-    // Dealt out four at a time, they are on every loop.
+    // Assigned four at a time, they cover every loop.
     for _ in 0..<16 {
       let socket = try Handshake.connect(to: broker.path)
       try Handshake.say(StreamdBroker.greeting(), to: socket)
@@ -118,7 +119,7 @@ private final class Bystanders {
       echoes.append(Echo(socket: socket))
     }
     pool.onTimes = { [unowned self] bytes, stride, now in
-      // The first of one read has waited longest.
+      // The first event of a read has waited longest.
       let sent = bytes.loadUnaligned(as: UInt64.self)
       note(\.longestEvent, since: sent, now)
     }
@@ -134,7 +135,7 @@ private final class Bystanders {
     if now - sent > longestWait { waits.late += 1 }
   }
 
-  /// - Parameter eachSecond: called about so often.
+  /// - Parameter eachSecond: called about once a second.
   func run(for seconds: Double, eachSecond: () throws -> Void = {}) throws {
     let start = monotonicNanoseconds()
     let first = feeder.sent
@@ -178,7 +179,7 @@ private final class Bystanders {
     }
   }
 
-  /// Reads what is under way still: everybody has to have every event.
+  /// Reads the events in flight: every subscriber must receive every event.
   func drain() throws {
     while pool.least < feeder.sent {
       guard try pool.read(timeout: 10_000) else {

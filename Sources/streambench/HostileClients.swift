@@ -3,16 +3,16 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-/// Clients that obey nothing, in a process of their own that has no rights: floods of every kind of frame, fragments without
-/// an end, sockets that are closed by half, silence, and deaths at random bytes. What each does follows from the seed.
+/// Hostile clients in an unprivileged process: floods of every kind of frame, endless fragments, half-closed sockets,
+/// silence, and closes at random bytes. The seed determines the actions of each client.
 ///
-/// The process is this program again, told so by its arguments, and runs until it is ended or its parent ends.
+/// The process is this executable again, selected by its arguments, and runs until it or its parent ends.
 final class HostileClients {
   static let argument = "--hostile-clients"
   static let count = 200
-  /// Ports of attack; the last one is no stream.
+  /// The streams under attack; the last one does not exist.
   static let streams = ["b", "small", "block", "timer-0", "timer-1", "$stats", "$streams", "none"]
-  /// "nobody" on Debian; the user that the limits per user count them as. Not used where the process is not root's.
+  /// "nobody" on Debian; the user to which the limits per user apply. Not used where the process is not root's.
   private static let user: uid_t = 65534
 
   private let process: ServerProcess
@@ -22,7 +22,7 @@ final class HostileClients {
   }
 
   static func run(_ path: String, seed: UInt64) throws -> Never {
-    // The figures are about the daemon, not about who gets the processor: these clients take what is left of it.
+    // The measurement concerns the daemon, not the scheduler: these clients use only spare processor time.
     setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, 10)
     if geteuid() == 0 {
       guard setgroups(0, nil) == 0, setgid(gid_t(user)) == 0, setuid(user) == 0 else {
@@ -41,7 +41,7 @@ final class HostileClients {
   }
 }
 
-/// One of them.
+/// One client.
 private struct HostileClient {
   private enum Reading { case all, nothing }
 
@@ -50,11 +50,11 @@ private struct HostileClient {
   private var socket: CInt = -1
   private var reading = Reading.all
   private var unsent: [UInt8] = []
-  /// Of the last request.
+  /// The id of the last request.
   private var lastID: UInt32 = 0
   private let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
 
-  /// What stands in line is no more than this: a socket that is full is left alone.
+  /// Maximum unsent bytes: more are not queued for a full socket.
   private static let unsentLimit = 256 << 10
   private static let mostFrames = 2048
 
@@ -63,7 +63,7 @@ private struct HostileClient {
     dice = Dice(state: seed)
   }
 
-  // MARK: What it does
+  // MARK: Actions
 
   mutating func act() {
     guard socket >= 0 else { return connect() }
@@ -85,7 +85,7 @@ private struct HostileClient {
     socket = connected.release()
     (lastID, reading, unsent) = (0, .all, [])
     switch dice.roll(12) {
-    case 0: break  // says nothing, or no SETUP
+    case 0: break  // sends nothing, or no SETUP
     case 1: say(Array(StreamdBroker.encoded(StreamdBroker.setup).prefix(dice.roll(60))))
     default:
       let lifetime: Duration = [.milliseconds(300), .seconds(2), .seconds(90), .milliseconds(Int64(Int32.max))][
@@ -94,19 +94,19 @@ private struct HostileClient {
         maximumLifetime: lifetime, honorsLease: dice.roll(8) == 0,
         metadataMIMEType: MetadataFormat.allCases[dice.roll(MetadataFormat.allCases.count)].mimeType)
       say(StreamdBroker.encoded(.setup(setup)))
-      // Half of them look innocent first.
+      // Half of them first behave correctly.
       if dice.roll(2) == 0 { say(StreamdBroker.encoded(subscription())) }
     }
   }
 
-  /// Without a word, in the middle of whatever is under way.
+  /// Closes the socket without notice, in the middle of any exchange.
   private mutating func leave(after bytes: [UInt8] = []) {
     if !bytes.isEmpty { say(Array(bytes.prefix(1 + dice.roll(bytes.count)))) }
     close(socket)
     socket = -1
   }
 
-  /// Writes what the socket takes, and reads if it does read.
+  /// Writes what the socket accepts, and reads if the client reads at all.
   mutating func flush() {
     guard socket >= 0 else { return }
     if !unsent.isEmpty {
@@ -127,14 +127,14 @@ private struct HostileClient {
     unsent += bytes
   }
 
-  // MARK: What it says
+  // MARK: Messages
 
   private mutating func newID() -> StreamID {
     lastID &+= lastID == 0 ? 1 : 2
     return StreamID(lastID & 0x7fff_ffff)
   }
 
-  /// One of those that it has used, or never will.
+  /// An id that the client has used, or never will.
   private mutating func anyID() -> StreamID {
     StreamID(dice.roll(20) == 0 ? UInt32(dice.roll(1 << 31)) : UInt32(dice.roll(Int(lastID) + 1)) | 1)
   }
@@ -151,7 +151,7 @@ private struct HostileClient {
       .stream, newID(), stream(), credit: credit, data: Array(options[dice.roll(options.count)].utf8))
   }
 
-  /// Many frames of one kind, or of two.
+  /// Many frames of one or two kinds.
   private mutating func flood() -> [UInt8] {
     let kind = dice.roll(11)
     let frames = 1 + dice.roll(1 << dice.roll(12)) % Self.mostFrames
@@ -182,7 +182,7 @@ private struct HostileClient {
     return bytes
   }
 
-  /// The beginning of a request, and some of its rest.
+  /// The beginning of a fragmented request, and some of the rest.
   private mutating func fragments(into bytes: inout [UInt8]) {
     let id = newID()
     let name = stream()
@@ -197,7 +197,7 @@ private struct HostileClient {
     }
   }
 
-  /// A channel with values that nobody has asked for, the first of one byte and the others of any size.
+  /// A channel with values without demand, the first of one byte and the others of any size.
   private mutating func publication(into bytes: inout [UInt8]) {
     let id = newID()
     let name = ["small", "block"][dice.roll(2)]
@@ -211,7 +211,7 @@ private struct HostileClient {
 
   private mutating func noise(_ count: Int) -> [UInt8] { (0..<count).map { _ in UInt8(dice.roll(256)) } }
 
-  /// The same with a few other bits.
+  /// The bytes with a few bits changed.
   private mutating func spoilt(_ bytes: [UInt8]) -> [UInt8] {
     var bytes = bytes
     for _ in 0...dice.roll(4) where !bytes.isEmpty {

@@ -1,7 +1,7 @@
 import Glibc
 import StreamRuntime
 
-/// How long events take from the publisher's `send` to the subscriber's `recv`, in milliseconds.
+/// The times of events from the publisher's `send` to the subscriber's `recv`, in milliseconds.
 struct Latencies {
   private var tenthsOfMicroseconds: [UInt32] = []
 
@@ -19,7 +19,7 @@ struct Latencies {
   }
 }
 
-/// A thread that publishes at a steady pace, whatever the subscribers do.
+/// A thread that publishes at a steady pace, independent of the subscribers.
 private final class Pacer {
   private struct Work {
     let feeder: Feeder
@@ -46,7 +46,7 @@ private final class Pacer {
   private let work: UnsafeMutablePointer<Work>
   private var thread = pthread_t()
 
-  /// - Parameter feeder: the thread's alone until `join`.
+  /// - Parameter feeder: used only by the thread until `join`.
   init(_ feeder: Feeder, count: Int, perSecond rate: Int) throws {
     work = .allocate(capacity: 1)
     work.initialize(to: Work(feeder: feeder, count: count, interval: UInt64(1_000_000_000 / rate)))
@@ -71,7 +71,7 @@ private final class Pacer {
 extension Contender {
   static let eventsPerSecond = 1000
 
-  /// Of events that are published one by one, a thousand a second.
+  /// The latencies of events that are published one by one, a thousand a second.
   func latencies(over seconds: Double) throws -> (p50: Double, p99: Double) {
     guard let feeder else { preconditionFailure("\(name) has no publisher") }
     var latencies = Latencies()
@@ -112,7 +112,7 @@ func measureLatency(_ options: Options) throws {
   }
 }
 
-/// In turns, so that a slow moment of the machine strikes all of them.
+/// Alternates between the contenders, so that a slow moment of the machine affects all of them.
 func compareLatencies(_ contenders: [Contender], _ options: Options) throws -> [(p50: Figures, p99: Figures)] {
   var values = [[(p50: Double, p99: Double)]](repeating: [], count: contenders.count)
   for _ in 0..<options.runs {
@@ -127,12 +127,12 @@ func measureNeighbours(_ options: Options) throws {
   Report.heading("latency in ms of one client with credit, 1,000 events/s", goal: "p99 within 10 % of alone")
   let alone = try Contender(StreamdBroker(options.program), subscribers: 1, verifies: true)
   let broker = try StreamdBroker(options.program)
-  // Of these each takes one event and then has no credit; those have credit without end and never read.
+  // The idle subscribers take one event and then have no credit; the stalled ones have unlimited credit and never read.
   let idle = try (0..<10_000).map { _ in try broker.subscribe(credit: 1, options: #"{"from":"new"}"#) }
   let stuck = try (0..<100).map { _ in try broker.subscribe() }
   defer { (idle + stuck).forEach { close($0) } }
   let crowded = try Contender(broker, subscribers: 1, verifies: true)
-  // Until the sockets of those who never read are full.
+  // Until the sockets of the stalled subscribers are full.
   try crowded.run(for: 1)
   try crowded.drain()
   let figures = try compareLatencies([alone, crowded], options)

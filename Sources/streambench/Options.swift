@@ -1,18 +1,18 @@
-/// The command line, understood.
+/// The parsed command line.
 struct Options {
   /// The daemon's binary.
   var program = ""
-  /// Of each figure.
+  /// Runs per figure.
   var runs = 5
-  /// How long one run of a rate or a latency takes, after it has warmed up.
+  /// Seconds of one run of a rate or a latency, after the warm-up.
   var seconds = 2.0
   var isQuick = false
   var withPeers = false
-  /// Look at every event that arrives, not only at the last one of each read.
+  /// Checks every event, not only the last one of each read.
   var verifies = false
   /// Empty: all.
   var rows: [String] = []
-  /// Where to draw deliveries over subscribers; nil: nowhere, as it takes long.
+  /// Where to draw deliveries over subscribers; nil: nowhere, because drawing takes long.
   var picture: String?
 
   struct UsageError: Error {

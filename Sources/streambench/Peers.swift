@@ -1,8 +1,8 @@
 import Glibc
 import StreamRuntime
 
-// The peers, each spoken to in its own protocol, which for these few sentences is short. They are told to keep what is
-// published for slow subscribers without a limit: how far ahead it gets is the publisher's business here.
+// The peers, each with a minimal client of its own protocol. They are configured to buffer without a limit for slow
+// subscribers: the publisher limits its lead itself.
 
 /// redis, pub/sub over a Unix socket.
 final class RedisBroker: Broker {
@@ -35,7 +35,7 @@ final class RedisBroker: Broker {
   func connectPublisher() throws -> CInt { try Handshake.connect(to: process.folder + "/s") }
 }
 
-/// nats-server, core publish/subscribe over TCP, as it has no Unix sockets.
+/// nats-server, core publish/subscribe over TCP, because it has no Unix sockets.
 final class NatsBroker: Broker {
   let name = "nats"
   let process: ServerProcess
@@ -62,7 +62,7 @@ final class NatsBroker: Broker {
 
   func subscribe() throws -> CInt { try connect(saying: "SUB b 1\r\n") }
 
-  /// It measures the way to each new client once, two seconds after it came.
+  /// The server measures the round trip to each new client once, two seconds after its connection.
   func settle(_ subscribers: [CInt]) throws {
     for subscriber in subscribers {
       try Handshake.hear(Array("PING\r\n".utf8), from: subscriber)

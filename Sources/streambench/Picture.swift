@@ -12,10 +12,10 @@ struct Picture {
 
   private static let (width, height) = (760.0, 460.0)
   private static let (left, right, top, bottom) = (70.0, 130.0, 50.0, 50.0)
-  /// Told apart by people who see fewer colours, too.
+  /// Distinguishable with colour blindness, too.
   private static let colours = ["#999999", "#0072b2", "#d55e00", "#009e73", "#cc79a7"]
 
-  /// A document of its own.
+  /// A complete SVG document.
   var svg: String {
     let rates = lines.flatMap { $0.points.map(\.rate) }
     let low = floor(log10(rates.min() ?? 1))
@@ -67,7 +67,7 @@ struct Picture {
   private func tenths(_ value: Double) -> Double { (value * 10).rounded() / 10 }
 }
 
-/// Measures what the picture shows, the medians of all runs, and writes it.
+/// Measures the picture's data, the medians of all runs, and writes the picture.
 func draw(_ options: Options, to path: String) throws {
   var lines: [Picture.Line] = []
   for subscribers in [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000] {

@@ -1,9 +1,9 @@
 import Glibc
 
-// What it costs to fetch many URLs, and whether one of them that hangs delays the others.
+// Measures the cost of polling many URLs, and whether URLs that hang delay the others.
 
 private let streamCount = 1000
-/// Streams of the upstream that never answers: as many as it has places, and as many again in its line.
+/// Streams of the upstream that never responds: as many as it has places, and as many again in its queue.
 private let stalledCount = 8
 
 func measurePolling(_ options: Options) throws {
@@ -17,7 +17,7 @@ func measurePolling(_ options: Options) throws {
     "[streams.s\(number)]\nhttp = { url = \"\(url)\", every = \"1s\" }\nstart = \"always\"\n"
   }
   let broker = try StreamdBroker(options.program, stream: streams.joined())
-  sleep(3)  // the first fetches are made at once, the others at their place in the second
+  sleep(3)  // first fetches are immediate, later ones at their offset
   let seconds = max(2, Int(options.seconds * 5))
   var (shares, sizes): ([Double], [Double]) = ([], [])
   let start = monotonicNanoseconds()
@@ -36,9 +36,9 @@ func measurePolling(_ options: Options) throws {
   Report.line("lateness", Figures(arrivals.flatMap(lateness)), "ms", ["up to 50 ms of it are the poll's own jitter"])
 }
 
-/// How much more than a second after the one before each fetch of a stream came, in milliseconds.
+/// The delay of each fetch of a stream beyond a second after the previous one, in milliseconds.
 ///
-/// Not how late against a grid of seconds: after a fetch that came late by half an interval the poll has a new one.
+/// Not relative to a fixed grid of seconds: after a fetch that was late by half an interval the poll starts a new grid.
 private func lateness(_ arrivals: [UInt64]) -> [Double] {
   guard arrivals.count > 1 else { return [.infinity] }  // never fetched again
   return zip(arrivals, arrivals.dropFirst()).map { max(0, Double($1 - $0) / 1e6 - 1000) }

@@ -2,26 +2,27 @@ import Dispatch
 import Glibc
 import Reactive
 
-/// One row of the library's own figures, beside those of OpenCombine on another machine: both count by their floor, one
-/// stored closure called directly.
+/// One row of the library's figures, beside those of OpenCombine on another machine: both are relative to their floor,
+/// one direct call of a stored closure.
 private struct LibraryRow: Sendable {
-  /// Nanoseconds a value. Source: the project's brief, whose floor was 13.
+  /// Nanoseconds per value. Source: the measurement of OpenCombine, whose floor was 13.
   static let floorOfOpenCombine = 13.0
   let name: String
   let openCombine: Double
-  /// How many times as fast it is to be; `nil` where another thread has its part.
+  /// The factor by which it should be faster; `nil` where another thread is involved.
   let goal: Double?
-  /// Does this many steps, returns how many nanoseconds each delivery took.
+  /// Runs this many steps; returns the nanoseconds per delivery.
   let measure: @Sendable (_ steps: Int) -> Double
 }
 
-/// Nanoseconds a value of the library's operators, with Swift's checks and in a module of its own, as a user has them.
+/// Measures nanoseconds per value of the library's operators, with Swift's checks and across a module boundary, as in a
+/// user's program.
 func measureReactive(_ options: Options) {
   Report.heading("Reactive, ns per delivery", goal: "3 times OpenCombine's figure by the floor, 4 for sharing")
-  // Once, and first: what was used before would be used again.
+  // Once, and first: freed memory would be reused.
   Report.line("memory per sink", Figures([bytesPerSink()]), "bytes", ["goal: 200"])
   let steps = 20_000
-  /// The least of many short slices: what other processes take is not counted.
+  /// The minimum of many short slices, which excludes the time of other processes.
   func figures(_ measure: (Int) -> Double) -> Figures {
     Figures((0..<options.runs).map { _ in (0..<20).map { _ in measure(steps) }.min() ?? 0 })
   }
@@ -96,7 +97,7 @@ private func threeOperators<P: Publisher<Int, Never>>(behind publisher: P) -> so
   publisher.map { $0 &+ 1 }.filter { $0 != 7 }.map { $0 &* 3 }
 }
 
-/// The floor. What is called sums up, as the sinks do.
+/// The floor. The closure adds up values, as the sinks do.
 private func callClosure(_ steps: Int) -> Double {
   var sum = 0
   let holder = ClosureHolder { sum &+= $0 }
@@ -118,7 +119,7 @@ private func sinking<P: Publisher<Int, Never>, R>(_ count: Int, _ publisher: P, 
   return body()
 }
 
-/// A result that the compiler can't take for unused.
+/// A result that the compiler cannot discard.
 @inline(never) private func keep(_ value: Int) { withExtendedLifetime(value) {} }
 
 @inline(__always)
@@ -138,7 +139,7 @@ private func nanoseconds(_ clock: clockid_t) -> Int {
   return time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// What a sink on a subject adds to the process: subscription, sink, cancellable, and the place in the subject.
+/// The memory of a sink on a subject: subscription, sink, cancellable, and the entry in the subject.
 private func bytesPerSink() -> Double {
   let count = 200_000
   var sinks: [AnyCancellable] = []

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A newcomer that wants everything a full log holds.
+/// Measures a new subscription that reads a full log.
 func measureReplay(_ options: Options) throws {
   Report.heading("replay of a full 64 MiB log to a new subscriber, 64 bytes per event", goal: "60 % of the bare limit")
   let broker = try StreamdBroker(
@@ -30,7 +30,7 @@ func measureReplay(_ options: Options) throws {
     [Report.percent(Figures(rates).median, of: Figures(limits).median, "bare"), "\(held) events held"])
 }
 
-/// - Parameter count: how many events are held; nil: not known yet, and told by the silence that follows.
+/// - Parameter count: the number of stored events; nil: unknown, and determined by the silence that follows them.
 private func replayed(_ broker: StreamdBroker, firstNumber: UInt64?, count: Int?, verifies: Bool) throws -> (
   count: Int, seconds: Double
 ) {

@@ -12,24 +12,25 @@ struct Figures {
   var greatest: Double { sorted[sorted.count - 1] }
 }
 
-/// The table, as it grows: a heading, then a line per contender with the least, the median and the greatest of its runs.
+/// Prints the table as it grows: a heading, then one line per contender with the minimum, the median and the maximum of
+/// its runs.
 enum Report {
   static func heading(_ text: String, goal: String = "") {
     say((goal.isEmpty ? text : text.padded(to: 60) + " goal: " + goal))
   }
 
-  /// - Parameter ratios: of the medians, in words: `"64 % of bare"`.
+  /// - Parameter ratios: of the medians, as text: `"64 % of bare"`.
   static func line(_ name: String, _ figures: Figures, _ unit: String, _ ratios: [String] = []) {
     let columns = [figures.least, figures.median, figures.greatest].map { text($0).padded(toTheRightOf: 9) }
     say("  " + name.padded(to: 26) + columns.joined() + " " + unit.padded(to: 12) + ratios.joined(separator: ", "))
   }
 
-  /// What was counted once.
+  /// A single count.
   static func line(_ name: String, _ count: Int, _ text: String = "") {
     say("  " + name.padded(to: 26) + counted(count).padded(toTheRightOf: 27) + " " + text)
   }
 
-  /// Three digits at least, and a unit for what is large.
+  /// At least three digits, and a unit for large values.
   static func text(_ value: Double) -> String {
     for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e4, "k")] where abs(value) >= unit {
       return digits(value / (unit == 1e4 ? 1e3 : unit)) + name

@@ -1,6 +1,6 @@
 import Glibc
 
-// What costs something without anything flowing: starting, connecting, and subscribers that get nothing.
+// Measures costs without traffic: starting, connecting, and idle subscriptions.
 
 func measureStart(_ options: Options) throws {
   Report.heading("start-up to READY", goal: "under 30 ms")
@@ -25,7 +25,8 @@ func measureConnections(_ options: Options) throws {
     "streamd", Figures(rates), "/s", [Report.percent(Figures(rates).median, of: Figures(limits).median, "bare")])
 }
 
-/// Connects, says SETUP and KEEPALIVE, reads the echo, closes; a hundred at a time so that nobody waits for the scheduler.
+/// Connects, sends SETUP and KEEPALIVE, reads the echo, closes; a hundred at a time so that none waits for the
+/// scheduler.
 private func connectionsPerSecond(_ path: String, count: Int) throws -> Double {
   let start = monotonicSeconds()
   let greeting = StreamdBroker.greeting()
@@ -54,9 +55,9 @@ func measureMemory(_ options: Options) throws {
   for (name, values) in figures { Report.line(name, Figures(values), "bytes") }
 }
 
-/// Connected, subscribed, with credit, and nothing to get.
+/// Bytes of a connected subscription with credit and without events.
 private func bytesPerSubscriber(_ broker: any Broker) throws -> Double {
-  close(try broker.subscribe())  // what the first one costs is not every one's
+  close(try broker.subscribe())  // excludes the one-time cost of the first
   let before = try broker.process.residentBytes()
   let sockets = try (0..<subscriberCount).map { _ in try broker.subscribe() }
   defer { sockets.forEach { close($0) } }

@@ -1,12 +1,12 @@
-/// One thing that is measured, under a name by which it can be asked for alone.
+/// One measurement, with a name by which it can be selected.
 struct Row: Sendable {
   let name: String
   let summary: String
-  /// It takes minutes.
+  /// Takes minutes; runs only when selected.
   var isOnlyOnRequest = false
   let measure: @Sendable (Options) throws -> Void
 
-  /// In the order in which they are run.
+  /// In the order of the runs.
   static let all = [
     Row(name: "start", summary: "from exec to READY", measure: measureStart),
     Row(name: "connections", summary: "set up, answered and closed, per second", measure: measureConnections),

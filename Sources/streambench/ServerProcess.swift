@@ -2,14 +2,14 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// A server under measurement, ended with this value; its files are in a folder that goes with it.
+/// A measured server process, which ends with this value; its files are in a folder that is removed with it.
 final class ServerProcess {
   let folder: String
   let id: pid_t
 
   /// - Parameters:
-  ///   - files: names and contents, in the folder that is made.
-  ///   - arguments: gets the folder.
+  ///   - files: names and contents, created in the folder.
+  ///   - arguments: receives the folder.
   init(
     _ program: String, files: [String: String] = [:], environment: (String) -> [String] = { _ in [] },
     arguments: (String) -> [String]
@@ -35,7 +35,7 @@ final class ServerProcess {
     rmdir(folder)
   }
 
-  /// Tries until the server answers, for ten seconds.
+  /// Retries until the server responds, for ten seconds.
   func waitUntilItServes(_ connect: () throws -> CInt) throws {
     let deadline = monotonicSeconds() + 10
     while true {
@@ -48,21 +48,21 @@ final class ServerProcess {
     }
   }
 
-  /// Resident memory, without what is mapped of files.
+  /// Resident memory, without file mappings.
   func residentBytes() throws -> Int {
     try status(of: "/proc/\(id)/status").reduce(0) {
       ["RssAnon:", "RssShmem:"].contains($1.key) ? $0 + $1.value * 1024 : $0
     }
   }
 
-  /// Processor time that it has used, in all its threads, in steps of 10 ms.
+  /// The processor time of all its threads, in steps of 10 ms.
   func processorSeconds() throws -> Double {
     guard let file = fopen("/proc/\(id)/stat", "r") else { throw SystemError("fopen", "/proc/\(id)/stat") }
     defer { fclose(file) }
     var line = [CChar](repeating: 0, count: 1024)
     fgets(&line, CInt(line.count), file)
     let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    // Behind the name in brackets, which may hold anything: state, then 10 others, then user and system time.
+    // After the name in brackets, which may contain anything: state, then 10 others, then user and system time.
     let fields = text[(text.lastIndex(of: ")") ?? text.startIndex)...].split(separator: " ")
     guard fields.count > 13, let user = Double(fields[12]), let system = Double(fields[13]) else {
       throw BenchError("/proc/\(id)/stat is not understood")
@@ -70,7 +70,7 @@ final class ServerProcess {
     return (user + system) / Double(sysconf(CInt(_SC_CLK_TCK)))
   }
 
-  /// For each of its threads, how often it gave up the processor by itself: each is a wake-up to come.
+  /// The number of voluntary context switches of each thread: each causes a wake-up.
   func voluntarySwitches() throws -> [String: Int] {
     var switches: [String: Int] = [:]
     for task in try names(in: "/proc/\(id)/task") {

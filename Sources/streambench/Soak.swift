@@ -3,14 +3,15 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-// Hours of use in minutes: whether what every client gets stays exact, and whether the daemon ends as it began.
+// Simulates hours of use in minutes: checks that every client receives exact events, and that the daemon returns to its
+// initial state.
 
 private let clientCount = 5000
-/// Any would do; with the same one every client makes the same choices.
+/// Arbitrary; the same seed gives every client the same choices.
 private let seed: UInt64 = 0x5EED
 private let eventsPerSecond = 25.0
-/// How far above what it was after the first round resident memory may end: the allocator's arenas keep fragments, some
-/// hundred KiB more of them after 60,000 connections. A leak of 100 bytes from each of these would be 6 MB.
+/// Maximum growth of resident memory since the first round: the allocator's arenas keep fragments, some hundred KiB
+/// more of them after 60,000 connections. A leak of 100 bytes from each of these would be 6 MB.
 private let memoryTolerance = 1 << 20
 
 func measureSoak(_ options: Options) throws {
@@ -19,7 +20,7 @@ func measureSoak(_ options: Options) throws {
     "soak, \(counted(clientCount, "client")) for \(Int(seconds)) s, seed \(seed)",
     goal: "no violation, nothing left over")
   let broker = try StreamdBroker(options.program, stream: Soak.streams)
-  // The first client of all: what serves timers is made for it, and stays.
+  // The first client: the daemon then creates what serves timers, and keeps it.
   _ = try broker.ask("$stats", events: 2)
   let descriptors = try descriptorCount(broker)
   let (memory, counts) = try soaked(broker, seconds)
@@ -38,7 +39,7 @@ func measureSoak(_ options: Options) throws {
   guard memoryAfter < memory + memoryTolerance else { throw BenchError("\(memoryAfter - memory) bytes leaked") }
 }
 
-/// - Returns: the daemon's memory after the first of two rounds, which is no more than a warm-up, and what happened.
+/// - Returns: the daemon's memory after the first of two rounds, which is only a warm-up, and the counts.
 private func soaked(_ broker: StreamdBroker, _ seconds: Double) throws -> (memory: Int, Soak.Counts) {
   let soak = try Soak(broker)
   try soak.run(for: max(5, seconds / 10))
@@ -47,15 +48,15 @@ private func soaked(_ broker: StreamdBroker, _ seconds: Double) throws -> (memor
   return (memory, soak.counts)
 }
 
-/// Once the daemon has noticed who is gone.
+/// The daemon's descriptors, once it has noticed the closed connections.
 private func descriptorCount(_ broker: StreamdBroker) throws -> Int {
   usleep(500_000)
   return try broker.process.descriptorCount()
 }
 
-/// The clients on one epoll set with the feeder, and what they share.
+/// The clients on one epoll set with the feeder, and their shared state.
 final class Soak {
-  /// One that is never full in that time and is full of events from the start, one from which those who stall lose
+  /// One stream that is never full during the test, one that is always full and from which stalled subscribers lose
   /// events, and one that waits for the slowest.
   static let streams = """
     [streams.b]
@@ -82,10 +83,10 @@ final class Soak {
   private let feeder: Feeder
   private let epoll: CInt
   private let events = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: clientCount + 1)
-  /// For what one client has sent; empty between two of them.
+  /// A client's input; empty between two clients.
   let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 256 << 10, alignment: 64)
   private var clients: [SoakClient] = []
-  /// When each does the next thing.
+  /// The time of each client's next action.
   private var times: [UInt64] = []
 
   struct Counts {
@@ -93,16 +94,16 @@ final class Soak {
     var deliveries = 0
     /// Values of channels.
     var confirmed = 0
-    /// Gaps, and subscriptions that had asked to fail instead.
+    /// Gaps, and subscriptions that had requested to fail instead.
     var lags = 0
-    /// From one turn to the next, in milliseconds.
+    /// The longest time from one turn to the next, in milliseconds.
     var slowestTurn = 0
   }
 
   var counts = Counts()
-  /// When the turn began, by the clock that events are stamped with, in microseconds.
+  /// The start of the turn, on the clock of the events' times, in microseconds.
   private(set) var now = wallClock()
-  /// When the last one ended that took so long that clients lost events by no fault of theirs.
+  /// The end of the last turn that was long enough to cause losses that clients did not cause.
   private(set) var slowTurnAt: UInt64 = 0
 
   private static let slowTurn = 250
@@ -137,7 +138,7 @@ final class Soak {
     guard epoll_ctl(epoll, operation, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
-  /// Fills the buffers, so that their memory is all there before any is compared.
+  /// Fills the buffers, so that their memory is allocated before the first comparison.
   private func fill() throws {
     while feeder.sent < 150_000 {
       try feeder.hear()
@@ -163,7 +164,7 @@ final class Soak {
     }
   }
 
-  /// Lets everybody come, lead their lives, and leave; then there is nobody.
+  /// Lets all clients connect, act and leave; none is left at the end.
   func run(for seconds: Double) throws {
     let start = monotonicNanoseconds()
     let first = feeder.sent
@@ -182,7 +183,7 @@ final class Soak {
     for ledger in ledgers { try ledger.close(wasSeenWhole: !ledger.drops) }
   }
 
-  /// Reads what is on its way still.
+  /// Reads the events in flight.
   private func settle() throws {
     for client in clients { client.readOn() }
     var quietReads = 0
@@ -200,7 +201,7 @@ final class Soak {
     try awaitNobody()
   }
 
-  /// - Returns: whether there was anything.
+  /// - Returns: whether there was any input.
   @discardableResult private func read(timeout: CInt) throws -> Bool {
     let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
     let now = Self.wallClock()
@@ -221,7 +222,7 @@ final class Soak {
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 
-  /// Until the daemon itself says that there are no subscribers, and no connections but the feeder's and the one that asks.
+  /// Waits until the daemon reports no subscribers, and no connections except the feeder's and the querying one.
   private func awaitNobody() throws {
     let deadline = monotonicSeconds() + 10
     while true {
@@ -235,7 +236,7 @@ final class Soak {
     }
   }
 
-  /// The last member of that name; streams, which have some of the same names, come first.
+  /// The last member of that name; streams, which have some of the same names, precede it.
   private static func number(_ name: String, in text: String) -> Int? {
     guard let value = text.split(separator: "\"\(name)\":", omittingEmptySubsequences: false).last else { return nil }
     return Int(value.prefix { $0.isNumber })

@@ -1,7 +1,7 @@
 import Glibc
 import RSocket
 
-// What a client of a soak gets, and what must be true of it.
+// Checks the input of a soak client.
 
 extension SoakClient {
   func isReady() throws {
@@ -76,7 +76,7 @@ extension SoakClient {
     subscriptions.remove(at: index)
   }
 
-  /// Whether it is to blame for what it misses: it, or the soak for a turn that took too long.
+  /// Whether the client may lose events: through its own delay, or that of a slow turn of the soak.
   private func mayLag(_ subscription: Subscription) -> Bool {
     subscription.ledger.drops && subscription.time <= max(subscription.excusedUntil, soak.slowTurnAt)
   }
@@ -116,7 +116,7 @@ extension SoakClient {
     if role == .keeper, subscription.credit < 100 { grant(index) }
   }
 
-  /// When nothing is on its way any more: whoever has credit has got everything.
+  /// Checks the final state, without events in flight: each subscription with credit has received everything.
   func settle() throws {
     guard isOpen else { return }
     for subscription in subscriptions {

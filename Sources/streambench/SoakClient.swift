@@ -3,36 +3,36 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-/// One client of a soak: connects, subscribes, grants, stalls, cancels, publishes, misbehaves and leaves, as its own dice
-/// have it, and holds the daemon to every frame that it gets.
+/// One client of a soak: connects, subscribes, grants, stalls, cancels, publishes, misbehaves and leaves at random from
+/// its seed, and checks every frame that it receives.
 final class SoakClient {
   enum Phase {
     case away
     case open
-    /// Reads nothing, whatever credit it has given.
+    /// Reads nothing, whatever credit it has granted.
     case stalled
-    /// Has said that it goes; the daemon hangs up.
+    /// Has announced its end; the daemon closes the connection.
     case leaving
-    /// Has sent what is no frame, and may expect that it is told so before the daemon hangs up.
+    /// Has sent an invalid frame, and expects an error before the daemon closes the connection.
     case condemned(wasTold: Bool)
   }
 
   struct Subscription {
     let id: StreamID
     let ledger: SoakLedger
-    /// One value, which also ends it.
+    /// A single value, which also ends the request.
     var isResponse = false
     var credit: Int
-    /// The least id that may come next.
+    /// The lowest id that may come next.
     var next: UInt64
-    /// No other id may come next.
+    /// Whether only that id may come next.
     var isExact = false
-    /// Until when it could not take what there was: an event before which some are missing must follow an older one.
+    /// The time until which it could not read: a gap is allowed only after an event that is not newer.
     var excusedUntil: UInt64
-    /// When the daemon took in its last event.
+    /// When the daemon stored its last event.
     var time: UInt64 = 0
     var failsOnLag = false
-    /// No credit is given any more; events that were on their way may come until the echo does.
+    /// Grants no more credit; events in flight may arrive until the echo does.
     var isCancelled = false
   }
 
@@ -44,11 +44,11 @@ final class SoakClient {
     var sent = 1
   }
 
-  /// What it subscribes to, and whether it is never the one that others have to wait for.
+  /// Its streams, and whether it never stalls others.
   enum Role {
-    /// Stays, with credit without end, on every stream.
+    /// Subscribes to every stream with unlimited credit, and stays.
     case witness
-    /// Of the stream that drops nothing; does all but stall, and has credit always.
+    /// Subscribes to the stream that drops nothing; does everything except stall, and always has credit.
     case keeper
     case wanderer
   }
@@ -64,9 +64,9 @@ final class SoakClient {
   private var publicationCount: UInt64 = 0
   private var lastID: UInt32 = 0
   private var watched: UInt32 = 0
-  /// What the socket has not taken.
+  /// Bytes that the socket has not accepted.
   private var unsent: [UInt8] = []
-  /// The beginning of a frame whose rest has not come.
+  /// The beginning of an incomplete frame.
   var beginning: [UInt8] = []
 
   init(_ index: Int, _ role: Role, soak: Soak, seed: UInt64) {
@@ -86,16 +86,16 @@ final class SoakClient {
     BenchError("client \(index), request \(id) of connection \(socket): \(what)")
   }
 
-  // MARK: What it does
+  // MARK: Actions
 
-  /// Does the next thing.
-  /// - Returns: nanoseconds until the one after it.
+  /// Performs the next action.
+  /// - Returns: nanoseconds until the following one.
   func act() throws -> UInt64 {
     switch phase {
     case .away: try connect()
     case .stalled: if dice.roll(5) == 0 { leave() } else { readOn() }
     case .open: if role != .witness { try decide() }
-    // Whoever has been told to go gets ten seconds, as the daemon shares the machine with all of us.
+    // A closing connection gets ten seconds, because the daemon shares the machine with all clients.
     case .leaving, .condemned: throw violation(.connection, "the daemon does not hang up")
     }
     switch phase {
@@ -110,7 +110,7 @@ final class SoakClient {
     do {
       socket = try UnixSocket.connect(to: soak.path).release()
     } catch {
-      guard error.code == EAGAIN else { throw error }  // everybody comes at once
+      guard error.code == EAGAIN else { throw error }  // all clients connect at once
       return
     }
     phase = .open
@@ -183,7 +183,7 @@ final class SoakClient {
         data: Array(#"{"from":\#(from),"on_lag":"\#(onLag)"}"#.utf8)))
   }
 
-  /// The newest value, as a request of its own.
+  /// Requests the newest value, as a separate request.
   private func ask() {
     let ledger = soak.ledgers[dice.roll(soak.ledgers.count)]
     let id = newID()
@@ -207,7 +207,7 @@ final class SoakClient {
     subscriptions[index].isCancelled = true
     let id = subscriptions[index].id
     say(.cancel(id))
-    // Whatever comes for it behind the echo was sent after the daemon knew.
+    // Events that arrive for it after the echo were sent after the daemon had read the CANCEL.
     say(.keepalive(respond: true, position: 0, data: Array("\(id)".utf8)))
   }
 
@@ -254,7 +254,7 @@ final class SoakClient {
     phase = .leaving
   }
 
-  /// Without a word, with whatever is on its way in either direction.
+  /// Closes the connection without notice, with frames in flight in both directions.
   func leave() {
     if socket >= 0 { close(socket) }
     socket = -1
@@ -265,7 +265,7 @@ final class SoakClient {
     beginning = []
   }
 
-  // MARK: What it sends
+  // MARK: Output
 
   private func say(_ frame: Frame) { say(bytes: StreamdBroker.encoded(frame)) }
 
@@ -274,7 +274,7 @@ final class SoakClient {
     flush()
   }
 
-  /// A daemon that has hung up shows when it is read from.
+  /// Ignores errors: reading reports a connection that the daemon closed.
   func flush() {
     guard socket >= 0, !unsent.isEmpty else { return }
     let count = send(socket, unsent, unsent.count, CInt(MSG_NOSIGNAL))
@@ -290,7 +290,7 @@ final class SoakClient {
   }
 }
 
-/// SplitMix64: the same choices from the same seed, everywhere.
+/// SplitMix64: the same choices from the same seed, on every machine.
 struct Dice {
   var state: UInt64
 

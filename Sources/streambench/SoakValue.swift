@@ -1,11 +1,11 @@
 import RSocket
 
-/// What is published in a soak: a number from which everything else about the value follows.
+/// A published value of a soak: a number that determines the rest of the value.
 ///
-/// The number says in which publication it was published, and its place among that one's values.
+/// The number contains the publication, and the value's index in it.
 struct SoakValue: Equatable {
   static let feeder: UInt64 = 0
-  /// Of what fills the streams before any client comes.
+  /// The publication that fills the streams before any client connects.
   static let filling: UInt64 = 1
 
   let number: UInt64
@@ -16,7 +16,7 @@ struct SoakValue: Equatable {
   var publication: UInt64 { number >> 24 }
   var index: Int { Int(number & 0xff_ffff) }
 
-  /// The number, and the feeder's time behind it.
+  /// The number, followed by the feeder's time.
   private var headByteCount: Int { publication == Self.feeder ? 16 : 8 }
   private var byteCount: Int {
     publication == Self.feeder ? EventShape.dataByteCount : headByteCount + Int(number &* 31 % 600)
@@ -29,7 +29,7 @@ struct SoakValue: Equatable {
     return bytes
   }
 
-  /// - Returns: nil for data that is no value, or not all of one.
+  /// - Returns: nil for data that is not a complete value.
   init?(_ data: UnsafeRawBufferPointer) {
     guard data.count >= MemoryLayout<UInt64>.size else { return nil }
     number = data.loadUnaligned(as: UInt64.self)
@@ -38,12 +38,12 @@ struct SoakValue: Equatable {
   }
 }
 
-/// What is known of one stream, by what its subscribers have got: an id has the same value for all of them.
+/// The known events of one stream, from all its subscribers: an id has the same value for each of them.
 final class SoakLedger {
   let stream: String
-  /// How far back subscribers go who name an id to go on from.
+  /// How far back subscribers resume by id.
   let depth: Int
-  /// Whether its buffer is so small that a subscriber that does not keep up loses events.
+  /// Whether its buffer is so small that a slow subscriber loses events.
   let drops: Bool
   let replay: UInt64 = 16
   private var values: [UInt64: SoakValue] = [:]
@@ -57,7 +57,7 @@ final class SoakLedger {
     self.drops = drops
   }
 
-  /// - Returns: what is wrong with it.
+  /// - Returns: the error, if there is one.
   func enter(_ id: UInt64, _ data: UnsafeRawBufferPointer) -> String? {
     guard let value = SoakValue(data) else { return "\(data.count) bytes of data that were not published" }
     newest = max(newest, id)
@@ -70,13 +70,13 @@ final class SoakLedger {
 
   func confirm(_ publication: UInt64, count: Int) { confirmed[publication] = count }
 
-  /// Looks at the order of each publisher's values, and whether all that were confirmed are there.
-  /// - Parameter wasSeenWhole: there was somebody who got every event.
+  /// Checks the order of each publisher's values, and that all confirmed values exist.
+  /// - Parameter wasSeenWhole: whether a subscriber received every event.
   func close(wasSeenWhole: Bool) throws {
     var counts: [UInt64: Int] = [:]
     for id in values.keys.sorted() {
       guard let value = values[id] else { continue }
-      let wasBegun = value.publication <= SoakValue.filling  // before anybody looked
+      let wasBegun = value.publication <= SoakValue.filling  // before any client subscribed
       let expected = counts[value.publication] ?? (wasBegun ? value.index : 0)
       guard wasSeenWhole ? value.index == expected : value.index >= expected else {
         throw BenchError(

@@ -3,7 +3,7 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-/// The daemon on a configuration with one stream that clients publish to, told over a notify socket when it is ready.
+/// The daemon with a configuration of one stream to which clients publish; a notify socket reports when it is ready.
 final class StreamdBroker: Broker {
   let name = "streamd"
   let process: ServerProcess
@@ -11,13 +11,13 @@ final class StreamdBroker: Broker {
   let secondsToReady: Double
   var path: String { process.folder + "/s" }
 
-  /// A stream with room for what a publisher may be ahead.
+  /// A stream whose buffer exceeds the publisher's lead.
   static let stream = """
     [streams.b]
     publish = true
     buffer = { events = 262144, bytes = "64MiB" }
     """
-  /// A stream on which nothing happens.
+  /// A stream without events.
   static let quiet = """
     [streams.b]
     timer = { every = "1d" }
@@ -63,7 +63,7 @@ final class StreamdBroker: Broker {
     return raw
   }
 
-  /// A subscriber whose events may be on their way already.
+  /// A subscriber to which events may already be on their way.
   func subscribe(since span: String) throws -> CInt {
     let raw = try Handshake.connect(to: path)
     let request = Self.subscription(credit: Credit.unlimited, options: "{\"from\":\"\(span)\"}")
@@ -71,7 +71,7 @@ final class StreamdBroker: Broker {
     return raw
   }
 
-  /// The newest event of a stream, or the last of that many from it on; none may be longer than a frame.
+  /// The newest event of a stream, or the last of that many from the newest on; none may exceed a frame.
   func ask(_ stream: String, events: Int = 1) throws -> [UInt8] {
     let raw = try Handshake.connect(to: path)
     defer { close(raw) }
@@ -129,7 +129,7 @@ final class StreamdBroker: Broker {
   static let setup = Frame.setup(Setup(maximumLifetime: .seconds(3600)))
   private static let echo = encoded(.keepalive(respond: false, position: 0, data: []))
 
-  /// SETUP, a request if there is one, then a KEEPALIVE whose echo proves that all of it has been handled.
+  /// SETUP, an optional request, then a KEEPALIVE whose echo proves that everything was processed.
   static func greeting(_ request: Frame? = nil) -> [UInt8] {
     encoded(setup) + (request.map(encoded) ?? []) + encoded(.keepalive(respond: true, position: 0, data: []))
   }

@@ -4,8 +4,8 @@ import StreamRuntime
 
 /// Many subscribers on one thread, and on one epoll set with the publisher: the same reader for every contender.
 ///
-/// Events have one size, so that bytes count them. Of each read the last whole event must be the one that the count says,
-/// or every event, where that is wanted.
+/// Events have one size, so bytes count them. The pool checks the number of the last complete event of each read, or of
+/// every event if requested.
 final class SubscriberPool {
   private let name: String
   let count: Int
@@ -13,18 +13,18 @@ final class SubscriberPool {
   private let epoll: CInt
   private let sockets: [CInt]
   private let received: UnsafeMutableBufferPointer<Int>
-  /// Of each subscriber, the beginning of an event whose rest has not come yet.
+  /// For each subscriber, the beginning of an incomplete event.
   private let beginnings: UnsafeMutableRawBufferPointer
   private let buffer: UnsafeMutableRawBufferPointer
   private let events: UnsafeMutableBufferPointer<epoll_event>
-  /// The number of the event that a subscriber gets first.
+  /// The number of each subscriber's first event.
   private let firstNumber: UInt64
   private var firstID: UInt64?
   private let verifiesAll: Bool
-  /// Whether events have numbers at all.
+  /// Whether events are numbered.
   private let isNumbered: Bool
 
-  /// Called with the moments at which the events of one read were sent, and the one at which they were read.
+  /// Called with the send times of one read's events, and the time of the read.
   var onTimes: ((_ sent: UnsafeRawBufferPointer, _ stride: Int, _ now: UInt64) -> Void)?
   /// Called when the publisher's socket is ready.
   var onPublisher: (() throws -> Void)?
@@ -33,9 +33,9 @@ final class SubscriberPool {
   private static let publisherToken = UInt64.max
 
   /// - Parameters:
-  ///   - name: of the server, for what there is to complain of.
-  ///   - sockets: subscribed already; the pool closes them.
-  ///   - firstNumber: of the event that they get first; nil where events are not numbered.
+  ///   - name: the server's name, for error messages.
+  ///   - sockets: already subscribed; the pool closes them.
+  ///   - firstNumber: the number of their first event; nil if events are not numbered.
   init(_ name: String, _ sockets: [CInt], shape: EventShape, firstNumber: UInt64?, verifiesAll: Bool) throws {
     self.name = name
     self.sockets = sockets
@@ -66,7 +66,7 @@ final class SubscriberPool {
     events.deallocate()
   }
 
-  /// Told by `onPublisher` of credit and of room to write.
+  /// Watches the publisher's socket: `onPublisher` is called for credit and for room to write.
   func watch(publisher: CInt) throws {
     try watch(publisher, EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLET.rawValue, token: Self.publisherToken)
   }
@@ -78,22 +78,22 @@ final class SubscriberPool {
     guard epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
-  /// Says one byte to everybody: the bare server begins and stops on that.
+  /// Sends one byte to every server connection: it starts or stops the bare server.
   func say(_ byte: UInt8) {
     var byte = byte
     for socket in sockets { send(socket, &byte, 1, CInt(MSG_NOSIGNAL)) }
   }
 
-  /// Whole events that all of them have got together.
+  /// Complete events received by all subscribers together.
   var total: Int { received.reduce(0) { $0 + $1 / shape.byteCount } }
-  /// What the one furthest behind has got.
+  /// Complete events of the slowest subscriber.
   var least: Int { (received.min() ?? 0) / shape.byteCount }
-  /// What the one furthest ahead has got.
+  /// Complete events of the fastest subscriber.
   var most: Int { (received.max() ?? 0) / shape.byteCount }
 
-  /// Reads what is there, once from each that has something.
-  /// - Parameter timeout: milliseconds to wait for the first of it.
-  /// - Returns: whether there was anything.
+  /// Reads once from each subscriber with input.
+  /// - Parameter timeout: maximum milliseconds to wait for the first input.
+  /// - Returns: whether there was any input.
   @discardableResult func read(timeout: CInt) throws -> Bool {
     let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
     for index in 0..<max(0, Int(ready)) {

@@ -1,7 +1,7 @@
-/// As many deliveries as a server can make.
+/// Measures the maximum rate of deliveries.
 extension Contender {
   /// - Returns: events delivered per second, to all subscribers together.
-  /// - Throws: when an event was lost, doubled or out of order.
+  /// - Throws: when an event was lost, duplicated or out of order.
   func deliveriesPerSecond(over seconds: Double) throws -> Double {
     if feeder == nil { pool.say(UInt8(ascii: "g")) }
     try run(for: seconds / 4)
@@ -23,7 +23,7 @@ func measureThroughput(_ options: Options) throws {
   }
 }
 
-/// - Parameter rates: the bare limit's, streamd's, and those of its peers.
+/// - Parameter rates: those of the baseline, of streamd, and of its peers.
 func report(_ rates: [(name: String, figures: Figures)]) {
   for (index, rate) in rates.enumerated() {
     var ratios: [String] = []
@@ -37,15 +37,15 @@ func report(_ rates: [(name: String, figures: Figures)]) {
   }
 }
 
-/// Deliveries per second: of the bare limit, of streamd, and then of the peers.
+/// Deliveries per second of the baseline, of streamd, and then of the peers.
 func compareThroughput(_ options: Options, subscribers: Int) throws -> [(name: String, figures: Figures)] {
   let makers: [() throws -> Contender] =
     [{ try Contender(bare: BareServer(), subscribers: subscribers) }]
     + (try brokers(options).map { broker in
       { try Contender(broker, subscribers: subscribers, verifies: options.verifies) }
     })
-  // In turns, so that a slow moment of the machine strikes all of them; one after the other where the process may not
-  // have that many descriptors.
+  // Alternates between the contenders, so that a slow moment of the machine affects all of them; one after the other if
+  // the process may not have that many descriptors.
   let groups = subscribers * makers.count < 15_000 ? [makers] : makers.map { [$0] }
   return try groups.flatMap { group in
     let contenders = try group.map { try $0() }

@@ -1,6 +1,6 @@
 import Glibc
 
-// Benchmarks of the built daemon, over real sockets, with a load generator of their own. Started by `deploy/bench`.
+// Benchmarks of the built daemon, over real sockets, with their own load generator. Started by `deploy/bench`.
 
 signal(SIGPIPE, SIG_IGN)
 let words = Array(CommandLine.arguments.dropFirst())
@@ -36,7 +36,7 @@ func complain(_ line: String) {
   write(STDERR_FILENO, text, text.utf8.count)
 }
 
-/// As many descriptors as the system lets the process have; the servers inherit it.
+/// Raises the process's descriptor limit to the system's maximum; the servers inherit it.
 func raiseDescriptorLimit() {
   var limit = rlimit()
   let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)

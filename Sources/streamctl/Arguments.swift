@@ -1,12 +1,12 @@
 import StreamProtocol
 import StreamClient
 
-/// The command line, understood.
+/// The parsed command line.
 struct Arguments: Equatable {
   enum Command: Equatable {
     case list
     case subscribe(name: String, Subscription)
-    /// `timeout`: how long to wait for the event; `nil`: for ever.
+    /// `timeout`: maximum wait for the event; `nil`: no limit.
     case get(name: String, EventFormat, timeout: Duration?)
     case publish(name: String, Publication)
     case status
@@ -15,40 +15,40 @@ struct Arguments: Equatable {
     case version
   }
 
-  /// What `sub` is to do.
+  /// The options of `sub`.
   struct Subscription: Equatable {
     var options = SubscribeOptions()
     var format = EventFormat.data
-    /// How many events are asked for at a time.
+    /// Number of events requested at a time.
     var credit = 256
-    /// After how many events to stop; `nil`: never.
+    /// Number of events after which it stops; `nil`: no limit.
     var count: Int?
-    /// Whether it goes on after a lost connection.
+    /// Whether it reconnects after a lost connection.
     var reconnects = true
-    /// How long it may be without an event before the program ends; `nil`: for ever.
+    /// Maximum time without an event before the program ends; `nil`: no limit.
     var timeout: Duration?
   }
 
-  /// What `pub` is to do.
+  /// The options of `pub`.
   struct Publication: Equatable {
     /// One event; `nil`: standard input.
     var data: String?
-    /// Under which it publishes; `nil`: one that nobody else has.
+    /// The publisher's name; `nil`: a unique one.
     var publisher: String?
-    /// Whether it goes on after a lost connection.
+    /// Whether it reconnects after a lost connection.
     var reconnects = true
   }
 
-  /// What `top` is to do.
+  /// The options of `top`.
   struct Top: Equatable {
     var order = TopTable.Order.name
-    /// After how many tables to stop; `nil`: never.
+    /// Number of tables after which it stops; `nil`: no limit.
     var count: Int?
   }
 
   var socket: String
   var command: Command
-  /// Bytes of an event that is read, at most.
+  /// Maximum bytes of a received event.
   var maximumEventBytes = 64 << 20
 
   static let defaultSocket = "/run/streamd/streamd.sock"
@@ -207,7 +207,7 @@ extension Arguments {
     }
   }
 
-  /// What is no keyword and no number is for the daemon to judge.
+  /// The daemon checks a word that is neither a keyword nor a number.
   private static func position(_ text: String) -> SubscribeOptions.Start {
     switch text {
     case "replay": .replay
@@ -225,7 +225,7 @@ extension Arguments {
     return number
   }
 
-  /// Bytes: digits, and `KiB`, `MiB` or `GiB` behind them; at most what a number on the wire can be.
+  /// A size in bytes: digits, optionally with `KiB`, `MiB` or `GiB`; at most the wire's largest number.
   private static func size(_ option: String, _ values: [String: String]) throws(Stop) -> Int? {
     guard let text = values[option] else { return nil }
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]
@@ -236,7 +236,7 @@ extension Arguments {
     return number * unit.1
   }
 
-  /// Digits, and `ms`, `s`, `m`, `h` or `d` behind them; up to a year.
+  /// A time: digits and `ms`, `s`, `m`, `h` or `d`; at most a year.
   private static func time(_ option: String, _ values: [String: String]) throws(Stop) -> Duration? {
     guard let text = values[option] else { return nil }
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)]

@@ -1,14 +1,14 @@
 import StreamClient
 
-/// How an event is printed.
+/// The output format of an event.
 enum EventFormat: String, CaseIterable {
-  /// Its bytes and a line break, unless it ends with one. The line breaks of JSON, which can only stand between its
-  /// parts, become spaces; those of other text stay.
+  /// The data and a line break, unless it ends with one. Line breaks in JSON, which can only occur between tokens,
+  /// become spaces; those in other text stay.
   case data
-  /// An object on a line of its own: id, time in UTC with microseconds, data. Data that is JSON stands there as it is;
-  /// other data is a string, in which U+FFFD stands for what is not UTF-8.
+  /// An object on its own line: id, time in UTC with microseconds, data. JSON data is embedded unchanged; other data is
+  /// a string, with U+FFFD for invalid UTF-8.
   case json
-  /// Its bytes.
+  /// The data, unchanged.
   case raw
 
   func append(_ event: StreamEvent, to output: inout Output) throws(Stop) {

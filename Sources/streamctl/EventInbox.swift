@@ -3,8 +3,8 @@ import Reactive
 import StreamClient
 import StreamRuntime
 
-/// Where events wait between the event loop and the main thread, which may block on its output for as long as that
-/// pleases: the loop goes on answering the daemon. Holds no more than was asked for.
+/// Passes events from the event loop to the main thread, which may block on its output while the loop still answers the
+/// daemon. Holds at most the requested events.
 final class EventInbox: Subscriber, Sendable {
   typealias Input = StreamEvent
   typealias Failure = StreamError
@@ -17,7 +17,7 @@ final class EventInbox: Subscriber, Sendable {
     var mustWake = true
   }
 
-  /// What ends with the program; it may be used from any thread, which its type cannot say.
+  /// A subscription's handle; usable from any thread, which its type cannot express.
   private struct Handle: @unchecked Sendable {
     let cancellable: any Cancellable
     var subscription: (any Subscription)?
@@ -35,13 +35,13 @@ final class EventInbox: Subscriber, Sendable {
     handle.withLock { $0 }?.cancellable.cancel()
   }
 
-  /// What ``cancel()`` is to cancel: a sink, which takes values in place of giving them.
+  /// Sets the sink that ``cancel()`` cancels, for a publishing command.
   func cancels(_ sink: RemoteSink) {
     let handle = Handle(cancellable: sink)
     self.handle.withLock { $0 = handle }
   }
 
-  /// What has come since the last time, in order, and why no more will.
+  /// Removes and returns the arrived events, in order, and returns the end, if there is one.
   func takeAll() -> (events: [StreamEvent], end: Stop?) {
     state.withLock { state in
       defer { state.events = [] }
@@ -49,7 +49,7 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
-  /// What there is to say beside the events.
+  /// Removes and returns the messages besides the events.
   func takeNotices() -> [String] {
     state.withLock { state in
       defer { state.notices = [] }
@@ -57,22 +57,22 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
-  /// The connection comes and goes: a line each, with an event between any two losses, so that no more can wait here
-  /// than the events that were asked for.
+  /// Adds one message per loss or recovery of the connection. At least one event lies between two losses, so the
+  /// messages are limited by the requested events.
   func note(_ report: ReconnectPolicy.Report) {
     let notice =
       switch report {
       case .lost: "connection lost, reconnecting"
-      case .resumed: "reconnected"  // what is missing is told with the event
+      case .resumed: "reconnected"  // the gap is reported with the event
       case .forgotten:
         "reconnected; the daemon has forgotten this publisher: unconfirmed events may be in the stream twice"
       }
     note(notice)
   }
 
-  /// Makes ready for another subscription, once the last one has ended.
-  /// - Parameter end: how it has.
-  /// - Returns: false when another end has come meanwhile: that one stands.
+  /// Prepares for another subscription after the last one has ended.
+  /// - Parameter end: the end of the last subscription.
+  /// - Returns: false when another end has replaced it: that one is final.
   @discardableResult func reuse(after end: Stop) -> Bool {
     state.withLock { state in
       guard state.end == end else { return false }
@@ -81,28 +81,28 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
-  /// Ends the waiting at once, for another cause than an event.
+  /// Ends `wait` at once, without an event.
   func nudge() {
     change { _ in }
   }
 
   /// Blocks until there may be something to take.
-  /// - Returns: false when the time is over.
+  /// - Returns: false at the deadline.
   func wait(until deadline: DispatchTime = .distantFuture) -> Bool {
     let isWoken = wake.wait(timeout: deadline) == .success
     if isWoken { state.withLock { $0.mustWake = true } }
     return isWoken
   }
 
-  /// Whether any event has come.
+  /// Whether any event has arrived.
   var hasHadEvents: Bool { state.withLock { $0.hasHadEvents } }
 
-  /// Something to say beside the events.
+  /// Adds a message besides the events.
   func note(_ notice: String) {
     change { $0.notices.append(notice) }
   }
 
-  /// Ends the waiting at once; what has not been taken is dropped.
+  /// Ends `wait` at once, and drops the events that were not taken.
   func interrupt(_ end: Stop) {
     change { state in
       state.events = []

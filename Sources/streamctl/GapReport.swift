@@ -1,14 +1,14 @@
 import StreamClient
 
-/// The gaps of one subscription in sentences for standard error: the first at once, later ones at most once a second, and
-/// all of them together at the end.
+/// Reports the gaps of one subscription on standard error: the first at once, later ones at most once a second, and the
+/// total at the end.
 struct GapReport {
-  /// Gaps that one sentence is about.
+  /// The gaps of one sentence.
   private struct Tally {
     var gapCount = 0
     var lostCount: UInt64 = 0
     var hasUnknown = false
-    /// The id to resume from, of a gap of unknown size before the first event.
+    /// The id to resume from, for a gap of unknown size before the first event.
     var startID: UInt64?
     var lastID: UInt64?
 
@@ -46,19 +46,19 @@ struct GapReport {
   private var sentenceCount = 0
   private var saidAt: UInt64 = 0
 
-  /// Nanoseconds between two sentences.
+  /// Minimum nanoseconds between two sentences.
   private static let interval: UInt64 = 1_000_000_000
 
-  /// - Parameter startID: the id after which the subscription begins, if it is given.
+  /// - Parameter startID: the id after which the subscription begins, if known.
   init(from startID: UInt64? = nil) {
     self.startID = startID
   }
 
-  /// Records what is missing before an event.
+  /// Records a gap before an event.
   /// - Parameters:
-  ///   - previous: the id of the event received before; `nil` for the first.
+  ///   - previous: the id of the previous event; `nil` for the first.
   ///   - time: monotonic, in nanoseconds.
-  /// - Returns: a sentence, when it is time for one.
+  /// - Returns: a sentence, if one is due.
   mutating func note(_ gap: EventGap, after previous: UInt64?, before id: UInt64?, at time: UInt64) -> String? {
     let startID = previous == nil ? startID : nil
     unsaid.add(gap, startID: startID, before: id)
@@ -68,7 +68,7 @@ struct GapReport {
     return say()
   }
 
-  /// - Returns: the sentences that are left.
+  /// - Returns: the remaining sentences.
   mutating func end() -> [String] {
     let rest = unsaid.gapCount > 0 ? [say()] : []
     return sentenceCount > 1 ? rest + ["in all \(total.sentence(isTotal: true))"] : rest

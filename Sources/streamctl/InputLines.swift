@@ -4,7 +4,7 @@ import Reactive
 import StreamClient
 import StreamRuntime
 
-/// Standard input as what a sink publishes: a line is a value, at the pace at which they are asked for.
+/// Standard input as a subscription of a sink: each line is a value, read at the pace of the demand.
 final class InputLines: Subscription, Sendable {
   private struct State {
     var demand = Subscribers.Demand.none
@@ -15,7 +15,7 @@ final class InputLines: Subscription, Sendable {
   private let wake = DispatchSemaphore(value: 0)
 
   private static let readByteCount = 64 << 10
-  /// RSocket's own limit for one frame, less what else is in it. The daemon's `max_request` may be lower.
+  /// RSocket's maximum frame, minus the rest of the frame. The daemon's `max_request` may be lower.
   private static let lineByteLimit = (16 << 20) - 1024
 
   func request(_ demand: Subscribers.Demand) {
@@ -28,9 +28,9 @@ final class InputLines: Subscription, Sendable {
     wake.signal()
   }
 
-  /// Reads to the end, blocking where there is nothing to read, and where nothing is wanted. An empty line is an empty
-  /// value, and a last line needs no end.
-  /// - Returns: why it ended before the end of the input; what came before is published all the same.
+  /// Reads to the end; blocks without input and without demand. An empty line is an empty value, and the last line
+  /// needs no line end.
+  /// - Returns: why reading ended before the end of the input; earlier values are published nevertheless.
   func read(into sink: RemoteSink) -> Stop? {
     sink.receive(subscription: self)
     defer { sink.receive(completion: .finished) }
@@ -41,7 +41,7 @@ final class InputLines: Subscription, Sendable {
       let count = Glibc.read(STDIN_FILENO, &chunk, chunk.count)
       let code = errno
       if count < 0, code == EINTR { continue }
-      if count < 0, code == EAGAIN {  // whoever shares the terminal made it non-blocking
+      if count < 0, code == EAGAIN {  // another process made the shared terminal non-blocking
         var waiting = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
         _ = poll(&waiting, 1, -1)
         continue
@@ -66,7 +66,7 @@ final class InputLines: Subscription, Sendable {
     }
   }
 
-  /// - Returns: false when nothing is wanted any more.
+  /// - Returns: false when no more values are needed.
   private func waitUntilWanted() -> Bool {
     while true {
       let answer: Bool? = state.withLock { state in

@@ -1,4 +1,4 @@
-/// JSON as bytes, checked without being taken apart: numbers stay as precise as they came. Source: RFC 8259.
+/// JSON as bytes, validated without decoding, so that numbers keep their precision. Source: RFC 8259.
 enum JSONText {
   /// Whether `bytes` are one JSON value, nested at most ``depthLimit`` deep, and white space around it.
   static func isValid(_ bytes: [UInt8]) -> Bool {
@@ -7,7 +7,7 @@ enum JSONText {
     return reader.skipValue(depth: 0) && reader.isAtEnd
   }
 
-  /// Valid JSON with its line breaks, none of which can be inside a string, made spaces; without those around it.
+  /// Valid JSON with its line breaks, which cannot occur inside a string, replaced by spaces; trimmed.
   static func onOneLine(_ json: [UInt8]) -> [UInt8] {
     let space = UInt8(ascii: " ")
     let line = json.map { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: "\r") ? space : $0 }
@@ -35,13 +35,13 @@ enum JSONText {
     return result + "\""
   }
 
-  /// Bounds the stack; what is nested deeper counts as text.
+  /// Bounds the stack; a deeper text is not treated as JSON.
   static let depthLimit = 512
 
   private struct Reader {
     var rest: ArraySlice<UInt8>
 
-    /// Called after a value, which takes the white space behind it.
+    /// Called after a value, which includes the white space after it.
     var isAtEnd: Bool { rest.isEmpty }
 
     mutating func skipValue(depth: Int) -> Bool {

@@ -1,7 +1,7 @@
 import Glibc
 import StreamRuntime
 
-/// Standard output, gathered: written when that is worth a call, or when there is nothing else to do.
+/// Buffered standard output: written when the buffer is large enough, or when there is nothing else to do.
 struct Output {
   private var gathered: [UInt8] = []
 
@@ -21,7 +21,7 @@ struct Output {
       let code = errno
       if count >= 0 {
         rest = rest.dropFirst(count)
-      } else if code == EAGAIN {  // whoever shares the terminal made it non-blocking
+      } else if code == EAGAIN {  // another process made the shared terminal non-blocking
         var waiting = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
         _ = poll(&waiting, 1, -1)
       } else if code != EINTR {
@@ -32,7 +32,7 @@ struct Output {
 }
 
 extension Output {
-  /// Writes one text and is done.
+  /// Writes one text and flushes.
   static func print(_ text: String) throws(Stop) {
     var output = Output()
     try output.write(text.utf8)
@@ -40,8 +40,8 @@ extension Output {
   }
 }
 
-/// Notices that the reader of standard output is gone while there is nothing to write. A file has no reader and is not
-/// watched.
+/// Detects that the reader of standard output has closed it while there is nothing to write. A file has no reader and
+/// is not watched.
 final class OutputWatch: EventLoop.Handler {
   private let loop: EventLoop
   private let closed: () -> Void
@@ -53,7 +53,7 @@ final class OutputWatch: EventLoop.Handler {
     registration = try? loop.register(STDOUT_FILENO, for: [], handler: self)
   }
 
-  /// Nothing is waited for but the other end's close.
+  /// The only event is the close of the other end.
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
     if let registration { loop.unregister(registration) }
     registration = nil

@@ -1,13 +1,13 @@
 import Glibc
 
-/// What the commands do.
+/// Runs the commands.
 enum Program {
   static let version = "0.1.0"
 
   /// - Parameter words: the command line without the program's name.
-  /// - Throws: why the program ends, unless its work is done.
+  /// - Throws: the reason why the program ends, unless it is done.
   static func run(_ words: [String]) throws(Stop) {
-    signal(SIGPIPE, SIG_IGN)  // a reader that is gone shows as EPIPE
+    signal(SIGPIPE, SIG_IGN)  // a closed reader is reported as EPIPE
     let socket = getenv("STREAMD_SOCKET").map { String(cString: $0) }
     let arguments = try Arguments(words, environment: socket)
     switch arguments.command {

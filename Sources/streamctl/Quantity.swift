@@ -1,9 +1,9 @@
-/// Numbers as they are read at a glance: two or three digits and a unit.
+/// Short numbers: two or three digits and a unit.
 enum Quantity {
-  /// `0`, `0.4`, `17`, `1.2k`, `340k`, `5.0M`; a dash for what is not known.
+  /// `0`, `0.4`, `17`, `1.2k`, `340k`, `5.0M`; a dash for an unknown value.
   static func rate(_ value: Double?) -> String { scaled(value, by: 1000, ["", "k", "M", "G", "T"]) }
 
-  /// The same by steps of 1024: `17`, `1.2K`, `340K`, `5.0M`.
+  /// As `rate(_:)`, in steps of 1024: `17`, `1.2K`, `340K`, `5.0M`.
   static func byteRate(_ value: Double?) -> String { scaled(value, by: 1024, ["", "K", "M", "G", "T"]) }
 
   /// All digits up to 99,999.
@@ -18,7 +18,7 @@ enum Quantity {
   /// Whole percent of a share between 0 and 1.
   static func percent(_ share: Double) -> String { "\(Int((share * 100).rounded()))%" }
 
-  /// In the greatest unit that fits: `1.2s`, `42s`, `3m`, `5h`, `2d`.
+  /// In the largest unit that fits: `1.2s`, `42s`, `3m`, `5h`, `2d`.
   static func age(microseconds: UInt64?) -> String {
     guard let microseconds else { return "-" }
     let seconds = microseconds / 1_000_000

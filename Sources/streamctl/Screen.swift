@@ -2,10 +2,10 @@ import Glibc
 import Reactive
 import StreamRuntime
 
-/// The terminal that standard output is, taken over from `enter` to `leave`: its second screen, without a cursor, and
-/// keys that arrive as they are pressed.
+/// The terminal of standard output, in full-screen mode from `enter` to `leave`: the alternate screen, without a
+/// cursor, with unbuffered keys.
 final class Screen: Sendable {
-  /// What came from outside since it was last asked.
+  /// The input since the last query.
   struct Input {
     var keys: [UInt8] = []
     var mustSuspend = false
@@ -13,20 +13,20 @@ final class Screen: Sendable {
 
   private struct State {
     var input = Input()
-    /// The keyboard's settings to go back to, while the screen is taken over.
+    /// The keyboard's settings to restore, in full-screen mode.
     var settings: termios?
     var isEntered = false
   }
 
   private let state = Locked(State())
 
-  /// Signals that are the screen's to handle.
+  /// The signals that the screen handles.
   static let signals = [SIGWINCH, SIGTSTP]
 
-  private static let enterSequence = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l"  // second screen, no cursor, no wrapping
+  private static let enterSequence = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l"  // alternate screen, no cursor, no wrapping
   private static let leaveSequence = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l"
 
-  /// - Returns: nil when standard output is no terminal, or one that cannot move its cursor.
+  /// - Returns: nil when standard output is not a terminal, or one that cannot move its cursor.
   init?() {
     let kind = getenv("TERM").map { String(cString: $0) } ?? ""
     guard isatty(STDOUT_FILENO) == 1, !kind.isEmpty, kind != "dumb" else { return nil }
@@ -46,7 +46,7 @@ final class Screen: Sendable {
     Self.say(Self.enterSequence)
   }
 
-  /// Gives the terminal back as it was. From any thread, also again and again.
+  /// Restores the terminal. Thread-safe; may be called repeatedly.
   func leave() {
     let (isEntered, settings) = state.withLock { state in
       defer { (state.isEntered, state.settings) = (false, nil) }
@@ -56,22 +56,22 @@ final class Screen: Sendable {
     if var settings { tcsetattr(STDIN_FILENO, TCSANOW, &settings) }
   }
 
-  /// Stops the program as Ctrl-Z does, with the terminal given back meanwhile.
+  /// Stops the program as Ctrl-Z does, with the terminal restored meanwhile.
   func suspend() {
     leave()
     kill(getpid(), SIGSTOP)
     enter()
   }
 
-  /// Columns and rows; 80 by 24 where the terminal does not know.
+  /// Columns and rows; 80 by 24 if unknown.
   var size: (width: Int, height: Int) {
     var size = winsize()
     guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else { return (80, 24) }
     return (Int(size.ws_col), Int(size.ws_row))
   }
 
-  /// One picture, over the one before.
-  /// - Parameter header: which of the lines is set off.
+  /// The text that draws one screen over the previous one.
+  /// - Parameter header: the index of the highlighted line.
   static func picture(_ lines: [String], header: Int) -> String {
     let lines = lines.enumerated().map { index, line in
       (index == header ? "\u{1b}[7m\(line)\u{1b}[m" : line) + "\u{1b}[K"
@@ -94,14 +94,14 @@ final class Screen: Sendable {
     state.withLock { $0.input.keys += keys }
   }
 
-  /// A terminal that does not take it is gone.
+  /// Ignores errors: a terminal that rejects output is closed.
   private static func say(_ sequence: String) {
     let bytes = Array(sequence.utf8)
     _ = write(STDOUT_FILENO, bytes, bytes.count)
   }
 }
 
-/// Reads keys while somebody types; a standard input that is no terminal is left alone.
+/// Reads keys from a terminal; any other standard input is not read.
 final class Keyboard: EventLoop.Handler {
   private let loop: EventLoop
   private let screen: Screen

@@ -11,12 +11,12 @@ extension Session {
     try waitForConfirmation()
   }
 
-  /// Publishes standard input, a line an event.
+  /// Publishes standard input, one event per line.
   func publishLines(to name: String, _ publication: Arguments.Publication) throws(Stop) {
     let sink = sink(to: name, publication)
     let failure = Locked<Stop?>(nil)
     let done = DispatchSemaphore(value: 0)
-    // On a thread of its own: when the daemon refuses, the program ends, whatever that one waits for.
+    // On a separate thread: when the daemon refuses, the program ends even if this thread blocks on input.
     DispatchQueue(label: "standard input").async {
       let stop = InputLines().read(into: sink)
       failure.withLock { $0 = stop }

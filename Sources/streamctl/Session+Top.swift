@@ -3,8 +3,8 @@ import StreamClient
 import StreamRuntime
 
 extension Session {
-  /// Draws the table of streams with every snapshot of the daemon's counters: in place on a terminal, one after the other
-  /// where the output is none. A terminal's table waits for a daemon that is being restarted.
+  /// Draws the table of streams with every snapshot of the daemon's counters: in place on a terminal, one after the
+  /// other on any other output. On a terminal it waits while the daemon restarts.
   func top(_ wanted: Arguments.Top) throws(Stop) {
     screen?.enter()
     defer { screen?.leave() }
@@ -55,7 +55,7 @@ extension Session {
 
   private static let retryDelay = Duration.seconds(1)
 
-  /// One snapshot is asked for at a time: none pile up here while the terminal is slow.
+  /// Requests one snapshot at a time, so that none accumulate while the terminal is slow.
   private func watchStatistics() {
     connection.stream("$stats", options: SubscribeOptions(from: .latest, onLag: .latest)).subscribe(inbox)
     inbox.request(1)

@@ -4,20 +4,21 @@ import Reactive
 import StreamClient
 import StreamRuntime
 
-/// One run of the program: a connection on a loop of its own, the signals that end it, and the main thread, which may block on its output.
+/// One run of the program: a connection on its own loop, the signals that end it, and the main thread, which may block
+/// on its output.
 struct Session {
   let connection: StreamConnection
   let loop: EventLoop
   let inbox = EventInbox()
-  /// Where the output is drawn in place.
+  /// The screen, if the output is drawn in place.
   let screen: Screen?
 
-  /// How long a blocked output may hold up the end after a signal.
+  /// How long a blocked output may delay the end after a signal.
   private static let grace = Duration.seconds(1)
 
-  /// Nothing is asked of the daemon yet.
+  /// Prepares the run; sends no request yet.
   ///
-  /// - Parameter watchesOutput: the program has nothing left to do when nobody reads its output.
+  /// - Parameter watchesOutput: ends the program when the reader of its output has closed it.
   init(_ arguments: Arguments, screen: Screen? = nil, watchesOutput: Bool = true) throws(Stop) {
     self.screen = screen
     do throws(SystemError) {
@@ -32,7 +33,7 @@ struct Session {
           return inbox.nudge()
         }
         inbox.cancel()
-        // After the CANCEL, which may be waiting its turn behind a request for more.
+        // After the CANCEL, which may be queued after a request-n.
         loop.execute { inbox.interrupt(.signal(number)) }
         _ = loop.schedule(after: Self.grace) {
           screen?.leave()
@@ -47,8 +48,8 @@ struct Session {
     }
   }
 
-  /// The newest event of a stream, once there is one.
-  /// - Parameter timeout: `nil`: waits for ever.
+  /// The newest event of a stream, as soon as there is one.
+  /// - Parameter timeout: `nil`: no limit.
   func value(of name: String, within timeout: Duration? = nil) throws(Stop) -> StreamEvent {
     connection.value(of: name).subscribe(inbox)
     inbox.request(1)
@@ -73,8 +74,8 @@ struct Session {
     return .now() + .nanoseconds(timeout.wholeNanoseconds)
   }
 
-  /// Prints a stream's events until it ends, or as many as are wanted. More are asked for only when what was asked for
-  /// is half written, so that an output that takes its time costs no memory here and no event there.
+  /// Prints a stream's events until it ends, or until the wanted number. Requests more events only when half of the
+  /// requested ones are written, so that a slow output costs no memory here and loses no event.
   /// - Throws: also when events were lost.
   func follow(_ name: String, _ wanted: Arguments.Subscription) throws(Stop) {
     var gaps = if case .after(let id) = wanted.options.from { GapReport(from: id) } else { GapReport() }
@@ -105,7 +106,7 @@ struct Session {
     var previousID: UInt64?
     while unwritten > 0 {
       let (events, end) = inbox.takeAll()
-      for notice in inbox.takeNotices() { Stop.say(notice) }  // after: what belongs to these events is there
+      for notice in inbox.takeNotices() { Stop.say(notice) }  // after the events to which they belong
       for event in events {
         if let gap = event.gap,
           let notice = gaps.note(gap, after: previousID, before: event.id, at: EventLoop.monotonicNow())

@@ -1,7 +1,7 @@
 import FoundationEssentials
 import StreamClient
 
-/// One `$stats` object, as far as it is shown over time. Only the names of streams have to be there.
+/// One `$stats` object, as far as `top` shows it. Only the names of streams are required.
 struct StatsSnapshot: Decodable, Equatable {
   struct Stream: Decodable, Equatable {
     var name: String
@@ -35,7 +35,7 @@ struct StatsSnapshot: Decodable, Equatable {
   /// Of each event loop, in microseconds.
   var busy: [UInt64]?
   var streams: [Stream]?
-  /// When the daemon looked, by the clock that `newest` is told by. Not in the object: it is the event's own time.
+  /// The time of the snapshot, on the clock of `newest`. Not in the object: it is the event's own time.
   var time: UInt64?
 
   enum CodingKeys: String, CodingKey {

@@ -1,6 +1,6 @@
 import FoundationEssentials
 
-/// The daemon's counters, as `$stats` gives them, a line each: first those that everybody looks for.
+/// The daemon's counters from `$stats`, one per line: the most important ones first.
 struct StatusReport {
   private enum Value: Decodable {
     case number(Double)
@@ -42,7 +42,7 @@ struct StatusReport {
   private let values: [String: Value]
   private let streams: StreamTable
 
-  /// What comes first, in this order; the rest follows by name.
+  /// The first keys, in this order; the others follow by name.
   private static let firstKeys = [
     "version", "uptime_seconds", "connections", "subscribers", "streams", "events_in", "events_out", "bytes_in",
     "bytes_out",
@@ -71,7 +71,7 @@ struct StatusReport {
     return Columns.text(lines + failing)
   }
 
-  /// `1d 2h 3m 4s`, from the greatest unit that is not zero on.
+  /// `1d 2h 3m 4s`, from the largest nonzero unit on.
   static func span(seconds: Int64) -> String {
     let parts = [(seconds / 86400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")]
     let shown = parts.drop { $0.0 == 0 }

@@ -2,29 +2,29 @@ import Glibc
 import StreamClient
 import StreamRuntime
 
-/// Why the program ends: its exit code, as in sysexits.h, and one line for standard error unless all is well.
+/// Why the program ends: its exit code, as in sysexits.h, and one line for standard error unless it succeeded.
 struct Stop: Error, Equatable {
   let message: String?
   let exitCode: CInt
-  /// No event came in time.
+  /// Whether no event arrived in time.
   var isSilence = false
 
-  /// The work is done, or whoever read the output has had enough.
+  /// The work is done, or the reader of the output has closed it.
   static let done = Stop(nil, 0)
 
-  /// Ended from outside; the code is what a shell says then.
+  /// Ended by a signal; the exit code is a shell's for it.
   static func signal(_ number: CInt) -> Stop { Stop(nil, 128 + number) }
 
-  /// EX_USAGE: the command line makes no sense.
+  /// EX_USAGE: invalid command line.
   static func usage(_ message: String) -> Stop { Stop("\(message); see streamctl --help", 64) }
 
-  /// EX_PROTOCOL: an answer that cannot be read.
+  /// EX_PROTOCOL: unexpected reply from the daemon.
   static func badAnswer(_ message: String) -> Stop { Stop(message, 76) }
 
   /// EX_OSERR: the system has no descriptor or thread left.
   static func system(_ error: SystemError) -> Stop { Stop(error.description, 71) }
 
-  /// A write that failed: EX_IOERR, unless the reader is gone.
+  /// A write that failed: EX_IOERR, unless the reader has closed the output.
   static func output(_ error: SystemError) -> Stop {
     [EPIPE, ECONNRESET].contains(error.code) ? .done : Stop(error.description, 74)
   }
@@ -32,23 +32,23 @@ struct Stop: Error, Equatable {
   /// EX_IOERR: a read that failed.
   static func input(_ error: SystemError) -> Stop { Stop(error.description, 74) }
 
-  /// EX_DATAERR: a line that no request can carry.
+  /// EX_DATAERR: a line that exceeds the largest request.
   static func lineTooLong(_ number: Int, limit: Int) -> Stop {
     Stop("line \(number) has more than \(limit) bytes", 65)
   }
 
-  /// EX_TEMPFAIL: everything else went well, but the subscription has missed events.
+  /// EX_TEMPFAIL: the command succeeded, but the subscription has lost events.
   static let lost = Stop(nil, 75)
 
-  /// EX_UNAVAILABLE: no event came in time.
+  /// EX_UNAVAILABLE: no event arrived in time.
   static func silence(of name: String, _ timeout: Duration) -> Stop {
     Stop("no event of \"\(name)\" for \(timeout)", 69, isSilence: true)
   }
 
-  /// EX_UNAVAILABLE: no daemon, for the moment.
+  /// EX_UNAVAILABLE: the daemon is not available at present.
   var isUnavailability: Bool { exitCode == 69 }
 
-  /// One line on standard error, whatever the message holds: parts of it come from outside.
+  /// Writes one line to standard error, escaped: parts of the message are untrusted.
   static func say(_ message: String) {
     let line = Array("streamctl: \(Columns.printable(message))\n".utf8)
     _ = write(STDERR_FILENO, line, line.count)
@@ -60,8 +60,8 @@ struct Stop: Error, Equatable {
     self.exitCode = exitCode
   }
 
-  /// EX_NOPERM for what is refused, EX_UNAVAILABLE without a daemon, EX_DATAERR for options or values it does not take,
-  /// EX_TEMPFAIL for who fell behind, EX_SOFTWARE for a stream that failed.
+  /// EX_NOPERM for a refusal, EX_UNAVAILABLE without a daemon, EX_DATAERR for invalid options or values, EX_TEMPFAIL
+  /// for a subscription that fell behind, EX_SOFTWARE for a stream that failed.
   init(_ error: StreamError) {
     let code: CInt =
       switch error {

@@ -2,7 +2,8 @@ import Reactive
 import StreamClient
 import StreamRuntime
 
-/// Reports once that a stream is failing or blocked while no event comes: it might never. On the connection's loop.
+/// Reports once that a stream is failing or stalled while no event arrives: there may never be one. On the connection's
+/// loop.
 final class StreamStateWatch: @unchecked Sendable {  // everything but `start` happens on the loop
   private let name: String
   private let connection: StreamConnection
@@ -10,17 +11,17 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   private var answer: AnyCancellable?
   private var isTold = false
 
-  /// When the state is looked at, unless an event has come: a source that does not answer is called failing only after its
-  /// own timeout.
+  /// When the state is checked, unless an event has arrived: a source whose upstream does not respond counts as failing
+  /// only after its own timeout.
   private static let delays: [Duration] = [.seconds(1), .seconds(10), .seconds(60)]
 
-  /// - Parameter inbox: gets the sentence as a notice.
+  /// - Parameter inbox: receives the sentence as a notice.
   init(_ name: String, _ connection: StreamConnection, _ inbox: EventInbox) {
     (self.name, self.connection, self.inbox) = (name, connection, inbox)
   }
 
-  /// The daemon's own streams are not watched.
-  /// - Parameter timeout: after which the program ends; the state is looked at before.
+  /// Starts watching; ignores system streams.
+  /// - Parameter timeout: after which the program ends; the state is checked before.
   func start(on loop: EventLoop, _ timeout: Duration?) {
     guard !name.hasPrefix("$") else { return }
     loop.execute { [self] in

@@ -1,7 +1,7 @@
 import FoundationEssentials
 import StreamProtocol
 
-/// The daemon's catalogue, as `$streams` gives it.
+/// The daemon's catalogue, from `$streams`.
 struct StreamTable {
   let rows: [CatalogueEntry]
 
@@ -13,7 +13,7 @@ struct StreamTable {
     }
   }
 
-  /// A header and a line per stream: columns two spaces apart, the description last.
+  /// A header and one line per stream: columns two spaces apart, the description last.
   var text: String {
     let header = ["NAME", "STATE", "SOURCE", "SUBSCRIBERS", "LAST ID", "DESCRIPTION"]
     return Columns.text(
@@ -27,7 +27,7 @@ struct StreamTable {
         })
   }
 
-  /// How many streams there are, and in which states: `3 (2 running, 1 failing)`.
+  /// The number of streams, and of their states: `3 (2 running, 1 failing)`.
   var summary: String {
     var counts: [(state: String, count: Int)] = []
     for state in rows.compactMap(\.state) {
@@ -59,8 +59,8 @@ enum Columns {
     }.joined()
   }
 
-  /// Text in which what could steer a terminal, break a line or turn the direction of writing is escaped as Swift writes
-  /// it: names and messages come from outside.
+  /// Text in which characters that control a terminal, break a line or change the writing direction are escaped in
+  /// Swift's notation: names and messages are untrusted.
   static func printable(_ text: String) -> String {
     var result = ""
     for scalar in text.unicodeScalars {
@@ -83,7 +83,7 @@ enum Columns {
 }
 
 extension CatalogueEntry {
-  /// What there is to be said of it, in brackets behind the description.
+  /// The stream's remarks, in brackets after the description.
   fileprivate var remarks: String? {
     let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
     let remarks = [message, failed].compactMap { $0 }

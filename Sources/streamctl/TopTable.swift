@@ -1,13 +1,13 @@
-/// What `top` shows: the streams as of the last snapshot, and how fast their counters rose since the one before.
+/// The table of `top`: the streams of the last snapshot, and the rates of their counters since the previous one.
 struct TopTable {
-  /// Which stream comes first.
+  /// The order of the streams.
   enum Order: String, CaseIterable {
     case name, rate
   }
 
   private struct Row {
     let stream: StatsSnapshot.Stream
-    /// Per second; nil where there is nothing to compare with.
+    /// Per second; nil without a previous value.
     let eventsIn: Double?
     let bytesIn: Double?
     let eventsOut: Double?
@@ -23,18 +23,18 @@ struct TopTable {
   }
 
   private static let header = ["NAME", "STATE", "EVENTS/s", "BYTES/s", "SENT/s", "SUBSCRIBERS", "LAG", "AGE"]
-  /// Name and state; what follows is numbers, which stand to the right.
+  /// Name and state; the other columns are numbers and right-aligned.
   private static let textColumns = 2
   private static let leastNameWidth = 8
 
   private let headlines: [String]
   private let rows: [Row]
 
-  /// - Parameter previous: an earlier snapshot. When the daemon has been started anew since, it counts as none.
+  /// - Parameter previous: an earlier snapshot; ignored if the daemon was restarted since.
   init(_ snapshot: StatsSnapshot, after previous: StatsSnapshot?, order: Order) {
     let earlier = previous.flatMap { ($0.uptime ?? .max) < (snapshot.uptime ?? 0) ? $0 : nil }
     let seconds = Double((snapshot.uptime ?? 0) - (earlier?.uptime ?? 0)) / 1e6
-    /// Counters only rise; one that fell belongs to a stream that was taken away and given again.
+    /// Counters only rise; a lower value belongs to a stream that was removed and added again.
     func rate(_ now: UInt64?, _ before: UInt64?) -> Double? {
       guard let now, let before, now >= before else { return nil }
       return Double(now - before) / seconds
@@ -73,7 +73,7 @@ struct TopTable {
     ]
   }
 
-  /// Of all loops, and of the one that has most to do: that one is full first.
+  /// The load of all loops, and of the busiest one, which is the first to reach its limit.
   private static func busy(_ snapshot: StatsSnapshot, _ earlier: StatsSnapshot?, seconds: Double) -> String {
     guard let now = snapshot.busy, let before = earlier?.busy, now.count == before.count, !now.isEmpty else {
       return "-"
@@ -86,10 +86,10 @@ struct TopTable {
       ? Quantity.percent(all) : "\(Quantity.percent(all)) (busiest \(Quantity.percent(shares.max() ?? 0)))"
   }
 
-  /// Headlines, a blank line, the header, a line per stream.
+  /// Headlines, a blank line, the header, one line per stream.
   /// - Parameters:
-  ///   - width: characters of a line, at most; long names are cut first.
-  ///   - height: lines, at most; the last one then says how many streams are missing.
+  ///   - width: maximum characters of a line; long names are cut first.
+  ///   - height: maximum lines; the last one then states how many streams are missing.
   func lines(width: Int = .max, height: Int = .max) -> [String] {
     let top = headlines.map(Columns.printable) + [""]
     let room = max(0, height - top.count - 1)
@@ -103,7 +103,7 @@ struct TopTable {
     return lines.prefix(height).map { String($0.prefix(width)) }
   }
 
-  /// Where the header stands.
+  /// The index of the header.
   var headerIndex: Int { headlines.count + 1 }
 
   private static func line(_ cells: [String], _ widths: [Int]) -> String {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A moment as RFC 3339 text in UTC: `2026-11-20T16:01:11.123456Z`.
+/// A time as RFC 3339 text in UTC: `2026-11-20T16:01:11.123456Z`.
 struct UTCTime: CustomStringConvertible {
   let microsecondsSinceEpoch: UInt64
 

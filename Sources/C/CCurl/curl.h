@@ -4,7 +4,7 @@
 #error "libcurl 7.87 or newer is needed (CURLOPT_QUICK_EXIT)"
 #endif
 
-// Swift cannot call a variadic function: one shim for each type of argument.
+// Swift cannot call a variadic function: one wrapper for each type of argument.
 
 static inline CURLcode curl_easy_set_long(CURL *easy, CURLoption option, long value) {
   return curl_easy_setopt(easy, option, value);

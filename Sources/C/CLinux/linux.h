@@ -1,4 +1,4 @@
-// What Swift's Glibc module leaves out of Linux. Its headers were built without _GNU_SOURCE, and a second module that
+// Declarations that Swift's Glibc module lacks. Its headers were compiled without _GNU_SOURCE, and a second module that
 // defines it would describe the same types differently; so the few GNU names are declared here.
 #include <errno.h>
 #include <fcntl.h>
@@ -39,14 +39,15 @@ int renameat2(int from, const char *old, int to, const char *new_name, unsigned 
 
 // Swift cannot call a variadic function.
 
-// As pidfd_open(2), which glibc has from 2.36 on: a descriptor that is readable once the process has ended, closed on
+// pidfd_open(2), which glibc has from 2.36 on: a descriptor that is readable once the process has ended, closed on
 // exec.
 static inline int process_descriptor(pid_t process) { return (int)syscall(SYS_pidfd_open, process, 0); }
 
-// As ioctl(2) with FIONREAD: how many bytes a pipe holds.
+// ioctl(2) with FIONREAD: the number of bytes in a pipe.
 static inline int bytes_waiting(int descriptor, int *count) { return ioctl(descriptor, FIONREAD, count); }
 
-// One message with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), and one byte for them to go with.
+// Sends one message with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), and one byte, which a message
+// requires.
 static inline ssize_t send_descriptors(int to, const int *descriptors, int count) {
   union {
     struct cmsghdr header;
@@ -67,7 +68,8 @@ static inline ssize_t send_descriptors(int to, const int *descriptors, int count
   return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// How many descriptors the next message brought, closed on exec, at most 253; -1 when there is no message.
+// Receives the next message's descriptors, closed on exec, at most 253. Returns their number; -1 when there is no
+// message.
 static inline int receive_descriptors(int from, int *descriptors, int flags) {
   union {
     struct cmsghdr header;
@@ -89,15 +91,15 @@ static inline int receive_descriptors(int from, int *descriptors, int flags) {
   return count;
 }
 
-// As prctl(2) with PR_SET_PDEATHSIG: the signal for this process when the thread that started it ends.
+// prctl(2) with PR_SET_PDEATHSIG: sends the signal to this process when the thread that started it ends.
 static inline int end_with_parent(int signal) { return prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0); }
 
-// As prctl(2) with PR_SET_DUMPABLE, 0: no process of the same user can look into this one.
+// prctl(2) with PR_SET_DUMPABLE, 0: no process of the same user can inspect this one.
 static inline int refuse_inspection(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
-// From now on the calling thread can compute, read and write descriptor 0, and end the process. Every other system call
-// fails with EPERM: no file, socket, process or thread, no signal to another process, no code that is not there yet. For
-// good, and for what it would start. 0, or -1 with errno where the kernel does not offer it.
+// Restricts the calling thread to computing, reading and writing descriptor 0, and ending the process. Every other
+// system call fails with EPERM: no file, socket, process or thread, no signal to another process, no new code.
+// Permanent, and inherited by child processes. Returns 0, or -1 with errno if the kernel does not support it.
 static inline int confine_to_descriptor_0(void) {
 #if defined(__x86_64__)
   const unsigned int architecture = AUDIT_ARCH_X86_64;
@@ -108,7 +110,7 @@ static inline int confine_to_descriptor_0(void) {
   return -1;
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
-// Arguments are 64 bits wide, little endian; the kernel looks at the lower half of these.
+// Arguments are 64 bits wide, little endian; the filter compares the lower half of these.
 #define STREAMD_LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define STREAMD_ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define STREAMD_REFUSE BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)

@@ -1,8 +1,8 @@
 #include <stddef.h>
 #include <systemd/sd-bus.h>
 
-// The properties of org.freedesktop.LogControl1: a table that only the macros of sd-bus can write. What they are is
-// answered elsewhere, by the functions in here.
+// The properties of org.freedesktop.LogControl1: a table that only the macros of sd-bus can write. The functions in
+// this structure read and set the values.
 struct log_control {
   void *context;
   const char *target;
@@ -25,8 +25,8 @@ static inline int log_control_set_level(
   return control->take_level(control->context, value, error);
 }
 
-// `control` outlives the bus. Unprivileged: who may ask is for the bus to say (its policy), as finding out here would
-// mean to wait for an answer of the bus.
+// `control` outlives the bus. Unprivileged: the bus's policy decides which client may call, because checking it here
+// would block on a reply of the bus.
 static inline int log_control_add(sd_bus *bus, struct log_control *control) {
   static const sd_bus_vtable table[] = {
       SD_BUS_VTABLE_START(0),

@@ -12,8 +12,8 @@
 
 namespace {
 
-/// Thrown where toml++ finds its own assumptions broken. Up to 3.4 some malformed headers, such as "[&", get that far
-/// instead of becoming a parse error: they would abort the process, and with NDEBUG be undefined behaviour.
+/// Thrown where toml++ detects a violated assumption of its own. Up to 3.4 some malformed headers, such as "[&", reach
+/// that point instead of a parse error: they would abort the process, and with NDEBUG be undefined behaviour.
 struct BrokenAssumption {};
 
 }  // namespace
@@ -27,7 +27,8 @@ struct BrokenAssumption {};
 #define TOML_EXCEPTIONS 1
 #define TOML_MAX_NESTED_VALUES 32
 #include <toml++/impl/preprocessor.h>
-// Asked whether a letter such as U+FD3F is white space, toml++ 3.3 runs into what it takes for unreachable.
+// For the question whether a letter such as U+FD3F is white space, toml++ 3.3 reaches code that it marks as
+// unreachable.
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false
@@ -45,7 +46,7 @@ struct SyntaxError {
   unsigned line, column;
 };
 
-/// Writes the tree as JSON. toml++ has a JSON formatter of its own, but it drops the lines, and dates become strings.
+/// Writes the tree as JSON. toml++ has a JSON formatter, but it omits the lines, and converts dates to strings.
 class Writer {
 public:
   std::string json;
@@ -123,7 +124,8 @@ private:
   }
 };
 
-/// A dotted key nests as deep as it has dots, which toml++ 3.3 does not limit, and it takes a tree apart by recursion.
+/// Rejects lines with too many dots: a dotted key nests as deep as it has dots, which toml++ 3.3 does not limit, and it
+/// traverses a tree by recursion.
 void refuse_bottomless_keys(std::string_view text) {
   unsigned line = 1;
   for (auto start = text.begin(); start != text.end(); line += 1) {
@@ -135,8 +137,8 @@ void refuse_bottomless_keys(std::string_view text) {
   }
 }
 
-/// The line whose text breaks an assumption of toml++, which does not tell it. Whatever holds the line breaks, whatever
-/// ends before it does not, so that a binary search finds it.
+/// The line whose text violates an assumption of toml++, which does not report it. Every text up to that line or a
+/// later one fails, and every shorter one does not, so a binary search finds the line.
 unsigned breaking_line(std::string_view text) {
   std::vector<size_t> ends;
   for (size_t index = 0; index < text.size(); index += 1) {
@@ -154,7 +156,7 @@ unsigned breaking_line(std::string_view text) {
   return static_cast<unsigned>(breaking - ends.begin()) + 1;
 }
 
-/// Parses and writes; every failure leaves as an exception.
+/// Parses and writes; every failure is thrown as an exception.
 std::string json_of(std::string_view text) {
   refuse_bottomless_keys(text);
   Writer writer;

@@ -151,7 +151,7 @@ final class HTTPClient {
         if postponed.isEmpty { return }
         continue
       }
-      let (easy, result) = (message.pointee.easy_handle, message.pointee.data.result)  // gone with the next call
+      let (easy, result) = (message.pointee.easy_handle, message.pointee.data.result)  // invalid after the next call
       if message.pointee.msg == CURLMSG_DONE, let easy, let transfer = transfers[easy] { transfer.ended(result) }
     }
   }

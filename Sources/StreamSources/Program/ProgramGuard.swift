@@ -34,7 +34,7 @@ final class ProgramGuard {
     process = nil
   }
 
-  /// The guard process. It ends when the pipe to it is closed, after ending all groups that it was not told to forget.
+  /// The guard process. It ends when the pipe to it is closed, after ending every group that was not reported as ended.
   private final class Running {
     private let id: pid_t
     private let pipe: OwnedDescriptor

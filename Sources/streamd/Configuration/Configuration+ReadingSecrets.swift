@@ -27,7 +27,7 @@ extension ConfigurationReader {
     return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
   }
 
-  /// Reads the path of a file, or the name of a credential, whose file it then is.
+  /// Returns the path of a file: the value of `key`, or the file of the credential that it names.
   ///
   /// - Parameters:
   ///   - label: the start of a line in the file, as in PEM: `-----BEGIN CERTIFICATE-----`. Cut where it varies.

@@ -27,7 +27,7 @@ extension Configuration {
     /// How long a stalled subscription may block the source of a stream with `Overflow.block`, in total; `nil`: no
     /// limit.
     var blockTimeout: Duration? = .seconds(60)
-    /// The time that each event the subscription takes gives back.
+    /// The part of `blockTimeout` that each event read by the subscription restores.
     var blockPace = Duration.seconds(1)
     var retry = Retry()
     var keep = Keep.memory
