@@ -200,9 +200,9 @@ public final class EventLog {
     return isWhole ? nil : EventBatch(batch[count...])
   }
 
-  /// Whether a batch with a checkpoint fits as a whole. If it were split, its checkpoint would be stored with the last
-  /// part only, and after a kill the source would repeat the others. A batch that an empty log could not store is split
-  /// nevertheless.
+  /// Whether a batch with a checkpoint can be appended now: false if it must be split now although an empty log could
+  /// store all of it. A split batch stores its checkpoint with the last part only, and after a kill the source would
+  /// repeat the others.
   private func hasRoomForAll(of batch: EventBatch) -> Bool {
     var needed = 0
     batch.withUnsafeBytes(of: 0..<batch.count) {

@@ -3,10 +3,10 @@ import Reactive
 /// Decides when a run, a streaming response or a program, begins and restarts. Works on demand, times and ends; uses no
 /// socket, clock or thread.
 ///
-/// Without demand no run begins. A failed run is retried after the delay of `Backoff`, or at the server's Retry-After.
-/// After a response that ended well the next begins at once, or after the server's reconnection time, but two
-/// beginnings are at least the least delay of the backoff apart. After a program that ended well the next run begins
-/// after that delay.
+/// Without demand no run begins. A failed run is retried after the delay of `Backoff`, or after the server's
+/// Retry-After if that is longer. After a response that ended well the next begins at once, or after the server's
+/// reconnection time, but the time between two beginnings is at least the least delay of the backoff. After a program
+/// that ended well the next run begins after that delay.
 struct RestartMachine: TransferMachine {
   /// The action that the caller must perform.
   enum Action: Equatable {

@@ -20,7 +20,7 @@ final class FeedReports: Sendable {
     var pipeline = SourceState.healthy
     var lastEvent = SourceState.healthy
 
-    /// The worst state; of several, the first on the event's path.
+    /// The first state on the event's path that is not healthy.
     var whole: SourceState { [source, pipeline, lastEvent].first { $0 != .healthy } ?? .healthy }
   }
 
@@ -53,6 +53,6 @@ final class FeedReports: Sendable {
     }
   }
 
-  /// Ignores all later reports.
+  /// Ends the updates of the catalogue; later reports reach only the journal.
   func end() { state.withLock { $0.isOver = true } }
 }

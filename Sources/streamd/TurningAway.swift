@@ -4,9 +4,9 @@ import Systemd
 
 /// Rejects the clients of passed sockets for a second, because the daemon will not start.
 ///
-/// A client that waits on such a socket makes the service manager start the daemon again as soon as it has ended:
-/// without a response the starts would reach StartLimitBurst= at once, and the manager would close the socket. With it
-/// each client gets an error, and there is at most one start a second while clients connect.
+/// A client that waits on such a socket makes the service manager start the daemon again as soon as it has ended.
+/// Without a response the starts would reach StartLimitBurst= at once, and the manager would close the socket. With
+/// this response each client receives an error, and there is at most one start a second while clients connect.
 func turnClientsAway(from sockets: [PassedDescriptors.Listener]) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let listeners = sockets.map { socket in

@@ -2,11 +2,12 @@ import Reactive
 
 /// Decides when a poll fetches, and with which validators. Works on demand, times and results; uses no socket, clock or
 /// thread.
+///
 /// Fetches fall on ticks, `every` apart. The first fetch is made at the first demand. A hash determines where later
 /// ticks lie in the interval, so that polls that begin together spread out. Ticks without demand are made up for by one
 /// fetch as soon as there is demand. A fetch that is late by half an interval or more restarts the ticks, so that two
-/// fetches are never closer than that. Failures are retried after the delay of `Backoff`, or at the server's
-/// Retry-After, independent of the ticks.
+/// fetches are never closer than that. A failure is retried after the delay of `Backoff`, or after the server's
+/// Retry-After if that is longer, independent of the ticks.
 struct PollMachine: TransferMachine {
   /// The action that the caller must perform. Times are on the clock that the caller passes.
   enum Action: Equatable {
