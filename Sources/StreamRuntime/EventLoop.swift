@@ -99,7 +99,7 @@ import Synchronization
   // MARK: From any thread
 
   /// Runs `work` on the loop's thread, after earlier work; calls from one thread keep their order. Several calls before
-  /// the loop's next turn cause one wake-up.
+  /// the loop's next turn cause one wake-up. Dropped once the loop has ended.
   public func execute(_ work: @escaping @Sendable () -> Void) {
     if mailbox.post(work) { signalWakeUp() }
   }
@@ -156,8 +156,13 @@ import Synchronization
     var timeout: UInt64?
     countedUntil = Self.monotonicNow()
     while !stopRequested.load(ordering: .acquiring) { timeout = turn(waitingAtMost: timeout) }
-    while let work = nextPostedWork() { work() }  // work posted before the stop
+    // Work posted before the stop runs; later work is dropped, because it may retain the loop.
+    postedWork += mailbox.close()
+    while let work = nextPostedWork() { work() }
     endOfTurn = nil
+    let former = timers  // may retain the loop, too
+    timers = TimerQueue()
+    _ = former
     threadID.store(0, ordering: .relaxed)  // another thread may get the same id
   }
 

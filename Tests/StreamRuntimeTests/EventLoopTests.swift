@@ -45,6 +45,34 @@ final class ReadingHandler: EventLoop.Handler {
 }
 
 @Suite struct EventLoopTests {
+  @Test func workPostedBeforeTheStopIsDoneAndLaterWorkIsDropped() throws {
+    let loop = try EventLoop(name: "test")
+    let done = Counter()
+    loop.execute { done.increment() }
+    loop.stop()
+    loop.run()
+    #expect(done.value == 1)
+    weak var posted: Counter?
+    do {
+      let new = Counter()
+      posted = new
+      loop.execute { new.increment() }
+    }
+    #expect(posted == nil)
+  }
+
+  @Test func timersGoWithTheEndOfTheLoop() throws {
+    weak var held: EventLoop?
+    do {
+      let loop = try EventLoop(name: "test")
+      held = loop
+      _ = loop.schedule(after: .seconds(60)) { withExtendedLifetime(loop) {} }
+      loop.stop()
+      loop.run()
+    }
+    #expect(held == nil)
+  }
+
   @Test func theTimeThatALoopWaitsIsNotBusyAndTheTimeThatItWorksIs() async throws {
     try await withRunningLoop { loop in
       let (start, before) = await loop.perform { (EventLoop.monotonicNow(), loop.busyNanoseconds) }
