@@ -209,6 +209,20 @@ import Testing
     #expect(stream.values == [[1], [2], [3], [6]])
   }
 
+  @Test func anInletThatHasEndedHoldsNoneOfThoseThatBroughtLooseValues() {
+    final class Owner: Sendable {}
+    let inlet = inlet()
+    let stream = Stream(inlet)
+    weak var owner: Owner?
+    do {
+      let new = Owner()
+      owner = new
+      #expect(inlet.takeUnconfirmed([[1]]) { withExtendedLifetime(new) {} } == 1)
+    }
+    stream.cancel()
+    #expect(owner == nil)
+  }
+
   @Test func whoPublishesFromInsideADeliveryIsServedAfterIt() throws {  // SEMANTICS 17, 18, 19
     let inlet = inlet()
     let publisher = try Publisher(inlet)

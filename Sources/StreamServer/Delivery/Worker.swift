@@ -159,7 +159,9 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   private func finishStopping() {
     guard let completed = stopped.take() else { return }
     // What holds connections, which hold the worker.
-    (users, inputRound, outputRound, lanesToMeasure) = ([:], Fifo(), Fifo(), [:])
+    while let share = inputRound.popFirst() { share.input = Fifo() }
+    while let share = outputRound.popFirst() { share.output = Fifo() }
+    (users, lanesToMeasure) = ([:], [:])
     completed()
   }
 

@@ -117,6 +117,7 @@ public final class PublishSource: Publisher, Sendable {
     let (subscriber, told) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
       guard state.generation == generation else { return (nil, []) }
       state.hasEnded = true
+      unconfirmed.wake = nil
       defer { state.subscriber = nil }
       return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
     }
