@@ -236,10 +236,16 @@ import Testing
       let other = try WireClient(harness.server, user: 1002)
       other.subscribe("$streams", credit: 10)
       _ = try other.event()
+      let counting = try WireClient(harness.server, user: 1001)
+      counting.subscribe("$streams", credit: 10, options: #"{"gaps":true}"#)
+      #expect(try counting.payload().metadata.count == 16)
       let change = StreamConfiguration(name: "finance", start: .always, read: AccessRules([.user(1001)]))
       #expect(harness.server.change([StreamChange(change)], removing: []).isEmpty)
       let after = try client.event()
       #expect(try catalogue(after.data).map(\.name) == ["finance", "open"] && after.id > before.id)
+      // Its ids are another view's, and how many events are between cannot be known.
+      let metadata = try counting.payload().metadata
+      #expect(metadata.count == 24 && metadata.dropFirst(16).allSatisfy { $0 == 0xFF })
       // And no more once it may not: the rules are those of the moment.
       let back = StreamConfiguration(name: "finance", start: .always, read: .owner)
       #expect(harness.server.change([StreamChange(back)], removing: []).isEmpty)
@@ -308,6 +314,20 @@ import Testing
       let visibility = Visibility.admitted([.user(UInt32(index % 40))])
       _ = server.systemStreams.view(of: index % 3 == 0 ? "$streams" : "$stats", visibility)
     }
+  }
+
+  @Test func aViewGivesNoIDThatAnotherViewHasGiven() throws {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let views = server.systemStreams
+    let seen = Visibility.admitted([.user(1000)])
+    let first = try #require(views.view(of: "$streams", seen))
+    let later = EventLog.wallClock() + 1_000_000_000  // as before a clock was set back
+    first.begin(after: StreamEnd(position: later))
+    let second = try #require(views.view(of: "$streams", .admitted([.user(1001)])))
+    #expect(second.log.read { storage, _ in storage.endPosition } >= later)
+    #expect(views.add([.user(1002)], of: "x"))
+    let third = try #require(views.view(of: "$streams", seen))
+    #expect(third !== first && third.log.read { storage, _ in storage.endPosition } > later)
   }
 
   @Test func aWorkerThatAsksAgainAndAgainIsCalledOnce() async throws {

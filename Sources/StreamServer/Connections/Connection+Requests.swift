@@ -53,12 +53,16 @@ extension Connection {
 
   /// The stream as this client sees it.
   /// - Returns: nil when there is no room for another view of a system stream.
-  private func view(of stream: ServedStream) -> ServedStream? {
+  private func view(of stream: ServedStream) -> ServedStream? { view(of: stream, inPlaceOf: nil) }
+
+  /// - Parameter former: not this view; nil: any.
+  private func view(of stream: ServedStream, inPlaceOf former: ServedStream?) -> ServedStream? {
     guard stream.feed != nil else { return stream }
     let visibility = worker.systemStreams.visibility(for: identity.credentials) {
       PeerCredentials.supplementaryGroups(of: socket.raw)
     }
-    return visibility == .all ? stream : worker.systemStreams.view(of: stream.name, visibility)
+    return visibility == .all
+      ? stream : worker.systemStreams.view(of: stream.name, visibility, inPlaceOf: former)
   }
 
   func admits(_ rules: AccessRules) -> Bool {
@@ -191,10 +195,15 @@ extension Connection {
   func changeView(of subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let (name, former) = (subscription.lane.stream.name, subscription.machine)
-    guard let stream = worker.streams[name].flatMap(view) else {
-      return fail(subscription, .rejected("too many views of \"\(name)\""))
+    var visible = worker.streams[name].flatMap(view)
+    guard visible !== subscription.lane.stream else { return }
+    // The ids that a client gets never go back.
+    if let behind = visible,
+      behind.log.read({ storage, _ in storage.position(ofLast: 1) }) < former.cursor.position
+    {
+      visible = worker.streams[name].flatMap { view(of: $0, inPlaceOf: behind) }
     }
-    guard stream !== subscription.lane.stream else { return }
+    guard let stream = visible else { return fail(subscription, .rejected("too many views of \"\(name)\"")) }
     guard former.cursor.sentBytes == 0 else {
       return fail(
         subscription, .lagged("lagged: event \(former.cursor.position) was lost after a part of it had been sent"))
@@ -205,7 +214,7 @@ extension Connection {
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
       state: bringUpToDate(stream) ? .idle : .updating(beginsWithNewest: true))
-    lane.add(insert(subscription.request, lane, machine, gap: subscription.tellsGaps ? Gap.none : nil))
+    lane.add(insert(subscription.request, lane, machine, gap: subscription.tellsGaps ? Gap.unknown : nil))
   }
 
   // MARK: From one process to the next

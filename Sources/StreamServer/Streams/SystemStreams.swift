@@ -87,7 +87,7 @@ final class SystemStreams: Sendable {
     let configuration = StreamConfiguration(
       name: kind.name, description: kind.description, source: "system",
       limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero))
-    let firstID = max(EventLog.wallClock(), state.withLock { $0.firstIDs[kind.name] ?? 0 })
+    let firstID = max(EventLog.wallClock(), leastID(of: kind.name))
     guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
     let feed = SystemFeed(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
     let stream = ServedStream(configuration, storage: storage, feed: feed)
@@ -95,13 +95,30 @@ final class SystemStreams: Sendable {
     return stream
   }
 
+  /// The least id of a view's first event: a subscription that goes on in another view gets no id again.
+  private func leastID(of name: String) -> UInt64 {
+    let (least, views) = state.withLock { state in
+      (state.firstIDs[name] ?? 0, state.views.filter { $0.key.name == name }.map(\.value.stream))
+    }
+    return views.reduce(least) { max($0, $1.log.read { storage, _ in storage.endPosition }) }
+  }
+
+  /// Remembers how far the ids of views have come that are used no more.
+  private func retire(_ views: some Sequence<View>) {
+    for stream in views.map(\.stream) {
+      // Its clients may get a few more events before they are in another view.
+      let end = stream.log.read { storage, _ in storage.endPosition } + 1000
+      state.withLock { $0.firstIDs[stream.name] = max($0.firstIDs[stream.name] ?? 0, end) }
+    }
+  }
+
   // MARK: From one process to the next
 
   /// The id that the next event of each stream would get, in the view that has got furthest.
   var ends: [String: UInt64] {
-    let views = state.withLock { $0.views.values.map(\.stream) }
+    let (views, firstIDs) = state.withLock { ($0.views.values.map(\.stream), $0.firstIDs) }
     let ends = views.map { ($0.name, $0.log.read { storage, _ in storage.endPosition }) }
-    return Dictionary(ends, uniquingKeysWith: max)
+    return firstIDs.merging(ends, uniquingKeysWith: max)
   }
 
   /// Views that are made from now on begin with these ids at least: those below were given by the process before.
@@ -122,26 +139,29 @@ final class SystemStreams: Sendable {
   }
 
   /// The view of a system stream for those who see that.
+  ///
+  /// - Parameter former: not this one, whose ids have not come as far as those of another view; nil: any.
   /// - Returns: nil when there is no room for another one.
-  func view(of name: String, _ visibility: Visibility) -> ServedStream? {
+  func view(of name: String, _ visibility: Visibility, inPlaceOf former: ServedStream? = nil) -> ServedStream? {
     let key = Key(name: name, visibility: visibility)
     let now = EventLoop.monotonicNow()
     let (known, kind) = state.withLock { state -> (ServedStream?, Kind?) in
       state.views[key]?.usedAt = now
       return (state.views[key]?.stream, state.kinds[name])
     }
-    if let known { return known }
+    if let known, known !== former { return known }
     guard let kind, let made = makeView(of: kind, visibility) else { return nil }
     let (view, dropped) = state.withLock { state -> (ServedStream?, [View]) in
-      if let known = state.views[key] { return (known.stream, []) }
+      if let known = state.views[key], known.stream !== former { return (known.stream, []) }
       // Another loop may have used one since `now`.
       var dropped = state.dropViews { $0.usedAt + Self.viewLifetime < now }
+      if let former = state.views.removeValue(forKey: key) { dropped.append(former) }
       if state.views.count >= Self.viewLimit { dropped += state.dropViews { _ in true } }
       guard state.views.count < Self.viewLimit else { return (nil, dropped) }
       state.views[key] = View(stream: made, usedAt: now)
       return (made, dropped)
     }
-    _ = dropped  // their end is not to come under the lock
+    retire(dropped)
     return view
   }
 
@@ -156,6 +176,7 @@ final class SystemStreams: Sendable {
       state.named.formUnion(rules)
       return state.named == former ? [] : state.takeViews { _ in true }
     }
+    retire(dropped)
     return !dropped.isEmpty
   }
 
@@ -173,6 +194,7 @@ final class SystemStreams: Sendable {
         changed.contains { key.visibility.shows($0.value) && !key.visibility.shows(rules[$0.key] ?? []) }
       }
     }
+    retire(dropped)
     return !dropped.isEmpty
   }
 }
