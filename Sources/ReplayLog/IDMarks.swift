@@ -129,6 +129,10 @@ final class IDMarks: Sendable {
       rest = rest.dropFirst(max(0, count))
     }
     guard fsync(descriptor) == 0, rename(unfinished, path) == 0 else { return errno }
-    return 0
+    // The new name survives a loss of power only once the folder is on the disk.
+    let folder = open(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard folder >= 0 else { return errno }
+    defer { close(folder) }
+    return fsync(folder) == 0 ? 0 : errno
   }
 }
