@@ -1,0 +1,274 @@
+import CSimulation
+import Dispatch
+import StreamRuntime
+import Events
+import Glibc
+import RSocket
+import Reactive
+
+@testable import ReplayLog
+@testable import StreamServer
+@testable import Systemd
+@testable import streamd
+
+/// One process of the daemon: what `Daemon` does, with upstreams of the world's.
+final class Machine {
+  struct Limits {
+    var connections = 24
+    var perUser = 16
+    var workers = 1
+  }
+
+  private(set) var server: StreamServer!
+  private var logs: LogStore!
+  private var manager: ServiceManager!
+  private var journal: Journal!
+  private var inlets: [String: PublishSource] = [:]
+  private(set) var upstreams: [String: Upstream] = [:]
+  private var auditors: [String: Auditor] = [:]
+  private let queue = DispatchQueue(label: "streams")
+  private let world: World
+
+  /// Bytes of input that may be under way.
+  static let inputBytes = 1 << 20
+
+  init(_ world: World) { self.world = world }
+
+  // MARK: Beginning
+
+  /// - Throws: where a process ends before it serves.
+  func start() throws {
+    setenv("NOTIFY_SOCKET", "@simulation", 1)
+    setenv("FDSTORE", "\(sim_store_limit)", 1)
+    setenv("STREAMD_BOOT_ID", String(repeating: "0", count: 24) + String(10_000_000 + world.boot), 1)
+    manager = ServiceManager()
+    journal = Journal(level: .info, destination: .journal)
+    var limits = ServerLimits(
+      workers: world.limits.workers, connections: world.limits.connections,
+      connectionsPerUser: world.limits.perUser, requestsPerConnection: 16, requestsPerUser: 64,
+      requestBytes: 64 << 10, inputBytes: Self.inputBytes, inputBytesPerUser: Self.inputBytes / 2)
+    limits.neighbours = 1
+    server = try StreamServer(
+      limits: limits, restores: true, version: "1",
+      report: { [journal = journal!] in journal.write(Journal.Entry($0)) })
+    try server.start()
+    var stored = PassedDescriptors(takeStored()).stored
+    let connections = ConnectionHandover.restore(from: &stored, atMost: limits.connections, manager, journal)
+    var untaken = connections?.saved.descriptors ?? []
+    defer { for descriptor in untaken { close(descriptor) } }
+    var configuration = Configuration.Server()
+    configuration.state = world.folder
+    logs = LogStore(configuration, stored: stored, manager: manager, journal: journal)
+    for stream in world.streams where stream.isServed { try add(stream) }
+    logs.finish()
+    if let connections {
+      untaken = []
+      wait { done in server.restore(connections.saved, completed: done) }
+    }
+    let listener = fcntl(world.listener, F_DUPFD_CLOEXEC, 3)
+    guard listener >= 0 else { throw SystemError("fcntl") }
+    server.listen(on: OwnedDescriptor(listener))
+    manager.notify(.ready)
+    if let connections {
+      manager.flush(within: .seconds(1))
+      ConnectionHandover.release(connections.names, from: manager)
+    }
+    server.finishRestore()
+    manager.flush(within: .seconds(1))
+  }
+
+  /// What the service manager keeps, in no particular order.
+  private func takeStored() -> [(descriptor: CInt, name: String)] {
+    let kept = (0..<sim_store_count()).map { (sim_store_descriptor($0), String(cString: sim_store_name($0))) }
+    return world.random.shuffled(kept).map { (fcntl($0.0, F_DUPFD_CLOEXEC, 3), $0.1) }
+  }
+
+  private func add(_ stream: StreamSpecification) throws {
+    let kept = try logs.log(of: stream.configuration)
+    try server.add(
+      StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream), inlet: inlets[stream.name])
+    if let served = server.streams[stream.name] { audit(served) }
+  }
+
+  private func audit(_ stream: ServedStream) {
+    auditors[stream.name] = Auditor(world.truth(of: stream.name), stream.log)
+  }
+
+  private func source(of stream: StreamSpecification) -> AnyPublisher<EventBatch, StreamFailure> {
+    if stream.isPublished {
+      let inlet = inlets[stream.name] ?? PublishSource()
+      inlets[stream.name] = inlet
+      return inlet.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+    }
+    let upstream = Upstream()
+    upstreams[stream.name] = upstream
+    return upstream.eraseToAnyPublisher()
+  }
+
+  // MARK: Going on differently
+
+  /// As `RunningStreams.apply`.
+  func reload(from former: [StreamSpecification], to new: [StreamSpecification]) {
+    let pairs = zip(former, new).filter { $0 != $1 }
+    var added: [(StreamSpecification, LogStore.StoredLog)] = []
+    for (old, stream) in pairs where stream.isServed && !old.isServed {
+      guard let kept = try? logs.log(of: stream.configuration) else { return }
+      added.append((stream, kept))
+    }
+    let changes = pairs.filter { $0.isServed && $1.isServed }.map { old, stream in
+      let hasOtherLog =
+        old.keep != stream.keep || old.configuration.buffer != stream.configuration.buffer
+      return StreamChange(
+        StreamConfiguration(stream.configuration),
+        feed: world.feedsChanged.contains(stream.name)
+          ? StreamChange.Feed(source: source(of: stream), inlet: inlets[stream.name]) : nil,
+        makeLog: hasOtherLog ? { [logs] in try logs!.log(of: stream.configuration, insteadOf: $0).log } : nil)
+    }
+    let removed = pairs.filter { $0.isServed && !$1.isServed }.map(\.0.name)
+    _ = server.change(changes, removing: removed)
+    for name in removed {
+      logs.forget(name)
+      auditors[name]?.end()
+      (inlets[name], upstreams[name], auditors[name]) = (nil, nil, nil)
+    }
+    for (stream, kept) in added {
+      try? server.add(
+        StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
+        inlet: inlets[stream.name])
+      if let served = server.streams[stream.name] { audit(served) }
+    }
+    logs.finish()
+    manager.flush(within: .seconds(1))
+  }
+
+  // MARK: The end
+
+  /// As a daemon that systemd restarts, or, if nothing is handed over, stops.
+  func stop(handingOver: Bool) {
+    wait { done in
+      if handingOver {
+        server.save { [manager = manager!, journal = journal!, room = manager.storeLimit - logs.storedCount] saved in
+          ConnectionHandover.save(saved, with: manager, room: room, journal)
+          done()
+        }
+      } else {
+        server.stop(completed: done)
+      }
+    }
+    logs.close(within: .seconds(3), on: queue)
+    journal.flush(within: .milliseconds(500))
+    manager.settle(within: .seconds(2))
+  }
+
+  /// The process is gone, by now or before: nothing that still happens in it has an effect.
+  func end(wasStopped: Bool = false) {
+    sim_kill()
+    let moment = sim_now()
+    if server != nil, !wasStopped { wait { done in server.stop(completed: done) } }
+    // What timers hold goes with them.
+    for _ in 0..<100_000 {
+      if sim_run_one() != 0 { continue }
+      let next = sim_next_deadline()
+      guard next != .max else { break }
+      sim_pass(next > sim_now() ? next - sim_now() : 0)
+    }
+    for auditor in auditors.values { auditor.end() }
+    auditors = [:]
+    upstreams = [:]
+    inlets = [:]
+    let objects = watchedObjects
+    server = nil
+    logs = nil
+    manager = nil
+    journal = nil
+    while sim_run_one() != 0 {}
+    sim_set_now(moment)
+    let alive = objects.filter { $0.object != nil }.map(\.name)
+    require(alive.isEmpty, "memory is released", "left of a process are: \(alive.joined(separator: ", "))")
+    require(
+      sim_thread_count() == 0, "threads end",
+      "\(sim_thread_count()) threads are left, one is \(String(cString: sim_thread_name()))")
+    let left = sim_open_descriptors()
+    require(left == 0, "descriptors", "\(left) descriptors are left of a process: \(descriptorNames())")
+    sim_revive()
+  }
+
+  private struct Watched {
+    let name: String
+    weak var object: AnyObject?
+  }
+
+  /// What is to go with the process.
+  private var watchedObjects: [Watched] {
+    var objects = [Watched(name: "logs", object: logs), Watched(name: "journal", object: journal)]
+    guard let server else { return objects }
+    objects.append(Watched(name: "server", object: server))
+    for worker in server.workers {
+      objects.append(Watched(name: worker.loop.name, object: worker))
+      for connection in worker.allConnections {
+        objects.append(Watched(name: "\(connection.identity)", object: connection))
+      }
+    }
+    for stream in server.streams.all { objects.append(Watched(name: stream.name, object: stream)) }
+    return objects
+  }
+
+  private func descriptorNames() -> String {
+    (3..<600).compactMap { descriptor in
+      var buffer = [CChar](repeating: 0, count: 200)
+      let count = readlink("/proc/self/fd/\(descriptor)", &buffer, 199)
+      return count > 0 ? "\(descriptor) \(String(cString: buffer))" : nil
+    }.joined(separator: ", ")
+  }
+
+  private func wait(_ body: (@escaping @Sendable () -> Void) -> Void) {
+    let done = DispatchSemaphore(value: 0)
+    body { done.signal() }
+    require(
+      done.wait(timeout: .now() + .seconds(60)) == .success, "progress", "the server has not answered for a minute")
+  }
+
+  // MARK: What there is to see
+
+  /// Ids up to here were given by the stream.
+  func end(of stream: String) -> UInt64? { server.streams[stream]?.log.read { storage, _ in storage.endPosition } }
+
+  /// One subscription that is live.
+  struct Standing {
+    let stream: String
+    /// Its state's name.
+    let state: String
+    let hasCredit: Bool
+    /// Ids before this one are sent.
+    let position: UInt64
+    /// Ids before this one are covered by its credit.
+    let reach: UInt64
+    /// The id that the stream gives next.
+    let end: UInt64
+  }
+
+  var subscriptions: [Standing] {
+    var found: [Standing] = []
+    for stream in server.streams.all {
+      let end = stream.log.read { storage, _ in storage.endPosition }
+      for worker in server.workers {
+        for member in worker.existingLane(of: stream)?.members ?? [] {
+          found.append(
+            Standing(
+              stream: stream.name, state: String("\(member.state)".prefix { $0 != "(" }),
+              hasCredit: member.machine.demand > .none, position: member.cursor.position,
+              reach: member.machine.requestedThrough, end: end))
+        }
+      }
+    }
+    return found
+  }
+
+  /// Subscriptions that one connection has waiting for room in its socket, at most, ended ones included.
+  var mostBlocked: Int {
+    server.workers.flatMap(\.allConnections).reduce(0) { max($0, $1.blockedCount) }
+  }
+
+  /// Bytes that the accounts of users hold.
+  var heldBytes: Int { server.accounts.heldBytes.load(ordering: .relaxed) }
+}

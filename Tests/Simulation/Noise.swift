@@ -1,0 +1,92 @@
+import Glibc
+import RSocket
+
+/// What a hostile client sends.
+enum Noise {
+  static func send(to client: Client, _ random: inout Random) {
+    var bytes: [UInt8] = []
+    for _ in 0..<random.pick([1, 1, 3, 20]) { frame(client, &random).encode(into: &bytes) }
+    switch random.below(6) {
+    case 0: bytes = random.bytes(random.below(200))
+    case 1:
+      for _ in 0...random.below(4) where !bytes.isEmpty { bytes[random.below(bytes.count)] = UInt8(random.below(256)) }
+    case 2: bytes = Array(bytes.prefix(random.below(bytes.count + 1)))
+    default: break
+    }
+    Report.shared.say("\(client.name) sends \(bytes.count) bytes of anything")
+    client.send(raw: bytes)
+  }
+
+  /// Much of one thing.
+  static func flood(_ client: Client, _ random: inout Random) {
+    var bytes: [UInt8] = []
+    switch random.below(4) {
+    case 0:
+      for _ in 0..<40 {
+        Frame.keepalive(respond: true, position: 0, data: random.bytes(1000)).encode(into: &bytes)
+      }
+    case 1:  // requests that never become whole
+      for _ in 0..<12 {
+        Frame.request(
+          client.noiseID(&random), random.pick(RequestKind.allCases), initialRequest: 1,
+          Payload(metadata: name(&random), data: [UInt8](repeating: 1, count: 3000)), follows: true, isComplete: false
+        ).encode(into: &bytes)
+      }
+    case 2:  // subscribe, and cancel
+      for _ in 0..<60 {
+        let id = client.noiseID(&random)
+        Frame.request(
+          id, .stream, initialRequest: UInt32(random.pick([1, 0x7fff_ffff])), Payload(metadata: name(&random)),
+          follows: false, isComplete: false
+        ).encode(into: &bytes)
+        if random.chance(60) { Frame.cancel(id).encode(into: &bytes) }
+      }
+    default:
+      for _ in 0..<60 {
+        Frame.payload(
+          client.noiseID(&random), Payload(data: content(&random)), follows: random.chance(10),
+          isComplete: random.chance(3),
+          isNext: true
+        ).encode(into: &bytes)
+      }
+    }
+    Report.shared.say("\(client.name) floods with \(bytes.count) bytes")
+    client.send(raw: bytes)
+  }
+
+  private static func name(_ random: inout Random) -> [UInt8] {
+    Array(random.pick(["s0", "s1", "s2", "p0", "p1", "$stats", "$streams", "none", ""]).utf8)
+  }
+
+  /// Values of nobody: what is made of them is in order for no one.
+  private static func content(_ random: inout Random) -> [UInt8] {
+    Content("x", random.below(1 << 40), random.next() >> 2).bytes(count: random.below(2000))
+  }
+
+  private static func frame(_ client: Client, _ random: inout Random) -> Frame {
+    let id = client.noiseID(&random)
+    switch random.below(9) {
+    case 0, 1:
+      let lifetime: Duration = random.pick([.seconds(90), .milliseconds(1), .milliseconds(Int64(Int32.max)), .zero])
+      return .setup(
+        Setup(
+          maximumLifetime: lifetime, honorsLease: random.chance(30),
+          metadataMIMEType: random.pick([MetadataFormat.text, .text, .composite, .routing]).mimeType))
+    case 2, 3, 4:
+      let kind = random.pick(RequestKind.allCases)
+      let options = ["", #"{"from":"new"}"#, #"{"from":1}"#, #"{"from":"-1d","on_lag":"fail","ids":false}"#, "{"]
+      let isPublishing = kind == .channel || kind == .fireAndForget
+      return .request(
+        id, kind, initialRequest: kind == .response ? 1 : UInt32(random.pick([0, 1, 7, 0x7fff_ffff])),
+        Payload(metadata: name(&random), data: isPublishing ? content(&random) : Array(random.pick(options).utf8)),
+        follows: random.chance(20), isComplete: kind == .channel && random.chance(20))
+    case 5: return .requestN(id, UInt32(random.pick([0, 1, 3, 0x7fff_ffff])))
+    case 6: return .cancel(id)
+    case 7:
+      return .payload(
+        id, Payload(data: content(&random)), follows: random.chance(20), isComplete: random.chance(10),
+        isNext: random.chance(90))
+    default: return .keepalive(respond: random.chance(70), position: 0, data: random.bytes(random.below(100)))
+    }
+  }
+}

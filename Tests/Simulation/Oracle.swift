@@ -1,0 +1,189 @@
+import CSimulation
+import Events
+import Glibc
+import Reactive
+import ReplayLog
+import StreamServer
+
+/// A rule that does not hold. Ends the run.
+func fail(_ rule: String, _ details: @autoclosure () -> String) -> Never {
+  Report.shared.end(failing: rule, details())
+}
+
+func require(_ condition: Bool, _ rule: String, _ details: @autoclosure () -> String) {
+  if !condition { fail(rule, details()) }
+}
+
+/// What the world's events are made of: who made it, the number of the run of values that it is in, and its number.
+struct Content {
+  /// The upstream's stream, or the publisher.
+  let maker: String
+  /// Raised when values may be lost on their way, or come twice.
+  let epoch: Int
+  let number: UInt64
+
+  func bytes(count: Int) -> [UInt8] {
+    var bytes = Array("\(maker) \(epoch) \(number) ".utf8)
+    let filler = UInt8(truncatingIfNeeded: 97 + number % 26)
+    if bytes.count < count { bytes.append(contentsOf: repeatElement(filler, count: count - bytes.count)) }
+    return bytes
+  }
+
+  init(_ maker: String, _ epoch: Int, _ number: UInt64) {
+    (self.maker, self.epoch, self.number) = (maker, epoch, number)
+  }
+
+  init?(_ bytes: [UInt8]) {
+    let parts = bytes.prefix(80).split(separator: 32, maxSplits: 3, omittingEmptySubsequences: false)
+    guard parts.count == 4, let epoch = Int(String(decoding: parts[1], as: UTF8.self)),
+      let number = UInt64(String(decoding: parts[2], as: UTF8.self))
+    else { return nil }
+    self.init(String(decoding: parts[0], as: UTF8.self), epoch, number)
+  }
+}
+
+/// What is true of one stream, whatever becomes of processes: the events that it has had.
+final class Truth {
+  struct Event {
+    let hash: UInt64
+    let time: UInt64
+    /// `Truth.losses` when it was appended.
+    let losses: Int
+    var wasDelivered = false
+  }
+
+  let name: String
+  private(set) var events: [UInt64: Event] = [:]
+  /// The highest id that was given.
+  private(set) var last: UInt64 = 0
+  /// Of each maker, what came last.
+  private var makers: [String: Content] = [:]
+  /// Whether the next process is to find all that was there.
+  var isKept = true
+  /// What the process has as the newest event; nil: none that it knows.
+  private var held: UInt64?
+  /// The id that it gives next.
+  private var end: UInt64 = 0
+  /// Ids from which on a log gave its ids that knew nothing of those before.
+  private(set) var beginnings: [UInt64] = []
+  /// Events that an upstream sent before this may have been left out on their way, as too large for a smaller log.
+  var epoch = 0
+  /// Raised when subscribers may lose events that a stream which drops nothing would keep.
+  var losses = 0
+
+  init(_ name: String) { self.name = name }
+
+  /// The log has another event.
+  func append(_ id: UInt64, _ time: UInt64, _ data: [UInt8]) {
+    require(id > last, "ids rise", "\(name) gave id \(id) after \(last)")
+    (last, held, end) = (id, id, id + 1)
+    events[id] = Event(hash: hash(data), time: time, losses: losses)
+    Report.shared.events += 1
+    sim_trace_add(id ^ hash(data))
+    guard let content = Content(data), content.maker.first != "x" else {
+      // Of a hostile client.
+      return require(name.hasPrefix("p"), "bytes", "\(name) has an event \(id) that nothing made")
+    }
+    if let former = makers[content.maker] {
+      require(
+        content.epoch > former.epoch || content.epoch == former.epoch && content.number == former.number + 1
+          || content.epoch < epoch
+          || content.maker.hasPrefix("f") && content.epoch == former.epoch && content.number > former.number,
+        "each value once and in order",
+        "\(name): after \(content.maker) \(former.epoch).\(former.number) comes \(content.epoch).\(content.number)")
+    }
+    makers[content.maker] = content
+  }
+
+  /// The log of a process that has just begun.
+  func check(held id: UInt64, _ time: UInt64, _ data: [UInt8]) {
+    guard let known = events[id] else {
+      // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
+      if id > last { return append(id, time, data) }
+      events[id] = Event(hash: hash(data), time: time, losses: losses)
+      return
+    }
+    require(
+      known.hash == hash(data) && known.time == time, "same id, same bytes",
+      "\(name): event \(id) has other bytes or another time after a restart")
+  }
+
+  /// A client got it.
+  func delivered(_ id: UInt64, _ time: UInt64, _ data: [UInt8], to client: String) {
+    guard let known = events[id] else {
+      fail("same id, same bytes", "\(client) got event \(id) of \(name), which there never was")
+    }
+    require(
+      known.hash == hash(data) && known.time == time, "same id, same bytes",
+      "\(client) got event \(id) of \(name) with other bytes or another time")
+    events[id]?.wasDelivered = true
+    Report.shared.deliveries += 1
+  }
+
+  /// A loss of power: what nobody has got is nobody's to miss, and what makers sent may come twice.
+  func losePower() {
+    events = events.filter { $0.value.wasDelivered }
+    last = events.keys.max() ?? 0
+    makers = [:]
+    losses += 1
+    isKept = false
+  }
+
+  /// A process begins, with a log whose newest event is this one, and whose next event gets that id.
+  func begin(newest: UInt64?, end: UInt64) {
+    require(
+      !isKept || held == nil || newest == held || end == self.end, "what is kept is there",
+      "\(name) had events up to \(held ?? 0), and the next process finds them up to \(newest ?? 0)")
+    if newest == nil || newest != held || end != newest! + 1 { beginnings.append(end) }
+    (held, self.end) = (newest, end)
+    isKept = true
+  }
+
+  /// Whether an event is of a log that knows nothing of what came after another one.
+  func begins(between last: UInt64, and event: UInt64) -> Bool { beginnings.contains { $0 > last && $0 <= event } }
+
+  /// The makers' values may have been lost, or come twice.
+  func forgetMakers() { makers = [:] }
+}
+
+/// Reads each event of a log as it is appended.
+final class Auditor: LogReader, @unchecked Sendable {
+  private let truth: Truth
+  private let log: SharedLog<EventLog, StreamFailure>
+  private var next: UInt64
+
+  init(_ truth: Truth, _ log: SharedLog<EventLog, StreamFailure>) {
+    (self.truth, self.log) = (truth, log)
+    next = log.read { storage, _ in
+      var position = storage.firstPosition
+      while position < storage.endPosition {
+        let event = storage.element(at: position)
+        truth.check(held: position, event.time, event.data)
+        position = storage.skip(position + 1)
+      }
+      truth.begin(newest: storage.newestID, end: storage.endPosition)
+      return storage.endPosition
+    }
+    log.attach(self)
+  }
+
+  /// The log holds it until then.
+  func end() { log.detach(self) }
+
+  func logDidChange() {
+    guard sim_is_dead() == 0 else { return }
+    log.read { storage, _ in
+      if next < storage.firstPosition {
+        // One batch was larger than the log.
+        truth.forgetMakers()
+        next = storage.firstPosition
+      }
+      next = storage.skip(next)
+      while next < storage.endPosition {
+        let event = storage.element(at: next)
+        truth.append(next, event.time, event.data)
+        next = storage.skip(next + 1)
+      }
+    }
+  }
+}
