@@ -34,9 +34,8 @@ where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Filter 
 
 extension Publishers.Staged
 where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.RemoveDuplicates {
-  /// ``Publishers/RemoveDuplicates`` and ``Publishers/TryRemoveDuplicates``.
-  ///
-  /// - Parameter predicate: Returns whether the previous value and this value are equal.
+  /// ``Publishers/RemoveDuplicates`` and `Publishers.TryRemoveDuplicates`. `predicate` returns whether the previous value
+  /// and this value are equal.
   @inlinable public init(upstream: Upstream, predicate: @escaping (Output, Output) throws(Mode.Thrown) -> Bool) {
     self.init(upstream, "RemoveDuplicates", from: nil as Output?) { previous, value throws(Mode.Thrown) in
       if let previous, try predicate(previous, value) { return .skip }

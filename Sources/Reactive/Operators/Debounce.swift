@@ -113,7 +113,7 @@ extension Publisher {
   /// Delivers the first value on `scheduler` immediately, and then at most one per `interval`. The completion waits for
   /// a waiting value. Demand: unlimited; a value that arrives without demand is dropped.
   ///
-  /// - Parameter latest: Whether to deliver the newest value of an interval rather than the first.
+  /// `latest` selects the newest value of an interval rather than the first.
   @inlinable public func throttle<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, scheduler: S, latest: Bool
   ) -> Publishers.Throttle<Self, S> {

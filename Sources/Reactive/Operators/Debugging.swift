@@ -13,6 +13,7 @@ extension Publishers.Observed where Kind == OperatorKind.Print {
   /// ``Publishers/Print``.
   ///
   /// - Parameters:
+  ///   - upstream: The publisher whose signals are printed.
   ///   - prefix: Starts each line, followed by a colon unless empty.
   ///   - stream: Receives the lines; `nil`: standard output.
   public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {

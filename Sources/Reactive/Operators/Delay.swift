@@ -81,7 +81,7 @@ extension Publisher {
   /// Delivers values and the completion on `scheduler` after a delay of `interval`. Demand: passed upstream unchanged;
   /// it bounds the number of waiting values.
   ///
-  /// - Parameter tolerance: The additional delay that is acceptable; default: the scheduler's minimum.
+  /// `tolerance` is the additional delay that is acceptable; default: the scheduler's minimum.
   @inlinable public func delay<S: Scheduler>(
     for interval: S.SchedulerTimeType.Stride, tolerance: S.SchedulerTimeType.Stride? = nil, scheduler: S,
     options: S.SchedulerOptions? = nil

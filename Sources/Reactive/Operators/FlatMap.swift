@@ -137,8 +137,8 @@ extension Publisher {
   /// Transforms each value into a publisher and delivers the values of all these publishers, in the order of their
   /// arrival. While the demand is finite, one value ahead is requested from each.
   ///
-  /// - Parameter maxPublishers: The number of publishers active at a time. As many values are requested from upstream,
-  ///   and one more when a publisher has finished and none of its values waits.
+  /// `maxPublishers` is the number of publishers active at a time. As many values are requested from upstream, and one
+  /// more when a publisher has finished and none of its values waits.
   @inlinable public func flatMap<P: Publisher>(
     maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Failure {

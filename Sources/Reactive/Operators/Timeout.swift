@@ -33,7 +33,7 @@ extension Publishers {
 extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Timeout {
   /// ``Publishers/Timeout``. The first interval starts with the subscription.
   ///
-  /// - Parameter customError: Returns the failure if upstream takes too long; `nil`: the subscription finishes.
+  /// `customError` returns the failure if upstream takes too long; `nil`: the subscription finishes.
   @inlinable public init(
     upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
     options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
@@ -72,7 +72,7 @@ extension Publisher {
   /// Delivers all signals on `scheduler`; ends and cancels upstream when no value arrives for `interval`. Demand:
   /// passed upstream unchanged. The time also runs while there is no demand.
   ///
-  /// - Parameter customError: Returns the failure; default: the subscription finishes.
+  /// `customError` returns the failure; default: the subscription finishes.
   @inlinable public func timeout<S: Scheduler>(
     _ interval: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil,
     customError: (() -> Failure)? = nil
@@ -83,7 +83,7 @@ extension Publisher {
   /// Delivers, in place of each value, the time since the previous value or since the subscription. Demand: passed
   /// upstream unchanged.
   ///
-  /// - Parameter options: Ignored, as in Combine: no work is scheduled.
+  /// `options` is ignored, as in Combine: no work is scheduled.
   @inlinable public func measureInterval<S: Scheduler>(
     using scheduler: S, options: S.SchedulerOptions? = nil
   ) -> Publishers.MeasureInterval<Self, S> {

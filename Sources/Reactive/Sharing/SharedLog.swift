@@ -18,7 +18,7 @@ public enum ShareStart: Sendable, Equatable {
   case whileSubscribed(linger: Duration)
   /// From the first subscriber until upstream ends.
   case fromFirstSubscriber
-  /// From ``SharedLog/start()`` until upstream ends.
+  /// From `SharedLog.start()` until upstream ends.
   case always
 }
 
@@ -44,7 +44,7 @@ public enum ShareStart: Sendable, Equatable {
 /// A reader that reads a log itself and is notified of changes.
 @usableFromInline package protocol LogReader: AnyObject, Sendable {
   /// Called when the log grew, ended, connected or disconnected: outside every lock, on the thread that caused the
-  /// change. May be called without cause, and once more after ``SharedLog/detach(_:)``. Must return promptly.
+  /// change. May be called without cause, and once more after `SharedLog.detach(_:)`. Must return promptly.
   func logDidChange()
 }
 

@@ -77,8 +77,10 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
 extension Publisher {
   /// Attaches closures that receive one value at a time.
   ///
-  /// - Parameter receiveValue: Returns whether to request the next value; if false, the next value is requested by
-  ///   ``Pausable/resume()``.
+  /// - Parameters:
+  ///   - receiveCompletion: Receives the completion.
+  ///   - receiveValue: Returns whether to request the next value; if false, the next value is requested by
+  ///     ``Pausable/resume()``.
   public func pausableSink(
     receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void,
     receiveValue: @escaping (Output) -> Bool

@@ -115,7 +115,9 @@ extension Subscribers {
     private let target: Guarded<Root?>
     private let upstream = UpstreamSlot()
 
-    /// - Parameter object: The object, held until the end.
+    /// - Parameters:
+    ///   - object: The object, held until the end.
+    ///   - keyPath: The property that each value is assigned to.
     public init(object: Root, keyPath: ReferenceWritableKeyPath<Root, Input>) {
       target = Guarded(object)
       self.keyPath = keyPath
