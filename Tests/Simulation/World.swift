@@ -378,6 +378,7 @@ final class World {
     for (old, new) in zip(former, streams) where old != new {
       Report.shared.say("\(new.name) is now \(new)")
       if old.isServed != new.isServed || new.keep == .no { truths[new.name]?.isKept = false }
+      if new.largestEvent < old.largestEvent { truths[new.name]?.mayLeaveOut = true }
       if new.largestEvent != old.largestEvent || old.isServed != new.isServed || old.blocks != new.blocks
         || old.keep != new.keep
       {
