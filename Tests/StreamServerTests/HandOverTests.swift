@@ -13,12 +13,15 @@ import Testing
 @Suite struct HandOverTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
-  /// Two servers; `body` calls what it gets in between.
+  /// Two servers; `body` calls what it gets in between. A client may take its time with its SETUP: where many tests run at
+  /// once, one may wait for a thread for longer than a handshake may take.
   private func withTwoServers(
     _ workers: Int = 2, _ body: (ServerHarness, ServerHarness, () async throws -> Void) async throws -> Void
   ) async throws {
-    let next = try ServerHarness(restores: true)
-    try await withServer(ServerLimits(workers: workers)) { first in
+    var limits = ServerLimits(workers: workers)
+    limits.handshakeTimeout = .seconds(600)
+    let next = try ServerHarness(limits, restores: true)
+    try await withServer(limits) { first in
       try await body(first, next) { try await first.handOver(to: next) }
     }
     await next.stop()
@@ -44,6 +47,59 @@ import Testing
         #expect(try client.events(1) == [[5]])
       }
       #expect(next.server.statistics.connections == 20)
+    }
+  }
+
+  /// A request that is refused, and its ID used again in the same write: the refusal is the first request's alone.
+  @Test func anIDThatIsUsedAgainBehindARefusedRequestIsANewRequest() async throws {
+    try await withTwoServers { first, next, handOver in
+      let source = try first.add("s")
+      let later = try next.add("s")
+      let other = try WireClient.ready(first.path)
+      other.subscribe("s", credit: 5)
+      let client = try WireClient.ready(first.path)
+      var bytes: [UInt8] = []
+      for name in ["none", "s"] {
+        Frame.request(
+          StreamID(1), .stream, initialRequest: 5, Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8)),
+          follows: false, isComplete: true
+        ).encode(into: &bytes)
+        if name == "none" { Frame.cancel(StreamID(1)).encode(into: &bytes) }
+      }
+      client.send(bytes)
+      #expect(try client.receive() == .error(StreamID(1), .rejected, #"no stream named "none""#))
+      first.eventually { first.server.statistics.subscribers == 2 }
+      source.send([1])
+      #expect(try client.events(1) == [[1]] && other.events(1) == [[1]])
+      try await handOver()
+      next.eventually { next.server.statistics.subscribers == 2 }
+      later.send([2])
+      #expect(try client.events(1) == [[2]] && other.events(1) == [[2]])
+      client.send(.cancel(StreamID(1)))
+      next.eventually { next.server.statistics.subscribers == 1 }
+    }
+  }
+
+  /// The last number that a request may begin with, and the values that follow it.
+  @Test func aPublisherAtTheEndOfTheNumbersIsRestored() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] { try harness.addPublished("s") }
+      let setup = Setup(metadataMIMEType: MetadataFormat.composite.mimeType)
+      let client = try WireClient.ready(first.path, setup)
+      let entry = try PublisherEntry(name: [1], firstNumber: 1 << 62)
+      client.send(
+        .request(
+          StreamID(1), .channel, initialRequest: 9,
+          Payload(metadata: try MetadataFormat.composite.metadata(route: "s", publisher: entry)), follows: false,
+          isComplete: false))
+      _ = try client.receive()
+      _ = try client.receive()
+      client.value([1], id: 1)
+      first.eventually { first.server.statistics.eventsIn == 1 }
+      try await handOver()
+      next.eventually { next.server.statistics.publishers == 1 }
+      client.value([2], id: 1)
+      next.eventually { next.server.statistics.eventsIn == 1 }
     }
   }
 

@@ -47,11 +47,15 @@ final class RSocketConnection: Connection {
     var (offset, frameCount) = (0, 0)
     var events: [ConnectionMachine.Event] = []
     repeat {
-      let rest = UnsafeRawBufferPointer(rebasing: bytes[offset...])
-      offset += machine.receive(rest, gathersValues: true, frameLimit: Slices.frames, into: &events)
-      frameCount += Slices.frames
-      for event in events where phase == .open { handle(event, of: rest) }
-      events.removeAll(keepingCapacity: true)
+      let end = frameCount + Slices.frames
+      while frameCount < end, offset < bytes.count, phase == .open {
+        let rest = UnsafeRawBufferPointer(rebasing: bytes[offset...])
+        // One frame at a time: what a frame causes may end its request, and the next frame may use the same ID again.
+        offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
+        frameCount += 1
+        for event in events where phase == .open { handle(event, of: rest) }
+        events.removeAll(keepingCapacity: true)
+      }
     } while offset < bytes.count && phase == .open && frameCount < Slices.connectionFrames
       && EventLoop.monotonicNow() < deadline
     return phase == .open ? offset : bytes.count
