@@ -109,9 +109,9 @@ def terms(page, heading, macro):
 def system_streams_are_in_their_page(installation):
     """the members of $streams and $stats and the states of streams are those in streamd(8) and WIRE.md"""
     server = PROJECT / "Sources" / "StreamServer"
-    statistics = (server / "Statistics.swift").read_text().split("public struct Statistics")[1]
+    statistics = (server / "Streams" / "Statistics.swift").read_text().split("public struct Statistics")[1]
     stream, whole = statistics.split("public struct Stream:")[1].rsplit("private enum CodingKeys", 1)
-    served = (server / "ServedStream.swift").read_text()
+    served = (server / "Streams" / "ServedStream.swift").read_text()
     catalogue = (PROJECT / "Sources" / "StreamProtocol" / "CatalogueEntry.swift").read_text()
     states = re.search(r"func state\(namesClients.*?\n  }\n", served, re.S)[0]
     wanted = {

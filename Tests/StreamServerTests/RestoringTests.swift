@@ -401,11 +401,11 @@ import Testing
     #expect(taken > 0)
   }
 
-  @Test func stateThatNoServerSavesIsRefused() async throws {
+  @Test func aConnectionThatNoServerSavesIsReplacedByOneThatEnds() async throws {
     let state = try await savedState { _ in }
     let saved = try SavedConnections(state: state)
     let session = saved.sessions[0]
-    func refused(
+    func replaced(
       _ change: (SavedSession) -> (UInt64, [SavedSession.Subscription], [SavedSession.Publication])
     ) -> Bool {
       let (number, subscriptions, publications) = change(session)
@@ -413,18 +413,20 @@ import Testing
         descriptor: -1, number: number, machine: session.machine, silence: 0, input: [], unsent: [],
         subscriptions: subscriptions,
         publications: publications)
-      return (try? SavedConnections(state: SavedConnections([changed]).state(ofFirst: 1))) == nil
+      let read = try? SavedConnections(state: SavedConnections([changed, session]).state(ofFirst: 2))
+      #expect(read?.sessions.last?.subscriptions == session.subscriptions)
+      return read?.sessions.first == .invalid
     }
-    #expect(!refused { ($0.number, $0.subscriptions, $0.publications) })
-    #expect(refused { (.max, $0.subscriptions, $0.publications) })
-    #expect(refused { ($0.number, $0.subscriptions + $0.subscriptions, $0.publications) })
-    #expect(refused { ($0.number, $0.subscriptions, [.init(id: StreamID(7), stream: "p", credit: 1, named: nil)]) })
+    #expect(!replaced { ($0.number, $0.subscriptions, $0.publications) })
+    #expect(replaced { (.max, $0.subscriptions, $0.publications) })
+    #expect(replaced { ($0.number, $0.subscriptions + $0.subscriptions, $0.publications) })
+    #expect(replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(7), stream: "p", credit: 1, named: nil)]) })
     #expect(
-      refused { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40, named: nil)]) })
-    for (nameBytes, next) in [(1, 0), (1, 1 << 62 + 1), (1, .max), (49, 1)] as [(Int, UInt64)] {
+      replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40, named: nil)]) })
+    for (nameBytes, next) in [(1, 0), (1, 1 << 63), (1, .max), (49, 1)] as [(Int, UInt64)] {
       let named = InboundNumbering(name: Array(repeating: 0xff, count: nameBytes), next: next, demand: 1, told: .max)
       #expect(
-        refused { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1, named: named)]) })
+        replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1, named: named)]) })
     }
   }
 }

@@ -60,7 +60,7 @@ extension SavedSession: SavedRecord {
     try fields.field(5, &unsent)
     try fields.field(6, &subscriptions)
     try fields.field(7, &publications)
-    guard !fields.isReading || isPossible else { throw Malformed(reason: "no server had its connection \(number)") }
+    if fields.isReading, !isPossible { self = .invalid }
   }
 }
 

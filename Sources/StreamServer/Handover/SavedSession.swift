@@ -38,6 +38,15 @@ struct SavedSession: Equatable, Sendable {
   var subscriptions: [Subscription] = []
   var publications: [Publication] = []
 
+  /// Takes the place of one that no server can have saved: that connection ends with an error, and the others are restored.
+  static let invalid: SavedSession = {
+    var session = SavedSession()
+    session.number = 1
+    Frame.error(.connection, .connectionClose, "the saved state of this connection is not valid")
+      .encode(into: &session.machine.output)
+    return session
+  }()
+
   /// Whether a server can have saved it.
   var isPossible: Bool {
     let ids = subscriptions.map(\.id) + publications.map(\.id)
@@ -53,8 +62,11 @@ struct SavedSession: Equatable, Sendable {
 }
 
 extension InboundNumbering {
+  /// The first number of a request is at most 2^62; its values count on from there.
+  private static let numberLimit = UInt64.max / 2
+
   fileprivate var isPossible: Bool {
-    (1...PublisherEntry.maximumNameBytes).contains(name.count) && (1...1 << 62).contains(next)
+    (1...PublisherEntry.maximumNameBytes).contains(name.count) && (1...Self.numberLimit).contains(next)
   }
 }
 
