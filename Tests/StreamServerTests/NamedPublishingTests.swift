@@ -377,6 +377,17 @@ import Testing
     #expect(again.committed == 0 && again.next == 1)
   }
 
+  @Test func restoredPublishersJoinInAnyOrderUpToTheLimitOfAll() throws {
+    let source = PublishSource()
+    let user = PeerCredentials(process: 1, user: 1, group: 0)
+    for number in 0..<UInt8(PublisherMarks.capacity) {
+      _ = try source.join(PublisherKey([number], of: user), firstNumber: 1, isRestored: true) {}
+    }
+    #expect(throws: PublishSource.Obstacle.tooMany(count: 64, free: 0)) {
+      try source.join(PublisherKey([64], of: user), firstNumber: 1, isRestored: true) {}
+    }
+  }
+
   @Test func noUserTakesTheRoomOfAnotherWithFewerNames() {
     func key(_ name: String, user: UInt32) -> PublisherKey {
       PublisherKey(Array(name.utf8), of: PeerCredentials(process: 1, user: user, group: 0))

@@ -173,6 +173,11 @@ import Testing
         "field 1 is not a number of 64 bits"
       ),
       ([0, 2, 0, 0, 0, 11, 0, 0, 0, 7, 0, 1, 0, 0, 0, 1, 255], "field 1 is not UTF-8"),
+      (
+        [0, 3, 0, 0, 0, 18, 0, 0, 0, 14, 0, 1, 0, 0, 0, 8, 255, 0, 0, 0, 0, 0, 0, 0],
+        "no server had its connection 18374686479671623680"
+      ),
+      ([0, 3, 0, 0, 0, 8] + [UInt8](repeating: 0, count: 8), "no server had its connection 0"),
       ([0, 3, 0, 0, 0, 14, 0, 0, 0, 10, 0, 6, 0, 0, 0, 4, 0, 0, 0, 0], "a record has no request"),
     ] as [([UInt8], String)]) func fieldsThatNoVersionWritesAreRefused(content: [UInt8], reason: String) throws
   {

@@ -60,7 +60,9 @@ extension SavedSession: SavedRecord {
     try fields.field(5, &unsent)
     try fields.field(6, &subscriptions)
     try fields.field(7, &publications)
-    if fields.isReading, !isPossible { self = .invalid }
+    // A record without a number is refused at once: a list of nothing but byte counts costs no more than they are.
+    guard !fields.isReading || hasNumber else { throw Malformed(reason: "no server had its connection \(number)") }
+    if fields.isReading, !isPossible { self = .invalid(number: number) }
   }
 }
 

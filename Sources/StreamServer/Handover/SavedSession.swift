@@ -39,23 +39,26 @@ struct SavedSession: Equatable, Sendable {
   var publications: [Publication] = []
 
   /// Takes the place of one that no server can have saved: that connection ends with an error, and the others are restored.
-  static let invalid: SavedSession = {
+  static func invalid(number: UInt64) -> SavedSession {
     var session = SavedSession()
-    session.number = 1
+    session.number = number
     Frame.error(.connection, .connectionClose, "the saved state of this connection is not valid")
       .encode(into: &session.machine.output)
     return session
-  }()
+  }
+
+  /// Connections are counted from 1 on.
+  var hasNumber: Bool { (1...Self.numberLimit).contains(number) }
 
   /// Whether a server can have saved it.
   var isPossible: Bool {
     let ids = subscriptions.map(\.id) + publications.map(\.id)
-    return (1...Self.numberLimit).contains(number) && machine.isPossible && Set(ids).count == ids.count
+    return machine.isPossible && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)
       && publications.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
   }
 
-  /// Connections are counted from 1 on: a greater number is none.
+  /// A greater number is none.
   private static let numberLimit = UInt64.max / 2
   /// As on the wire: more is granted to no publisher.
   private static let creditLimit = 0x7FFF_FFFF

@@ -4,9 +4,9 @@ import RSocket
 public struct ServerLimits: Equatable, Sendable {
   /// Event loops; 0: one per core.
   public var workers: Int
-  /// Connections at a time; one more is told REJECTED_SETUP and closed.
+  /// Connections at a time; a further one gets REJECTED_SETUP and is closed.
   public var connections: Int
-  /// Connections at a time of one user; one more is told REJECTED_SETUP and closed. nil: three times as many as are free
+  /// Connections at a time of one user; a further one gets REJECTED_SETUP and is closed. nil: three times as many as are free
   /// of `connections`, so that one user alone gets three quarters of them, and those that come then a part of the rest.
   public var connectionsPerUser: Int?
   /// Requests at a time on one connection; one more is REJECTED.

@@ -103,7 +103,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
     return inlet.take(values, isComplete: isComplete, from: queue)
   }
 
-  /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to go on
+  /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to continue
   /// with while the grant is on its way.
   func takeGrant(_ standing: PublishSource.PublishStatus) -> Int {
     let most = receivedCount < PublishWindow.firstValues / 2 ? PublishWindow.firstValues : PublishWindow.mostValues
@@ -121,7 +121,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
 ///
 /// What a read of the socket brings is gathered, and handed to each inlet in one go.
 final class InboundChannels: @unchecked Sendable {  // its connection's loop alone looks inside
-  /// Which lets go of this at its end.
+  /// The connection that owns this, until its end.
   private let connection: RSocketConnection
   private let worker: Worker
   private var channels: [StreamID: InboundChannel] = [:]

@@ -226,7 +226,10 @@ public final class PublishSource: Publisher, Sendable {
         guard state.hasRoom else { throw .noRoom }
         let free = PublisherMarks.capacity - state.named.count
         let count = state.named.keys.count { $0.user == key.user }
-        guard PublisherMarks.admits(userWith: count, free: free) else { throw .tooMany(count: count, free: free) }
+        // One that is restored was admitted before: in another order the threshold would refuse it.
+        guard isRestored ? free > 0 : PublisherMarks.admits(userWith: count, free: free) else {
+          throw .tooMany(count: count, free: free)
+        }
         let known = state.marks[key]
         let last = Swift.max(firstNumber - 1, known ?? 0)
         let queue = PublishQueue(wake: wake, key: key, after: last)
@@ -392,7 +395,7 @@ extension PublishSource.State {
     leftWeight < PublishWindow.totalBytes
   }
 
-  /// Lets go of a named publisher that has left, and of which nothing waits.
+  /// Removes a named publisher that has left and has no values waiting.
   fileprivate mutating func forgetIfDone(_ queue: PublishQueue) {
     if let key = queue.key, queue.wake == nil, queue.heldCount == 0, named[key] === queue { named[key] = nil }
   }

@@ -95,7 +95,7 @@ final class SystemStreams: Sendable {
     return stream
   }
 
-  /// The least id of a view's first event: a subscription that goes on in another view gets no id again.
+  /// The least id of a view's first event: a subscription that moves to another view gets no id twice.
   private func leastID(of name: String) -> UInt64 {
     let (least, views) = state.withLock { state in
       (state.firstIDs[name] ?? 0, state.views.filter { $0.key.name == name }.map(\.value.stream))
