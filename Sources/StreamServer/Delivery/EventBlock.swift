@@ -3,15 +3,21 @@ import ReplayLog
 /// Events from one place of a log on, as bytes, built once for all subscribers that stand there.
 ///
 /// One per worker, reused. It has no more events than a subscriber has demanded so far, and grows when another one at the
-/// same place demands more. Only the request that the bytes are for may differ from one subscriber to the next, and that
-/// is patched in place. Walking its pieces tells where a subscriber stands after any number of bytes.
+/// same place demands more, or the log has more. Only the request that the bytes are for may differ from one subscriber
+/// to the next, and that is patched in place.
+///
+/// The bytes are pieces, and a table of where each ends tells where a subscriber stands after any number of bytes. Every
+/// piece but the last is the end of an event: a part of an event that another part follows is the last.
 final class EventBlock {
   /// Pieces are added until there are this many bytes, so that one write covers many small events.
   static let targetBytes = 64 << 10
+  /// At least that many bytes are around the data of an event, or nearly: then the table limits the block.
+  private static let maximumPieceCount = targetBytes / 8
 
   private let base: UnsafeMutableRawPointer
-  private var byteCount = 0
-  private var eventCount = 0
+  /// For each piece, the number of the block's bytes up to its end.
+  private let ends: UnsafeMutablePointer<UInt32>
+  private var pieceCount = 0
   private var log: ObjectIdentifier?
   private var format = EventFormat(ids: true, completes: false)
   /// What the first event says is missing before it.
@@ -26,9 +32,21 @@ final class EventBlock {
 
   init() {
     base = .allocate(byteCount: Self.targetBytes + EventFormat.maximumPieceBytes, alignment: 16)
+    ends = .allocate(capacity: Self.maximumPieceCount)
   }
 
-  deinit { base.deallocate() }
+  deinit {
+    base.deallocate()
+    ends.deallocate()
+  }
+
+  private var byteCount: Int { end(ofFirst: pieceCount) }
+
+  /// Events that end in the block.
+  private var eventCount: Int { end.sentBytes > 0 ? pieceCount - 1 : pieceCount }
+
+  /// The number of bytes in the first pieces.
+  private func end(ofFirst count: Int) -> Int { count == 0 ? 0 : Int(ends[count - 1]) }
 
   /// Makes the block what the subscription needs; under the log's lock.
   /// - Parameter gap: events that the subscriber missed before its cursor and was not told of.
@@ -60,20 +78,10 @@ final class EventBlock {
     log = nil
   }
 
-  /// The bytes that a demand of `demand` covers, from the block's start; nil: unlimited. The last event may be there in
-  /// part only; its pieces need demand, too.
+  /// The bytes that a demand of `demand` covers, from the block's start; nil: unlimited. A part of an event needs demand,
+  /// too.
   func bytes(coveredBy demand: Int?) -> UnsafeRawBufferPointer {
-    guard let demand, demand < eventCount || demand == eventCount && end.sentBytes > 0 else {
-      return UnsafeRawBufferPointer(start: base, count: byteCount)
-    }
-    var left = demand
-    var offset = 0
-    while left > 0 {
-      let piece = format.piece(at: base + offset)
-      if !piece.follows { left -= 1 }
-      offset += piece.byteCount
-    }
-    return UnsafeRawBufferPointer(start: base, count: offset)
+    UnsafeRawBufferPointer(start: base, count: end(ofFirst: min(demand ?? .max, pieceCount)))
   }
 
   /// What a subscriber has once the first `sent` bytes are on their way.
@@ -91,28 +99,23 @@ final class EventBlock {
   }
 
   func progress(after sent: Int) -> Progress {
-    if sent == byteCount { return progress(end, eventCount, sent, sent) }
-    var cursor = start
-    var events = 0
-    var offset = 0
-    while offset < sent {
-      let piece = format.piece(at: base + offset)
-      if piece.follows {
-        cursor.sentBytes += piece.dataByteCount
-      } else {
-        cursor = Cursor(position: cursor.position + 1)
-        events += 1
-      }
-      offset += piece.byteCount
-    }
-    return progress(offset == byteCount ? end : cursor, events, sent, offset)
+    let begun = sent == byteCount ? pieceCount : piecesBegun(in: sent)
+    let isAll = begun == pieceCount
+    let cursor = isAll ? end : begun == 0 ? start : Cursor(position: start.position + UInt64(begun))
+    return Progress(
+      cursor: cursor, eventCount: isAll ? eventCount : begun, gap: crossesGap && isAll ? .unknown : .none,
+      rest: UnsafeRawBufferPointer(start: base + sent, count: end(ofFirst: begun) - sent),
+      isLast: cursor == Cursor(position: logEnd))
   }
 
-  private func progress(_ cursor: Cursor, _ events: Int, _ sent: Int, _ offset: Int) -> Progress {
-    Progress(
-      cursor: cursor, eventCount: events, gap: crossesGap && cursor == end ? .unknown : .none,
-      rest: UnsafeRawBufferPointer(start: base + sent, count: offset - sent),
-      isLast: cursor == Cursor(position: logEnd))
+  /// The number of pieces of which a byte is among the first `sent`.
+  private func piecesBegun(in sent: Int) -> Int {
+    var (low, high) = (0, pieceCount)
+    while low < high {
+      let middle = (low + high) / 2
+      if end(ofFirst: middle) < sent { low = middle + 1 } else { high = middle }
+    }
+    return low
   }
 
   private func clear(
@@ -120,26 +123,28 @@ final class EventBlock {
   ) {
     (log, start, end, crossesGap) = (ObjectIdentifier(storage), cursor, cursor, false)
     (self.format, self.gap, self.request) = (format, gap, request)
-    byteCount = 0
-    eventCount = 0
+    pieceCount = 0
   }
 
   /// Adds events while there are fewer than `demand`, and room.
   private func extend(from storage: EventLog, to demand: Int) {
-    guard !crossesGap, end.position < storage.endPosition else { return }
+    let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
+    guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
+    else { return }
     let runEnd = storage.endOfRun(from: end.position)
     let records = storage.records(in: end.position..<runEnd)
-    let most = format.completes ? 1 : demand
-    while byteCount < Self.targetBytes, eventCount < most, end.position < runEnd {
+    var byteCount = byteCount
+    while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
       let piece = format.write(
-        records[end.position], from: end.sentBytes, byteCount == 0 ? gap : .none, for: request, at: base + byteCount)
+        records[end.position], from: end.sentBytes, pieceCount == 0 ? gap : .none, for: request, at: base + byteCount)
       byteCount += piece.byteCount
-      if piece.follows {
+      ends[pieceCount] = UInt32(byteCount)
+      pieceCount += 1
+      guard !piece.follows else {
         end.sentBytes += piece.dataByteCount
-      } else {
-        end = Cursor(position: end.position + 1)
-        eventCount += 1
+        return
       }
+      end = Cursor(position: end.position + 1)
     }
     let next = storage.skip(end.position)
     crossesGap = next != end.position
@@ -148,10 +153,6 @@ final class EventBlock {
 
   private func address(to request: RequestID) {
     self.request = request
-    var offset = 0
-    while offset < byteCount {
-      format.address(base + offset, to: request)
-      offset += format.piece(at: base + offset).byteCount
-    }
+    for piece in 0..<pieceCount { format.address(base + end(ofFirst: piece), to: request) }
   }
 }

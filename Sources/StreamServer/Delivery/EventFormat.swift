@@ -25,8 +25,7 @@ struct RequestID: Hashable, Comparable {
 }
 
 extension EventFormat {
-  /// One piece that is written as a whole: an event, or a fragment of a large one. A partial write is located by walking
-  /// over them, so that each must tell its own size.
+  /// One piece that is written as a whole: an event, or a fragment of a large one.
   struct Piece {
     /// With everything around the data.
     let byteCount: Int
@@ -70,13 +69,6 @@ extension EventFormat {
       (piece + header + stamp + gapBytes).copyMemory(from: source + stamp, byteCount: count)
     }
     return Piece(byteCount: header + stamp + gapBytes + count, dataByteCount: count, follows: follows)
-  }
-
-  /// The piece at `start`, which `write` has written.
-  func piece(at start: UnsafeRawPointer) -> Piece {
-    Piece(
-      byteCount: PayloadFrame.byteCount(at: start), dataByteCount: PayloadFrame.dataByteCount(at: start),
-      follows: PayloadFrame.flags(at: start).contains(.follows))
   }
 
   /// Gives the piece at `start` to another request.
