@@ -10,11 +10,16 @@ public struct StreamChange {
   public struct Feed {
     let source: AnyPublisher<EventBatch, StreamFailure>
     let inlet: PublishSource?
+    let status: SourceStatus
 
     /// As `StreamServer.add` takes them. The inlet may be the one that the stream has: its publishers stay then.
-    public init(source: some Publisher<EventBatch, StreamFailure>, inlet: PublishSource? = nil) {
+    public init(
+      source: some Publisher<EventBatch, StreamFailure>, inlet: PublishSource? = nil,
+      status: SourceStatus = SourceStatus()
+    ) {
       self.source = source.eraseToAnyPublisher()
       self.inlet = inlet
+      self.status = status
     }
   }
 

@@ -89,10 +89,12 @@ public final class StreamServer: Sendable {
   ///   - inlet: what clients may publish to, as `configuration.write` says, and what `source` begins with. It belongs to
   ///     this stream alone, which is subscribed to it from now on, whatever `configuration.start` says: clients may
   ///     publish while there is no subscription.
+  ///   - status: what the source's states are noted in; it shows in `$streams`.
   /// - Throws: `Mistake`.
   public func add(
     _ configuration: StreamConfiguration, log: EventLog? = nil,
-    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, inlet: PublishSource? = nil
+    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, inlet: PublishSource? = nil,
+    status: SourceStatus = SourceStatus()
   ) throws(Mistake) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
     guard let storage = log ?? EventLog(name: configuration.name, limits: configuration.limits) else {
@@ -103,17 +105,12 @@ public final class StreamServer: Sendable {
       configuration.start = .always
       inlet.open(configuration.limits)
     }
-    let stream = ServedStream(configuration, storage: storage, inlet: inlet)
+    let stream = ServedStream(configuration, storage: storage, inlet: inlet, status: status)
     stream.setSource(source, report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     if systemStreams.add(stream.visibleTo, of: stream.name) { changeViews() }
     stream.log.start()
-  }
-
-  /// How the source of a stream is doing now; shows in `$streams`.
-  public func note(_ state: SourceState, of name: String) {
-    streams[name]?.note(state)
   }
 
   /// The pipeline before a stream failed on an event; counted in `$stats`.

@@ -66,7 +66,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     for (name, remark) in remarks { server.note(remark, of: name) }
     for name in difference.removed {
-      feeds.removeValue(forKey: name)?.reports.end()
+      feeds[name] = nil
       logs.forget(name)
     }
     for (stream, kept) in added { try add(stream, kept) }
@@ -92,19 +92,20 @@ final class RunningStreams: @unchecked Sendable {
   private func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
     let feed = makeFeed(of: stream)
     try server.add(
-      StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed), inlet: feed.usedInlet)
+      StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed), inlet: feed.usedInlet,
+      status: feed.reports.status)
     if let remark = kept.remark { server.note(remark, of: stream.name) }
   }
 
   private func replaceFeed(_ change: ConfigurationDifference.Change) -> StreamChange.Feed {
     let feed = makeFeed(of: change.stream)
-    return StreamChange.Feed(source: source(of: change.stream, feed), inlet: feed.usedInlet)
+    return StreamChange.Feed(
+      source: source(of: change.stream, feed), inlet: feed.usedInlet, status: feed.reports.status)
   }
 
   /// Creates the stream's feed, which replaces an existing one.
   private func makeFeed(of stream: Configuration.Stream) -> Feed {
     let former = feeds[stream.name]
-    former?.reports.end()
     let feed = Feed(
       reports: FeedReports(of: stream.name, for: server, journal),
       inlet: former?.usedInlet ?? PublishSource(), takesValues: stream.source == .publish,

@@ -106,13 +106,14 @@ final class ServerHarness: Sendable {
   }
 
   /// A stream that starts at once, so that a test may send before anybody listens.
-  func add(_ name: String, start: ShareStart = .always, _ change: (inout StreamConfiguration) -> Void = { _ in }) throws
-    -> HandFedSource
-  {
+  func add(
+    _ name: String, start: ShareStart = .always, status: SourceStatus = SourceStatus(),
+    _ change: (inout StreamConfiguration) -> Void = { _ in }
+  ) throws -> HandFedSource {
     var configuration = StreamConfiguration(name: name, start: start)
     change(&configuration)
     let source = HandFedSource()
-    try server.add(configuration, source: source)
+    try server.add(configuration, source: source, status: status)
     return source
   }
 

@@ -27,7 +27,10 @@ import Testing
 
   @Test func theCatalogueIsCurrentWheneverItIsAskedFor() async throws {
     try await withServer { harness in
-      let source = try harness.add("b", start: .whileSubscribed(linger: .zero)) { $0.description = "the second" }
+      let status = SourceStatus()
+      let source = try harness.add("b", start: .whileSubscribed(linger: .zero), status: status) {
+        $0.description = "the second"
+      }
       _ = try harness.add("a") {
         $0.type = "text/plain"; $0.source = "timer"
       }
@@ -45,7 +48,7 @@ import Testing
       harness.eventually { source.isSubscribed }
       source.send([1])
       let event = try client.event()
-      harness.server.note(.failing("HTTP 503"), of: "b")
+      status.note(.failing("HTTP 503"))
       client.get("$streams", id: 5)
       let failing = try catalogue(try client.event().data)
       #expect(
@@ -53,11 +56,34 @@ import Testing
           == Row(
             name: "b", description: "the second", type: "application/json", source: "publisher", state: "failing",
             message: "HTTP 503", errors: 0, subscribers: 1, last_id: event.id))
-      harness.server.note(.waiting("example.org rests"), of: "b")
+      status.note(.waiting("example.org rests"))
       harness.server.noteValueError(of: "b")
       client.get("$streams", id: 7)
       let waiting = try catalogue(try client.event().data)[1]
       #expect(waiting.state == "waiting" && waiting.message == "example.org rests" && waiting.errors == 1)
+    }
+  }
+
+  @Test func aLateReportOfAReplacedSourceDoesNotShow() async throws {
+    try await withServer { harness in
+      let (former, next) = (SourceStatus(), SourceStatus())
+      _ = try harness.add("s", status: former)
+      former.note(.failing("HTTP 503"), of: .lastEvent)
+      let client = try WireClient.ready(harness.path)
+      func state(_ id: UInt32) throws -> String? {
+        client.get("$streams", id: id)
+        return try catalogue(client.event().data)[0].state
+      }
+      #expect(try state(1) == "failing")
+      let feed = StreamChange.Feed(source: HandFedSource(), status: next)
+      #expect(
+        harness.server.change([StreamChange(StreamConfiguration(name: "s", start: .always), feed: feed)], removing: [])
+          .isEmpty)
+      former.note(.failing("HTTP 500"))
+      #expect(try state(3) == "running")
+      next.note(.waiting("example.org rests"), of: .source)
+      next.note(.failing("exit 1"), of: .pipeline)
+      #expect(try state(5) == "waiting", "the first part on the way that is not healthy")
     }
   }
 

@@ -22,7 +22,7 @@ final class ServedStream: Sendable {
   /// Largest event that the log can hold, in bytes of data.
   private let eventLimit: EventLimit
   private let valueErrors = Atomic<UInt64>(0)
-  private let sourceState = Locked(SourceState.healthy)
+  private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Locked<Holder?>(nil)
   private let remark = Locked<String?>(nil)
@@ -56,9 +56,10 @@ final class ServedStream: Sendable {
 
   init(
     _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishSource? = nil,
-    feed: SystemFeed? = nil
+    status: SourceStatus = SourceStatus(), feed: SystemFeed? = nil
   ) {
     name = configuration.name
+    sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, inlet: inlet))
     eventLimit = EventLimit(configuration.limits.maximumEventBytes)
     self.feed = feed
@@ -137,7 +138,7 @@ final class ServedStream: Sendable {
         terms.withLock { $0.source = source }
         log.replaceUpstream(source)
       }
-      note(SourceState.healthy)
+      if let status = change.feed?.status { sourceStatus.withLock { $0 = status } } else { status.reset() }
     }
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     configuration.limits = storage.limits
@@ -169,9 +170,8 @@ final class ServedStream: Sendable {
     inlet.admitNamed(newest ?? log.read { storage, _ in storage.checkpoint })
   }
 
-  func note(_ state: SourceState) {
-    sourceState.withLock { $0 = state }
-  }
+  /// Of what feeds it now.
+  var status: SourceStatus { sourceStatus.withLock { $0 } }
 
   /// Its pipeline failed on an event.
   func noteValueError() {
@@ -286,7 +286,7 @@ final class ServedStream: Sendable {
 
   private func state(namesClients: Bool) -> (word: String, message: String?) {
     let ending = log.read { _, completion in completion }
-    switch (ending, sourceState.withLock { $0 }) {
+    switch (ending, status.state) {
     case (.finished?, _): return ("finished", nil)
     case (.failure(let failure)?, _): return ("failed", failure.message)
     case (nil, .failing(let reason)): return ("failing", reason)

@@ -71,13 +71,3 @@ public struct StreamFailure: Error, Equatable {
     self.message = message
   }
 }
-
-/// The state of a stream's source, apart from whether there are subscriptions.
-public enum SourceState: Equatable, Sendable {
-  /// Nothing is known to be wrong.
-  case healthy
-  /// There is demand, but its upstream's host has no free transfer or is rate-limited: the reason.
-  case waiting(String)
-  /// It fails, is being retried, and this is why.
-  case failing(String)
-}
