@@ -12,7 +12,7 @@ let settings =
     .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release))
   ]
 
-/// Targets in which every use of what the compiler cannot check is marked `unsafe`.
+/// All modules and programs, but not their tests: every use of what the compiler cannot check is marked `unsafe`.
 let strictSettings = settings + [.strictMemorySafety()]
 
 let package = Package(
@@ -41,21 +41,21 @@ let package = Package(
     .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings),
     .target(name: "Reactive", swiftSettings: librarySettings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
-    .target(name: "RSocket", swiftSettings: settings),
-    .target(name: "StreamProtocol", swiftSettings: settings),
+    .target(name: "RSocket", swiftSettings: strictSettings),
+    .target(name: "StreamProtocol", swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
-      swiftSettings: settings),
+      swiftSettings: strictSettings),
     .target(
       name: "StreamSources", dependencies: ["CCurl", "CJq", "Events", "Reactive", "StreamRuntime"],
-      swiftSettings: settings),
+      swiftSettings: strictSettings),
     .target(
       name: "StreamServer",
       dependencies: [
         "CChecksum", "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime",
       ],
-      swiftSettings: settings),
+      swiftSettings: strictSettings),
     .target(
       name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamProtocol", "StreamRuntime"],
       swiftSettings: strictSettings),
@@ -67,14 +67,15 @@ let package = Package(
         "StreamSources",
         "Systemd",
       ],
-      swiftSettings: settings),
+      swiftSettings: strictSettings),
     .executableTarget(
-      name: "streambench", dependencies: ["CLinux", "RSocket", "Reactive", "StreamRuntime"], swiftSettings: settings),
+      name: "streambench", dependencies: ["CLinux", "RSocket", "Reactive", "StreamRuntime"],
+      swiftSettings: strictSettings),
     .executableTarget(
-      name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: settings),
+      name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: strictSettings),
     .executableTarget(
       name: "streamctl", dependencies: ["Reactive", "StreamClient", "StreamProtocol", "StreamRuntime"],
-      swiftSettings: settings),
+      swiftSettings: strictSettings),
 
     .target(
       name: "TestSupport", dependencies: ["CLinux", "Reactive", "StreamRuntime"], path: "Tests/TestSupport",

@@ -11,7 +11,7 @@ extension ConnectionMachine {
   public mutating func receive(
     _ bytes: UnsafeRawBufferPointer, gathersValues: Bool = false, into events: inout [Event]
   ) {
-    _ = receive(bytes, gathersValues: gathersValues, frameLimit: .max, into: &events)
+    _ = unsafe receive(bytes, gathersValues: gathersValues, frameLimit: .max, into: &events)
   }
 
   /// Processes at most `frameLimit` frames; a frame that was split, and a run of gathered frames, count as one.
@@ -20,21 +20,21 @@ extension ConnectionMachine {
   public mutating func receive(
     _ bytes: UnsafeRawBufferPointer, gathersValues: Bool, frameLimit: Int, into events: inout [Event]
   ) -> Int {
-    var rest = bytes
+    var rest = unsafe bytes
     var frameCount = 0
     do {
-      while phase != .closed, !rest.isEmpty, frameCount < frameLimit {
+      while phase != .closed, unsafe !rest.isEmpty, frameCount < frameLimit {
         frameCount += 1
         if tail.isEmpty {
           let offset = bytes.count - rest.count
-          if gathersValues, let (id, byteCount) = receiveRun(rest) {
+          if gathersValues, let (id, byteCount) = unsafe receiveRun(rest) {
             events.append(.payloads(id, offset..<offset + byteCount))
-            rest = UnsafeRawBufferPointer(rebasing: rest[byteCount...])
+            unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[byteCount...])
           } else {
-            try receiveInPlace(&rest, into: &events)
+            try unsafe receiveInPlace(&rest, into: &events)
           }
         } else {
-          try receiveWithTail(&rest, into: &events)
+          try unsafe receiveWithTail(&rest, into: &events)
         }
       }
     } catch {
@@ -52,18 +52,18 @@ extension ConnectionMachine {
   /// Reads values at the head of `rest` that are one frame each and belong to one request, within its credit.
   /// - Returns: nil for none; an error in the next frame is reported when that frame is read separately.
   private mutating func receiveRun(_ rest: UnsafeRawBufferPointer) -> (StreamID, byteCount: Int)? {
-    guard phase == .open, let frames = rest.baseAddress, PayloadFrame.isWholeValue(rest) else { return nil }
-    let id = PayloadFrame.streamID(at: frames)
+    guard phase == .open, let frames = rest.baseAddress, unsafe PayloadFrame.isWholeValue(rest) else { return nil }
+    let id = unsafe PayloadFrame.streamID(at: frames)
     guard let index = live.index(of: id), live[index].state.receivesWholeValues, live[index].kind != .response
     else { return nil }
     let credit = live[index].inboundCredit
     var (left, byteCount) = (credit, 0)
     while left > 0 {
-      let frame = UnsafeRawBufferPointer(rebasing: rest[byteCount...])
-      guard PayloadFrame.isWholeValue(frame), PayloadFrame.streamID(at: frames + byteCount) == id,
-        PayloadFrame.byteCount(at: frames + byteCount) - FrameLayout.lengthByteCount <= limits.maximumFrameBytes
+      let frame = unsafe UnsafeRawBufferPointer(rebasing: rest[byteCount...])
+      guard unsafe PayloadFrame.isWholeValue(frame), unsafe PayloadFrame.streamID(at: frames + byteCount) == id,
+        unsafe PayloadFrame.byteCount(at: frames + byteCount) - FrameLayout.lengthByteCount <= limits.maximumFrameBytes
       else { break }
-      byteCount += PayloadFrame.byteCount(at: frames + byteCount)
+      unsafe byteCount += PayloadFrame.byteCount(at: frames + byteCount)
       left -= 1
     }
     if credit != Credit.unlimited { live[index].inboundCredit = left }
@@ -74,15 +74,15 @@ extension ConnectionMachine {
   private mutating func receiveInPlace(
     _ rest: inout UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
-    let wanted = try wantedByteCount(rest)
+    let wanted = try unsafe wantedByteCount(rest)
     guard rest.count >= wanted else {
-      tail = [UInt8](rest)
-      rest = UnsafeRawBufferPointer(rebasing: rest[rest.count...])
+      tail = unsafe [UInt8](rest)
+      unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[rest.count...])
       return
     }
-    let frame = UnsafeRawBufferPointer(rebasing: rest[..<wanted])
-    rest = UnsafeRawBufferPointer(rebasing: rest[wanted...])
-    try receive(frame: frame, into: &events)
+    let frame = unsafe UnsafeRawBufferPointer(rebasing: rest[..<wanted])
+    unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[wanted...])
+    try unsafe receive(frame: frame, into: &events)
   }
 
   /// Moves the missing bytes of the frame in `tail` from `rest`, and reads the frame once it is complete.
@@ -90,19 +90,19 @@ extension ConnectionMachine {
     _ rest: inout UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
     let missing = try wantedByteCountOfTail() - tail.count
-    tail.append(contentsOf: rest.prefix(missing))
-    rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(missing))
+    unsafe tail.append(contentsOf: rest.prefix(missing))
+    unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest.dropFirst(missing))
     guard try wantedByteCountOfTail() == tail.count else { return }
     let frame = tail
     tail = []
-    try frame.withUnsafeBufferPointer { bytes throws(ProtocolViolation) in
-      try receive(frame: UnsafeRawBufferPointer(bytes), into: &events)
+    try unsafe frame.withUnsafeBufferPointer { bytes throws(ProtocolViolation) in
+      try unsafe receive(frame: UnsafeRawBufferPointer(bytes), into: &events)
     }
   }
 
   private func wantedByteCountOfTail() throws(ProtocolViolation) -> Int {
-    try tail.withUnsafeBufferPointer { head throws(ProtocolViolation) in
-      try wantedByteCount(UnsafeRawBufferPointer(head))
+    try unsafe tail.withUnsafeBufferPointer { head throws(ProtocolViolation) in
+      try unsafe wantedByteCount(UnsafeRawBufferPointer(head))
     }
   }
 
@@ -112,14 +112,14 @@ extension ConnectionMachine {
   /// - Throws: for a length out of bounds, and for a frame that cannot be a SETUP, before any of it is buffered.
   private func wantedByteCount(_ head: UnsafeRawBufferPointer) throws(ProtocolViolation) -> Int {
     guard head.count >= FrameLayout.lengthByteCount else { return FrameLayout.lengthByteCount }
-    let length = Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2])
+    let length = unsafe Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2])
     guard length >= FrameLayout.headerByteCount else {
       throw .malformed("a frame length of \(length) is shorter than the header of \(FrameLayout.headerByteCount)")
     }
     if phase == .awaitingSetup {
       guard head.count >= PayloadFrame.headerByteCount else { return PayloadFrame.headerByteCount }
-      let type = FrameType(rawValue: head[7] >> 2)
-      guard type == .setup || type == .resume, PayloadFrame.streamID(at: head.baseAddress!) == .connection else {
+      let type = unsafe FrameType(rawValue: head[7] >> 2)
+      guard type == .setup || type == .resume, unsafe PayloadFrame.streamID(at: head.baseAddress!) == .connection else {
         throw ProtocolViolation(.invalidSetup, "the first frame must be SETUP on stream 0")
       }
     }
@@ -132,8 +132,8 @@ extension ConnectionMachine {
   private mutating func receive(
     frame: UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
-    let body = UnsafeRawBufferPointer(rebasing: frame[FrameLayout.lengthByteCount...])
-    guard let frame = try Frame.decode(body) else { return }
+    let body = unsafe UnsafeRawBufferPointer(rebasing: frame[FrameLayout.lengthByteCount...])
+    guard let frame = try unsafe Frame.decode(body) else { return }
     switch (phase, frame) {
     case (.closed, _): return
     case (.awaitingSetup, .setup(let setup)): try receiveSetup(setup, into: &events)

@@ -7,7 +7,7 @@ extension Frame {
   /// - Throws: `CONNECTION_ERROR` for a frame that is too short, too long or of an unknown type; for a SETUP
   ///   `INVALID_SETUP` or, if it has another version and therefore possibly another layout, `UNSUPPORTED_SETUP`.
   public static func decode(_ body: UnsafeRawBufferPointer) throws(ProtocolViolation) -> Frame? {
-    var reader = FrameReader(bytes: body)
+    var reader = unsafe FrameReader(bytes: body)
     let id = StreamID(try reader.number(UInt32.self))
     let typeAndFlags = try reader.number(UInt16.self)
     let flags = FrameFlags(rawValue: typeAndFlags & 0x3ff)
@@ -90,44 +90,45 @@ extension FrameType {
 }
 
 /// Reads a frame from front to back; each read checks the number of remaining bytes.
-private struct FrameReader {
+@safe private struct FrameReader {
   let bytes: UnsafeRawBufferPointer
   var offset = 0
   /// `nil` while the header is read.
   var type: FrameType?
 
-  init(bytes: UnsafeRawBufferPointer) { self.bytes = bytes }
+  init(bytes: UnsafeRawBufferPointer) { unsafe self.bytes = unsafe bytes }
 
-  var remaining: Int { bytes.count - offset }
+  var remaining: Int { unsafe bytes.count - offset }
 
   func violation(_ what: String) -> ProtocolViolation {
     ProtocolViolation(
-      type == .setup ? .invalidSetup : .connectionError, "a \(type?.name ?? "frame") of \(bytes.count) bytes \(what)")
+      type == .setup ? .invalidSetup : .connectionError,
+      unsafe "a \(type?.name ?? "frame") of \(bytes.count) bytes \(what)")
   }
 
   mutating func take(_ count: Int, _ what: StaticString) throws(ProtocolViolation) -> UnsafeRawBufferPointer {
     guard count <= remaining else { throw violation("ends before its \(what)") }
     defer { offset += count }
-    return UnsafeRawBufferPointer(rebasing: bytes[offset..<offset + count])
+    return unsafe UnsafeRawBufferPointer(rebasing: bytes[offset..<offset + count])
   }
 
   mutating func number<Number: FixedWidthInteger>(_: Number.Type) throws(ProtocolViolation) -> Number {
-    Number(bigEndian: try take(MemoryLayout<Number>.size, "fixed fields").loadUnaligned(as: Number.self))
+    unsafe Number(bigEndian: try take(MemoryLayout<Number>.size, "fixed fields").loadUnaligned(as: Number.self))
   }
 
   mutating func position() throws(ProtocolViolation) -> UInt64 { try number(UInt64.self) & (1 << 63 - 1) }
 
   mutating func bytesToTheEnd() -> [UInt8] {
-    defer { offset = bytes.count }
-    return [UInt8](bytes[offset...])
+    defer { offset = unsafe bytes.count }
+    return unsafe [UInt8](bytes[offset...])
   }
 
   /// Only LEASE has an optional last part without a length.
   mutating func bytesToTheEnd(if isPresent: Bool) -> [UInt8]? { isPresent ? bytesToTheEnd() : nil }
 
   mutating func textToTheEnd() -> String {
-    defer { offset = bytes.count }
-    return String(decoding: bytes[offset...], as: UTF8.self)
+    defer { offset = unsafe bytes.count }
+    return unsafe String(decoding: bytes[offset...], as: UTF8.self)
   }
 
   mutating func payload(_ flags: FrameFlags) throws(ProtocolViolation) -> Payload {
@@ -135,7 +136,7 @@ private struct FrameReader {
     let high = Int(try number(UInt8.self))
     let count = high << 16 | Int(try number(UInt16.self))
     guard count <= remaining else { throw violation("has a metadata length of \(count), past its end") }
-    let metadata = [UInt8](try take(count, "metadata"))
+    let metadata = unsafe [UInt8](try take(count, "metadata"))
     return Payload(metadata: metadata, data: bytesToTheEnd())
   }
 
@@ -160,7 +161,7 @@ private struct FrameReader {
     setup.maximumLifetime = .wire(try span("maximum lifetime"))
     setup.honorsLease = flags.contains(.lease)
     if flags.contains(.resume) {
-      setup.resumeToken = [UInt8](try take(Int(try number(UInt16.self)), "resume token"))
+      setup.resumeToken = unsafe [UInt8](try take(Int(try number(UInt16.self)), "resume token"))
     }
     setup.metadataMIMEType = try mimeType()
     setup.dataMIMEType = try mimeType()
@@ -177,14 +178,16 @@ private struct FrameReader {
   }
 
   private mutating func mimeType() throws(ProtocolViolation) -> String {
-    let bytes = try take(Int(try number(UInt8.self)), "MIME types")
-    guard let text = String(validating: bytes, as: UTF8.self) else { throw violation("has a MIME type not in UTF-8") }
+    let bytes = try unsafe take(Int(try number(UInt8.self)), "MIME types")
+    guard let text = unsafe String(validating: bytes, as: UTF8.self) else {
+      throw violation("has a MIME type not in UTF-8")
+    }
     return text
   }
 
   mutating func resume() throws(ProtocolViolation) -> Frame {
     _ = try number(UInt32.self)  // the version: no version supports resumption here
-    let token = [UInt8](try take(Int(try number(UInt16.self)), "resume token"))
+    let token = unsafe [UInt8](try take(Int(try number(UInt16.self)), "resume token"))
     return .resume(token: token, serverPosition: try position(), clientPosition: try position())
   }
 }

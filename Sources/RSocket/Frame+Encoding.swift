@@ -83,7 +83,7 @@ extension Setup {
 
 extension [UInt8] {
   package mutating func append(bigEndian number: some FixedWidthInteger) {
-    Swift.withUnsafeBytes(of: number.bigEndian) { append(contentsOf: $0) }
+    unsafe Swift.withUnsafeBytes(of: number.bigEndian) { unsafe append(contentsOf: $0) }
   }
 
   /// Appends metadata, preceded by its u24 length, and data.

@@ -22,12 +22,12 @@ public enum PayloadFrame {
     at frame: UnsafeMutableRawPointer
   ) -> Int {
     let extra = metadataByteCount.map { $0 + metadataLengthByteCount } ?? 0
-    storeU24(FrameLayout.headerByteCount + extra + dataByteCount, at: frame)
-    setStreamID(id, at: frame)
+    unsafe storeU24(FrameLayout.headerByteCount + extra + dataByteCount, at: frame)
+    unsafe setStreamID(id, at: frame)
     let typeAndFlags = typeBits | flags.rawValue | (metadataByteCount == nil ? 0 : FrameFlags.metadata.rawValue)
-    frame.storeBytes(of: typeAndFlags.bigEndian, toByteOffset: 7, as: UInt16.self)
+    unsafe frame.storeBytes(of: typeAndFlags.bigEndian, toByteOffset: 7, as: UInt16.self)
     guard let metadataByteCount else { return headerByteCount }
-    storeU24(metadataByteCount, at: frame + headerByteCount)
+    unsafe storeU24(metadataByteCount, at: frame + headerByteCount)
     return headerByteCount + metadataLengthByteCount
   }
 
@@ -48,15 +48,17 @@ public enum PayloadFrame {
     _ id: StreamID, isComplete: Bool = false, metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer,
     at start: UnsafeMutableRawPointer
   ) -> Int {
-    var end = start
-    for fragment in Fragments(metadataByteCount: metadata?.count, dataByteCount: data.count) {
-      end += writeHeader(
+    var end = unsafe start
+    for fragment in unsafe Fragments(metadataByteCount: metadata?.count, dataByteCount: data.count) {
+      unsafe end += writeHeader(
         id, fragment.flags(isComplete: isComplete), metadataByteCount: fragment.metadata?.count,
         dataByteCount: fragment.data.count, at: end)
-      if let range = fragment.metadata, let metadata { end = copy(metadata[range], to: end) }
-      end = copy(data[fragment.data], to: end)
+      if let range = fragment.metadata, let metadata = unsafe metadata {
+        unsafe end = unsafe copy(metadata[range], to: end)
+      }
+      unsafe end = unsafe copy(data[fragment.data], to: end)
     }
-    return end - start
+    return unsafe end - start
   }
 
   /// The type bits of PAYLOAD, above the flags.
@@ -64,44 +66,49 @@ public enum PayloadFrame {
 
   /// Sets the frame's stream ID.
   @inlinable public static func setStreamID(_ id: StreamID, at frame: UnsafeMutableRawPointer) {
-    frame.storeBytes(of: id.rawValue.bigEndian, toByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)
+    unsafe frame.storeBytes(of: id.rawValue.bigEndian, toByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)
   }
 
   /// Returns the size of the whole frame with its u24 length: the distance to the next frame. Reads the first 3 bytes.
-  public static func byteCount(at frame: UnsafeRawPointer) -> Int { FrameLayout.lengthByteCount + loadU24(at: frame) }
+  public static func byteCount(at frame: UnsafeRawPointer) -> Int {
+    unsafe FrameLayout.lengthByteCount + loadU24(at: frame)
+  }
 
   /// Returns the frame's stream ID. Reads the first 7 bytes.
   public static func streamID(at frame: UnsafeRawPointer) -> StreamID {
-    StreamID(UInt32(bigEndian: frame.loadUnaligned(fromByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)))
+    unsafe StreamID(
+      UInt32(bigEndian: frame.loadUnaligned(fromByteOffset: FrameLayout.lengthByteCount, as: UInt32.self)))
   }
 
   /// Returns the frame's flags; the frame without `follows` is the last of its value. Reads the first 9 bytes.
   public static func flags(at frame: UnsafeRawPointer) -> FrameFlags {
-    FrameFlags(rawValue: UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) & 0x3ff)
+    unsafe FrameFlags(rawValue: UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) & 0x3ff)
   }
 
   /// Returns the size of this frame's metadata; `nil` without the flag. Reads the first 12 bytes.
   public static func metadataByteCount(at frame: UnsafeRawPointer) -> Int? {
-    flags(at: frame).contains(.metadata) ? loadU24(at: frame + headerByteCount) : nil
+    unsafe flags(at: frame).contains(.metadata) ? loadU24(at: frame + headerByteCount) : nil
   }
 
   /// Returns the size of this frame's data. Reads the first 12 bytes.
   public static func dataByteCount(at frame: UnsafeRawPointer) -> Int {
-    let extra = metadataByteCount(at: frame).map { $0 + metadataLengthByteCount } ?? 0
-    return byteCount(at: frame) - headerByteCount - extra
+    let extra = unsafe metadataByteCount(at: frame).map { $0 + metadataLengthByteCount } ?? 0
+    return unsafe byteCount(at: frame) - headerByteCount - extra
   }
 
   /// Whether `bytes` begins with a complete frame that is a whole value and not the last one: a PAYLOAD with `next`,
   /// without `complete` and `follows`, whose metadata does not exceed the frame.
   static func isWholeValue(_ bytes: UnsafeRawBufferPointer) -> Bool {
-    guard let frame = bytes.baseAddress, bytes.count >= headerByteCount, byteCount(at: frame) <= bytes.count else {
+    guard let frame = bytes.baseAddress, bytes.count >= headerByteCount, unsafe byteCount(at: frame) <= bytes.count
+    else {
       return false
     }
-    switch UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) {
-    case valueTypeAndFlags: return byteCount(at: frame) >= headerByteCount
+    switch unsafe UInt16(bigEndian: frame.loadUnaligned(fromByteOffset: 7, as: UInt16.self)) {
+    case valueTypeAndFlags: return unsafe byteCount(at: frame) >= headerByteCount
     case valueTypeAndFlags | FrameFlags.metadata.rawValue:
       let least = headerByteCount + metadataLengthByteCount
-      return byteCount(at: frame) >= least && loadU24(at: frame + headerByteCount) <= byteCount(at: frame) - least
+      return unsafe byteCount(at: frame) >= least
+        && loadU24(at: frame + headerByteCount) <= byteCount(at: frame) - least
     default: return false
     }
   }
@@ -111,41 +118,41 @@ public enum PayloadFrame {
   private static func copy(
     _ bytes: Slice<UnsafeRawBufferPointer>, to destination: UnsafeMutableRawPointer
   ) -> UnsafeMutableRawPointer {
-    let bytes = UnsafeRawBufferPointer(rebasing: bytes)
-    if let source = bytes.baseAddress { destination.copyMemory(from: source, byteCount: bytes.count) }
-    return destination + bytes.count
+    let bytes = unsafe UnsafeRawBufferPointer(rebasing: bytes)
+    if let source = bytes.baseAddress { unsafe destination.copyMemory(from: source, byteCount: bytes.count) }
+    return unsafe destination + bytes.count
   }
 
   @inlinable static func storeU24(_ number: Int, at pointer: UnsafeMutableRawPointer) {
-    pointer.storeBytes(of: UInt8(truncatingIfNeeded: number >> 16), as: UInt8.self)
-    pointer.storeBytes(of: UInt16(truncatingIfNeeded: number).bigEndian, toByteOffset: 1, as: UInt16.self)
+    unsafe pointer.storeBytes(of: UInt8(truncatingIfNeeded: number >> 16), as: UInt8.self)
+    unsafe pointer.storeBytes(of: UInt16(truncatingIfNeeded: number).bigEndian, toByteOffset: 1, as: UInt16.self)
   }
 
   private static func loadU24(at pointer: UnsafeRawPointer) -> Int {
-    Int(pointer.load(as: UInt8.self)) << 16
+    unsafe Int(pointer.load(as: UInt8.self)) << 16
       | Int(UInt16(bigEndian: pointer.loadUnaligned(fromByteOffset: 1, as: UInt16.self)))
   }
 }
 
 /// Iterates in place over the frames of ``ConnectionMachine/Event/payloads(_:_:)``, one value each.
-public struct PayloadFrames: Sequence, IteratorProtocol {
+@safe public struct PayloadFrames: @unsafe Sequence, @unsafe IteratorProtocol {
   private var rest: UnsafeRawBufferPointer
 
   /// - Parameter bytes: exactly the bytes of the event's range.
-  public init(_ bytes: UnsafeRawBufferPointer) { rest = bytes }
+  public init(_ bytes: UnsafeRawBufferPointer) { unsafe rest = unsafe bytes }
 
   /// Returns the next value; `metadata` is nil without the flag.
   public mutating func next() -> (metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer)? {
-    guard let frame = rest.baseAddress, !rest.isEmpty else { return nil }
-    let byteCount = PayloadFrame.byteCount(at: frame)
-    defer { rest = UnsafeRawBufferPointer(rebasing: rest[byteCount...]) }
+    guard let frame = unsafe rest.baseAddress, unsafe !rest.isEmpty else { return nil }
+    let byteCount = unsafe PayloadFrame.byteCount(at: frame)
+    defer { unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[byteCount...]) }
     var content = PayloadFrame.headerByteCount
-    guard let metadataByteCount = PayloadFrame.metadataByteCount(at: frame) else {
-      return (nil, UnsafeRawBufferPointer(rebasing: rest[content..<byteCount]))
+    guard let metadataByteCount = unsafe PayloadFrame.metadataByteCount(at: frame) else {
+      return unsafe (nil, UnsafeRawBufferPointer(rebasing: rest[content..<byteCount]))
     }
     content += PayloadFrame.metadataLengthByteCount
     let data = content + metadataByteCount
-    return (
+    return unsafe (
       UnsafeRawBufferPointer(rebasing: rest[content..<data]), UnsafeRawBufferPointer(rebasing: rest[data..<byteCount])
     )
   }

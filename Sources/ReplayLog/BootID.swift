@@ -23,11 +23,11 @@ public struct BootID: Equatable, Sendable {
 
   /// The kernel's boot id; nil where it is not accessible.
   public static func current() -> BootID? {
-    let file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    let file = unsafe open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard file >= 0 else { return nil }
     defer { close(file) }
     var bytes = [UInt8](repeating: 0, count: 64)
-    let count = read(file, &bytes, bytes.count)
+    let count = unsafe read(file, &bytes, bytes.count)
     return count > 0 ? BootID(String(decoding: bytes[..<count], as: UTF8.self)) : nil
   }
 }

@@ -27,7 +27,7 @@ extension EventLog {
     formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, state: LogState,
     clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
-    let layout = LogLayout(
+    let layout = unsafe LogLayout(
       formatting: region.bytes, name: name, slots: LogLayout.slots(for: limits.events), ringBytes: limits.bytes,
       hasChecksums: hasChecksums, state: state)
     self.init(layout, state, limits: limits, owner: region, clock: clock, didGrow: didGrow)
@@ -91,7 +91,7 @@ public struct LogRemains {
   /// - Throws: `LogRefusal`.
   public init(memory descriptor: CInt, progress: () -> Void = {}) throws(LogRefusal) {
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of a log") }
-    let layout = try LogLayout(reading: region.bytes)
+    let layout = try unsafe LogLayout(reading: region.bytes)
     (stream, isSalvaged, self.region, self.layout) = (layout.name, false, region, layout)
     state = try layout.intactState(progress: progress)
   }
@@ -105,7 +105,7 @@ public struct LogRemains {
   init(
     file region: MappedRegion, boot: BootID?, time: UInt64, progress: () -> Void = {}
   ) throws(LogRefusal) {
-    let layout = try LogLayout(reading: region.bytes)
+    let layout = try unsafe LogLayout(reading: region.bytes)
     guard layout.hasChecksums else { throw LogRefusal("its events have no checksums") }
     (stream, self.region, self.layout) = (layout.name, region, layout)
     let state = try layout.state()
@@ -152,7 +152,7 @@ public struct LogRemains {
       // Before an id is assigned: otherwise the file could state that there was none.
       let code = region.sync()
       guard code == 0 else {
-        throw LogRefusal("it cannot be written: \(String(cString: strerror(code)))", .leave)
+        throw LogRefusal(unsafe "it cannot be written: \(String(cString: strerror(code)))", .leave)
       }
     }
     return EventLog(layout, state, limits: limits, owner: region, didGrow: didGrow)

@@ -182,14 +182,14 @@ public final class EventLog {
     if batch.checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
     let now = clock()
     var count = 0
-    batch.withUnsafeBytes(of: 0..<batch.count) { data in
+    unsafe batch.withUnsafeBytes(of: 0..<batch.count) { data in
       guard data.count <= limits.maximumEventBytes else {
         count += 1
         return true
       }
       let place = place(for: data.count)
       guard place.first <= heldPosition else { return false }
-      append(data, at: place, time: now)
+      unsafe append(data, at: place, time: now)
       count += 1
       return true
     }
@@ -205,7 +205,7 @@ public final class EventLog {
   /// repeat the others.
   private func hasRoomForAll(of batch: EventBatch) -> Bool {
     var needed = 0
-    batch.withUnsafeBytes(of: 0..<batch.count) {
+    unsafe batch.withUnsafeBytes(of: 0..<batch.count) {
       needed += LogLayout.recordBytes(for: $0.count)
       return true
     }
@@ -254,9 +254,9 @@ public final class EventLog {
     (newestID, lastTime, nextOffset) = (other.newestID, other.lastTime, 0)
     var position = state.first
     while position < other.endPosition {
-      let data = UnsafeRawBufferPointer(rebasing: other.record(at: position)[Self.stampBytes...])
+      let data = unsafe UnsafeRawBufferPointer(rebasing: other.record(at: position)[Self.stampBytes...])
       if data.count <= limits.maximumEventBytes {
-        append(data, at: place(for: data.count), time: other.time(of: position))
+        unsafe append(data, at: place(for: data.count), time: other.time(of: position))
       } else {
         endPosition = following(position)
         drop(to: endPosition)
@@ -283,7 +283,7 @@ public final class EventLog {
       position >= firstPosition && position < endPosition && skip(position) == position,
       "\(position) not in \(firstPosition)..<\(endPosition) without \(holeStart)..<\(holeEnd)")
     let offset = layout.offset(of: position)
-    return UnsafeRawBufferPointer(
+    return unsafe UnsafeRawBufferPointer(
       start: layout.record(at: offset) + 8, count: Self.stampBytes + layout.dataBytes(at: offset))
   }
 
@@ -298,8 +298,8 @@ public final class EventLog {
 
   /// A copy of the event.
   public func element(at position: UInt64) -> LoggedEvent {
-    let record = record(at: position)
-    return LoggedEvent(id: position, time: time(of: position), data: Array(record.dropFirst(Self.stampBytes)))
+    let record = unsafe record(at: position)
+    return unsafe LoggedEvent(id: position, time: time(of: position), data: Array(record.dropFirst(Self.stampBytes)))
   }
 
   /// The first event whose time is `time` or later; `endPosition` when there is none. Skips events whose time is later
@@ -374,7 +374,7 @@ public final class EventLog {
   /// Microseconds since the Unix epoch.
   public static func wallClock() -> UInt64 {
     var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 
@@ -432,7 +432,7 @@ public final class EventLog {
     _ data: UnsafeRawBufferPointer, at place: (offset: Int, byteCount: Int, first: UInt64), time: UInt64
   ) {
     drop(to: place.first)
-    layout.write(data, id: endPosition, time: time, at: place.offset)
+    unsafe layout.write(data, id: endPosition, time: time, at: place.offset)
     nextOffset = place.offset + place.byteCount
     newestID = endPosition
     note(time, of: endPosition)

@@ -32,17 +32,17 @@ final class IDMarks: Sendable {
   ///   in a row only for the first.
   init(path: String, report: @escaping @Sendable (String) -> Void) {
     (self.path, self.report) = (path, report)
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     guard descriptor >= 0 else {
-      if errno != ENOENT { report("\(path) cannot be read: \(String(cString: strerror(errno)))") }
+      if errno != ENOENT { report(unsafe "\(path) cannot be read: \(String(cString: strerror(errno)))") }
       return
     }
     defer { close(descriptor) }
     var (bytes, room) = ([UInt8](), [UInt8](repeating: 0, count: 1 << 16))
     while bytes.count < Self.maximumByteCount {
-      let count = read(descriptor, &room, room.count)
+      let count = unsafe read(descriptor, &room, room.count)
       if count < 0, errno == EINTR { continue }
-      if count < 0 { report("\(path) cannot be read: \(String(cString: strerror(errno)))") }
+      if count < 0 { report(unsafe "\(path) cannot be read: \(String(cString: strerror(errno)))") }
       guard count > 0 else { break }
       bytes += room[..<count]
     }
@@ -112,25 +112,27 @@ final class IDMarks: Sendable {
     }
     if isNews {
       report(
-        "\(path) cannot be written: \(String(cString: strerror(code))); ids may decrease if the clock is set back")
+        unsafe "\(path) cannot be written: \(String(cString: strerror(code))); ids may decrease if the clock is set back"
+      )
     }
   }
 
   /// - Returns: 0 or an errno.
   private func replaceFile(with bytes: [UInt8]) -> CInt {
     let unfinished = path + ".new"
-    let descriptor = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let descriptor = unsafe open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { return errno }
     defer { close(descriptor) }
     var rest = bytes[...]
     while !rest.isEmpty {
-      let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(descriptor, $0.baseAddress, $0.count) }
       guard count >= 0 || errno == EINTR else { return errno }
       rest = rest.dropFirst(max(0, count))
     }
-    guard fsync(descriptor) == 0, rename(unfinished, path) == 0 else { return errno }
+    guard fsync(descriptor) == 0, unsafe rename(unfinished, path) == 0 else { return errno }
     // The new name survives a loss of power only once the folder is on the disk.
-    let folder = open(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    let folder = unsafe open(
+      String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard folder >= 0 else { return errno }
     defer { close(folder) }
     return fsync(folder) == 0 ? 0 : errno

@@ -37,7 +37,7 @@ import Synchronization
 // hole, tells clients that events may be lost.
 
 /// A region whose geometry fits its size; its content is valid as far as it was checked.
-struct LogLayout {
+@safe struct LogLayout {
   static let headerBytes = 4096
   static let recordHeaderBytes = 24
   private static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
@@ -74,15 +74,15 @@ struct LogLayout {
   private init(
     _ bytes: UnsafeMutableRawBufferPointer, slots: Int, ringBytes: Int, hasChecksums: Bool, isCurrent: Bool
   ) {
-    self.bytes = bytes
+    unsafe self.bytes = unsafe bytes
     self.isCurrent = isCurrent
     self.slots = slots
     self.ringBytes = ringBytes
     self.hasChecksums = hasChecksums
     slotMask = UInt64(slots) - 1
-    let index = bytes.baseAddress! + Self.headerBytes
-    self.index = index.assumingMemoryBound(to: UInt64.self)
-    ring = index + slots * 8
+    let index = unsafe bytes.baseAddress! + Self.headerBytes
+    unsafe self.index = unsafe index.assumingMemoryBound(to: UInt64.self)
+    unsafe ring = unsafe index + slots * 8
   }
 
   /// Initializes an empty log.
@@ -94,62 +94,62 @@ struct LogLayout {
     formatting bytes: UnsafeMutableRawBufferPointer, name: String, slots: Int, ringBytes: Int, hasChecksums: Bool,
     state: LogState
   ) {
-    self.init(bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums, isCurrent: true)
+    unsafe self.init(bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums, isCurrent: true)
     precondition(bytes.count == Self.byteCount(slots: slots, ringBytes: ringBytes), "\(bytes.count) bytes for a log")
     let header = bytes.baseAddress!
-    header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
-    header.storeBytes(of: hasChecksums ? 1 : 0, toByteOffset: 12, as: UInt32.self)
-    header.storeBytes(of: UInt64(slots), toByteOffset: 16, as: UInt64.self)
-    header.storeBytes(of: UInt64(ringBytes), toByteOffset: 24, as: UInt64.self)
+    unsafe header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
+    unsafe header.storeBytes(of: hasChecksums ? 1 : 0, toByteOffset: 12, as: UInt32.self)
+    unsafe header.storeBytes(of: UInt64(slots), toByteOffset: 16, as: UInt64.self)
+    unsafe header.storeBytes(of: UInt64(ringBytes), toByteOffset: 24, as: UInt64.self)
     let name = Array(name.utf8.prefix(255))
-    header.storeBytes(of: UInt8(name.count), toByteOffset: Self.nameOffset, as: UInt8.self)
-    (header + Self.nameOffset + 1).copyMemory(from: name, byteCount: name.count)
+    unsafe header.storeBytes(of: UInt8(name.count), toByteOffset: Self.nameOffset, as: UInt8.self)
+    unsafe (header + Self.nameOffset + 1).copyMemory(from: name, byteCount: name.count)
     write(state)
-    header.storeBytes(of: Self.magic, as: UInt64.self)
-    header.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
+    unsafe header.storeBytes(of: Self.magic, as: UInt64.self)
+    unsafe header.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
   }
 
   /// - Throws: `LogRefusal` for anything except a complete log of a known version.
   init(reading bytes: UnsafeMutableRawBufferPointer) throws(LogRefusal) {
     guard bytes.count >= Self.headerBytes else { throw LogRefusal("it is not a log: it has \(bytes.count) bytes") }
     let header = bytes.baseAddress!
-    guard header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is not a streamd log") }
-    let version = header.load(fromByteOffset: 8, as: UInt32.self)
+    guard unsafe header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is not a streamd log") }
+    let version = unsafe header.load(fromByteOffset: 8, as: UInt32.self)
     guard version <= Self.version, version >= Self.oldestVersion else {
       throw LogRefusal(
         "its layout is version \(version), but this program supports version \(Self.version)",
         .setAside("version-\(version)"))
     }
     let isCurrent = version == Self.version
-    let slots = header.load(fromByteOffset: 16, as: UInt64.self)
-    let ringBytes = header.load(fromByteOffset: 24, as: UInt64.self)
+    let slots = unsafe header.load(fromByteOffset: 16, as: UInt64.self)
+    let ringBytes = unsafe header.load(fromByteOffset: 24, as: UInt64.self)
     guard slots.nonzeroBitCount == 1, slots <= bytes.count / 8, ringBytes <= bytes.count,
       ringBytes >= EventLog.Limits.leastBytes, ringBytes % 8 == 0,
       bytes.count == Self.byteCount(slots: Int(slots), ringBytes: Int(ringBytes), isCurrent: isCurrent)
     else {
       throw LogRefusal("its \(bytes.count) bytes are not \(slots) slots and a ring of \(ringBytes) bytes")
     }
-    self.init(
+    unsafe self.init(
       bytes, slots: Int(slots), ringBytes: Int(ringBytes),
       hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0, isCurrent: isCurrent)
-    guard header.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
+    guard unsafe header.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
       throw LogRefusal("its header is damaged")
     }
   }
 
   /// The stream's name.
   var name: String {
-    let count = Int(bytes[Self.nameOffset])
-    return String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
+    let count = unsafe Int(bytes[Self.nameOffset])
+    return unsafe String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
   }
 
   /// The source's checkpoint; nil for a version without notes.
-  var checkpointNote: LogNote? { isCurrent ? .checkpoint(inAreaAt: ring + ringBytes) : nil }
+  var checkpointNote: LogNote? { unsafe isCurrent ? .checkpoint(inAreaAt: ring + ringBytes) : nil }
 
   private func headerChecksum() -> UInt32 {
-    var parts = Array(bytes[..<32])
-    parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
-    return crc32c(parts, parts.count)
+    var parts = unsafe Array(bytes[..<32])
+    unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
+    return unsafe crc32c(parts, parts.count)
   }
 }
 
@@ -204,56 +204,56 @@ public struct LogRefusal: Error, Equatable, CustomStringConvertible {
 // MARK: - The state
 
 extension LogLayout {
-  private var stateInForce: Atomic<UInt64>.Pointer { atomic(at: 32) }
+  private var stateInForce: Atomic<UInt64>.Pointer { unsafe atomic(at: 32) }
 
   private func atomic(at offset: Int) -> Atomic<UInt64>.Pointer {
-    (bytes.baseAddress! + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
+    unsafe (bytes.baseAddress! + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
   private func offset(ofState number: UInt64) -> Int { Self.stateOffset + Int(number & 1) * Self.stateBytes }
 
   /// The active state's positions, valid until the next state is written.
   func positions() -> LogPositions {
-    let offset = offset(ofState: stateInForce.pointee.load(ordering: .relaxed))
+    let offset = unsafe offset(ofState: stateInForce.pointee.load(ordering: .relaxed))
     let copy = offset + Self.copyDistance
-    return LogPositions(
+    return unsafe LogPositions(
       first: atomic(at: offset), end: atomic(at: offset + 8),
       firstCopy: atomic(at: copy), endCopy: atomic(at: copy + 8))
   }
 
   /// Replaces the state. A kill during the call leaves either the old state or the new one.
   func write(_ state: LogState) {
-    let number = stateInForce.pointee.load(ordering: .relaxed) ^ 1
-    let place = bytes.baseAddress! + offset(ofState: number)
+    let number = unsafe stateInForce.pointee.load(ordering: .relaxed) ^ 1
+    let place = unsafe bytes.baseAddress! + offset(ofState: number)
     let words = [state.first, state.end, state.holeStart, state.holeEnd, state.boot.high, state.boot.low]
-    place.copyMemory(from: words, byteCount: 48)
-    let copy = place + Self.copyDistance
-    copy.copyMemory(from: words, byteCount: 16)
-    copy.storeBytes(of: state.historyStart, toByteOffset: 16, as: UInt64.self)
-    copy.storeBytes(of: crc32c(copy + 16, 8), toByteOffset: 24, as: UInt32.self)
-    place.storeBytes(of: state.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
-    place.storeBytes(of: crc32c(place + 16, 36), toByteOffset: 52, as: UInt32.self)
-    stateInForce.pointee.store(number, ordering: .releasing)
+    unsafe place.copyMemory(from: words, byteCount: 48)
+    let copy = unsafe place + Self.copyDistance
+    unsafe copy.copyMemory(from: words, byteCount: 16)
+    unsafe copy.storeBytes(of: state.historyStart, toByteOffset: 16, as: UInt64.self)
+    unsafe copy.storeBytes(of: crc32c(copy + 16, 8), toByteOffset: 24, as: UInt32.self)
+    unsafe place.storeBytes(of: state.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
+    unsafe place.storeBytes(of: crc32c(place + 16, 36), toByteOffset: 52, as: UInt32.self)
+    unsafe stateInForce.pointee.store(number, ordering: .releasing)
   }
 
   /// - Throws: when the state is invalid.
   func state() throws(LogRefusal) -> LogState {
-    let place = bytes.baseAddress! + offset(ofState: stateInForce.pointee.load(ordering: .acquiring))
-    func word(_ index: Int) -> UInt64 { place.load(fromByteOffset: index * 8, as: UInt64.self) }
+    let place = unsafe bytes.baseAddress! + offset(ofState: stateInForce.pointee.load(ordering: .acquiring))
+    func word(_ index: Int) -> UInt64 { unsafe place.load(fromByteOffset: index * 8, as: UInt64.self) }
     var state = LogState(startingAt: word(0), boot: BootID(high: word(4), low: word(5)))
     (state.end, state.holeStart, state.holeEnd) = (word(1), word(2), word(3))
-    state.isClosed = place.load(fromByteOffset: 48, as: UInt32.self) != 0
-    guard place.load(fromByteOffset: 52, as: UInt32.self) == crc32c(place + 16, 36) else {
+    state.isClosed = unsafe place.load(fromByteOffset: 48, as: UInt32.self) != 0
+    guard unsafe place.load(fromByteOffset: 52, as: UInt32.self) == crc32c(place + 16, 36) else {
       throw LogRefusal("its header is damaged")
     }
     if isCurrent {
-      let copy = place + Self.copyDistance
-      let first = [state.first, copy.load(as: UInt64.self)].sorted()
-      let end = [state.end, copy.load(fromByteOffset: 8, as: UInt64.self)].sorted()
+      let copy = unsafe place + Self.copyDistance
+      let first = unsafe [state.first, copy.load(as: UInt64.self)].sorted()
+      let end = unsafe [state.end, copy.load(fromByteOffset: 8, as: UInt64.self)].sorted()
       state.end = hasRecords(in: end[0]..<end[1], state) ? end[1] : end[0]
       state.first = first[1] > state.end || hasRecords(in: first[0]..<first[1], state) ? first[0] : first[1]
     }
-    state.historyStart = historyStart(besideStateAt: place) ?? state.first
+    state.historyStart = unsafe historyStart(besideStateAt: place) ?? state.first
     // The hole is removed when all stored events lie after it.
     if state.first >= state.holeEnd {
       state.historyStart = max(state.historyStart, state.holeEnd)
@@ -274,28 +274,28 @@ extension LogLayout {
 extension LogLayout {
   /// - Returns: nil if it was never written, or is damaged.
   private func historyStart(besideStateAt place: UnsafeMutableRawPointer) -> UInt64? {
-    let copy = place + Self.copyDistance
-    guard isCurrent, copy.load(fromByteOffset: 24, as: UInt32.self) == crc32c(copy + 16, 8) else { return nil }
-    return copy.load(fromByteOffset: 16, as: UInt64.self)
+    let copy = unsafe place + Self.copyDistance
+    guard isCurrent, unsafe copy.load(fromByteOffset: 24, as: UInt32.self) == crc32c(copy + 16, 8) else { return nil }
+    return unsafe copy.load(fromByteOffset: 16, as: UInt64.self)
   }
 }
 
 /// The two positions in a header, and their copies.
-struct LogPositions {
+@safe struct LogPositions {
   fileprivate let first, end, firstCopy, endCopy: Atomic<UInt64>.Pointer
 
   /// Called before the excluded events are overwritten.
   func commit(first position: UInt64) {
-    firstCopy.pointee.store(position, ordering: .relaxed)
-    first.pointee.store(position, ordering: .relaxed)
+    unsafe firstCopy.pointee.store(position, ordering: .relaxed)
+    unsafe first.pointee.store(position, ordering: .relaxed)
     // A release store alone would let later stores move before it.
     atomicMemoryFence(ordering: .acquiringAndReleasing)
   }
 
   /// Called after the included events were written.
   func commit(end position: UInt64) {
-    endCopy.pointee.store(position, ordering: .releasing)
-    end.pointee.store(position, ordering: .releasing)
+    unsafe endCopy.pointee.store(position, ordering: .releasing)
+    unsafe end.pointee.store(position, ordering: .releasing)
   }
 }
 
@@ -310,34 +310,42 @@ extension LogLayout {
   static func recordBytes(for dataBytes: Int) -> Int { (recordHeaderBytes + dataBytes + 7) & ~7 }
 
   /// The offset of a stored event's record.
-  func offset(of position: UInt64) -> Int { Int(truncatingIfNeeded: index[Int(position & slotMask)]) }
+  func offset(of position: UInt64) -> Int { unsafe Int(truncatingIfNeeded: index[Int(position & slotMask)]) }
 
-  func record(at offset: Int) -> UnsafeMutableRawPointer { ring + offset }
+  func record(at offset: Int) -> UnsafeMutableRawPointer { unsafe ring + offset }
 
-  var records: LogRecords { LogRecords(index: UnsafePointer(index), slotMask: slotMask, ring: UnsafeRawPointer(ring)) }
+  var records: LogRecords {
+    unsafe LogRecords(index: UnsafePointer(index), slotMask: slotMask, ring: UnsafeRawPointer(ring))
+  }
 
-  func dataBytes(at offset: Int) -> Int { Int((ring + offset).load(as: UInt32.self)) }
+  func dataBytes(at offset: Int) -> Int { unsafe Int((ring + offset).load(as: UInt32.self)) }
 
-  func id(at offset: Int) -> UInt64 { UInt64(bigEndian: (ring + offset).load(fromByteOffset: 8, as: UInt64.self)) }
+  func id(at offset: Int) -> UInt64 {
+    unsafe UInt64(bigEndian: (ring + offset).load(fromByteOffset: 8, as: UInt64.self))
+  }
 
-  func time(at offset: Int) -> UInt64 { UInt64(bigEndian: (ring + offset).load(fromByteOffset: 16, as: UInt64.self)) }
+  func time(at offset: Int) -> UInt64 {
+    unsafe UInt64(bigEndian: (ring + offset).load(fromByteOffset: 16, as: UInt64.self))
+  }
 
   /// Writes a record, then its slot.
   func write(_ data: UnsafeRawBufferPointer, id: UInt64, time: UInt64, at offset: Int) {
-    let record = ring + offset
-    record.storeBytes(of: UInt32(data.count), as: UInt32.self)
-    record.storeBytes(of: id.bigEndian, toByteOffset: 8, as: UInt64.self)
-    record.storeBytes(of: time.bigEndian, toByteOffset: 16, as: UInt64.self)
-    if let base = data.baseAddress { (record + Self.recordHeaderBytes).copyMemory(from: base, byteCount: data.count) }
-    record.storeBytes(
+    let record = unsafe ring + offset
+    unsafe record.storeBytes(of: UInt32(data.count), as: UInt32.self)
+    unsafe record.storeBytes(of: id.bigEndian, toByteOffset: 8, as: UInt64.self)
+    unsafe record.storeBytes(of: time.bigEndian, toByteOffset: 16, as: UInt64.self)
+    if let base = data.baseAddress {
+      unsafe (record + Self.recordHeaderBytes).copyMemory(from: base, byteCount: data.count)
+    }
+    unsafe record.storeBytes(
       of: hasChecksums ? crc32c(record + 8, 16 + data.count) : 0, toByteOffset: 4, as: UInt32.self)
-    index[Int(id & slotMask)] = UInt64(offset)
+    unsafe index[Int(id & slotMask)] = UInt64(offset)
   }
 
   /// The record to which a slot points, if it can belong to that slot.
   /// - Returns: the record's offset and size in bytes.
   func candidate(inSlot slot: Int) -> (offset: Int, byteCount: Int)? {
-    let offset = index[slot]
+    let offset = unsafe index[slot]
     guard offset % 8 == 0, offset <= UInt64(ringBytes - Self.recordHeaderBytes) else { return nil }
     let byteCount = Self.recordBytes(for: dataBytes(at: Int(offset)))
     guard byteCount <= ringBytes - Int(offset), id(at: Int(offset)) & slotMask == UInt64(slot) else { return nil }
@@ -364,22 +372,22 @@ extension LogLayout {
 
   /// Whether a record's checksum is valid; true without checksums.
   func isIntact(at offset: Int) -> Bool {
-    !hasChecksums
+    unsafe !hasChecksums
       || (ring + offset).load(fromByteOffset: 4, as: UInt32.self)
         == crc32c(ring + offset + 8, 16 + dataBytes(at: offset))
   }
 }
 
 /// Records of a log, in place; valid until its next append.
-public struct LogRecords {
+@safe public struct LogRecords {
   @usableFromInline let index: UnsafePointer<UInt64>
   @usableFromInline let slotMask: UInt64
   @usableFromInline let ring: UnsafeRawPointer
 
   /// As ``EventLog/record(at:)``. The position must be in the requested range.
   @inlinable public subscript(position: UInt64) -> UnsafeRawBufferPointer {
-    let record = ring + Int(truncatingIfNeeded: index[Int(truncatingIfNeeded: position & slotMask)])
-    return UnsafeRawBufferPointer(
+    let record = unsafe ring + Int(truncatingIfNeeded: index[Int(truncatingIfNeeded: position & slotMask)])
+    return unsafe UnsafeRawBufferPointer(
       start: record + 8, count: EventLog.stampBytes + Int(record.loadUnaligned(as: UInt32.self)))
   }
 }

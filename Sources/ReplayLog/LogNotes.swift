@@ -16,7 +16,7 @@ import Synchronization
 // ids are assigned: otherwise another event would get the id that they wait for.
 
 /// One note of a log.
-struct LogNote {
+@safe struct LogNote {
   static let areaBytes = 28672
   /// Maximum bytes of the checkpoint.
   static let checkpointBytes = 4096
@@ -31,11 +31,13 @@ struct LogNote {
 
   /// - Parameter place: the two slots, aligned to 8.
   init(at place: UnsafeMutableRawPointer, slotBytes: Int) {
-    self.place = place
+    unsafe self.place = unsafe place
     self.slotBytes = slotBytes
   }
 
-  static func checkpoint(inAreaAt area: UnsafeMutableRawPointer) -> LogNote { LogNote(at: area, slotBytes: 4160) }
+  static func checkpoint(inAreaAt area: UnsafeMutableRawPointer) -> LogNote {
+    unsafe LogNote(at: area, slotBytes: 4160)
+  }
 
   /// The active bytes. Clears the slots that are not valid.
   ///
@@ -45,7 +47,9 @@ struct LogNote {
     number = 0
     for index in 0...1 {
       guard let slot = read(index), slot.end <= end else {
-        if slot(index).load(as: UInt64.self) != 0 { atomicNumber(index).pointee.store(0, ordering: .relaxed) }
+        if unsafe slot(index).load(as: UInt64.self) != 0 {
+          unsafe atomicNumber(index).pointee.store(0, ordering: .relaxed)
+        }
         continue
       }
       if slot.number > number { (number, newest) = (slot.number, slot.bytes) }
@@ -59,36 +63,37 @@ struct LogNote {
     precondition(bytes.count <= slotBytes - Self.headerBytes, "a note of \(bytes.count) bytes")
     number += 1
     let index = Int(number & 1)
-    let slot = slot(index)
-    atomicNumber(index).pointee.store(0, ordering: .relaxed)
+    let slot = unsafe slot(index)
+    unsafe atomicNumber(index).pointee.store(0, ordering: .relaxed)
     atomicMemoryFence(ordering: .acquiringAndReleasing)
-    slot.storeBytes(of: end, toByteOffset: 8, as: UInt64.self)
-    slot.storeBytes(of: UInt32(bytes.count), toByteOffset: 16, as: UInt32.self)
-    (slot + Self.headerBytes).copyMemory(from: bytes, byteCount: bytes.count)
-    slot.storeBytes(of: checksum(index, number: number, byteCount: bytes.count), toByteOffset: 20, as: UInt32.self)
-    atomicNumber(index).pointee.store(number, ordering: .releasing)
+    unsafe slot.storeBytes(of: end, toByteOffset: 8, as: UInt64.self)
+    unsafe slot.storeBytes(of: UInt32(bytes.count), toByteOffset: 16, as: UInt32.self)
+    unsafe (slot + Self.headerBytes).copyMemory(from: bytes, byteCount: bytes.count)
+    unsafe slot.storeBytes(
+      of: checksum(index, number: number, byteCount: bytes.count), toByteOffset: 20, as: UInt32.self)
+    unsafe atomicNumber(index).pointee.store(number, ordering: .releasing)
   }
 
   private func read(_ index: Int) -> (number: UInt64, end: UInt64, bytes: [UInt8])? {
-    let slot = slot(index)
-    let number = slot.load(as: UInt64.self)
-    let byteCount = Int(slot.load(fromByteOffset: 16, as: UInt32.self))
+    let slot = unsafe slot(index)
+    let number = unsafe slot.load(as: UInt64.self)
+    let byteCount = unsafe Int(slot.load(fromByteOffset: 16, as: UInt32.self))
     guard number > 0, number < Self.numberLimit, number & 1 == UInt64(index), byteCount <= slotBytes - Self.headerBytes,
-      slot.load(fromByteOffset: 20, as: UInt32.self) == checksum(index, number: number, byteCount: byteCount)
+      unsafe slot.load(fromByteOffset: 20, as: UInt32.self) == checksum(index, number: number, byteCount: byteCount)
     else { return nil }
-    let bytes = UnsafeRawBufferPointer(start: slot + Self.headerBytes, count: byteCount)
-    return (number, slot.load(fromByteOffset: 8, as: UInt64.self), Array(bytes))
+    let bytes = unsafe UnsafeRawBufferPointer(start: slot + Self.headerBytes, count: byteCount)
+    return unsafe (number, slot.load(fromByteOffset: 8, as: UInt64.self), Array(bytes))
   }
 
   private func checksum(_ index: Int, number: UInt64, byteCount: Int) -> UInt32 {
-    let slot = slot(index)
-    let header = [number, slot.load(fromByteOffset: 8, as: UInt64.self), UInt64(byteCount)]
-    return crc32c(header, 24) ^ crc32c(slot + Self.headerBytes, byteCount)
+    let slot = unsafe slot(index)
+    let header = unsafe [number, slot.load(fromByteOffset: 8, as: UInt64.self), UInt64(byteCount)]
+    return unsafe crc32c(header, 24) ^ crc32c(slot + Self.headerBytes, byteCount)
   }
 
-  private func slot(_ index: Int) -> UnsafeMutableRawPointer { place + index * slotBytes }
+  private func slot(_ index: Int) -> UnsafeMutableRawPointer { unsafe place + index * slotBytes }
 
   private func atomicNumber(_ index: Int) -> Atomic<UInt64>.Pointer {
-    slot(index).assumingMemoryBound(to: Atomic<UInt64>.self)
+    unsafe slot(index).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 }

@@ -4,7 +4,7 @@ import Glibc
 import Synchronization
 
 /// Completely mapped memory with a descriptor: a memfd, which can outlive the process in another process, or a file.
-public final class MappedRegion: @unchecked Sendable {  // the log's guard protects the content
+@safe public final class MappedRegion: @unchecked Sendable {  // the log's guard protects the content
   /// Initially zero. Valid as long as the region exists.
   let bytes: UnsafeMutableRawBufferPointer
   /// Owned by the region.
@@ -21,7 +21,7 @@ public final class MappedRegion: @unchecked Sendable {  // the log's guard prote
   /// - Parameter name: shown in `/proc/PID/maps`; not used for lookup.
   /// - Returns: nil, with `errno` set, when descriptors or address space are exhausted.
   convenience init?(name: String, byteCount: Int) {
-    let descriptor = memfd_create(String(name.prefix(200)), MFD_CLOEXEC)
+    let descriptor = unsafe memfd_create(String(name.prefix(200)), MFD_CLOEXEC)
     guard descriptor >= 0 else { return nil }
     guard ftruncate(descriptor, byteCount) == 0 else {
       let code = errno
@@ -38,7 +38,7 @@ public final class MappedRegion: @unchecked Sendable {  // the log's guard prote
   /// - Returns: nil, with `errno` set, if it cannot be mapped.
   convenience init?(adopting descriptor: CInt) {
     var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size > 0 else {
+    guard unsafe fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size > 0 else {
       close(descriptor)
       errno = EINVAL
       return nil
@@ -47,19 +47,19 @@ public final class MappedRegion: @unchecked Sendable {  // the log's guard prote
   }
 
   private init?(_ descriptor: CInt, byteCount: Int) {
-    let mapped = mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
-    guard mapped != MAP_FAILED, let mapped else {
+    let mapped = unsafe mmap(nil, byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+    guard unsafe mapped != MAP_FAILED, let mapped = unsafe mapped else {
       let code = errno
       close(descriptor)
       errno = code
       return nil
     }
     self.descriptor = descriptor
-    bytes = UnsafeMutableRawBufferPointer(start: mapped, count: byteCount)
+    unsafe bytes = unsafe UnsafeMutableRawBufferPointer(start: mapped, count: byteCount)
   }
 
   deinit {
-    munmap(bytes.baseAddress, bytes.count)
+    unsafe munmap(bytes.baseAddress, bytes.count)
     close(descriptor)
   }
 

@@ -3,7 +3,7 @@ import Glibc
 
 /// A folder of logs in files, one per stream; locked by this process from its first use on. Another process that writes
 /// to these files corrupts them; one that truncates them ends the process that has them mapped.
-public final class StateFolder {
+@safe public final class StateFolder {
   /// The folder's path.
   public let path: String
   private let boot: BootID?
@@ -13,7 +13,7 @@ public final class StateFolder {
   /// Set from the first use of the folder on.
   private var marks: IDMarks?
   /// As pread(2).
-  var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { pread($0, $1, $2, $3) }
+  var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { unsafe pread($0, $1, $2, $3) }
   private var use = Use.none
 
   private enum Use {
@@ -63,16 +63,16 @@ public final class StateFolder {
 
   private func readRemains(of stream: String) throws(LogRefusal) -> LogRemains? {
     guard try enter() else { return nil }
-    let descriptor = open(path(of: stream), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+    let descriptor = unsafe open(path(of: stream), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else {
       if errno == ENOENT { return nil }
       throw Self.outOfReach("it cannot be opened: \(reason(errno))")
     }
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not a streamd log") }
     // Holes in the file need their space on the disk, too.
-    let code = posix_fallocate(descriptor, 0, region.bytes.count)
+    let code = unsafe posix_fallocate(descriptor, 0, region.bytes.count)
     guard code == 0 else { throw Self.outOfReach("it has not enough space on the disk: \(reason(code))") }
-    try checkReading(descriptor, region.bytes.count)
+    try unsafe checkReading(descriptor, region.bytes.count)
     let remains = try LogRemains(file: region, boot: boot, time: firstID(of: stream), progress: progress)
     guard remains.stream == stream else {
       throw LogRefusal("it is the log of \"\(remains.stream)\"", .setAside("misplaced"))
@@ -84,10 +84,10 @@ public final class StateFolder {
   /// process.
   private func checkReading(_ descriptor: CInt, _ byteCount: Int) throws(LogRefusal) {
     let room = UnsafeMutableRawPointer.allocate(byteCount: 1 << 20, alignment: 4096)
-    defer { room.deallocate() }
+    defer { unsafe room.deallocate() }
     var offset = 0
     while offset < byteCount {
-      let count = readFile(descriptor, room, min(1 << 20, byteCount - offset), off_t(offset))
+      let count = unsafe readFile(descriptor, room, min(1 << 20, byteCount - offset), off_t(offset))
       if count < 0, errno == EINTR { continue }
       guard count > 0 else {
         let failure = count < 0 ? reason(errno) : "it is shorter than it was"
@@ -106,7 +106,7 @@ public final class StateFolder {
   public func setAside(_ stream: String, _ suffix: String) throws(LogRefusal) -> String {
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let name = Self.fileName(for: stream) + "." + suffix
-    guard renameat2(AT_FDCWD, path(of: stream), AT_FDCWD, path + "/" + name, RENAME_NOREPLACE) == 0 else {
+    guard unsafe renameat2(AT_FDCWD, path(of: stream), AT_FDCWD, path + "/" + name, RENAME_NOREPLACE) == 0 else {
       throw Self.outOfReach("\(Self.fileName(for: stream)) cannot be renamed to \(name): \(reason(errno))")
     }
     return name
@@ -125,14 +125,16 @@ public final class StateFolder {
   public func makeLog(
     of stream: String, limits: EventLog.Limits, takingOver other: EventLog?
   ) throws(LogRefusal) -> EventLog {
-    if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.outOfReach("it cannot be created: \(reason(errno))") }
+    if unsafe mkdir(path, 0o700) != 0, errno != EEXIST {
+      throw Self.outOfReach("it cannot be created: \(reason(errno))")
+    }
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let unfinished = path(of: stream) + ".new"
     // The file may contain half of a log.
-    let descriptor = open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let descriptor = unsafe open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { throw Self.outOfReach("no file can be created in it: \(reason(errno))") }
     var isFinished = false
-    defer { if !isFinished { unlink(unfinished) } }
+    defer { if !isFinished { unsafe unlink(unfinished) } }
     let byteCount = LogLayout.byteCount(for: limits)
     let code = posix_fallocate(descriptor, 0, byteCount)
     guard code == 0 else {
@@ -148,7 +150,7 @@ public final class StateFolder {
     progress()
     let failure = region.sync()
     guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }
-    guard rename(unfinished, path(of: stream)) == 0 else {
+    guard unsafe rename(unfinished, path(of: stream)) == 0 else {
       throw Self.outOfReach("its file cannot be renamed: \(reason(errno))")
     }
     isFinished = true
@@ -175,7 +177,7 @@ public final class StateFolder {
 
   /// Removes a stream's file, if it exists.
   public func remove(_ stream: String) {
-    if case .own = use { unlink(path(of: stream)) }
+    if case .own = use { unsafe unlink(path(of: stream)) }
   }
 
   private func sync(_ region: MappedRegion, of stream: String) -> @Sendable () -> Void {
@@ -190,7 +192,7 @@ public final class StateFolder {
     case .refused(let refusal): throw refusal
     case .none: break
     }
-    let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    let descriptor = unsafe open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     if descriptor < 0, errno == ENOENT { return false }
     guard descriptor >= 0 else { throw Self.outOfReach("it cannot be opened: \(reason(errno))") }
     var left = Self.patience.times
@@ -229,4 +231,4 @@ public final class StateFolder {
   }
 }
 
-private func reason(_ code: CInt) -> String { String(cString: strerror(code)) }
+private func reason(_ code: CInt) -> String { unsafe String(cString: strerror(code)) }

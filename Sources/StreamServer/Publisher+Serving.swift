@@ -29,7 +29,7 @@ extension Publisher where Output == [UInt8] {
     try server.start()
     server.listen(on: socket)
     return AnyCancellable {
-      unlink(path)
+      unsafe unlink(path)
       server.stop {}
     }
   }

@@ -223,7 +223,7 @@ public final class StreamServer: Sendable {
     var machine = ConnectionMachine()
     machine.close(.rejectedSetup, reason)
     let bytes = machine.takeOutput()
-    _ = send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL))
+    _ = unsafe send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL))
   }
 
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection as soon as it has read that

@@ -5,8 +5,8 @@ enum JSONSyntax {
 
   /// - Complexity: O(n), and a byte for each level of nesting.
   static func holds(for bytes: [UInt8]) -> Bool {
-    bytes.withUnsafeBufferPointer { bytes in
-      var scanner = Scanner(bytes: bytes)
+    unsafe bytes.withUnsafeBufferPointer { bytes in
+      var scanner = unsafe Scanner(bytes: bytes)
       return scanner.isText()
     }
   }
@@ -27,22 +27,22 @@ enum JSONSyntax {
     return bytes + [UInt8(ascii: "\"")]
   }
 
-  private struct Scanner {
+  @safe private struct Scanner {
     let bytes: UnsafeBufferPointer<UInt8>
     private var index = 0
     /// The open arrays and objects; true: an object.
     private var open: [Bool] = []
 
-    init(bytes: UnsafeBufferPointer<UInt8>) { self.bytes = bytes }
+    init(bytes: UnsafeBufferPointer<UInt8>) { unsafe self.bytes = unsafe bytes }
 
-    private var next: UInt8? { index < bytes.count ? bytes[index] : nil }
+    private var next: UInt8? { unsafe index < bytes.count ? bytes[index] : nil }
 
     mutating func isText() -> Bool {
       while takeValue() {
         // After a value.
         while true {
           skipSpace()
-          guard let isObject = open.last else { return index == bytes.count }
+          guard let isObject = open.last else { return unsafe index == bytes.count }
           if take(",") {
             guard !isObject || takeName() else { return false }
             break
@@ -130,8 +130,8 @@ enum JSONSyntax {
 
     private mutating func take(_ text: StaticString) -> Bool {
       let count = text.utf8CodeUnitCount
-      guard count <= bytes.count - index else { return false }
-      for offset in 0..<count where bytes[index + offset] != text.utf8Start[offset] { return false }
+      guard unsafe count <= bytes.count - index else { return false }
+      for offset in 0..<count where unsafe bytes[index + offset] != text.utf8Start[offset] { return false }
       index += count
       return true
     }

@@ -27,14 +27,14 @@ struct LineSplitter: EventSplitter {
   }
 
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
-    var rest = bytes
-    while let start = rest.baseAddress, let end = memchr(start, 0x0A, rest.count) {
-      let count = UnsafeRawPointer(end) - start
-      try append(UnsafeRawBufferPointer(rebasing: rest[..<count]))
+    var rest = unsafe bytes
+    while let start = rest.baseAddress, let end = unsafe memchr(start, 0x0A, rest.count) {
+      let count = unsafe UnsafeRawPointer(end) - start
+      try unsafe append(UnsafeRawBufferPointer(rebasing: rest[..<count]))
       finishLine(into: &events)
-      rest = UnsafeRawBufferPointer(rebasing: rest[(count + 1)...])
+      unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(count + 1)...])
     }
-    try append(rest)
+    try unsafe append(rest)
   }
 
   mutating func end(into events: inout EventBatch) {
@@ -45,7 +45,7 @@ struct LineSplitter: EventSplitter {
     guard bytes.count <= maximumBytes - line.count + 1 else {  // one more: a CR that may belong to a line end
       throw EventTooLong(maximumBytes: maximumBytes)
     }
-    line.append(contentsOf: bytes)
+    unsafe line.append(contentsOf: bytes)
   }
 
   private mutating func finishLine(into events: inout EventBatch) {

@@ -80,11 +80,11 @@ extension HTTPConfiguration {
 
 extension [UInt8] {
   fileprivate mutating func append(number: UInt64) {
-    Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }
+    unsafe Swift.withUnsafeBytes(of: number.littleEndian) { unsafe append(contentsOf: $0) }
   }
 
   fileprivate mutating func append(text: [UInt8]) {
-    Swift.withUnsafeBytes(of: UInt16(text.count).littleEndian) { append(contentsOf: $0) }
+    unsafe Swift.withUnsafeBytes(of: UInt16(text.count).littleEndian) { unsafe append(contentsOf: $0) }
     append(contentsOf: text)
   }
 }

@@ -45,9 +45,9 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
       // TLS libraries write to sockets without MSG_NOSIGNAL. Threads created by this one, such as for name lookups,
       // inherit the mask.
       var signals = sigset_t()
-      sigemptyset(&signals)
-      sigaddset(&signals, SIGPIPE)
-      pthread_sigmask(SIG_BLOCK, &signals, nil)
+      unsafe sigemptyset(&signals)
+      unsafe sigaddset(&signals, SIGPIPE)
+      unsafe pthread_sigmask(SIG_BLOCK, &signals, nil)
     }
   }
 

@@ -8,21 +8,21 @@ struct WallTime: Equatable {
   /// The system clock's present time.
   static var now: WallTime {
     var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
     return WallTime(milliseconds: time.tv_sec * 1000 + time.tv_nsec / 1_000_000)
   }
 
   /// RFC 3339 in UTC with three decimals: `2026-01-02T03:04:05.678Z`.
   var description: String {
     var seconds = time_t((milliseconds - milliseconds.positiveRemainder(1000)) / 1000)
-    var date = tm()
-    gmtime_r(&seconds, &date)
+    var date = unsafe tm()
+    unsafe gmtime_r(&seconds, &date)
     func padded(_ number: some BinaryInteger, _ width: Int) -> String {
       let digits = String(number)
       return String(repeating: "0", count: max(0, width - digits.count)) + digits
     }
-    let day = "\(padded(date.tm_year + 1900, 4))-\(padded(date.tm_mon + 1, 2))-\(padded(date.tm_mday, 2))"
-    let time = "\(padded(date.tm_hour, 2)):\(padded(date.tm_min, 2)):\(padded(date.tm_sec, 2))"
+    let day = unsafe "\(padded(date.tm_year + 1900, 4))-\(padded(date.tm_mon + 1, 2))-\(padded(date.tm_mday, 2))"
+    let time = unsafe "\(padded(date.tm_hour, 2)):\(padded(date.tm_min, 2)):\(padded(date.tm_sec, 2))"
     return "\(day)T\(time).\(padded(milliseconds.positiveRemainder(1000), 3))Z"
   }
 }

@@ -28,7 +28,7 @@ final class BareServer {
 }
 
 /// The server, in its own process.
-private final class BareWriter {
+@safe private final class BareWriter {
   private struct Client {
     /// The block's offset of the next write.
     var offset = 0
@@ -53,13 +53,13 @@ private final class BareWriter {
     try watch(listener, EPOLLIN.rawValue)
   }
 
-  deinit { events.deallocate() }
+  deinit { unsafe events.deallocate() }
 
   private func watch(_ descriptor: CInt, _ wanted: UInt32) throws {
-    var event = epoll_event()
-    event.events = wanted
-    event.data.fd = descriptor
-    guard epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0 else { throw SystemError("epoll_ctl") }
+    var event = unsafe epoll_event()
+    unsafe event.events = wanted
+    unsafe event.data.fd = descriptor
+    guard unsafe epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
   /// Writes one block to each writable connection, then handles other input.
@@ -68,22 +68,23 @@ private final class BareWriter {
     for descriptor in going {
       guard var client = clients[descriptor], !client.isBlocked else { continue }
       isIdle = false
-      let count = block.withUnsafeBytes {
-        send(
-          descriptor, $0.baseAddress.map { $0 + client.offset }, $0.count - client.offset,
+      let count = unsafe block.withUnsafeBytes {
+        unsafe send(
+          descriptor, $0.baseAddress.map { unsafe $0 + client.offset }, $0.count - client.offset,
           CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
       }
       if count < 0 { client.isBlocked = true } else { client.offset = (client.offset + count) % block.count }
       clients[descriptor] = client
     }
-    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), isIdle ? -1 : 0)
-    for event in events.prefix(max(0, Int(ready))) {
-      let descriptor = event.data.fd
+    let ready = unsafe epoll_wait(epoll, events.baseAddress, CInt(events.count), isIdle ? -1 : 0)
+    for index in 0..<max(0, Int(ready)) {
+      let event = unsafe events[index]
+      let descriptor = unsafe event.data.fd
       if descriptor == listener {
         acceptAll()
       } else {
-        if event.events & EPOLLOUT.rawValue != 0 { clients[descriptor]?.isBlocked = false }
-        if event.events & ~EPOLLOUT.rawValue != 0 { hear(descriptor) }
+        if unsafe event.events & EPOLLOUT.rawValue != 0 { clients[descriptor]?.isBlocked = false }
+        if unsafe event.events & ~EPOLLOUT.rawValue != 0 { hear(descriptor) }
       }
     }
   }
@@ -99,7 +100,7 @@ private final class BareWriter {
 
   private func hear(_ descriptor: CInt) {
     var words = [UInt8](repeating: 0, count: 4096)
-    let count = recv(descriptor, &words, words.count, CInt(MSG_DONTWAIT))
+    let count = unsafe recv(descriptor, &words, words.count, CInt(MSG_DONTWAIT))
     if count < 0, errno == EAGAIN { return }
     // The last of several commands applies.
     let isOrder = count > 0 && [UInt8(ascii: "g"), UInt8(ascii: "s")].contains(words[0])
@@ -107,7 +108,7 @@ private final class BareWriter {
     case UInt8(ascii: "g"): going.append(descriptor)
     case UInt8(ascii: "s"): going.removeAll { $0 == descriptor }
     default:
-      if count > 0 { send(descriptor, answer, answer.count, CInt(MSG_NOSIGNAL)) }
+      if count > 0 { unsafe send(descriptor, answer, answer.count, CInt(MSG_NOSIGNAL)) }
       going.removeAll { $0 == descriptor }
       clients[descriptor] = nil
       close(descriptor)

@@ -69,6 +69,6 @@ func brokers(_ options: Options, stream: String = StreamdBroker.stream) throws -
 }
 
 private func findProgram(_ name: String) -> String? {
-  let folders = (getenv("PATH").map { String(cString: $0) } ?? "").split(separator: ":").map(String.init)
-  return (folders + ["/usr/sbin"]).map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
+  let folders = unsafe (getenv("PATH").map { unsafe String(cString: $0) } ?? "").split(separator: ":").map(String.init)
+  return (folders + ["/usr/sbin"]).map { "\($0)/\(name)" }.first { unsafe access($0, X_OK) == 0 }
 }

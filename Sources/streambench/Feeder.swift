@@ -4,7 +4,7 @@ import StreamRuntime
 
 /// A publisher that never limits the rate: its requests are prepared in a block, and only numbers and times are filled
 /// in. It stays within its credit, and within a window ahead of the slowest subscriber.
-final class Feeder {
+@safe final class Feeder {
   let socket: CInt
   /// Events passed to the kernel, completely or in part.
   private(set) var sent: Int
@@ -25,26 +25,26 @@ final class Feeder {
     socket = try broker.connectPublisher()
     _ = fcntl(socket, F_SETFL, O_NONBLOCK)
     capacity = (64 << 10) / shape.request.count
-    block = .allocate(byteCount: capacity * shape.request.count, alignment: 64)
+    unsafe block = .allocate(byteCount: capacity * shape.request.count, alignment: 64)
     for index in 0..<capacity {
-      block[index * shape.request.count..<(index + 1) * shape.request.count].copyBytes(from: shape.request)
+      unsafe block[index * shape.request.count..<(index + 1) * shape.request.count].copyBytes(from: shape.request)
     }
-    answers = .allocate(byteCount: 64 << 10, alignment: 64)
+    unsafe answers = .allocate(byteCount: 64 << 10, alignment: 64)
   }
 
   deinit {
     close(socket)
-    block.deallocate()
-    answers.deallocate()
+    unsafe block.deallocate()
+    unsafe answers.deallocate()
   }
 
   /// Reads the broker's replies: credit, or others, which are ignored.
   func hear() throws {
     while true {
-      let count = recv(socket, answers.baseAddress, answers.count, 0)
+      let count = unsafe recv(socket, answers.baseAddress, answers.count, 0)
       if count < 0, errno == EAGAIN || errno == EINTR { return }
       guard count > 0 else { throw BenchError("\(broker.name) hung up on the publisher after \(sent) events") }
-      let more = try broker.credit(from: UnsafeRawBufferPointer(rebasing: answers[..<count]))
+      let more = try unsafe broker.credit(from: UnsafeRawBufferPointer(rebasing: answers[..<count]))
       credit = credit > .max - more ? .max : credit + more
     }
   }
@@ -57,8 +57,8 @@ final class Feeder {
         guard count > 0 else { return }
         fill(count)
       }
-      let written = send(
-        socket, block.baseAddress.map { $0 + unwritten.lowerBound }, unwritten.count, CInt(MSG_NOSIGNAL))
+      let written = unsafe send(
+        socket, block.baseAddress.map { unsafe $0 + unwritten.lowerBound }, unwritten.count, CInt(MSG_NOSIGNAL))
       guard written > 0 else {
         if errno == EAGAIN || errno == EINTR { return }
         throw SystemError("send", broker.name)
@@ -72,8 +72,8 @@ final class Feeder {
     let now = monotonicNanoseconds()
     for index in 0..<count {
       let data = index * size + shape.requestDataOffset
-      block.storeBytes(of: UInt64(sent + index), toByteOffset: data, as: UInt64.self)
-      block.storeBytes(of: now, toByteOffset: data + 8, as: UInt64.self)
+      unsafe block.storeBytes(of: UInt64(sent + index), toByteOffset: data, as: UInt64.self)
+      unsafe block.storeBytes(of: now, toByteOffset: data + 8, as: UInt64.self)
     }
     sent += count
     if credit < .max { credit -= count }

@@ -81,9 +81,9 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
 
     func descriptorIsReady(_ readiness: EventLoop.Readiness) {
       let now = monotonicNanoseconds()
-      let count = withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 1) { buffer in
-        let count = recv(descriptor.raw, buffer.baseAddress, buffer.count, 0)
-        if count > 0 { unread += UnsafeRawBufferPointer(rebasing: buffer[..<count]) }
+      let count = unsafe withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 1) { buffer in
+        let count = unsafe recv(descriptor.raw, buffer.baseAddress, buffer.count, 0)
+        if count > 0 { unsafe unread += UnsafeRawBufferPointer(rebasing: buffer[..<count]) }
         return count
       }
       guard count > 0 else {
@@ -96,7 +96,7 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
       let number = digits.reduce(0) { $0 * 10 + Int($1 - 0x30) }
       unread.removeAll(keepingCapacity: true)
       if number < server.arrivals.count { server.arrivals[number].append(now) }
-      send(descriptor.raw, HTTPUpstream.answer, HTTPUpstream.answer.count, CInt(MSG_NOSIGNAL))
+      unsafe send(descriptor.raw, HTTPUpstream.answer, HTTPUpstream.answer.count, CInt(MSG_NOSIGNAL))
     }
 
     private func close() {
@@ -113,9 +113,9 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    let bound = withUnsafePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        bind(descriptor.raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+    let bound = unsafe withUnsafePointer(to: &address) {
+      unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe bind(descriptor.raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
       }
     }
     guard bound == 0 else { throw SystemError("bind", "127.0.0.1") }
@@ -126,8 +126,8 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
   private static func port(of descriptor: CInt) -> UInt16 {
     var address = sockaddr_in()
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    _ = withUnsafeMutablePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &length) }
+    _ = unsafe withUnsafeMutablePointer(to: &address) {
+      unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe getsockname(descriptor, $0, &length) }
     }
     return UInt16(bigEndian: address.sin_port)
   }

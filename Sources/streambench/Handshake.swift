@@ -22,14 +22,14 @@ enum Handshake {
   static func connect(toPort port: UInt16) throws(SystemError) -> CInt {
     let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
-    let status = withAddress(port: port) { Glibc.connect(raw, $0, $1) }
+    let status = unsafe withAddress(port: port) { unsafe Glibc.connect(raw, $0, $1) }
     guard status == 0 else {
       let error = SystemError("connect", "port \(port)")
       close(raw)
       throw error
     }
     var one: CInt = 1
-    setsockopt(raw, CInt(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<CInt>.size))
+    unsafe setsockopt(raw, CInt(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<CInt>.size))
     return raw
   }
 
@@ -38,18 +38,20 @@ enum Handshake {
     let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
     defer { close(raw) }
-    guard withAddress(port: 0, { bind(raw, $0, $1) }) == 0 else { throw SystemError("bind") }
+    guard unsafe withAddress(port: 0, { unsafe bind(raw, $0, $1) }) == 0 else { throw SystemError("bind") }
     var address = sockaddr_in()
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let status = withUnsafeMutablePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(raw, $0, &length) }
+    let status = unsafe withUnsafeMutablePointer(to: &address) {
+      unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe getsockname(raw, $0, &length) }
     }
     guard status == 0 else { throw SystemError("getsockname") }
     return UInt16(bigEndian: address.sin_port)
   }
 
   static func say(_ bytes: [UInt8], to descriptor: CInt) throws(SystemError) {
-    guard send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count else { throw SystemError("send") }
+    guard unsafe send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count else {
+      throw SystemError("send")
+    }
   }
 
   /// Reads until the input ends with `ending`, with nothing after it.
@@ -57,7 +59,7 @@ enum Handshake {
     var heard: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 4096)
     while !heard.suffix(ending.count).elementsEqual(ending) {
-      let count = recv(descriptor, &buffer, buffer.count, 0)
+      let count = unsafe recv(descriptor, &buffer, buffer.count, 0)
       guard count > 0 else { throw BenchError("the server hung up instead of answering") }
       heard += buffer.prefix(count)
     }
@@ -66,7 +68,7 @@ enum Handshake {
   /// Reads `count` bytes.
   static func hear(_ count: Int, from descriptor: CInt) throws -> [UInt8] {
     var heard = [UInt8](repeating: 0, count: count)
-    guard recv(descriptor, &heard, count, CInt(MSG_WAITALL)) == count else {
+    guard unsafe recv(descriptor, &heard, count, CInt(MSG_WAITALL)) == count else {
       throw BenchError("the server hung up instead of answering")
     }
     return heard
@@ -77,8 +79,10 @@ enum Handshake {
     address.sin_family = sa_family_t(AF_INET)
     address.sin_port = port.bigEndian
     address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    return withUnsafePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+    return unsafe withUnsafePointer(to: &address) { pointer in
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe body($0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
     }
   }
 }

@@ -5,23 +5,25 @@ enum HostInfo {
   /// The processor, the number of cores, the kernel, and the date: `AMD EPYC, 2 cores, Linux 6.1, 2026-11-20`.
   static var description: String {
     var names = utsname()
-    uname(&names)
-    let release = withUnsafeBytes(of: &names.release) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+    unsafe uname(&names)
+    let release = unsafe withUnsafeBytes(of: &names.release) {
+      unsafe String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+    }
     var now = time(nil)
-    var date = tm()
-    localtime_r(&now, &date)
+    var date = unsafe tm()
+    unsafe localtime_r(&now, &date)
     func digits(_ number: CInt) -> String { number < 10 ? "0\(number)" : "\(number)" }
     return [
       processor, "\(sysconf(CInt(_SC_NPROCESSORS_ONLN))) cores", "Linux \(release)",
-      "\(date.tm_year + 1900)-\(digits(date.tm_mon + 1))-\(digits(date.tm_mday))",
+      unsafe "\(date.tm_year + 1900)-\(digits(date.tm_mon + 1))-\(digits(date.tm_mday))",
     ].joined(separator: ", ")
   }
 
   private static var processor: String {
-    guard let file = fopen("/proc/cpuinfo", "r") else { return "unknown processor" }
-    defer { fclose(file) }
+    guard let file = unsafe fopen("/proc/cpuinfo", "r") else { return "unknown processor" }
+    defer { unsafe fclose(file) }
     var line = [CChar](repeating: 0, count: 4096)
-    while fgets(&line, CInt(line.count), file) != nil {
+    while unsafe fgets(&line, CInt(line.count), file) != nil {
       let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
       let parts = text.split(separator: ":", maxSplits: 1)
       guard parts.count == 2, parts[0].hasPrefix("model name") else { continue }

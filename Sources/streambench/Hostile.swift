@@ -23,7 +23,7 @@ func measureHostile(_ options: Options) throws {
     goal: "every event, waits under 100 ms")
   let broker = try StreamdBroker(options.program, stream: Bystanders.streams)
   // The folder's mode lets other users reach the socket.
-  chmod(broker.process.folder, 0o711)
+  unsafe chmod(broker.process.folder, 0o711)
   let bystanders = try Bystanders(broker)
   try bystanders.run(for: min(2, seconds / 4))  // warm-up
   let memory = try broker.process.residentBytes()
@@ -118,9 +118,9 @@ private final class Bystanders {
       try StreamdBroker.awaitEcho(socket)
       echoes.append(Echo(socket: socket))
     }
-    pool.onTimes = { [unowned self] bytes, stride, now in
+    unsafe pool.onTimes = { [unowned self] bytes, stride, now in
       // The first event of a read has waited longest.
-      let sent = bytes.loadUnaligned(as: UInt64.self)
+      let sent = unsafe bytes.loadUnaligned(as: UInt64.self)
       note(\.longestEvent, since: sent, now)
     }
   }
@@ -165,7 +165,7 @@ private final class Bystanders {
       var buffer: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
       let size = MemoryLayout.size(ofValue: buffer)
       if let askedAt = echoes[index].askedAt {
-        let count = recv(echoes[index].socket, &buffer, size, CInt(MSG_DONTWAIT))
+        let count = unsafe recv(echoes[index].socket, &buffer, size, CInt(MSG_DONTWAIT))
         guard count != 0 else { throw BenchError("a client that only asks for echoes was hung up on") }
         echoes[index].answerBytes += max(0, count)
         guard echoes[index].answerBytes >= question.count else { continue }

@@ -42,7 +42,7 @@ final class HostileClients {
 }
 
 /// One client.
-private struct HostileClient {
+@safe private struct HostileClient {
   private enum Reading { case all, nothing }
 
   private let path: String
@@ -110,13 +110,13 @@ private struct HostileClient {
   mutating func flush() {
     guard socket >= 0 else { return }
     if !unsent.isEmpty {
-      let count = send(socket, unsent, unsent.count, CInt(MSG_NOSIGNAL) | CInt(MSG_DONTWAIT))
+      let count = unsafe send(socket, unsent, unsent.count, CInt(MSG_NOSIGNAL) | CInt(MSG_DONTWAIT))
       if count < 0, errno != EAGAIN { return leave() }
       unsent.removeFirst(max(0, count))
     }
     guard case .all = reading else { return }
     for _ in 0..<16 {
-      let count = recv(socket, scratch.baseAddress, scratch.count, CInt(MSG_DONTWAIT))
+      let count = unsafe recv(socket, scratch.baseAddress, scratch.count, CInt(MSG_DONTWAIT))
       if count == 0 { return leave() }
       if count < 0 { return }
     }

@@ -20,7 +20,7 @@ struct Latencies {
 }
 
 /// A thread that publishes at a steady pace, independent of the subscribers.
-private final class Pacer {
+@safe private final class Pacer {
   private struct Work {
     let feeder: Feeder
     let count: Int
@@ -33,7 +33,7 @@ private final class Pacer {
         for _ in 0..<count {
           due += interval
           var time = timespec(tv_sec: Int(due / 1_000_000_000), tv_nsec: Int(due % 1_000_000_000))
-          clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil)
+          unsafe clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil)
           try feeder.hear()
           try feeder.feed(upTo: feeder.sent + 1)
         }
@@ -48,22 +48,22 @@ private final class Pacer {
 
   /// - Parameter feeder: used only by the thread until `join`.
   init(_ feeder: Feeder, count: Int, perSecond rate: Int) throws {
-    work = .allocate(capacity: 1)
-    work.initialize(to: Work(feeder: feeder, count: count, interval: UInt64(1_000_000_000 / rate)))
-    let result = pthread_create(
+    unsafe work = .allocate(capacity: 1)
+    unsafe work.initialize(to: Work(feeder: feeder, count: count, interval: UInt64(1_000_000_000 / rate)))
+    let result = unsafe pthread_create(
       &thread, nil,
       { argument in
-        argument?.assumingMemoryBound(to: Work.self).pointee.run()
+        unsafe argument?.assumingMemoryBound(to: Work.self).pointee.run()
         return nil
-      }, work)
+      }, unsafe work)
     guard result == 0 else { throw SystemError("pthread_create", code: result) }
   }
 
   func join() throws {
     pthread_join(thread, nil)
-    let failure = work.pointee.failure
-    work.deinitialize(count: 1)
-    work.deallocate()
+    let failure = unsafe work.pointee.failure
+    unsafe work.deinitialize(count: 1)
+    unsafe work.deallocate()
     if let failure { throw failure }
   }
 }
@@ -76,10 +76,10 @@ extension Contender {
     guard let feeder else { preconditionFailure("\(name) has no publisher") }
     var latencies = Latencies()
     let start = monotonicNanoseconds() + UInt64(seconds / 4 * 1e9)
-    pool.onTimes = { bytes, stride, now in
+    unsafe pool.onTimes = { bytes, stride, now in
       var offset = 0
       while offset < bytes.count {
-        let sent = bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+        let sent = unsafe bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
         if sent >= start { latencies.add(now - sent) }
         offset += stride
       }
@@ -90,7 +90,7 @@ extension Contender {
     while monotonicSeconds() < end { try pool.read(timeout: 10) }
     try pacer.join()
     try drain()
-    pool.onTimes = nil
+    unsafe pool.onTimes = nil
     return try latencies.percentiles()
   }
 }

@@ -99,9 +99,9 @@ final class MosquittoBroker: Broker {
         user root
 
         """
-      if let file = fopen(folder + "/mosquitto.conf", "w") {
-        fputs(configuration, file)
-        fclose(file)
+      if let file = unsafe fopen(folder + "/mosquitto.conf", "w") {
+        unsafe fputs(configuration, file)
+        unsafe fclose(file)
       }
       return ["-c", folder + "/mosquitto.conf"]
     }

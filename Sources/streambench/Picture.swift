@@ -77,7 +77,8 @@ func draw(_ options: Options, to path: String) throws {
     if lines.isEmpty { lines = rates.map { Picture.Line(name: $0.name) } }
     for (index, rate) in rates.enumerated() { lines[index].points.append((subscribers, max(1, rate.figures.median))) }
   }
-  guard let file = fopen(path, "w") else { throw BenchError("cannot write \(path): errno \(errno)") }
-  fputs(Picture(title: "64-byte events from one publisher, on \(HostInfo.description)", lines: lines).svg, file)
-  fclose(file)
+  guard let file = unsafe fopen(path, "w") else { throw BenchError("cannot write \(path): errno \(errno)") }
+  unsafe fputs(
+    Picture(title: "64-byte events from one publisher, on \(HostInfo.description)", lines: lines).svg, unsafe file)
+  unsafe fclose(file)
 }

@@ -135,7 +135,7 @@ private func timeWhole(_ steps: Int, _ body: () -> Void) -> Double {
 
 private func nanoseconds(_ clock: clockid_t) -> Int {
   var time = timespec()
-  clock_gettime(clock, &time)
+  unsafe clock_gettime(clock, &time)
   return time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
@@ -152,10 +152,10 @@ private func bytesPerSink() -> Double {
 }
 
 private func residentBytes() -> Int {
-  guard let file = fopen("/proc/self/statm", "r") else { return 0 }
-  defer { fclose(file) }
+  guard let file = unsafe fopen("/proc/self/statm", "r") else { return 0 }
+  defer { unsafe fclose(file) }
   var line = [CChar](repeating: 0, count: 256)
-  guard fgets(&line, CInt(line.count), file) != nil else { return 0 }
+  guard unsafe fgets(&line, CInt(line.count), file) != nil else { return 0 }
   let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   return text.split(separator: " ").dropFirst().first.flatMap { Int($0) }.map { $0 * sysconf(CInt(_SC_PAGESIZE)) } ?? 0
 }

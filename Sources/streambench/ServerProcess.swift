@@ -14,14 +14,14 @@ final class ServerProcess {
     _ program: String, files: [String: String] = [:], environment: (String) -> [String] = { _ in [] },
     arguments: (String) -> [String]
   ) throws {
-    let temporary = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+    let temporary = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
     var template = Array("\(temporary)/streambench-XXXXXX".utf8CString)
-    guard mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+    guard unsafe mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
     folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     for (name, content) in files {
-      guard let file = fopen("\(folder)/\(name)", "w") else { throw SystemError("fopen", "\(folder)/\(name)") }
-      fputs(content, file)
-      fclose(file)
+      guard let file = unsafe fopen("\(folder)/\(name)", "w") else { throw SystemError("fopen", "\(folder)/\(name)") }
+      unsafe fputs(content, file)
+      unsafe fclose(file)
     }
     var server = Spawn([program] + arguments(folder))
     server.environment = environment(folder)
@@ -31,8 +31,8 @@ final class ServerProcess {
   deinit {
     kill(id, SIGTERM)
     waitpid(id, nil, 0)
-    for name in (try? names(in: folder)) ?? [] { unlink("\(folder)/\(name)") }
-    rmdir(folder)
+    for name in (try? names(in: folder)) ?? [] { unsafe unlink("\(folder)/\(name)") }
+    unsafe rmdir(folder)
   }
 
   /// Retries until the server responds, for ten seconds.
@@ -57,10 +57,10 @@ final class ServerProcess {
 
   /// The processor time of all its threads, in steps of 10 ms.
   func processorSeconds() throws -> Double {
-    guard let file = fopen("/proc/\(id)/stat", "r") else { throw SystemError("fopen", "/proc/\(id)/stat") }
-    defer { fclose(file) }
+    guard let file = unsafe fopen("/proc/\(id)/stat", "r") else { throw SystemError("fopen", "/proc/\(id)/stat") }
+    defer { unsafe fclose(file) }
     var line = [CChar](repeating: 0, count: 1024)
-    fgets(&line, CInt(line.count), file)
+    unsafe fgets(&line, CInt(line.count), file)
     let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
     // After the name in brackets, which may contain anything: state, then 10 others, then user and system time.
     let fields = text[(text.lastIndex(of: ")") ?? text.startIndex)...].split(separator: " ")
@@ -82,13 +82,13 @@ final class ServerProcess {
   func descriptorCount() throws -> Int { try names(in: "/proc/\(id)/fd").count }
 
   private func names(in folder: String) throws(SystemError) -> [String] {
-    guard let entries = opendir(folder) else { throw SystemError("opendir", folder) }
-    defer { closedir(entries) }
+    guard let entries = unsafe opendir(folder) else { throw SystemError("opendir", folder) }
+    defer { unsafe closedir(entries) }
     var names: [String] = []
-    while let entry = readdir(entries) {
-      names.append(
+    while let entry = unsafe readdir(entries) {
+      unsafe names.append(
         withUnsafePointer(to: &entry.pointee.d_name) {
-          $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+          unsafe $0.withMemoryRebound(to: CChar.self, capacity: 256) { unsafe String(cString: $0) }
         })
     }
     return names.filter { $0 != "." && $0 != ".." }
@@ -96,11 +96,11 @@ final class ServerProcess {
 
   /// The numbers in a file of lines `Name: number …`.
   private func status(of path: String) throws -> [String: Int] {
-    guard let file = fopen(path, "r") else { throw SystemError("fopen", path) }
-    defer { fclose(file) }
+    guard let file = unsafe fopen(path, "r") else { throw SystemError("fopen", path) }
+    defer { unsafe fclose(file) }
     var numbers: [String: Int] = [:]
     var line = [CChar](repeating: 0, count: 256)
-    while fgets(&line, CInt(line.count), file) != nil {
+    while unsafe fgets(&line, CInt(line.count), file) != nil {
       let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
       let words = text.split(whereSeparator: \.isWhitespace)
       if words.count > 1, let number = Int(words[1]) { numbers[String(words[0])] = number }

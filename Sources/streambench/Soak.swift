@@ -55,7 +55,7 @@ private func descriptorCount(_ broker: StreamdBroker) throws -> Int {
 }
 
 /// The clients on one epoll set with the feeder, and their shared state.
-final class Soak {
+@safe final class Soak {
   /// One stream that is never full during the test, one that is always full and from which stalled subscribers lose
   /// events, and one that waits for the slowest.
   static let streams = """
@@ -123,8 +123,8 @@ final class Soak {
 
   deinit {
     Glibc.close(epoll)
-    events.deallocate()
-    buffer.deallocate()
+    unsafe events.deallocate()
+    unsafe buffer.deallocate()
   }
 
   func watch(_ client: SoakClient, _ operation: CInt, _ wanted: UInt32) throws {
@@ -132,10 +132,10 @@ final class Soak {
   }
 
   private func watch(_ socket: CInt, _ operation: CInt, _ wanted: UInt32, _ token: UInt64) throws {
-    var event = epoll_event()
-    event.events = wanted
-    event.data.u64 = token
-    guard epoll_ctl(epoll, operation, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
+    var event = unsafe epoll_event()
+    unsafe event.events = wanted
+    unsafe event.data.u64 = token
+    guard unsafe epoll_ctl(epoll, operation, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
   /// Fills the buffers, so that their memory is allocated before the first comparison.
@@ -203,14 +203,15 @@ final class Soak {
 
   /// - Returns: whether there was any input.
   @discardableResult private func read(timeout: CInt) throws -> Bool {
-    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
+    let ready = unsafe epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
     let now = Self.wallClock()
     let turn = Int(now - self.now) / 1000
     counts.slowestTurn = max(counts.slowestTurn, turn)
     if turn > Self.slowTurn { slowTurnAt = now }
     self.now = now
-    for event in events.prefix(max(0, Int(ready))) {
-      let token = event.data.u64
+    for index in 0..<max(0, Int(ready)) {
+      let event = unsafe events[index]
+      let token = unsafe event.data.u64
       if token == Self.feederToken { try feeder.hear() } else { try clients[Int(token)].isReady() }
     }
     return ready > 0
@@ -218,7 +219,7 @@ final class Soak {
 
   private static func wallClock() -> UInt64 {
     var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 

@@ -7,21 +7,21 @@ extension SoakClient {
   func isReady() throws {
     flush()
     guard socket >= 0, !isStalled else { return }
-    let buffer = soak.buffer
-    buffer.copyBytes(from: beginning)
+    let buffer = unsafe soak.buffer
+    unsafe buffer.copyBytes(from: beginning)
     let carried = beginning.count
     guard let base = buffer.baseAddress else { return }
-    let count = recv(socket, base + carried, buffer.count - carried, 0)
+    let count = unsafe recv(socket, base + carried, buffer.count - carried, 0)
     guard count > 0 else { return try hungUp(count < 0 ? errno : 0) }
     var start = 0
     while carried + count - start >= 3 {
-      let frame = base + start
-      let byteCount = PayloadFrame.byteCount(at: frame)
+      let frame = unsafe base + start
+      let byteCount = unsafe PayloadFrame.byteCount(at: frame)
       guard carried + count - start >= byteCount else { break }
-      try receive(UnsafeRawBufferPointer(start: frame, count: byteCount))
+      try unsafe receive(UnsafeRawBufferPointer(start: frame, count: byteCount))
       start += byteCount
     }
-    beginning = Array(buffer[start..<carried + count])
+    beginning = unsafe Array(buffer[start..<carried + count])
   }
 
   private func hungUp(_ code: CInt) throws {
@@ -38,10 +38,12 @@ extension SoakClient {
       throw violation(.connection, "a frame of \(frame.count) bytes")
     }
     if case .condemned(wasTold: true) = phase { throw violation(.connection, "a frame behind the last one") }
-    if base.load(fromByteOffset: 7, as: UInt8.self) >> 2 == 0x0a, PayloadFrame.flags(at: base).contains(.next) {
-      return try receiveEvent(base)
+    if unsafe base.load(fromByteOffset: 7, as: UInt8.self) >> 2 == 0x0a,
+      unsafe PayloadFrame.flags(at: base).contains(.next)
+    {
+      return try unsafe receiveEvent(base)
     }
-    guard let decoded = try Frame.decode(UnsafeRawBufferPointer(rebasing: frame[3...])) else { return }
+    guard let decoded = try unsafe Frame.decode(UnsafeRawBufferPointer(rebasing: frame[3...])) else { return }
     switch decoded {
     case .keepalive(respond: false, _, let data):
       let id = StreamID(UInt32(String(decoding: data, as: UTF8.self)) ?? 0)
@@ -82,20 +84,20 @@ extension SoakClient {
   }
 
   private func receiveEvent(_ frame: UnsafeRawPointer) throws {
-    let id = PayloadFrame.streamID(at: frame)
+    let id = unsafe PayloadFrame.streamID(at: frame)
     guard let index = subscriptions.firstIndex(where: { $0.id == id }) else {
       throw violation(id, "an event for a request that is over")
     }
     let subscription = subscriptions[index]
     guard subscription.credit > 0 else { throw violation(id, "an event beyond the credit") }
-    let flags = PayloadFrame.flags(at: frame)
-    guard PayloadFrame.metadataByteCount(at: frame) == 16, PayloadFrame.dataByteCount(at: frame) >= 0,
+    let flags = unsafe PayloadFrame.flags(at: frame)
+    guard unsafe PayloadFrame.metadataByteCount(at: frame) == 16, unsafe PayloadFrame.dataByteCount(at: frame) >= 0,
       !flags.contains(.follows), flags.contains(.complete) == subscription.isResponse
     else { throw violation(id, "an event with the flags \(flags) and other metadata than an id and a time") }
-    let metadata = frame + PayloadFrame.headerByteCount + PayloadFrame.metadataLengthByteCount
-    let event = UInt64(bigEndian: metadata.loadUnaligned(as: UInt64.self))
-    let data = UnsafeRawBufferPointer(start: metadata + 16, count: PayloadFrame.dataByteCount(at: frame))
-    if let mistake = subscription.ledger.enter(event, data) {
+    let metadata = unsafe frame + PayloadFrame.headerByteCount + PayloadFrame.metadataLengthByteCount
+    let event = unsafe UInt64(bigEndian: metadata.loadUnaligned(as: UInt64.self))
+    let data = unsafe UnsafeRawBufferPointer(start: metadata + 16, count: PayloadFrame.dataByteCount(at: frame))
+    if let mistake = unsafe subscription.ledger.enter(event, data) {
       throw violation(id, "\(subscription.ledger.stream), event \(event): \(mistake)")
     }
     soak.counts.deliveries += 1
@@ -111,7 +113,7 @@ extension SoakClient {
     }
     subscriptions[index].next = event + 1
     subscriptions[index].isExact = true
-    subscriptions[index].time = UInt64(bigEndian: (metadata + 8).loadUnaligned(as: UInt64.self))
+    subscriptions[index].time = unsafe UInt64(bigEndian: (metadata + 8).loadUnaligned(as: UInt64.self))
     if subscription.credit < 1 << 30 { subscriptions[index].credit -= 1 }
     if role == .keeper, subscription.credit < 100 { grant(index) }
   }

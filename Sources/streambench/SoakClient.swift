@@ -277,7 +277,7 @@ final class SoakClient {
   /// Ignores errors: reading reports a connection that the daemon closed.
   func flush() {
     guard socket >= 0, !unsent.isEmpty else { return }
-    let count = send(socket, unsent, unsent.count, CInt(MSG_NOSIGNAL))
+    let count = unsafe send(socket, unsent, unsent.count, CInt(MSG_NOSIGNAL))
     unsent.removeFirst(max(0, count))
     try? watch()
   }

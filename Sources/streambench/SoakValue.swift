@@ -25,16 +25,16 @@ struct SoakValue: Equatable {
 
   var bytes: [UInt8] {
     var bytes = [UInt8](repeating: filler, count: byteCount)
-    bytes.withUnsafeMutableBytes { $0.storeBytes(of: number, as: UInt64.self) }
+    unsafe bytes.withUnsafeMutableBytes { unsafe $0.storeBytes(of: number, as: UInt64.self) }
     return bytes
   }
 
   /// - Returns: nil for data that is not a complete value.
   init?(_ data: UnsafeRawBufferPointer) {
     guard data.count >= MemoryLayout<UInt64>.size else { return nil }
-    number = data.loadUnaligned(as: UInt64.self)
+    number = unsafe data.loadUnaligned(as: UInt64.self)
     let filler = filler
-    guard data.count == byteCount, data[headByteCount...].allSatisfy({ $0 == filler }) else { return nil }
+    guard data.count == byteCount, unsafe data[headByteCount...].allSatisfy({ $0 == filler }) else { return nil }
   }
 }
 
@@ -59,7 +59,7 @@ final class SoakLedger {
 
   /// - Returns: the error, if there is one.
   func enter(_ id: UInt64, _ data: UnsafeRawBufferPointer) -> String? {
-    guard let value = SoakValue(data) else { return "\(data.count) bytes of data that were not published" }
+    guard let value = unsafe SoakValue(data) else { return "\(data.count) bytes of data that were not published" }
     newest = max(newest, id)
     if let known = values[id] {
       return known == value ? nil : "value \(value.number), which was \(known.number) for another client"

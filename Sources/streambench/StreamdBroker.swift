@@ -30,9 +30,9 @@ final class StreamdBroker: Broker {
     var start = 0.0
     process = try ServerProcess(program, environment: { ["NOTIFY_SOCKET=\($0)/notify"] }) { folder in
       notify = Self.notifySocket(folder + "/notify")
-      if let file = fopen(folder + "/streamd.toml", "w") {
-        fputs("[server]\nsocket = \"\(folder)/s\"\nmax_lifetime = \"1h\"\n\(stream)\n", file)
-        fclose(file)
+      if let file = unsafe fopen(folder + "/streamd.toml", "w") {
+        unsafe fputs("[server]\nsocket = \"\(folder)/s\"\nmax_lifetime = \"1h\"\n\(stream)\n", unsafe file)
+        unsafe fclose(file)
       }
       start = monotonicSeconds()
       return ["--config", folder + "/streamd.toml"]
@@ -42,9 +42,9 @@ final class StreamdBroker: Broker {
     let header = PayloadFrame.headerByteCount
     let stamp = 16
     var request = [UInt8](repeating: 0, count: header + EventShape.dataByteCount)
-    request.withUnsafeMutableBytes { bytes in
+    unsafe request.withUnsafeMutableBytes { bytes in
       guard let base = bytes.baseAddress else { return }
-      _ = PayloadFrame.writeHeader(
+      _ = unsafe PayloadFrame.writeHeader(
         StreamID(1), .next, metadataByteCount: nil, dataByteCount: EventShape.dataByteCount, at: base)
     }
     shape = EventShape(
@@ -82,7 +82,8 @@ final class StreamdBroker: Broker {
     for _ in 0..<events {
       let head = try Handshake.hear(3, from: raw)
       let body = try Handshake.hear(Int(head[0]) << 16 | Int(head[1]) << 8 | Int(head[2]), from: raw)
-      guard case .payload(_, let payload, _, _, _) = try body.withUnsafeBytes({ try Frame.decode($0) }) else {
+      guard case .payload(_, let payload, _, _, _) = try unsafe body.withUnsafeBytes({ try unsafe Frame.decode($0) })
+      else {
         throw BenchError("streamd does not tell \(stream)")
       }
       data = payload.data
@@ -108,12 +109,14 @@ final class StreamdBroker: Broker {
   }
 
   func credit(from bytes: UnsafeRawBufferPointer) throws -> Int {
-    unread += bytes
+    unsafe unread += bytes
     var credit = 0
     while unread.count >= 3 {
       let count = Int(unread[0]) << 16 | Int(unread[1]) << 8 | Int(unread[2])
       guard unread.count >= 3 + count else { break }
-      let frame = try unread.withUnsafeBytes { try Frame.decode(UnsafeRawBufferPointer(rebasing: $0[3..<3 + count])) }
+      let frame = try unsafe unread.withUnsafeBytes {
+        try unsafe Frame.decode(UnsafeRawBufferPointer(rebasing: $0[3..<3 + count]))
+      }
       unread.removeFirst(3 + count)
       switch frame {
       case .requestN(_, let count): credit += Int(count)
@@ -161,7 +164,7 @@ final class StreamdBroker: Broker {
   private static func waitUntilReady(_ notify: CInt) throws {
     while true {
       var message = [UInt8](repeating: 0, count: 4096)
-      let count = recv(notify, &message, message.count, 0)
+      let count = unsafe recv(notify, &message, message.count, 0)
       guard count > 0 else { throw SystemError("recv", "notify socket") }
       if message.prefix(count).starts(with: Array("READY=1".utf8)) { return }
     }
@@ -171,12 +174,14 @@ final class StreamdBroker: Broker {
     let raw = socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     var address = sockaddr_un()
     address.sun_family = sa_family_t(AF_UNIX)
-    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-    _ = withUnsafePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(raw, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    unsafe withUnsafeMutableBytes(of: &address.sun_path) { unsafe $0.copyBytes(from: path.utf8) }
+    _ = unsafe withUnsafePointer(to: &address) {
+      unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe bind(raw, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
     }
     var timeout = timeval(tv_sec: 10, tv_usec: 0)
-    setsockopt(raw, SOL_SOCKET, SO_RCVTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
+    unsafe setsockopt(raw, SOL_SOCKET, SO_RCVTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
     return raw
   }
 }

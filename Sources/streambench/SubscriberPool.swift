@@ -6,7 +6,7 @@ import StreamRuntime
 ///
 /// Events have one size, so bytes count them. The pool checks the number of the last complete event of each read, or of
 /// every event if requested.
-final class SubscriberPool {
+@safe final class SubscriberPool {
   private let name: String
   let count: Int
   private let shape: EventShape
@@ -44,11 +44,11 @@ final class SubscriberPool {
     self.verifiesAll = verifiesAll
     isNumbered = firstNumber != nil
     count = sockets.count
-    received = .allocate(capacity: count)
-    received.initialize(repeating: 0)
-    beginnings = .allocate(byteCount: count * shape.byteCount, alignment: 8)
-    buffer = .allocate(byteCount: shape.byteCount + Self.readBytes, alignment: 64)
-    events = .allocate(capacity: 256)
+    unsafe received = .allocate(capacity: count)
+    unsafe received.initialize(repeating: 0)
+    unsafe beginnings = .allocate(byteCount: count * shape.byteCount, alignment: 8)
+    unsafe buffer = .allocate(byteCount: shape.byteCount + Self.readBytes, alignment: 64)
+    unsafe events = .allocate(capacity: 256)
     epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
     guard epoll >= 0 else { throw SystemError("epoll_create1") }
     for (index, socket) in sockets.enumerated() {
@@ -60,10 +60,10 @@ final class SubscriberPool {
   deinit {
     sockets.forEach { close($0) }
     close(epoll)
-    received.deallocate()
-    beginnings.deallocate()
-    buffer.deallocate()
-    events.deallocate()
+    unsafe received.deallocate()
+    unsafe beginnings.deallocate()
+    unsafe buffer.deallocate()
+    unsafe events.deallocate()
   }
 
   /// Watches the publisher's socket: `onPublisher` is called for credit and for room to write.
@@ -72,32 +72,32 @@ final class SubscriberPool {
   }
 
   private func watch(_ socket: CInt, _ wanted: UInt32, token: UInt64) throws {
-    var event = epoll_event()
-    event.events = wanted
-    event.data.u64 = token
-    guard epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
+    var event = unsafe epoll_event()
+    unsafe event.events = wanted
+    unsafe event.data.u64 = token
+    guard unsafe epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &event) == 0 else { throw SystemError("epoll_ctl") }
   }
 
   /// Sends one byte to every server connection: it starts or stops the bare server.
   func say(_ byte: UInt8) {
     var byte = byte
-    for socket in sockets { send(socket, &byte, 1, CInt(MSG_NOSIGNAL)) }
+    for socket in sockets { unsafe send(socket, &byte, 1, CInt(MSG_NOSIGNAL)) }
   }
 
   /// Complete events received by all subscribers together.
-  var total: Int { received.reduce(0) { $0 + $1 / shape.byteCount } }
+  var total: Int { unsafe received.reduce(0) { $0 + $1 / shape.byteCount } }
   /// Complete events of the slowest subscriber.
-  var least: Int { (received.min() ?? 0) / shape.byteCount }
+  var least: Int { unsafe (received.min() ?? 0) / shape.byteCount }
   /// Complete events of the fastest subscriber.
-  var most: Int { (received.max() ?? 0) / shape.byteCount }
+  var most: Int { unsafe (received.max() ?? 0) / shape.byteCount }
 
   /// Reads once from each subscriber with input.
   /// - Parameter timeout: maximum milliseconds to wait for the first input.
   /// - Returns: whether there was any input.
   @discardableResult func read(timeout: CInt) throws -> Bool {
-    let ready = epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
+    let ready = unsafe epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
     for index in 0..<max(0, Int(ready)) {
-      let token = events[index].data.u64
+      let token = unsafe events[index].data.u64
       if token == Self.publisherToken { try onPublisher?() } else { try read(Int(token)) }
     }
     return ready > 0
@@ -105,39 +105,39 @@ final class SubscriberPool {
 
   private func read(_ index: Int) throws {
     let size = shape.byteCount
-    let before = received[index]
+    let before = unsafe received[index]
     let carried = before % size
-    let beginning = UnsafeMutableRawBufferPointer(rebasing: beginnings[index * size..<(index + 1) * size])
-    guard let base = buffer.baseAddress, let kept = beginning.baseAddress else { return }
-    base.copyMemory(from: kept, byteCount: carried)
-    let count = recv(sockets[index], base + carried, Self.readBytes, 0)
+    let beginning = unsafe UnsafeMutableRawBufferPointer(rebasing: beginnings[index * size..<(index + 1) * size])
+    guard let base = unsafe buffer.baseAddress, let kept = beginning.baseAddress else { return }
+    unsafe base.copyMemory(from: kept, byteCount: carried)
+    let count = unsafe recv(sockets[index], base + carried, Self.readBytes, 0)
     guard count > 0 else {
       let error = SystemError("recv", "event \(before / size) of subscriber \(index) from \(name)")
       if count < 0, error.code == EAGAIN || error.code == EINTR { return }
       throw count < 0
         ? error : BenchError("\(name) hung up on subscriber \(index) after \(before / size) events")
     }
-    received[index] = before + count
+    unsafe received[index] = before + count
     let whole = (carried + count) / size
     let rest = carried + count - whole * size
-    kept.copyMemory(from: base + whole * size, byteCount: rest)
+    unsafe kept.copyMemory(from: base + whole * size, byteCount: rest)
     guard isNumbered, whole > 0 else { return }
     let number = firstNumber + UInt64(before / size)
     for event in (verifiesAll ? 0 : whole - 1)..<whole {
-      try check(base + event * size, number: number + UInt64(event), index)
+      try unsafe check(base + event * size, number: number + UInt64(event), index)
     }
-    onTimes?(
+    unsafe onTimes?(
       UnsafeRawBufferPointer(start: base + shape.dataOffset + 8, count: whole * size - shape.dataOffset - 8), size,
       monotonicNanoseconds())
   }
 
   private func check(_ event: UnsafeMutableRawPointer, number: UInt64, _ index: Int) throws {
-    let found = event.loadUnaligned(fromByteOffset: shape.dataOffset, as: UInt64.self)
+    let found = unsafe event.loadUnaligned(fromByteOffset: shape.dataOffset, as: UInt64.self)
     guard found == number else {
       throw BenchError("\(name): subscriber \(index) got event \(found) instead of \(number)")
     }
     guard let offset = shape.idOffset else { return }
-    let id = UInt64(bigEndian: event.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    let id = unsafe UInt64(bigEndian: event.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
     let first = firstID ?? id &- (number - firstNumber)
     firstID = first
     guard id == first &+ (number - firstNumber) else {

@@ -33,14 +33,14 @@ do {
 
 func complain(_ line: String) {
   let text = "streambench: \(line)\n"
-  write(STDERR_FILENO, text, text.utf8.count)
+  unsafe write(STDERR_FILENO, text, text.utf8.count)
 }
 
 /// Raises the process's descriptor limit to the system's maximum; the servers inherit it.
 func raiseDescriptorLimit() {
   var limit = rlimit()
   let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
-  getrlimit(resource, &limit)
+  unsafe getrlimit(resource, &limit)
   limit.rlim_cur = limit.rlim_max
-  setrlimit(resource, &limit)
+  unsafe setrlimit(resource, &limit)
 }

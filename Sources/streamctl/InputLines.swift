@@ -38,12 +38,12 @@ final class InputLines: Subscription, Sendable {
     var line: [UInt8] = []
     var lineNumber = 1
     while true {
-      let count = Glibc.read(STDIN_FILENO, &chunk, chunk.count)
+      let count = unsafe Glibc.read(STDIN_FILENO, &chunk, chunk.count)
       let code = errno
       if count < 0, code == EINTR { continue }
       if count < 0, code == EAGAIN {  // another process made the shared terminal non-blocking
         var waiting = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
-        _ = poll(&waiting, 1, -1)
+        _ = unsafe poll(&waiting, 1, -1)
         continue
       }
       guard count >= 0 else { return .input(SystemError("read", "standard input", code: code)) }

@@ -118,8 +118,8 @@ enum JSONText {
     }
 
     private mutating func skip(_ text: StaticString) -> Bool {
-      let wanted = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
-      guard rest.starts(with: wanted) else { return false }
+      let wanted = unsafe UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
+      guard unsafe rest.starts(with: wanted) else { return false }
       rest = rest.dropFirst(wanted.count)
       return true
     }

@@ -17,13 +17,13 @@ struct Output {
     var rest = gathered[...]
     gathered = []
     while !rest.isEmpty {
-      let count = rest.withUnsafeBytes { Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
       let code = errno
       if count >= 0 {
         rest = rest.dropFirst(count)
       } else if code == EAGAIN {  // another process made the shared terminal non-blocking
         var waiting = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
-        _ = poll(&waiting, 1, -1)
+        _ = unsafe poll(&waiting, 1, -1)
       } else if code != EINTR {
         throw .output(SystemError("write", "standard output", code: code))
       }

@@ -8,7 +8,7 @@ enum Program {
   /// - Throws: the reason why the program ends, unless it is done.
   static func run(_ words: [String]) throws(Stop) {
     signal(SIGPIPE, SIG_IGN)  // a closed reader is reported as EPIPE
-    let socket = getenv("STREAMD_SOCKET").map { String(cString: $0) }
+    let socket = unsafe getenv("STREAMD_SOCKET").map { unsafe String(cString: $0) }
     let arguments = try Arguments(words, environment: socket)
     switch arguments.command {
     case .help: try Output.print(Arguments.help)

@@ -28,20 +28,20 @@ final class Screen: Sendable {
 
   /// - Returns: nil when standard output is not a terminal, or one that cannot move its cursor.
   init?() {
-    let kind = getenv("TERM").map { String(cString: $0) } ?? ""
+    let kind = unsafe getenv("TERM").map { unsafe String(cString: $0) } ?? ""
     guard isatty(STDOUT_FILENO) == 1, !kind.isEmpty, kind != "dumb" else { return nil }
   }
 
   func enter() {
     var settings = termios()
-    let hasKeyboard = isatty(STDIN_FILENO) == 1 && tcgetattr(STDIN_FILENO, &settings) == 0
+    let hasKeyboard = unsafe isatty(STDIN_FILENO) == 1 && tcgetattr(STDIN_FILENO, &settings) == 0
     state.withLock { state in
       state.isEntered = true
       state.settings = hasKeyboard ? settings : nil
     }
     if hasKeyboard {
       settings.c_lflag &= ~tcflag_t(ICANON | ECHO)
-      tcsetattr(STDIN_FILENO, TCSADRAIN, &settings)
+      unsafe tcsetattr(STDIN_FILENO, TCSADRAIN, &settings)
     }
     Self.say(Self.enterSequence)
   }
@@ -53,7 +53,7 @@ final class Screen: Sendable {
       return (state.isEntered, state.settings)
     }
     if isEntered { Self.say(Self.leaveSequence) }
-    if var settings { tcsetattr(STDIN_FILENO, TCSANOW, &settings) }
+    if var settings { unsafe tcsetattr(STDIN_FILENO, TCSANOW, &settings) }
   }
 
   /// Stops the program as Ctrl-Z does, with the terminal restored meanwhile.
@@ -66,7 +66,9 @@ final class Screen: Sendable {
   /// Columns and rows; 80 by 24 if unknown.
   var size: (width: Int, height: Int) {
     var size = winsize()
-    guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else { return (80, 24) }
+    guard unsafe ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0, size.ws_row > 0 else {
+      return (80, 24)
+    }
     return (Int(size.ws_col), Int(size.ws_row))
   }
 
@@ -97,7 +99,7 @@ final class Screen: Sendable {
   /// Ignores errors: a terminal that rejects output is closed.
   private static func say(_ sequence: String) {
     let bytes = Array(sequence.utf8)
-    _ = write(STDOUT_FILENO, bytes, bytes.count)
+    _ = unsafe write(STDOUT_FILENO, bytes, bytes.count)
   }
 }
 
@@ -117,7 +119,7 @@ final class Keyboard: EventLoop.Handler {
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
     var keys = [UInt8](repeating: 0, count: 256)
-    let count = read(STDIN_FILENO, &keys, keys.count)
+    let count = unsafe read(STDIN_FILENO, &keys, keys.count)
     guard count > 0 else {
       if count < 0, errno == EAGAIN || errno == EINTR { return }
       if let registration { loop.unregister(registration) }

@@ -51,7 +51,7 @@ struct Stop: Error, Equatable {
   /// Writes one line to standard error, escaped: parts of the message are untrusted.
   static func say(_ message: String) {
     let line = Array("streamctl: \(Columns.printable(message))\n".utf8)
-    _ = write(STDERR_FILENO, line, line.count)
+    _ = unsafe write(STDERR_FILENO, line, line.count)
   }
 
   private init(_ message: String?, _ exitCode: CInt, isSilence: Bool = false) {

@@ -6,10 +6,10 @@ struct UTCTime: CustomStringConvertible {
 
   var description: String {
     var seconds = time_t(microsecondsSinceEpoch / 1_000_000)
-    var parts = tm()
-    gmtime_r(&seconds, &parts)
-    let date = "\(digits(parts.tm_year + 1900, 4))-\(digits(parts.tm_mon + 1, 2))-\(digits(parts.tm_mday, 2))"
-    let time = "\(digits(parts.tm_hour, 2)):\(digits(parts.tm_min, 2)):\(digits(parts.tm_sec, 2))"
+    var parts = unsafe tm()
+    unsafe gmtime_r(&seconds, &parts)
+    let date = unsafe "\(digits(parts.tm_year + 1900, 4))-\(digits(parts.tm_mon + 1, 2))-\(digits(parts.tm_mday, 2))"
+    let time = unsafe "\(digits(parts.tm_hour, 2)):\(digits(parts.tm_min, 2)):\(digits(parts.tm_sec, 2))"
     return "\(date)T\(time).\(digits(CInt(microsecondsSinceEpoch % 1_000_000), 6))Z"
   }
 

@@ -110,7 +110,7 @@ final class Daemon {
     }
     if manager.isPresent { logControl = LogControlWatch(journal, on: loop) }
     loop.run()
-    if let ownSocket { unlink(ownSocket) }
+    if let ownSocket { unsafe unlink(ownSocket) }
     streams.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
     journal.flush(within: .milliseconds(500))

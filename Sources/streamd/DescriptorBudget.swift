@@ -20,10 +20,10 @@ struct DescriptorBudget: Equatable {
   static func take() -> DescriptorBudget {
     var limit = rlimit()
     let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
-    guard getrlimit(resource, &limit) == 0 else { return DescriptorBudget(limit: 1024, openCount: 0) }
+    guard unsafe getrlimit(resource, &limit) == 0 else { return DescriptorBudget(limit: 1024, openCount: 0) }
     limit.rlim_cur = limit.rlim_max
-    setrlimit(resource, &limit)
-    getrlimit(resource, &limit)
+    unsafe setrlimit(resource, &limit)
+    unsafe getrlimit(resource, &limit)
     return DescriptorBudget(limit: Int(clamping: limit.rlim_cur), openCount: countOpen())
   }
 
@@ -56,10 +56,10 @@ struct DescriptorBudget: Equatable {
   }
 
   private static func countOpen() -> Int {
-    guard let folder = opendir("/proc/self/fd") else { return 16 }
-    defer { closedir(folder) }
+    guard let folder = unsafe opendir("/proc/self/fd") else { return 16 }
+    defer { unsafe closedir(folder) }
     var count = -3  // `.`, `..` and the folder's own descriptor
-    while readdir(folder) != nil { count += 1 }
+    while unsafe readdir(folder) != nil { count += 1 }
     return count
   }
 }

@@ -8,7 +8,7 @@ enum ProgramSearch {
   ///   - name: a path if it contains a slash; else searched in each folder of `path`.
   ///   - path: by default the environment's PATH.
   static func failure(
-    of name: String, path: String? = getenv("PATH").map { String(cString: $0) }
+    of name: String, path: String? = unsafe getenv("PATH").map { unsafe String(cString: $0) }
   ) -> String? {
     guard !name.contains("/") else { return failure(ofFile: name) }
     let folders = (path ?? "/bin:/usr/bin").split(separator: ":", omittingEmptySubsequences: false)
@@ -18,8 +18,8 @@ enum ProgramSearch {
 
   private static func failure(ofFile path: String) -> String? {
     var file = stat()
-    guard stat(path, &file) == 0 else { return "\"\(path)\": \(String(cString: strerror(errno)))" }
+    guard unsafe stat(path, &file) == 0 else { return unsafe "\"\(path)\": \(String(cString: strerror(errno)))" }
     guard file.st_mode & S_IFMT == S_IFREG else { return "\"\(path)\", which is not a regular file" }
-    return access(path, X_OK) == 0 ? nil : "\"\(path)\", which is not executable"
+    return unsafe access(path, X_OK) == 0 ? nil : "\"\(path)\", which is not executable"
   }
 }

@@ -7,7 +7,7 @@ import Systemd
 
 func complain(_ line: String) {
   let text = "streamd: \(line.escapedForTerminal)\n"
-  write(STDERR_FILENO, text, text.utf8.count)
+  unsafe write(STDERR_FILENO, text, text.utf8.count)
 }
 
 /// Prints the configuration's errors, if any, and then exits with EX_CONFIG. A program that cannot be run is an error,
@@ -73,7 +73,7 @@ func serve(_ path: String) {
 }
 
 // Dispatch sets the priority of each thread that it creates, and logs each failure to the system's log.
-setenv("LIBDISPATCH_LOG", "NO", 0)
+unsafe setenv("LIBDISPATCH_LOG", "NO", 0)
 
 HelperProcess.runIfAsked()
 

@@ -18,8 +18,8 @@ enum ClientUser: Hashable, Sendable {
     }
     var address = sockaddr_storage()
     var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
-    let result = withUnsafeMutablePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getpeername(descriptor, $0, &length) }
+    let result = unsafe withUnsafeMutablePointer(to: &address) {
+      unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe getpeername(descriptor, $0, &length) }
     }
     self = result == 0 ? ClientUser(address) : .unknown
   }
@@ -27,11 +27,13 @@ enum ClientUser: Hashable, Sendable {
   init(_ address: sockaddr_storage) {
     switch CInt(address.ss_family) {
     case AF_INET:
-      self = withUnsafeBytes(of: address) { .host(UInt64($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self))) }
+      self = unsafe withUnsafeBytes(of: address) {
+        unsafe .host(UInt64($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self)))
+      }
     case AF_INET6:
-      self = withUnsafeBytes(of: address) { bytes in
-        let isMapped = bytes[8..<18].allSatisfy { $0 == 0 } && bytes[18..<20].allSatisfy { $0 == 0xFF }
-        return isMapped
+      self = unsafe withUnsafeBytes(of: address) { bytes in
+        let isMapped = unsafe bytes[8..<18].allSatisfy { $0 == 0 } && bytes[18..<20].allSatisfy { $0 == 0xFF }
+        return unsafe isMapped
           ? .host(UInt64(bytes.loadUnaligned(fromByteOffset: 20, as: UInt32.self)))
           : .host(bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
       }

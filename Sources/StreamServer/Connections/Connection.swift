@@ -189,12 +189,12 @@ class Connection: EventLoop.Handler {
     isWaitingForTurn = false
     guard phase == .open else { return }
     if let waiting = waitingInput {
-      waiting.offset += waiting.bytes.withUnsafeBytes {
-        process(UnsafeRawBufferPointer(rebasing: $0[waiting.offset...]), until: deadline)
+      unsafe waiting.offset += waiting.bytes.withUnsafeBytes {
+        unsafe process(UnsafeRawBufferPointer(rebasing: $0[waiting.offset...]), until: deadline)
       }
       if waiting.offset == waiting.bytes.count { waitingInput = nil }
     } else {
-      let count = recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
+      let count = unsafe recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
       guard count > 0 else {
         if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
         // One that neither reads nor has published is of no use any more.
@@ -202,9 +202,9 @@ class Connection: EventLoop.Handler {
         return watch()
       }
       heardAt = worker.loop.now
-      let input = UnsafeRawBufferPointer(rebasing: worker.input[..<count])
-      let handled = process(input, until: deadline)
-      if handled < count { waitingInput = WaitingInput(input[handled...]) }
+      let input = unsafe UnsafeRawBufferPointer(rebasing: worker.input[..<count])
+      let handled = unsafe process(input, until: deadline)
+      if handled < count { waitingInput = unsafe WaitingInput(input[handled...]) }
     }
     finishProcessing()
     if phase == .open, settle(), let sentence = excess {
@@ -269,7 +269,7 @@ class Connection: EventLoop.Handler {
       if unsent.isEmpty { unsent = takeAnswers() } else { unsent += takeAnswers() }
     }
     while unsentOffset < unsent.count, !isBlocked {
-      let result = unsent.withUnsafeBytes { write(UnsafeRawBufferPointer(rebasing: $0[unsentOffset...])) }
+      let result = unsafe unsent.withUnsafeBytes { unsafe write(UnsafeRawBufferPointer(rebasing: $0[unsentOffset...])) }
       guard case .wrote(let count) = result else { return false }
       unsentOffset += count
       if unsentOffset < unsent.count { isBlocked = true }
@@ -290,7 +290,7 @@ class Connection: EventLoop.Handler {
   /// Writes as much as the socket takes.
   func write(_ bytes: UnsafeRawBufferPointer) -> WriteResult {
     worker.loop.assertOnLoop()
-    let count = send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
+    let count = unsafe send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
     if count >= 0 { return .wrote(count) }
     if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
     if phase == .open, errno == EPIPE || errno == ECONNRESET { loseReader() } else { close() }
@@ -310,7 +310,7 @@ class Connection: EventLoop.Handler {
 
   /// The socket is full; `rest` is what it did not take of the piece that was begun.
   func becomeBlocked(keeping rest: UnsafeRawBufferPointer) {
-    unsent = Array(rest)
+    unsent = unsafe Array(rest)
     unsentOffset = 0
     isBlocked = true
     watch()

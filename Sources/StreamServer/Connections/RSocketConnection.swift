@@ -49,11 +49,11 @@ final class RSocketConnection: Connection {
     repeat {
       let end = frameCount + Slices.frames
       while frameCount < end, offset < bytes.count, phase == .open {
-        let rest = UnsafeRawBufferPointer(rebasing: bytes[offset...])
+        let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[offset...])
         // One frame at a time: what a frame causes may end its request, and the next frame may use the same ID again.
-        offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
+        unsafe offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
         frameCount += 1
-        for event in events where phase == .open { handle(event, of: rest) }
+        for event in events where phase == .open { unsafe handle(event, of: rest) }
         events.removeAll(keepingCapacity: true)
       }
     } while offset < bytes.count && phase == .open && frameCount < Slices.connectionFrames
@@ -70,12 +70,12 @@ final class RSocketConnection: Connection {
     case .request(let id, let kind, let demand, let payload, let isComplete):
       request(id, kind, demand, payload, isComplete: isComplete)
     case .payload(let id, let payload, let isComplete):
-      payload.data.withUnsafeBytes { inbound?.receive(id, CollectionOfOne($0), isComplete: isComplete) }
+      unsafe payload.data.withUnsafeBytes { unsafe inbound?.receive(id, CollectionOfOne($0), isComplete: isComplete) }
     case .payloads(let id, let range):
-      let frames = PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range]))
-      inbound?.receive(id, frames.lazy.map(\.data), isComplete: false)
+      let frames = unsafe PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range]))
+      unsafe inbound?.receive(id, frames.lazy.map(unsafe \.data), isComplete: false)
     case .valueTooLarge(let id): inbound?.refuseLargeValue(id)
-    case .complete(let id): inbound?.receive(id, EmptyCollection(), isComplete: true)
+    case .complete(let id): unsafe inbound?.receive(id, EmptyCollection(), isComplete: true)
     case .requestN(let id, let count):
       if let subscription = subscriptions[RequestID(id)], !subscription.machine.format.completes {
         subscription.lane.request(Self.demand(count), by: subscription)

@@ -8,7 +8,7 @@ import ReplayLog
 ///
 /// The bytes are pieces, and a table of where each ends tells where a subscriber stands after any number of bytes. Every
 /// piece but the last is the end of an event: a part of an event that another part follows is the last.
-final class EventBlock {
+@safe final class EventBlock {
   /// Pieces are added until there are this many bytes, so that one write covers many small events.
   static let targetBytes = 64 << 10
   /// At least that many bytes are around the data of an event, or nearly: then the table limits the block.
@@ -31,13 +31,13 @@ final class EventBlock {
   private var crossesGap = false
 
   init() {
-    base = .allocate(byteCount: Self.targetBytes + EventFormat.maximumPieceBytes, alignment: 16)
-    ends = .allocate(capacity: Self.maximumPieceCount)
+    unsafe base = .allocate(byteCount: Self.targetBytes + EventFormat.maximumPieceBytes, alignment: 16)
+    unsafe ends = .allocate(capacity: Self.maximumPieceCount)
   }
 
   deinit {
-    base.deallocate()
-    ends.deallocate()
+    unsafe base.deallocate()
+    unsafe ends.deallocate()
   }
 
   private var byteCount: Int { end(ofFirst: pieceCount) }
@@ -46,7 +46,7 @@ final class EventBlock {
   private var eventCount: Int { end.sentBytes > 0 ? pieceCount - 1 : pieceCount }
 
   /// The number of bytes in the first pieces.
-  private func end(ofFirst count: Int) -> Int { count == 0 ? 0 : Int(ends[count - 1]) }
+  private func end(ofFirst count: Int) -> Int { unsafe count == 0 ? 0 : Int(ends[count - 1]) }
 
   /// Makes the block what the subscription needs; under the log's lock.
   /// - Parameter gap: events that the subscriber missed before its cursor and was not told of.
@@ -81,11 +81,11 @@ final class EventBlock {
   /// The bytes that a demand of `demand` covers, from the block's start; nil: unlimited. A part of an event needs demand,
   /// too.
   func bytes(coveredBy demand: Int?) -> UnsafeRawBufferPointer {
-    UnsafeRawBufferPointer(start: base, count: end(ofFirst: min(demand ?? .max, pieceCount)))
+    unsafe UnsafeRawBufferPointer(start: base, count: end(ofFirst: min(demand ?? .max, pieceCount)))
   }
 
   /// What a subscriber has once the first `sent` bytes are on their way.
-  struct Progress {
+  @safe struct Progress {
     /// Behind the last piece that was begun.
     let cursor: Cursor
     /// Events that ended.
@@ -102,7 +102,7 @@ final class EventBlock {
     let begun = sent == byteCount ? pieceCount : piecesBegun(in: sent)
     let isAll = begun == pieceCount
     let cursor = isAll ? end : begun == 0 ? start : Cursor(position: start.position + UInt64(begun))
-    return Progress(
+    return unsafe Progress(
       cursor: cursor, eventCount: isAll ? eventCount : begun, gap: crossesGap && isAll ? .unknown : .none,
       rest: UnsafeRawBufferPointer(start: base + sent, count: end(ofFirst: begun) - sent),
       isLast: cursor == Cursor(position: logEnd))
@@ -135,10 +135,10 @@ final class EventBlock {
     let records = storage.records(in: end.position..<runEnd)
     var byteCount = byteCount
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
-      let piece = format.write(
+      let piece = unsafe format.write(
         records[end.position], from: end.sentBytes, pieceCount == 0 ? gap : .none, for: request, at: base + byteCount)
       byteCount += piece.byteCount
-      ends[pieceCount] = UInt32(byteCount)
+      unsafe ends[pieceCount] = UInt32(byteCount)
       pieceCount += 1
       guard !piece.follows else {
         end.sentBytes += piece.dataByteCount
@@ -153,6 +153,6 @@ final class EventBlock {
 
   private func address(to request: RequestID) {
     self.request = request
-    for piece in 0..<pieceCount { format.address(base + end(ofFirst: piece), to: request) }
+    for piece in 0..<pieceCount { unsafe format.address(base + end(ofFirst: piece), to: request) }
   }
 }

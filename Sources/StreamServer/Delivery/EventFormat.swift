@@ -57,22 +57,22 @@ extension EventFormat {
     var flags = FrameFlags.next
     if follows { flags.insert(.follows) }
     if completes, !follows { flags.insert(.complete) }
-    let header = PayloadFrame.writeHeader(
+    let header = unsafe PayloadFrame.writeHeader(
       StreamID(request.rawValue), flags, metadataByteCount: stamp > 0 ? stamp + gapBytes : nil, dataByteCount: count,
       at: piece)
-    let source = record.baseAddress! + EventLog.stampBytes + offset - stamp
+    let source = unsafe record.baseAddress! + EventLog.stampBytes + offset - stamp
     if gapBytes == 0 {
-      (piece + header).copyMemory(from: source, byteCount: stamp + count)
+      unsafe (piece + header).copyMemory(from: source, byteCount: stamp + count)
     } else {
-      (piece + header).copyMemory(from: source, byteCount: stamp)
-      (piece + header + stamp).storeBytes(of: gap.count.bigEndian, as: UInt64.self)
-      (piece + header + stamp + gapBytes).copyMemory(from: source + stamp, byteCount: count)
+      unsafe (piece + header).copyMemory(from: source, byteCount: stamp)
+      unsafe (piece + header + stamp).storeBytes(of: gap.count.bigEndian, as: UInt64.self)
+      unsafe (piece + header + stamp + gapBytes).copyMemory(from: source + stamp, byteCount: count)
     }
     return Piece(byteCount: header + stamp + gapBytes + count, dataByteCount: count, follows: follows)
   }
 
   /// Gives the piece at `start` to another request.
   func address(_ start: UnsafeMutableRawPointer, to request: RequestID) {
-    PayloadFrame.setStreamID(StreamID(request.rawValue), at: start)
+    unsafe PayloadFrame.setStreamID(StreamID(request.rawValue), at: start)
   }
 }

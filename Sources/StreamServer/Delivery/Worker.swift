@@ -10,7 +10,7 @@ import Synchronization
 /// Subscriptions that have something to send are in a queue of their user, and users take turns (`UserShare`). Each
 /// subscription gets one write of at most a block and returns to the end of the queue, so that a long backlog delays no
 /// other.
-final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `counters`
+@safe final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `counters`
   /// What this worker did, readable from any thread.
   struct Counters: ~Copyable {
     let eventsOut = Atomic<UInt64>(0)
@@ -76,7 +76,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     loop.endOfTurn = { [weak self] in self?.endTurn() }
   }
 
-  deinit { input.deallocate() }
+  deinit { unsafe input.deallocate() }
 
   /// Traces a client's action; the text is made only at log level debug.
   func trace(_ client: ClientIdentity, stream: String? = nil, _ what: @autoclosure () -> String) {
@@ -422,9 +422,9 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
   /// - Returns: bytes written, at least 1 for the work.
   private func send(to subscription: StreamSubscription, hasEnded: Bool) -> Int {
     let connection = subscription.connection
-    let bytes = block.bytes(coveredBy: subscription.machine.demand.max)
+    let bytes = unsafe block.bytes(coveredBy: subscription.machine.demand.max)
     let sent: Int
-    switch connection.write(bytes) {
+    switch unsafe connection.write(bytes) {
     case .wrote(let count): sent = count
     case .gone: return 1
     }
@@ -444,7 +444,7 @@ final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `
     counters.eventsOut.add(UInt64(progress.eventCount), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)
-    if sent < bytes.count { connection.becomeBlocked(keeping: progress.rest) }
+    if sent < bytes.count { unsafe connection.becomeBlocked(keeping: progress.rest) }
     if action != .wait { perform(action, subscription) }
     return max(1, sent)
   }

@@ -99,7 +99,7 @@ public struct SavedConnections: Equatable, Sendable {
     }
     machine.close(.connectionClose, "streamd is restarting")
     let bytes = session.unsent + machine.takeOutput()
-    send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
+    unsafe send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
     shutdown(descriptor, CInt(SHUT_RDWR))
   }
 }

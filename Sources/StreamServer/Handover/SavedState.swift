@@ -43,7 +43,7 @@ package enum SavedState {
 
   /// Puts content into its envelope.
   package static func seal(_ content: [UInt8], as kind: Kind) -> [UInt8] {
-    let numbers = [kind.rawValue, kind.version, 0, crc32c(content, content.count)]
+    let numbers = unsafe [kind.rawValue, kind.version, 0, crc32c(content, content.count)]
     return numbers.flatMap { number in (0..<4).map { UInt8(truncatingIfNeeded: number >> (24 - 8 * $0)) } } + content
   }
 
@@ -58,7 +58,7 @@ package enum SavedState {
         reason: "its format is version \(number(at: 4)), and this is written for version \(kind.version)")
     }
     let content = bytes[headerBytes...]
-    guard content.withUnsafeBytes({ crc32c($0.baseAddress, $0.count) }) == number(at: 12) else {
+    guard unsafe content.withUnsafeBytes({ unsafe crc32c($0.baseAddress, $0.count) }) == number(at: 12) else {
       throw InvalidSavedState(reason: "it is damaged: its checksum does not match")
     }
     return content

@@ -56,13 +56,14 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   func arrive(_ values: some Sequence<UnsafeRawBufferPointer>, limit: Int) -> Int? {
     let before = arrived.count
     var tooLarge: Int?
-    for value in values {
+    var iterator = values.makeIterator()
+    while let value = unsafe iterator.next() {
       guard value.count <= limit else {
         tooLarge = value.count
         break
       }
       largestBytes = max(largestBytes, value.count)
-      arrived.append(value)
+      unsafe arrived.append(value)
     }
     let count = arrived.count - before
     credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request itself brings the first one
@@ -182,7 +183,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       return connection.machine.sendError(id, .invalid, sentence)
     }
     guard join(id, to: stream, inlet) != nil else { return }
-    data.withUnsafeBytes { receive(id, CollectionOfOne($0), isComplete: isComplete) }
+    unsafe data.withUnsafeBytes { unsafe receive(id, CollectionOfOne($0), isComplete: isComplete) }
   }
 
   /// A named publisher begins, or is back. It hears first what the stream has of it, and where to continue.

@@ -81,13 +81,13 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
       if batch.isEmpty { swap(&batch, &values) } else { batch += values }
       values = EventBatch()
     } else {
-      values.withUnsafeBytes(of: 0..<min(count, values.count)) { value in
+      unsafe values.withUnsafeBytes(of: 0..<min(count, values.count)) { value in
         guard taken.count == 0 || taken.byteCount < byteCount && taken.byteCount + value.count <= room else {
           return false
         }
         taken.count += 1
         taken.byteCount += value.count
-        batch.append(value)
+        unsafe batch.append(value)
         return true
       }
       values.removeFirst(taken.count)

@@ -20,7 +20,8 @@ public struct PeerCredentials: Equatable, Sendable {
   init?(of descriptor: CInt) {
     var credentials = ucred()
     var length = socklen_t(MemoryLayout<ucred>.size)
-    guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0, credentials.pid != 0 else {
+    guard unsafe getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0, credentials.pid != 0
+    else {
       return nil
     }
     process = credentials.pid
@@ -34,7 +35,7 @@ public struct PeerCredentials: Equatable, Sendable {
     var groups = [gid_t](repeating: 0, count: 32)
     while true {
       var length = socklen_t(groups.count * MemoryLayout<gid_t>.stride)
-      if getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, &groups, &length) == 0 {
+      if unsafe getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, &groups, &length) == 0 {
         return Array(groups.prefix(Int(length) / MemoryLayout<gid_t>.stride))
       }
       guard errno == ERANGE else { return [] }

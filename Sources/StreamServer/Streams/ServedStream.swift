@@ -262,7 +262,7 @@ final class ServedStream: Sendable {
       guard position == cursor.position else { return nil }
       guard position >= storage.firstPosition else { return cursor }  // `fellBehind` says it
       guard position < storage.endPosition,
-        cursor.sentBytes < storage.record(at: position).count - EventLog.stampBytes
+        unsafe cursor.sentBytes < storage.record(at: position).count - EventLog.stampBytes
       else { return nil }
       return cursor
     }

@@ -8,7 +8,7 @@ struct BodyDigest: Equatable, Sendable {
 
   /// - Complexity: O(n), 8 bytes at a time: a few milliseconds for 8 MiB.
   init(_ bytes: [UInt8]) {
-    value = bytes.withUnsafeBytes { bytes in
+    value = unsafe bytes.withUnsafeBytes { bytes in
       var hash = 0xCBF2_9CE4_8422_2325 ^ UInt64(bytes.count)
       func mix(_ word: UInt64) {
         // Both halves of the full product: each bit of the word affects each bit of the hash. Source: wyhash.
@@ -17,10 +17,10 @@ struct BodyDigest: Equatable, Sendable {
       }
       let end = bytes.count & ~7
       for offset in stride(from: 0, to: end, by: 8) {
-        mix(UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)))
+        unsafe mix(UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)))
       }
       var last: UInt64 = 0
-      for offset in end..<bytes.count { last = last << 8 | UInt64(bytes[offset]) }
+      for offset in end..<bytes.count { last = unsafe last << 8 | UInt64(bytes[offset]) }
       mix(last)
       return hash
     }

@@ -6,11 +6,11 @@ import StreamRuntime
 ///
 /// libcurl must not be called from inside its own callbacks. Work that a callback triggers is therefore deferred until
 /// libcurl has returned: see `outsideCurl`.
-final class HTTPClient {
+@safe final class HTTPClient {
   let loop: EventLoop
   private var transfersPerHost: Int
   private let multi: UnsafeMutableRawPointer
-  private var transfers: [UnsafeMutableRawPointer: Transfer] = [:]
+  private var transfers: [UnsafeMutableRawPointer: Transfer] = unsafe [:]
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
@@ -41,30 +41,30 @@ final class HTTPClient {
   /// Returns nil when there is not enough memory.
   /// - Parameter transfersPerHost: concurrent transfers to one host; at least 1.
   init?(on loop: EventLoop, transfersPerHost: Int) {
-    guard Self.isInitialised, let multi = curl_multi_init() else { return nil }
+    guard Self.isInitialised, let multi = unsafe curl_multi_init() else { return nil }
     self.loop = loop
     self.transfersPerHost = transfersPerHost
-    self.multi = multi
-    let box = Unmanaged.passUnretained(self).toOpaque()
-    curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, Self.idleConnectionLimit)
-    curl_multi_set_pointer(multi, CURLMOPT_SOCKETDATA, box)
-    curl_multi_set_pointer(multi, CURLMOPT_TIMERDATA, box)
-    curl_multi_set_socket_callback(multi) { easy, socket, what, client, _ in
-      guard let client else { return 0 }
-      Unmanaged<HTTPClient>.fromOpaque(client).takeUnretainedValue().watch(socket, for: what, of: easy)
+    unsafe self.multi = unsafe multi
+    let box = unsafe Unmanaged.passUnretained(self).toOpaque()
+    unsafe curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, Self.idleConnectionLimit)
+    unsafe curl_multi_set_pointer(multi, CURLMOPT_SOCKETDATA, box)
+    unsafe curl_multi_set_pointer(multi, CURLMOPT_TIMERDATA, box)
+    unsafe curl_multi_set_socket_callback(multi) { easy, socket, what, client, _ in
+      guard let client = unsafe client else { return 0 }
+      unsafe Unmanaged<HTTPClient>.fromOpaque(client).takeUnretainedValue().watch(socket, for: what, of: easy)
       return 0
     }
-    curl_multi_set_timer_callback(multi) { _, milliseconds, client in
-      guard let client else { return 0 }
-      Unmanaged<HTTPClient>.fromOpaque(client).takeUnretainedValue().setTimer(milliseconds)
+    unsafe curl_multi_set_timer_callback(multi) { _, milliseconds, client in
+      guard let client = unsafe client else { return 0 }
+      unsafe Unmanaged<HTTPClient>.fromOpaque(client).takeUnretainedValue().setTimer(milliseconds)
       return 0
     }
   }
 
   deinit {
-    curl_multi_set_socket_callback(multi, nil)
-    curl_multi_set_timer_callback(multi, nil)
-    curl_multi_cleanup(multi)
+    unsafe curl_multi_set_socket_callback(multi, nil)
+    unsafe curl_multi_set_timer_callback(multi, nil)
+    unsafe curl_multi_cleanup(multi)
   }
 
   /// Queues `request` at its host and begins it in turn. The handler is retained until `transferEnded`, or until the
@@ -93,7 +93,7 @@ final class HTTPClient {
   func shutDown() {
     loop.assertOnLoop()
     for host in hosts.values { host.dismissLine() }
-    for transfer in transfers.values { transfer.cancel() }
+    unsafe transfers.values.forEach { $0.cancel() }
     for timer in [timer, deferral] { if let timer { loop.cancel(timer) } }
     deferred = []
     for watch in watches.values { watch.stop() }
@@ -114,14 +114,14 @@ final class HTTPClient {
   }
 
   func add(_ easy: UnsafeMutableRawPointer, _ transfer: Transfer) -> Bool {
-    guard curl_multi_add_handle(multi, easy) == CURLM_OK else { return false }
-    transfers[easy] = transfer
+    guard unsafe curl_multi_add_handle(multi, easy) == CURLM_OK else { return false }
+    unsafe transfers[easy] = transfer
     return true
   }
 
   func remove(_ easy: UnsafeMutableRawPointer) {
-    guard transfers.removeValue(forKey: easy) != nil else { return }
-    curl_multi_remove_handle(multi, easy)
+    guard unsafe transfers.removeValue(forKey: easy) != nil else { return }
+    unsafe curl_multi_remove_handle(multi, easy)
   }
 
   /// Runs `work` now or, inside a libcurl callback, as soon as libcurl has returned.
@@ -147,12 +147,15 @@ final class HTTPClient {
         for work in works { work() }
       }
       var left: CInt = 0
-      guard let message = curl_multi_info_read(multi, &left) else {
+      guard let message = unsafe curl_multi_info_read(multi, &left) else {
         if postponed.isEmpty { return }
         continue
       }
-      let (easy, result) = (message.pointee.easy_handle, message.pointee.data.result)  // invalid after the next call
-      if message.pointee.msg == CURLMSG_DONE, let easy, let transfer = transfers[easy] { transfer.ended(result) }
+      // Invalid after the next call.
+      let (easy, result) = unsafe (message.pointee.easy_handle, message.pointee.data.result)
+      if unsafe message.pointee.msg == CURLMSG_DONE, let easy = unsafe easy, let transfer = unsafe transfers[easy] {
+        transfer.ended(result)
+      }
     }
   }
 
@@ -215,7 +218,7 @@ final class HTTPClient {
     do throws(SystemError) {
       watches[socket] = try SocketWatch(socket, for: readiness, client: self)
     } catch {
-      guard let easy, let transfer = transfers[easy] else { return }
+      guard let easy = unsafe easy, let transfer = unsafe transfers[easy] else { return }
       outsideCurl { transfer.fail(HTTPFailure(error.description)) }
     }
   }
@@ -223,7 +226,7 @@ final class HTTPClient {
   fileprivate func act(on socket: curl_socket_t, _ events: CInt) {
     insideCurl {
       var running: CInt = 0
-      curl_multi_socket_action(multi, socket, events, &running)
+      unsafe curl_multi_socket_action(multi, socket, events, &running)
     }
   }
 }

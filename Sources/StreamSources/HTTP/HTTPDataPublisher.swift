@@ -122,7 +122,7 @@ private final class DataRequest: Subscription, Transfer.Handler, @unchecked Send
 
   func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
     guard bytes.count <= configuration.maximumBodyBytes - body.count else { return .stop(tooLarge) }
-    body.append(contentsOf: bytes)
+    unsafe body.append(contentsOf: bytes)
     return .next
   }
 

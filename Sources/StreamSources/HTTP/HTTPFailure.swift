@@ -51,10 +51,10 @@ struct HTTPFailure: Error, Equatable {
     var proxy: HTTPProxy?
     if request.unixSocket == nil, case .proxy(let given) = request.route { proxy = given }
     var (connectStatus, status, connections) = (0, 0, 0)
-    curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
-    curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
+    unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
+    unsafe curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
     let isFresh = status == 0 && connections > 0
-    curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)
+    unsafe curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)
     if connectStatus >= 300 {
       let phrase = phrases[connectStatus].map { " " + $0 } ?? ""
       return HTTPFailure("\(named(proxy)) answered HTTP \(connectStatus)\(phrase)")
@@ -64,8 +64,8 @@ struct HTTPFailure: Error, Equatable {
     case CURLE_COULDNT_RESOLVE_PROXY: return HTTPFailure("could not resolve the host of \(named(proxy))")
     case CURLE_COULDNT_CONNECT:
       var error = 0
-      curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
-      let reason = error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
+      unsafe curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
+      let reason = unsafe error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
       return HTTPFailure("could not connect to \(proxy.map { named($0) } ?? place)\(reason)")
     case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not reply with HTTP")
     case CURLE_PROXY: return HTTPFailure("\(named(proxy)) rejected the request")
@@ -113,7 +113,7 @@ struct HTTPFailure: Error, Equatable {
     return rest == 0 ? "\(whole)" : "\(Double(whole) + Double(rest) / 1000)"
   }
 
-  private static func reason(of code: CURLcode) -> String { String(cString: curl_easy_strerror(code)) }
+  private static func reason(of code: CURLcode) -> String { unsafe String(cString: curl_easy_strerror(code)) }
 
   /// RFC 9110, 15: the statuses that operators meet.
   private static let phrases = [

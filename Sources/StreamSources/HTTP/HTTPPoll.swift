@@ -139,7 +139,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
     guard bytes.count <= source.configuration.maximumBodyBytes - body.count else { return .stop(tooLarge) }
-    body.append(contentsOf: bytes)
+    unsafe body.append(contentsOf: bytes)
     return .next
   }
 

@@ -32,10 +32,10 @@ public struct HTTPProxy: Sendable, Equatable {
 
   /// The error in it, as a sentence; nil: none.
   var problem: String? {
-    guard let parsed = curl_url() else { return nil }
-    defer { curl_url_cleanup(parsed) }
+    guard let parsed = unsafe curl_url() else { return nil }
+    defer { unsafe curl_url_cleanup(parsed) }
     let flags = UInt32(CURLU_NON_SUPPORT_SCHEME)  // its parser does not accept a proxy's schemes
-    guard curl_url_set(parsed, CURLUPART_URL, url, flags) == CURLUE_OK,
+    guard unsafe curl_url_set(parsed, CURLUPART_URL, url, flags) == CURLUE_OK,
       ["http://", "https://", "socks5://", "socks5h://"].contains(where: { url.lowercased().hasPrefix($0) }),
       !authority.isEmpty, !authority.contains("@"), url.hasSuffix(authority) || url.hasSuffix(authority + "/")
     else { return "proxy: not a URL such as http://proxy.example.org:3128" }

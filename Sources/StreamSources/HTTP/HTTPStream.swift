@@ -213,7 +213,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     }
     var events = EventBatch()
     do throws(EventTooLong) {
-      try splitter.feed(bytes, into: &events)
+      try unsafe splitter.feed(bytes, into: &events)
     } catch {
       return .stop(.over(error.maximumBytes, source.format == .lines ? "line" : "event"))
     }

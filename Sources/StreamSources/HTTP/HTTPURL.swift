@@ -66,19 +66,21 @@ struct HTTPURL: Equatable, Sendable {
   /// - Throws: a sentence, when it is not a URL or has another scheme. Never repeats `text`, which may contain a
   ///   password.
   init(_ text: String, relativeTo base: HTTPURL? = nil, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
-    guard let url = curl_url() else { throw HTTPFailure("out of memory") }
-    defer { curl_url_cleanup(url) }
-    if let base { curl_url_set(url, CURLUPART_URL, base.string, 0) }
-    switch curl_url_set(url, CURLUPART_URL, text, UInt32(CURLU_URLENCODE)) {
+    guard let url = unsafe curl_url() else { throw HTTPFailure("out of memory") }
+    defer { unsafe curl_url_cleanup(url) }
+    if let base { unsafe curl_url_set(url, CURLUPART_URL, base.string, 0) }
+    switch unsafe curl_url_set(url, CURLUPART_URL, text, UInt32(CURLU_URLENCODE)) {
     case CURLUE_OK: break
     case CURLUE_UNSUPPORTED_SCHEME: throw .otherScheme
     default: throw .malformedURL
     }
     func part(_ part: CURLUPart, _ flags: Int32 = 0) -> String? {
       var bytes: UnsafeMutablePointer<CChar>?
-      guard curl_url_get(url, part, &bytes, UInt32(flags)) == CURLUE_OK, let bytes else { return nil }
-      defer { curl_free(bytes) }
-      return String(cString: bytes)
+      guard unsafe curl_url_get(url, part, &bytes, UInt32(flags)) == CURLUE_OK, let bytes = unsafe bytes else {
+        return nil
+      }
+      defer { unsafe curl_free(bytes) }
+      return unsafe String(cString: bytes)
     }
     guard let scheme = part(CURLUPART_SCHEME), scheme == "http" || scheme == "https" else { throw .otherScheme }
     // A host with a malformed percent-encoding is kept; connecting to it then fails.
@@ -91,9 +93,9 @@ struct HTTPURL: Equatable, Sendable {
     user = part(CURLUPART_USER, CURLU_URLDECODE)
     password = part(CURLUPART_PASSWORD, CURLU_URLDECODE)
     for secret in [CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_FRAGMENT] {
-      curl_url_set(url, secret, nil, 0)
+      unsafe curl_url_set(url, secret, nil, 0)
     }
-    for item in query { curl_url_set(url, CURLUPART_QUERY, item.encoded, UInt32(CURLU_APPENDQUERY)) }
+    for item in query { unsafe curl_url_set(url, CURLUPART_QUERY, item.encoded, UInt32(CURLU_APPENDQUERY)) }
     guard let string = part(CURLUPART_URL) else { throw .malformedURL }
     self.string = string
   }

@@ -42,17 +42,17 @@ struct ServerSentEvents: EventSplitter {
   }
 
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
-    var rest = bytes[...]
-    while let first = rest.first {
-      if isAfterCR, first == 0x0A { rest = rest.dropFirst() }
+    var rest = unsafe bytes[...]
+    while let first = unsafe rest.first {
+      if isAfterCR, first == 0x0A { unsafe rest = unsafe rest.dropFirst() }
       isAfterCR = false
-      let piece = rest.prefix { $0 != 0x0A && $0 != 0x0D }
-      guard line.count + piece.count <= maximumBytes + Self.longestFieldName else {
+      let piece = unsafe rest.prefix { $0 != 0x0A && $0 != 0x0D }
+      guard unsafe line.count + piece.count <= maximumBytes + Self.longestFieldName else {
         throw EventTooLong(maximumBytes: maximumBytes)
       }
-      line.append(contentsOf: piece)
-      rest = rest.dropFirst(piece.count)
-      guard let end = rest.popFirst() else { return }
+      unsafe line.append(contentsOf: piece)
+      unsafe rest = unsafe rest.dropFirst(piece.count)
+      guard let end = unsafe rest.popFirst() else { return }
       isAfterCR = end == 0x0D
       try interpretLine(into: &events)
     }

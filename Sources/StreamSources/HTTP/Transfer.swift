@@ -6,7 +6,7 @@ import StreamRuntime
 /// Each hop occupies a place of its host's budget, and may wait for it. A streaming response returns the place after
 /// its head: it can last for days, and with four places the fifth stream of a host would never connect. No hop occupies
 /// a place while it waits for another, so hosts that redirect to each other cannot deadlock.
-final class Transfer {
+@safe final class Transfer {
   /// Receives the response. Each call is on the loop; there is none after `cancel`.
   protocol Handler: AnyObject {
     /// The transfer has waited for a place for more than a moment, for this reason. Called again when the reason
@@ -87,12 +87,12 @@ final class Transfer {
     self.client = client
     hop = request.url
     timeLeft = request.timeout
-    errorBuffer[0] = 0
+    unsafe errorBuffer[0] = 0
   }
 
   deinit {
     release()
-    errorBuffer.deallocate()
+    unsafe errorBuffer.deallocate()
   }
 
   /// Cancels the transfer; the handler is not called any more. Does nothing after the end.
@@ -106,8 +106,8 @@ final class Transfer {
   func resume() {
     client?.loop.assertOnLoop()
     client?.outsideCurl { [self] in
-      guard let easy else { return }
-      client?.insideCurl { curl_easy_pause(easy, CURLPAUSE_CONT) }
+      guard let easy = unsafe easy else { return }
+      client?.insideCurl { unsafe curl_easy_pause(easy, CURLPAUSE_CONT) }
     }
   }
 
@@ -135,9 +135,9 @@ final class Transfer {
     stopTimers()
     hasBegun = true
     hopBegan = .now
-    guard let client, let easy = easy ?? curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
-    self.easy = easy
-    guard configure(easy), client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
+    guard let client, let easy = unsafe easy ?? curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
+    unsafe self.easy = unsafe easy
+    guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
     if request.isEndless, let timeLeft {
       headTimer = client.loop.schedule(after: timeLeft) { [weak self] in
         guard let self else { return }
@@ -149,12 +149,12 @@ final class Transfer {
 
   /// The hop has ended, with success or failure.
   func ended(_ result: CURLcode) {
-    guard let easy else { return }
+    guard let easy = unsafe easy else { return }
     let wasCut: Bool
     if case .discard = plan { wasCut = discarded > Self.discardLimit } else { wasCut = false }
     if let refusal { return fail(refusal) }
     guard result == CURLE_OK || wasCut else {
-      return fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
+      return unsafe fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
     }
     guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not reply with HTTP")) }
     if let redirectsTo { follow(redirectsTo, head) } else { finish(.success(head)) }
@@ -182,9 +182,9 @@ final class Transfer {
     }
     stopTimers()
     if let left = timeLeft { timeLeft = left - (.now - hopBegan) }
-    if let easy {
-      client?.remove(easy)
-      curl_easy_reset(easy)
+    if let easy = unsafe easy {
+      unsafe client?.remove(easy)
+      unsafe curl_easy_reset(easy)
     }
     (self.head, redirectsTo, plan, discarded, headerBytes) = (nil, nil, .discard, 0, 0)
     start()
@@ -199,13 +199,13 @@ final class Transfer {
   }
 
   private func release() {
-    if let easy {
-      self.easy = nil
-      client?.remove(easy)
-      curl_easy_cleanup(easy)
+    if let easy = unsafe easy {
+      unsafe self.easy = nil
+      unsafe client?.remove(easy)
+      unsafe curl_easy_cleanup(easy)
     }
-    curl_slist_free_all(headerList)
-    headerList = nil
+    unsafe curl_slist_free_all(headerList)
+    unsafe headerList = nil
     stopTimers()
     leaveHost()
   }
@@ -239,43 +239,43 @@ final class Transfer {
   }
 
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
-    curl_slist_free_all(headerList)
-    headerList = nil
+    unsafe curl_slist_free_all(headerList)
+    unsafe headerList = nil
     for line in request.headerLines(for: hop) {
-      guard let list = curl_slist_append(headerList, line) else { return false }
-      headerList = list
+      guard let list = unsafe curl_slist_append(headerList, line) else { return false }
+      unsafe headerList = unsafe list
     }
     for (option, value) in request.options(for: hop) {
-      guard curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
+      guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
-    curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
-    curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // detects a host that has disappeared
-    curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's response is not the head
+    unsafe curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
+    unsafe curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // detects a host that has disappeared
+    unsafe curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's response is not the head
     // A transfer that ends during its name lookup abandons the lookup's thread. Without this option libcurl would wait
     // for that thread, and block every other source, until the name server answers.
-    curl_easy_set_long(easy, CURLOPT_QUICK_EXIT, 1)
-    curl_easy_set_long(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
+    unsafe curl_easy_set_long(easy, CURLOPT_QUICK_EXIT, 1)
+    unsafe curl_easy_set_long(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
     // Redirects are followed here, not by libcurl, which would send every header except Authorization and Cookie to the
     // target.
-    curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
+    unsafe curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
     if !request.isEndless, let timeLeft {
-      curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, timeLeft.wholeMilliseconds))
+      unsafe curl_easy_set_long(easy, CURLOPT_TIMEOUT_MS, max(1, timeLeft.wholeMilliseconds))
     }
-    curl_easy_set_pointer(easy, CURLOPT_HTTPHEADER, headerList)
-    curl_easy_set_pointer(easy, CURLOPT_ERRORBUFFER, errorBuffer)
-    let box = Unmanaged.passUnretained(self).toOpaque()
-    curl_easy_set_pointer(easy, CURLOPT_HEADERDATA, box)
-    curl_easy_set_pointer(easy, CURLOPT_WRITEDATA, box)
-    curl_easy_set_receiver(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, transfer in
-      guard let bytes, let transfer else { return 0 }
-      let line = UnsafeRawBufferPointer(start: bytes, count: size * count)
-      let goesOn = Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(headerLine: line)
+    unsafe curl_easy_set_pointer(easy, CURLOPT_HTTPHEADER, headerList)
+    unsafe curl_easy_set_pointer(easy, CURLOPT_ERRORBUFFER, errorBuffer)
+    let box = unsafe Unmanaged.passUnretained(self).toOpaque()
+    unsafe curl_easy_set_pointer(easy, CURLOPT_HEADERDATA, box)
+    unsafe curl_easy_set_pointer(easy, CURLOPT_WRITEDATA, box)
+    unsafe curl_easy_set_receiver(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, transfer in
+      guard let bytes = unsafe bytes, let transfer = unsafe transfer else { return 0 }
+      let line = unsafe UnsafeRawBufferPointer(start: bytes, count: size * count)
+      let goesOn = unsafe Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(headerLine: line)
       return goesOn ? line.count : 0
     }
-    curl_easy_set_receiver(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, transfer in
-      guard let bytes, let transfer else { return 0 }
-      let piece = UnsafeRawBufferPointer(start: bytes, count: size * count)
-      return Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(piece)
+    unsafe curl_easy_set_receiver(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, transfer in
+      guard let bytes = unsafe bytes, let transfer = unsafe transfer else { return 0 }
+      let piece = unsafe UnsafeRawBufferPointer(start: bytes, count: size * count)
+      return unsafe Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(piece)
     }
     return true
   }
@@ -291,9 +291,9 @@ final class Transfer {
       return false
     }
     // The empty line ends a head: that of a 1xx response, of the final one, or the trailers.
-    guard head == nil, let easy, line.first == 0x0D || line.first == 0x0A else { return true }
+    guard head == nil, let easy = unsafe easy, unsafe line.first == 0x0D || line.first == 0x0A else { return true }
     var status = 0
-    curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
+    unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     guard status >= 200 else { return true }
     let head = ResponseHead(
       status: status, url: hop.string, contentLength: header("Content-Length").flatMap { Int($0) },
@@ -329,7 +329,7 @@ final class Transfer {
       client?.resumeInNextTurn(self)
       return Int(CURL_WRITEFUNC_PAUSE)
     }
-    switch handler.transferReceived(piece) {
+    switch unsafe handler.transferReceived(piece) {
     case .next: return piece.count
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
     case .stop(let failure):
@@ -350,16 +350,19 @@ final class Transfer {
 
   private func header(_ name: String) -> String? {
     var found: UnsafeMutablePointer<curl_header>?
-    guard let easy, curl_easy_header(easy, name, 0, UInt32(CURLH_HEADER), -1, &found) == CURLHE_OK, let found else {
+    guard let easy = unsafe easy, unsafe curl_easy_header(easy, name, 0, UInt32(CURLH_HEADER), -1, &found) == CURLHE_OK,
+      let found = unsafe found
+    else {
       return nil
     }
-    return String(cString: found.pointee.value)
+    return unsafe String(cString: found.pointee.value)
   }
 
   private func retryAfter() -> Duration? {
-    guard let easy, header("Retry-After") != nil else { return nil }
+    guard let easy = unsafe easy, header("Retry-After") != nil else { return nil }
     var seconds: curl_off_t = 0
-    curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)  // seconds or a date, converted to seconds from now
+    // Seconds or a date, converted to seconds from now.
+    unsafe curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)
     return .seconds(max(0, seconds))
   }
 }

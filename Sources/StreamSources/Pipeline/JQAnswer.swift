@@ -27,7 +27,7 @@ struct JQMessageReader {
       bytes.removeFirst(start)
       start = 0
     }
-    bytes += more
+    unsafe bytes += more
   }
 
   /// A message exceeds the longest possible answer: the sender is hostile.
@@ -51,7 +51,7 @@ extension [UInt8] {
   }
 
   fileprivate mutating func appendLength(_ count: Int) {
-    Swift.withUnsafeBytes(of: UInt32(count)) { append(contentsOf: $0) }
+    unsafe Swift.withUnsafeBytes(of: UInt32(count)) { unsafe append(contentsOf: $0) }
   }
 }
 
@@ -59,7 +59,7 @@ extension ArraySlice<UInt8> {
   /// Removes a length from the front.
   fileprivate mutating func takeLength() -> Int? {
     guard count >= 4 else { return nil }
-    let length = withUnsafeBytes { $0.loadUnaligned(as: UInt32.self) }
+    let length = unsafe withUnsafeBytes { unsafe $0.loadUnaligned(as: UInt32.self) }
     removeFirst(4)
     return Int(length)
   }

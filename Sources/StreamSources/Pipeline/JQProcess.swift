@@ -38,7 +38,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   ) throws(SystemError) {
     guard !thread.isStopped else { throw SystemError("posix_spawn", executable, code: ECANCELED) }
     var ends: [CInt] = [0, 0]
-    guard socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+    guard unsafe socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
       throw SystemError("socketpair")
     }
     socket = OwnedDescriptor(ends[0])
@@ -83,8 +83,9 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   private func flush() {
     guard let registration else { return }
     while sentCount < unsent.count {
-      let count = unsent.withUnsafeBytes { bytes in
-        Glibc.send(socket.raw, bytes.baseAddress.map { $0 + sentCount }, bytes.count - sentCount, CInt(MSG_NOSIGNAL))
+      let count = unsafe unsent.withUnsafeBytes { bytes in
+        unsafe Glibc.send(
+          socket.raw, bytes.baseAddress.map { unsafe $0 + sentCount }, bytes.count - sentCount, CInt(MSG_NOSIGNAL))
       }
       // Reading reports every error except a full buffer.
       guard count > 0 else { break }
@@ -97,9 +98,9 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   }
 
   private func receive() {
-    let isOpen = withUnsafeTemporaryAllocation(byteCount: 65536, alignment: 1) { buffer in
-      let count = recv(socket.raw, buffer.baseAddress, buffer.count, 0)
-      if count > 0 { reader.append(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
+    let isOpen = unsafe withUnsafeTemporaryAllocation(byteCount: 65536, alignment: 1) { buffer in
+      let count = unsafe recv(socket.raw, buffer.baseAddress, buffer.count, 0)
+      if count > 0 { unsafe reader.append(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
       return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR))
     }
     while let owner, let message = reader.next() {
@@ -127,13 +128,13 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     kill(id, SIGKILL)
     isReaped = true
     var status: CInt = 0
-    while waitpid(id, &status, 0) < 0, errno == EINTR {}
+    while unsafe waitpid(id, &status, 0) < 0, errno == EINTR {}
     let signal = status & 0x7f
     switch (signal, status >> 8 & 0xff) {
     case (SIGPROF, _): return "no result within \(timePerEvent) of processor time"
     case (0, JQWorker.outOfMemory): return "more than \(JQWorker.memoryLimit >> 20) MiB of memory needed"
     case (0, let code): return "jq exited with status \(code)"
-    default: return "jq was terminated by signal \(signal) (\(String(cString: strsignal(signal))))"
+    default: return unsafe "jq was terminated by signal \(signal) (\(String(cString: strsignal(signal))))"
     }
   }
 }

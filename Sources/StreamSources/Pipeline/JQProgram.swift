@@ -10,7 +10,7 @@ import Events
 ///
 /// A program may run for ever, exhaust memory, or abort the process by a failed assertion inside libjq (1.6: `todate`
 /// of a number that is too large). Untrusted events therefore belong in a separate process.
-final class JQProgram {
+@safe final class JQProgram {
   /// jq's error message for a text that is not a program.
   struct CompileError: Error, Equatable {
     let sentence: String
@@ -48,27 +48,27 @@ final class JQProgram {
   /// - Throws: `CompileError`.
   init(_ text: String) throws(CompileError) {
     guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
-    guard let state = jq_init() else { throw CompileError(sentence: "no memory") }
-    self.state = state
-    jq_set_error_cb(
+    guard let state = unsafe jq_init() else { throw CompileError(sentence: "no memory") }
+    unsafe self.state = unsafe state
+    unsafe jq_set_error_cb(
       state,
       { context, message in
-        guard let context else { return jv_free(message) }
-        Unmanaged<Messages>.fromOpaque(context).takeUnretainedValue().add(JQProgram.text(message))
-      }, Unmanaged.passUnretained(messages).toOpaque())
+        guard let context = unsafe context else { return unsafe jv_free(message) }
+        unsafe Unmanaged<Messages>.fromOpaque(context).takeUnretainedValue().add(JQProgram.text(message))
+      }, unsafe Unmanaged.passUnretained(messages).toOpaque())
     // Without a callback, jq 1.6 calls a function at an uninitialised address.
-    jq_set_debug_cb(state, { _, message in jv_free(message) }, nil)
-    jq_set_input_cb(state, { _, _ in jv_invalid() }, nil)
-    guard jq_compile(state, Self.prologue + text) != 0 else {
+    unsafe jq_set_debug_cb(state, { _, message in unsafe jv_free(message) }, nil)
+    unsafe jq_set_input_cb(state, { _, _ in unsafe jv_invalid() }, nil)
+    guard unsafe jq_compile(state, Self.prologue + text) != 0 else {
       throw CompileError(sentence: messages.sentence(namingLines: text.utf8.contains(UInt8(ascii: "\n"))))
     }
   }
 
-  deinit { jq_teardown(&state) }
+  deinit { unsafe jq_teardown(&state) }
 
   /// Sets the handler for a failed allocation in libjq; it must not return. By default libjq aborts.
   func whenOutOfMemory(_ handler: @escaping @convention(c) (UnsafeMutableRawPointer?) -> Void) {
-    jq_set_nomem_handler(state, handler, nil)
+    unsafe jq_set_nomem_handler(state, handler, nil)
   }
 
   /// Runs the program on one event.
@@ -78,16 +78,16 @@ final class JQProgram {
   /// - Throws: `ValueError` when the event is not JSON, when the program fails on it, even after some outputs, or when
   ///   a limit is exceeded.
   func outputs(for event: [UInt8]) throws(ValueError) -> EventBatch {
-    jq_start(state, try Self.parse(event).get(), 0)
+    unsafe jq_start(state, try Self.parse(event).get(), 0)
     var outputs: EventBatch = []
     var byteCount = 0
     while true {
-      let value = jq_next(state)
-      guard jv_is_valid(value) != 0 else {
-        if let failure = failure(ending: value) { throw failure }
+      let value = unsafe jq_next(state)
+      guard unsafe jv_is_valid(value) != 0 else {
+        if let failure = unsafe failure(ending: value) { throw failure }
         return outputs
       }
-      let output = Self.bytes(jv_dump_string(value, 0))
+      let output = unsafe Self.bytes(jv_dump_string(value, 0))
       byteCount += output.count
       guard outputs.count < Self.outputsLimit else { throw ValueError("more than \(Self.outputsLimit) outputs") }
       guard byteCount <= Self.bytesLimit else { throw ValueError("more than \(Self.bytesLimit >> 20) MiB of outputs") }
@@ -97,63 +97,63 @@ final class JQProgram {
 
   /// - Parameter end: the last result of `jq_next`; consumed.
   private func failure(ending end: jv) -> ValueError? {
-    if jv_invalid_has_msg(jv_copy(end)) != 0 { return ValueError(Self.text(jv_invalid_get_msg(end))) }
-    jv_free(end)
-    guard jq_halted(state) != 0 else { return nil }
-    let message = jq_get_error_message(state)
-    guard jv_is_valid(message) != 0 else {
-      jv_free(message)
+    if unsafe jv_invalid_has_msg(jv_copy(end)) != 0 { return unsafe ValueError(Self.text(jv_invalid_get_msg(end))) }
+    unsafe jv_free(end)
+    guard unsafe jq_halted(state) != 0 else { return nil }
+    let message = unsafe jq_get_error_message(state)
+    guard unsafe jv_is_valid(message) != 0 else {
+      unsafe jv_free(message)
       return nil
     }
-    return ValueError(Self.text(message))
+    return unsafe ValueError(Self.text(message))
   }
 
   // MARK: - Values
 
   private static func parse(_ event: [UInt8]) -> Result<jv, ValueError> {
-    guard let count = CInt(exactly: event.count) else { return .failure(ValueError("more than 2 GiB")) }
+    guard let count = CInt(exactly: event.count) else { return unsafe .failure(ValueError("more than 2 GiB")) }
     // Not `jv_parse_sized`: its message contains the whole text, and it reads up to a NUL.
-    let parser = jv_parser_new(0)
-    defer { jv_parser_free(parser) }
-    return event.withUnsafeBytes { bytes in
-      jv_parser_set_buf(parser, bytes.bindMemory(to: CChar.self).baseAddress, count, 0)
-      let value = jv_parser_next(parser)
-      guard jv_is_valid(value) != 0 else {
-        return .failure(message(value) ?? ValueError("not a JSON text"))
+    let parser = unsafe jv_parser_new(0)
+    defer { unsafe jv_parser_free(parser) }
+    return unsafe event.withUnsafeBytes { bytes in
+      unsafe jv_parser_set_buf(parser, bytes.bindMemory(to: CChar.self).baseAddress, count, 0)
+      let value = unsafe jv_parser_next(parser)
+      guard unsafe jv_is_valid(value) != 0 else {
+        return unsafe .failure(message(value) ?? ValueError("not a JSON text"))
       }
-      let rest = jv_parser_next(parser)
-      guard jv_is_valid(rest) != 0 else {
-        guard let failure = message(rest) else { return .success(value) }
-        jv_free(value)
-        return .failure(failure)
+      let rest = unsafe jv_parser_next(parser)
+      guard unsafe jv_is_valid(rest) != 0 else {
+        guard let failure = unsafe message(rest) else { return unsafe .success(value) }
+        unsafe jv_free(value)
+        return unsafe .failure(failure)
       }
-      jv_free(value)
-      jv_free(rest)
-      return .failure(ValueError("more than one JSON text"))
+      unsafe jv_free(value)
+      unsafe jv_free(rest)
+      return unsafe .failure(ValueError("more than one JSON text"))
     }
   }
 
   /// The message of an invalid value, which is consumed.
   private static func message(_ invalid: jv) -> ValueError? {
-    let message = jv_invalid_get_msg(invalid)
-    guard jv_get_kind(message) == JV_KIND_STRING else {
-      jv_free(message)
+    let message = unsafe jv_invalid_get_msg(invalid)
+    guard unsafe jv_get_kind(message) == JV_KIND_STRING else {
+      unsafe jv_free(message)
       return nil
     }
-    return ValueError(text(message))
+    return unsafe ValueError(text(message))
   }
 
   /// The message as text; consumes it.
   private static func text(_ message: jv) -> String {
-    if jv_get_kind(message) == JV_KIND_STRING { return String(decoding: bytes(message), as: UTF8.self) }
-    return String(decoding: bytes(jv_dump_string(message, 0)), as: UTF8.self) + " (not a string)"
+    if unsafe jv_get_kind(message) == JV_KIND_STRING { return unsafe String(decoding: bytes(message), as: UTF8.self) }
+    return unsafe String(decoding: bytes(jv_dump_string(message, 0)), as: UTF8.self) + " (not a string)"
   }
 
   /// Consumes the string.
   private static func bytes(_ string: jv) -> [UInt8] {
-    defer { jv_free(string) }
-    let count = Int(jv_string_length_bytes(jv_copy(string)))
-    return [UInt8](UnsafeRawBufferPointer(start: jv_string_value(string), count: count))
+    defer { unsafe jv_free(string) }
+    let count = unsafe Int(jv_string_length_bytes(jv_copy(string)))
+    return unsafe [UInt8](UnsafeRawBufferPointer(start: jv_string_value(string), count: count))
   }
 }
 

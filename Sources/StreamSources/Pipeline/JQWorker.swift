@@ -53,7 +53,7 @@ enum JQWorker {
   static func confine() throws(SystemError) {
     // Loads the time zone for jq's time functions now. Unless TZ is set, glibc checks the file with each call, and uses
     // UTC when it cannot.
-    setenv("TZ", ":/etc/localtime", 1)
+    unsafe setenv("TZ", ":/etc/localtime", 1)
     tzset()
     refuse_inspection()
     for resource in [RLIMIT_NOFILE, RLIMIT_FSIZE, __RLIMIT_NPROC] { limit(resource, 0) }
@@ -63,7 +63,7 @@ enum JQWorker {
   private static func compile(_ text: ArraySlice<UInt8>) throws(JQProgram.CompileError) -> JQProgram? {
     guard !text.isEmpty else { return nil }
     let program = try JQProgram(String(decoding: text, as: UTF8.self))
-    program.whenOutOfMemory { _ in _exit(JQWorker.outOfMemory) }
+    unsafe program.whenOutOfMemory { _ in _exit(JQWorker.outOfMemory) }
     return program
   }
 
@@ -98,16 +98,16 @@ enum JQWorker {
   private static func limitResources() {
     // Under a sanitizer the process already uses more than the limit.
     var field: [CChar] = Array(repeating: 0, count: 256)
-    let statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
-    let count = max(0, read(statm, &field, field.count - 1))
+    let statm = unsafe open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
+    let count = unsafe max(0, read(statm, &field, field.count - 1))
     close(statm)
     let pages = field[..<count].split(separator: CChar(bitPattern: UInt8(ascii: " "))).dropFirst(5).first
     let dataPages = pages.flatMap { Int(String(decoding: $0.map(UInt8.init(bitPattern:)), as: UTF8.self)) } ?? 0
     limit(RLIMIT_DATA, dataPages * sysconf(CInt(_SC_PAGESIZE)) + memoryLimit)
     limit(RLIMIT_CORE, 0)
     // The kernel kills this process first when the machine runs out of memory.
-    let score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)
-    write(score, "1000", 4)
+    let score = unsafe open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)
+    unsafe write(score, "1000", 4)
     close(score)
   }
 
@@ -115,12 +115,12 @@ enum JQWorker {
   private static func limitTime(to milliseconds: Int) {
     var timer = itimerval()
     timer.it_value = timeval(tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000)
-    setitimer(__itimer_which_t(ITIMER_PROF.rawValue), &timer, nil)
+    unsafe setitimer(__itimer_which_t(ITIMER_PROF.rawValue), &timer, nil)
   }
 
   private static func limit(_ resource: __rlimit_resource, _ most: Int) {
     var limit = rlimit(rlim_cur: rlim_t(most), rlim_max: rlim_t(most))
-    setrlimit(__rlimit_resource_t(resource.rawValue), &limit)
+    unsafe setrlimit(__rlimit_resource_t(resource.rawValue), &limit)
   }
 
   /// Standard input, a socket. Blocks.
@@ -132,9 +132,9 @@ enum JQWorker {
     func next() -> ArraySlice<UInt8>? {
       while true {
         if let message = reader.next() { return message }
-        let count = read(STDIN_FILENO, &buffer, buffer.count)
+        let count = unsafe read(STDIN_FILENO, &buffer, buffer.count)
         guard count > 0 else { return nil }
-        buffer.withUnsafeBytes { reader.append(UnsafeRawBufferPointer(rebasing: $0[..<count])) }
+        unsafe buffer.withUnsafeBytes { unsafe reader.append(UnsafeRawBufferPointer(rebasing: $0[..<count])) }
       }
     }
 
@@ -144,7 +144,9 @@ enum JQWorker {
       bytes.appendMessage(answer.encoded)
       var sent = 0
       while sent < bytes.count {
-        let count = bytes.withUnsafeBytes { write(STDIN_FILENO, $0.baseAddress.map { $0 + sent }, bytes.count - sent) }
+        let count = unsafe bytes.withUnsafeBytes {
+          unsafe write(STDIN_FILENO, $0.baseAddress.map { unsafe $0 + sent }, bytes.count - sent)
+        }
         guard count > 0 else { exit(0) }
         sent += count
       }

@@ -66,12 +66,12 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     process = launch.process
     self.thread = thread
     self.handler = handler
-    output.receive = { [weak self] bytes in
-      if let self, !isDiscarding { self.handler?.programWrote(bytes) }
+    unsafe output.receive = { [weak self] bytes in
+      if let self, !isDiscarding { unsafe self.handler?.programWrote(bytes) }
     }
     output.ended = { [weak self] in self?.outputEnded() }
-    errors.receive = { [weak self] bytes in
-      if let self { errorLines.feed(bytes).forEach(say) }
+    unsafe errors.receive = { [weak self] bytes in
+      if let self { unsafe errorLines.feed(bytes).forEach(say) }
     }
     do throws(SystemError) {
       try thread.programGuard?.watch(id)
@@ -173,7 +173,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     // Not reaped yet, so its process id and its group's cannot be reused.
     if phase == .running { askGroupToEnd() }
     var status: CInt = 0
-    let reaped = waitpid(id, &status, WNOHANG)
+    let reaped = unsafe waitpid(id, &status, WNOHANG)
     guard reaped != 0 else { return }
     if let registration { thread.loop.unregister(registration) }
     registration = nil

@@ -11,19 +11,19 @@ struct ErrorLines {
   /// Takes the next bytes, and returns the lines that they complete.
   mutating func feed(_ bytes: UnsafeRawBufferPointer) -> [String] {
     var lines: [String] = []
-    var rest = bytes[...]
-    while !rest.isEmpty {
-      let piece = rest.prefix { $0 != 0x0A }
-      rest = rest.dropFirst(piece.count)
+    var rest = unsafe bytes[...]
+    while unsafe !rest.isEmpty {
+      let piece = unsafe rest.prefix { $0 != 0x0A }
+      unsafe rest = unsafe rest.dropFirst(piece.count)
       if !isCut {
-        line.append(contentsOf: piece.prefix(Self.limit + 1 - line.count))
+        unsafe line.append(contentsOf: piece.prefix(Self.limit + 1 - line.count))
         if line.count > Self.limit {
           lines.append(String(decoding: line.dropLast(), as: UTF8.self) + "… (cut at 2 KiB)")
           line = []
           isCut = true
         }
       }
-      guard rest.popFirst() != nil else { break }
+      guard unsafe rest.popFirst() != nil else { break }
       lines += end()
       isCut = false
     }

@@ -24,7 +24,7 @@ enum ProgramEnding: Equatable {
     case .exited(status: 0): nil
     case .exited(let status): "exited with status \(status)"
     case .signalled(let signal):
-      "was terminated by \(sigabbrev_np(signal).map { "SIG" + String(cString: $0) } ?? "signal \(signal)")"
+      unsafe "was terminated by \(sigabbrev_np(signal).map { unsafe "SIG" + String(cString: $0) } ?? "signal \(signal)")"
     case .closedOutput(let grace): "closed its output and did not exit within \(grace.wholeMilliseconds) ms"
     case .unreadable(let error): "cannot be read: \(error)"
     case .unknown: "ended with an unknown status"

@@ -23,10 +23,10 @@ enum ProgramEnvironment {
   /// This process' environment at the first use.
   static let inherited: [String] = {
     var assignments: [String] = []
-    var next = environ
-    while let assignment = next.pointee {
-      assignments.append(String(cString: assignment))
-      next += 1
+    var next = unsafe environ
+    while let assignment = unsafe next.pointee {
+      unsafe assignments.append(String(cString: assignment))
+      unsafe next += 1
     }
     return assignments
   }()

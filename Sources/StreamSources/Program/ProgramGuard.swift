@@ -51,7 +51,7 @@ final class ProgramGuard {
     }
 
     func tell(_ number: pid_t) -> Bool {
-      withUnsafeBytes(of: number) { write(pipe.raw, $0.baseAddress, $0.count) == $0.count }
+      unsafe withUnsafeBytes(of: number) { unsafe write(pipe.raw, $0.baseAddress, $0.count) == $0.count }
     }
   }
 }
@@ -70,7 +70,7 @@ extension ProgramGuard {
     var groups: Set<pid_t> = []
     var number = pid_t()
     while true {
-      let count = withUnsafeMutableBytes(of: &number) { read(STDIN_FILENO, $0.baseAddress, $0.count) }
+      let count = unsafe withUnsafeMutableBytes(of: &number) { unsafe read(STDIN_FILENO, $0.baseAddress, $0.count) }
       if count < 0, errno == EINTR { continue }
       guard count == MemoryLayout<pid_t>.size else { break }  // written as one piece, so read as one
       // 0, 1 and -1 would mean this process' own group, init's and every process.

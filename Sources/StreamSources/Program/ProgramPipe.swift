@@ -5,7 +5,7 @@ import StreamRuntime
 /// The reading end of a pipe that a program writes to. Confined to the source thread's loop.
 ///
 /// Without `watch` nothing is read: the pipe fills up, and the program's next write blocks.
-final class ProgramPipe: EventLoop.Handler {
+@safe final class ProgramPipe: EventLoop.Handler {
   /// Called with each piece. May stop the watch.
   var receive: (UnsafeRawBufferPointer) -> Void = { _ in }
   /// Called once, at the end of the input.
@@ -48,7 +48,7 @@ final class ProgramPipe: EventLoop.Handler {
     loop.assertOnLoop()
     guard !isAtEnd else { return }
     var count: CInt = 0
-    bytesLeft = bytes_waiting(descriptor.raw, &count) == 0 ? Int(count) : 0
+    bytesLeft = unsafe bytes_waiting(descriptor.raw, &count) == 0 ? Int(count) : 0
     if bytesLeft == 0 { end() }
   }
 
@@ -61,12 +61,12 @@ final class ProgramPipe: EventLoop.Handler {
   /// Reads a piece.
   func descriptorIsReady(_ readiness: EventLoop.Readiness = .readable) {
     let size = min(pieceBytes, bytesLeft ?? .max)
-    withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { buffer in
-      let count = read(descriptor.raw, buffer.baseAddress, size)
+    unsafe withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { buffer in
+      let count = unsafe read(descriptor.raw, buffer.baseAddress, size)
       if count < 0, errno == EAGAIN || errno == EINTR { return }
       guard count > 0 else { return end() }
       bytesLeft = bytesLeft.map { $0 - count }
-      receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
+      unsafe receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
       if bytesLeft == 0 { end() }
     }
   }

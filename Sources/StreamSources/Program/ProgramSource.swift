@@ -120,7 +120,7 @@ private final class ProgramSubscription: SourceSubscription<RestartMachine>, Chi
   func programWrote(_ bytes: UnsafeRawBufferPointer) {
     var events = EventBatch()
     do throws(EventTooLong) {
-      try splitter.feed(bytes, into: &events)
+      try unsafe splitter.feed(bytes, into: &events)
     } catch {
       fault = "wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)"
       program?.end()

@@ -17,7 +17,8 @@ struct ConfigurationSource: Sendable {
   /// - Throws: every error of the file, or the one that prevents reading it; if there is none, that the buffers are
   ///   larger than `MemoryBudget` allows.
   static func load(
-    path: String, credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
+    path: String,
+    credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let text: [UInt8]
@@ -39,7 +40,7 @@ struct ConfigurationSource: Sendable {
   /// - Parameter file: the file's name in error messages.
   static func parse(
     _ text: [UInt8], file: String,
-    credentialsDirectory: String? = getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) },
+    credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let configuration = try Configuration.parse(

@@ -44,25 +44,25 @@ private func lookUp(_ kind: String, _ ask: () -> Answer) throws(Expected) -> UIn
   switch ask() {
   case .id(let id): return id
   case .unknown: throw Expected("a \(kind) that exists")
-  case .failed(let code): throw Expected("a \(kind) that can be resolved (\(String(cString: strerror(code))))")
+  case .failed(let code): throw Expected(unsafe "a \(kind) that can be resolved (\(String(cString: strerror(code))))")
   }
 }
 
 private func userID(named name: String) -> Answer {
   withGrowingBuffer { buffer in
-    var entry = passwd()
+    var entry = unsafe passwd()
     var found: UnsafeMutablePointer<passwd>?
-    let code = getpwnam_r(name, &entry, &buffer, buffer.count, &found)
-    return answer(code, found == nil ? nil : entry.pw_uid)
+    let code = unsafe getpwnam_r(name, &entry, &buffer, buffer.count, &found)
+    return unsafe answer(code, found == nil ? nil : entry.pw_uid)
   }
 }
 
 private func groupID(named name: String) -> Answer {
   withGrowingBuffer { buffer in
-    var entry = group()
+    var entry = unsafe group()
     var found: UnsafeMutablePointer<group>?
-    let code = getgrnam_r(name, &entry, &buffer, buffer.count, &found)
-    return answer(code, found == nil ? nil : entry.gr_gid)
+    let code = unsafe getgrnam_r(name, &entry, &buffer, buffer.count, &found)
+    return unsafe answer(code, found == nil ? nil : entry.gr_gid)
   }
 }
 

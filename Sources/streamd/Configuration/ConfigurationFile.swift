@@ -10,17 +10,17 @@ struct FileRefusal: Error {
 /// - Throws: the system's reason, that it is not a regular file, or that it has more than `limit` bytes.
 func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
   // Without O_NONBLOCK, opening a FIFO would block.
-  let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+  let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
   guard descriptor >= 0 else { throw FileRefusal(reason: systemMessage(errno)) }
   defer { close(descriptor) }
   var status = stat()
-  guard fstat(descriptor, &status) == 0 else { throw FileRefusal(reason: systemMessage(errno)) }
+  guard unsafe fstat(descriptor, &status) == 0 else { throw FileRefusal(reason: systemMessage(errno)) }
   guard status.st_mode & S_IFMT != S_IFDIR else { throw FileRefusal(reason: systemMessage(EISDIR)) }
   guard status.st_mode & S_IFMT == S_IFREG else { throw FileRefusal(reason: "it is not a regular file") }
   var bytes: [UInt8] = []
   var chunk = [UInt8](repeating: 0, count: 65536)
   while true {
-    let count = read(descriptor, &chunk, chunk.count)
+    let count = unsafe read(descriptor, &chunk, chunk.count)
     let code = errno
     if count == 0 { return bytes }
     if count < 0 && code == EINTR { continue }
@@ -32,5 +32,5 @@ func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
 
 /// The system's message for the error `code`.
 private func systemMessage(_ code: CInt) -> String {
-  String(cString: strerror(code))
+  unsafe String(cString: strerror(code))
 }

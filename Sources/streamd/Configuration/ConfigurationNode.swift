@@ -25,14 +25,14 @@ struct ConfigurationNode: Sendable {
   /// - Returns: the file's table.
   /// - Throws: the first error in the grammar, where the parser stops.
   static func parse(_ text: [UInt8]) throws(ConfigurationError) -> ConfigurationNode {
-    let outcome = text.withUnsafeBytes { toml_read($0.baseAddress, $0.count) }
-    defer { toml_outcome_free(outcome) }
-    guard let json = outcome.json else {
-      let message = outcome.message.map { String(cString: $0) } ?? "out of memory"
-      throw .init(line: Int(outcome.line), column: Int(outcome.column), text: message)
+    let outcome = unsafe text.withUnsafeBytes { unsafe toml_read($0.baseAddress, $0.count) }
+    defer { unsafe toml_outcome_free(outcome) }
+    guard let json = unsafe outcome.json else {
+      let message = unsafe outcome.message.map { unsafe String(cString: $0) } ?? "out of memory"
+      throw unsafe .init(line: Int(outcome.line), column: Int(outcome.column), text: message)
     }
     do {
-      return try JSONDecoder().decode(Self.self, from: Data(bytes: json, count: outcome.json_length))
+      return try unsafe JSONDecoder().decode(Self.self, from: Data(bytes: json, count: outcome.json_length))
     } catch {
       throw .init(text: "\(error)")
     }

@@ -67,7 +67,7 @@ enum ConnectionHandover {
     let state = mine.first { $0.name == stateName }?.descriptor
     let bytes = state.flatMap { MemoryFile.bytes(of: $0) } ?? []
     let attempts = SavedState.attempts(in: bytes)
-    if let state { pwrite(state, [attempts &+ 1], 1, off_t(SavedState.attemptsOffset)) }
+    if let state { unsafe pwrite(state, [attempts &+ 1], 1, off_t(SavedState.attemptsOffset)) }
     let isGivenUp = attempts >= attemptLimit
     if isGivenUp { release(names, from: manager) }
     do throws(InvalidSavedState) {

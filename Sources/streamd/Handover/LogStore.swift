@@ -73,7 +73,7 @@ final class LogStore {
   static func remark(on configuration: Configuration) -> String? {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
-    guard !names.isEmpty, access(path, F_OK) != 0 else { return nil }
+    guard !names.isEmpty, unsafe access(path, F_OK) != 0 else { return nil }
     return "\(path) does not exist, but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
   }
 
@@ -93,7 +93,7 @@ final class LogStore {
     }
   }
 
-  private static func variable(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
+  private static func variable(_ name: String) -> String? { unsafe getenv(name).map { unsafe String(cString: $0) } }
 
   // MARK: Logs stored in the service manager
 
@@ -330,9 +330,9 @@ final class LogStore {
     nonisolated(unsafe) let store = self  // only the queue's thread uses it now
     let done = DispatchSemaphore(value: 0)
     queue.async {
-      for (stream, log) in store.logs { store.folder.settleIDs(of: stream, at: log.endPosition) }
-      store.folder.flushIDs()
-      for log in store.filed.values { log.close() }
+      for (stream, log) in unsafe store.logs { unsafe store.folder.settleIDs(of: stream, at: log.endPosition) }
+      unsafe store.folder.flushIDs()
+      for log in unsafe store.filed.values { log.close() }
       done.signal()
     }
     return done.wait(timeout: .now() + .milliseconds(Int(timeout / .milliseconds(1)))) == .success
