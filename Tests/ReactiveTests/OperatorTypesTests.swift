@@ -41,25 +41,67 @@ private func which<U>(_: Publishers.HandleEvents<U>) -> String { "HandleEvents" 
 private func which<U>(_: Publishers.Print<U>) -> String { "Print" }
 private func which<U>(_: Publishers.Breakpoint<U>) -> String { "Breakpoint" }
 
-// The same member for several operators: each extension says which kind it is for.
-extension Publishers.Map where Kind == OperatorKind.Map { fileprivate func kind() -> String { "map" } }
-extension Publishers.Scan where Kind == OperatorKind.Scan { fileprivate func kind() -> String { "scan" } }
-extension Publishers.Count where Kind == OperatorKind.Count { fileprivate func kind() -> String { "count" } }
-extension Publishers.Last where Kind == OperatorKind.Last { fileprivate func kind() -> String { "last" } }
-extension Publishers.Debounce where Kind == OperatorKind.Debounce { fileprivate func kind() -> String { "debounce" } }
-extension Publishers.Delay where Kind == OperatorKind.Delay { fileprivate func kind() -> String { "delay" } }
+// The same member for each operator: of two that were one type, the second extension would not compile.
+extension Publishers.Map { fileprivate var name: String { "Map" } }
+extension Publishers.TryMap { fileprivate var name: String { "TryMap" } }
+extension Publishers.MapKeyPath { fileprivate var name: String { "MapKeyPath" } }
+extension Publishers.MapKeyPath2 { fileprivate var name: String { "MapKeyPath2" } }
+extension Publishers.Scan { fileprivate var name: String { "Scan" } }
+extension Publishers.Filter { fileprivate var name: String { "Filter" } }
+extension Publishers.TryFilter { fileprivate var name: String { "TryFilter" } }
+extension Publishers.Count { fileprivate var name: String { "Count" } }
+extension Publishers.Last { fileprivate var name: String { "Last" } }
+extension Publishers.Debounce { fileprivate var name: String { "Debounce" } }
+extension Publishers.Delay { fileprivate var name: String { "Delay" } }
+extension Publishers.Print { fileprivate var name: String { "Print" } }
+extension Publishers.Breakpoint { fileprivate var name: String { "Breakpoint" } }
+extension Publishers.Catch { fileprivate var name: String { "Catch" } }
+extension Publishers.TryCatch { fileprivate var name: String { "TryCatch" } }
+extension Publishers.ReplaceError { fileprivate var name: String { "ReplaceError" } }
+extension Publishers.Merge { fileprivate var name: String { "Merge" } }
+extension Publishers.Merge3 { fileprivate var name: String { "Merge3" } }
+extension Publishers.Zip3 { fileprivate var name: String { "Zip3" } }
+extension Publishers.CombineLatest3 { fileprivate var name: String { "CombineLatest3" } }
+extension Publishers.MakeConnectable { fileprivate var name: String { "MakeConnectable" } }
+extension Publishers.Share { fileprivate var name: String { "Share" } }
 
 @Suite struct OperatorTypesTests {
-  @Test func operatorsOfOneStructureAreExtendedOneByOne() {
+  @Test func eachOperatorIsExtendedOnItsOwn() {
     let source = PassthroughSubject<Int, Never>()
     let now = ImmediateScheduler.shared
-    #expect(source.map { $0 }.kind() == "map" && source.tryMap { $0 }.kind() == "map")
-    #expect(source.scan(0, +).kind() == "scan" && source.count().kind() == "count" && source.last().kind() == "last")
-    #expect(source.debounce(for: 1, scheduler: now).kind() == "debounce")
-    #expect(source.delay(for: 1, scheduler: now).kind() == "delay")
+    #expect(source.map { $0 }.name == "Map" && source.tryMap { $0 }.name == "TryMap")
+    #expect(source.map(\.self).name == "MapKeyPath" && source.map(\.self, \.self).name == "MapKeyPath2")
+    #expect(source.scan(0, +).name == "Scan" && source.map { $0 }.scan(0, +).name == "Scan")
+    #expect(source.filter { $0 > 0 }.name == "Filter" && source.tryFilter { $0 > 0 }.name == "TryFilter")
+    #expect(source.count().name == "Count" && source.last().name == "Last")
+    #expect(source.debounce(for: 1, scheduler: now).name == "Debounce")
+    #expect(source.delay(for: 1, scheduler: now).name == "Delay")
+    #expect(source.print().name == "Print" && source.breakpoint().name == "Breakpoint")
+    let failing = Fail<Int, TestError>(error: TestError())
+    #expect(failing.catch { _ in source }.name == "Catch" && failing.tryCatch { _ in source }.name == "TryCatch")
+    #expect(source.replaceError(with: 1).name == "ReplaceError")
+    #expect(source.merge(with: Just(1)).name == "Merge" && source.merge(with: source, source).name == "Merge3")
+    #expect(source.zip(source, source).name == "Zip3")
+    #expect(source.combineLatest(source, source).name == "CombineLatest3")
+    #expect(source.makeConnectable().name == "MakeConnectable" && source.share().name == "Share")
   }
 
-  @Test func operatorsAreToldApartByType() {
+  @Test func operatorsHaveCombinesProperties() {
+    let (one, two) = (Just(1), Just(2))
+    #expect(Publishers.Map(upstream: one) { $0 }.upstream == one && Publishers.Share(upstream: one).upstream == one)
+    #expect(Publishers.Drop(upstream: one, count: 3).count == 3)
+    #expect(Publishers.Output(upstream: one, range: 1..<3).range == 1..<3)
+    #expect(Publishers.CollectByCount(upstream: one, count: 3).count == 3)
+    #expect(Publishers.Contains(upstream: one, output: 3).output == 3)
+    #expect(Publishers.ReplaceError(upstream: one, output: 3).output == 3)
+    #expect(PassthroughSubject<Int, Never>().map(\.description).keyPath == \.description)
+    #expect(Publishers.Print(upstream: one, prefix: "p").prefix == "p")
+    let merged = Publishers.Merge8(one, two, one, one, one, one, one, two)
+    #expect(merged.a == one && merged.b == two && merged.h == two)
+    #expect(Publishers.Zip3(one, one, two).c == two && Publishers.CombineLatest4(one, one, one, two).d == two)
+  }
+
+  @Test func operatorsAreDistinctTypes() {
     let source = PassthroughSubject<Int, Never>()
     let now = ImmediateScheduler.shared
     #expect(which(source.map { $0 }) == "Map" && which(source.scan(0, +)) == "Scan")
@@ -90,5 +132,22 @@ extension Publishers.Delay where Kind == OperatorKind.Delay { fileprivate func k
     )
     #expect(
       Publishers.DropUntilOutput(upstream: one, other: two) == Publishers.DropUntilOutput(upstream: one, other: two))
+    #expect(Publishers.Merge3(one, one, two) != Publishers.Merge3(one, two, two))
+    #expect(Publishers.Zip4(one, one, one, two) == Publishers.Zip4(one, one, one, two))
+    #expect(Publishers.CombineLatest3(one, one, two) != Publishers.CombineLatest3(one, one, one))
+    #expect(Publishers.Collect(upstream: one) != Publishers.Collect(upstream: two))
+    #expect(Publishers.Count(upstream: one) == Publishers.Count(upstream: one))
+    #expect(Publishers.First(upstream: one) != Publishers.First(upstream: two))
+    #expect(Publishers.Last(upstream: one) == Publishers.Last(upstream: one))
+    #expect(Publishers.IgnoreOutput(upstream: one) == Publishers.IgnoreOutput(upstream: one))
+    #expect(Publishers.Contains(upstream: one, output: 1) != Publishers.Contains(upstream: one, output: 2))
+    #expect(Publishers.Drop(upstream: one, count: 1) != Publishers.Drop(upstream: one, count: 2))
+    #expect(Publishers.Output(upstream: one, range: 0..<2) == Publishers.Output(upstream: one, range: 0..<2))
+    #expect(Publishers.CollectByCount(upstream: one, count: 1) != Publishers.CollectByCount(upstream: one, count: 2))
+    #expect(Publishers.ReplaceError(upstream: one, output: 1) != Publishers.ReplaceError(upstream: one, output: 2))
+    typealias Failing = Publishers.SetFailureType<Just<Int>, TestError>
+    #expect(Failing(upstream: one) != Failing(upstream: two))
+    let shared = Publishers.Share(upstream: one)
+    #expect(shared == shared && shared != Publishers.Share(upstream: one))
   }
 }

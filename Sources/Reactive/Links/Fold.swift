@@ -1,9 +1,9 @@
 import Synchronization
 
 extension Publishers {
-  /// An operator that consumes all values and delivers at most one result. It requests unlimited values from upstream
-  /// on subscription, independent of downstream demand; the result waits for demand.
-  public struct Folded<Upstream: Publisher, Output, Mode: Fallibility<Upstream.Failure>, Kind>: Publisher {
+  /// The part that operators share that consume all values and deliver at most one result. They request unlimited
+  /// values from upstream on subscription, independent of downstream demand; the result waits for demand.
+  public struct Folded<Upstream: Publisher, Output, Mode: Fallibility<Upstream.Failure>>: Operator {
     /// The subscriber's failure type: upstream's failure, or the error that a closure throws.
     public typealias Failure = Mode.Failure
     /// The upstream publisher.

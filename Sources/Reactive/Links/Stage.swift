@@ -24,10 +24,9 @@
 }
 
 extension Publishers {
-  /// An operator that handles each upstream value immediately. The operator supplies only the result for a value;
-  /// demand, cancellation and silence after the end are the same for all. See ``OperatorKind`` for how to extend one of
-  /// these operators.
-  public struct Staged<Upstream: Publisher, Output, Mode: FailureMode<Upstream.Failure>, Kind>: Publisher {
+  /// The part that operators share that handle each upstream value immediately. The operator supplies only the result
+  /// for a value; demand, cancellation and silence after the end are the same for all.
+  public struct Staged<Upstream: Publisher, Output, Mode: FailureMode<Upstream.Failure>>: Operator {
     /// The subscriber's failure type: upstream's failure, or the error that a closure throws.
     public typealias Failure = Mode.Failure
     /// The upstream publisher.

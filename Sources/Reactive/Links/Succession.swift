@@ -85,6 +85,20 @@ import Synchronization
     loop.run { upcoming.take()?() }
   }
 
+  /// Subscribes to a publisher and, when it fails, to the publisher that the closure returns.
+  @inlinable func follow<P: Publisher, Q: Publisher<Down.Input, Mode.UpstreamFailure>, Mode: Fallibility>(
+    _ publisher: P, _ mode: Mode, catching handler: @escaping (P.Failure) throws(Mode.Thrown) -> Q
+  ) where P.Output == Down.Input, Mode.Failure == Down.Failure {
+    follow(publisher) { completion in
+      guard case .failure(let error) = completion else { return self.finish(.finished) }
+      do throws(Mode.Thrown) {
+        self.follow(try handler(error)) { self.finish($0.mapFailure(mode.passed)) }
+      } catch {
+        self.finish(.failure(mode.thrown(error)))
+      }
+    }
+  }
+
   @inlinable func finish(_ completion: Subscribers.Completion<Down.Failure>) {
     if baton.finish() { down.receive(completion: completion) }
   }

@@ -62,22 +62,20 @@ extension TimedRule {
 }
 
 extension Publishers {
-  /// An operator that delivers on a scheduler. A rule decides when each value is ready.
-  public struct Timed<Upstream: Publisher, Context: Scheduler, Output, Kind>: Publisher {
-    /// Upstream's failure type.
-    public typealias Failure = Upstream.Failure
+  /// The part that operators share that deliver on a scheduler. A rule decides when each value is ready.
+  public struct Timed<Upstream: Publisher, Output>: Operator {
     /// The upstream publisher.
     public let upstream: Upstream
-    @usableFromInline let attach: (AnySubscriber<Output, Failure>) -> Void
+    @usableFromInline let attach: (AnySubscriber<Output, Upstream.Failure>) -> Void
 
     /// - Parameters:
     ///   - tolerance: The tolerance of wake-ups; default: the scheduler's minimum.
     ///   - failure: Returns the failure for an upstream that took too long or sent too much; `nil`: the subscription
     ///     finishes.
-    @inlinable init<Rule: TimedRule<Upstream.Output, Output, Context.SchedulerTimeType>>(
+    @inlinable init<Context: Scheduler, Rule: TimedRule<Upstream.Output, Output, Context.SchedulerTimeType>>(
       _ upstream: Upstream, _ name: String, _ rule: Rule, on scheduler: Context,
       tolerance: Context.SchedulerTimeType.Stride? = nil,
-      options: Context.SchedulerOptions?, failure: (() -> Failure)? = nil
+      options: Context.SchedulerOptions?, failure: (() -> Upstream.Failure)? = nil
     ) {
       self.upstream = upstream
       attach = {

@@ -2,43 +2,69 @@
 
 extension Publishers {
   /// Delivers whether one of the values equals another.
-  public typealias Contains<Upstream: Publisher> =
-    Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.Contains>
-  where Upstream.Output: Equatable
+  public struct Contains<Upstream: Publisher>: CompositePublisher where Upstream.Output: Equatable {
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// The value to look for.
+    public let output: Upstream.Output
+
+    /// `upstream.contains(output)`
+    @inlinable public init(upstream: Upstream, output: Upstream.Output) {
+      (self.upstream, self.output) = (upstream, output)
+    }
+
+    /// The implementation.
+    @inlinable public var body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>> {
+      Folded(upstream, "Contains", false, unless: true) { [output] in $0 == output }
+    }
+  }
+
   /// Delivers whether the closure accepts one of the values.
-  public typealias ContainsWhere<Upstream: Publisher> =
-    Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.ContainsWhere>
+  public struct ContainsWhere<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.contains(where: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      body = Folded(upstream, "ContainsWhere", false, unless: true, predicate)
+    }
+  }
+
   /// Delivers whether the closure accepts one of the values; fails with the error that it throws.
-  public typealias TryContainsWhere<Upstream: Publisher> =
-    Folded<Upstream, Bool, Throwing<Upstream.Failure>, OperatorKind.ContainsWhere>
+  public struct TryContainsWhere<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Bool, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryContains(where: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      body = Folded(upstream, "TryContainsWhere", false, unless: true, predicate)
+    }
+  }
+
   /// Delivers whether the closure accepts all values.
-  public typealias AllSatisfy<Upstream: Publisher> =
-    Folded<Upstream, Bool, Unthrowing<Upstream.Failure>, OperatorKind.All>
+  public struct AllSatisfy<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.allSatisfy(predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      body = Folded(upstream, "AllSatisfy", true, unless: false) { !predicate($0) }
+    }
+  }
+
   /// Delivers whether the closure accepts all values; fails with the error that it throws.
-  public typealias TryAllSatisfy<Upstream: Publisher> =
-    Folded<Upstream, Bool, Throwing<Upstream.Failure>, OperatorKind.All>
-}
+  public struct TryAllSatisfy<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Bool, Throwing<Upstream.Failure>>
 
-extension Publishers.Folded where Output == Bool, Kind == OperatorKind.Contains {
-  /// ``Publishers/Contains``.
-  @inlinable public init(upstream: Upstream, output: Upstream.Output) where Upstream.Output: Equatable {
-    self.init(upstream, "Contains", false, unless: true) { $0 == output }
+    /// `upstream.tryAllSatisfy(predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      body = Folded(upstream, "TryAllSatisfy", true, unless: false) { try !predicate($0) }
+    }
   }
 }
 
-extension Publishers.Folded where Output == Bool, Kind == OperatorKind.ContainsWhere {
-  /// ``Publishers/ContainsWhere`` and ``Publishers/TryContainsWhere``.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "ContainsWhere", false, unless: true, predicate)
-  }
-}
-
-extension Publishers.Folded where Output == Bool, Kind == OperatorKind.All {
-  /// ``Publishers/AllSatisfy`` and ``Publishers/TryAllSatisfy``.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "AllSatisfy", true, unless: false) { value throws(Mode.Thrown) in try !predicate(value) }
-  }
-}
+extension Publishers.Contains: Equatable where Upstream: Equatable {}
 
 extension Publisher where Output: Equatable {
   /// Delivers whether one of the values equals `output`: true with the first that does. Demand: unlimited, requested on

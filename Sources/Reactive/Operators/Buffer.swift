@@ -18,26 +18,24 @@ extension Publishers {
   }
 
   /// Holds values until there is demand for them.
-  public typealias Buffer<Upstream: Publisher> =
-    Timed<Upstream, ImmediateScheduler, Upstream.Output, OperatorKind.Buffer>
-}
+  public struct Buffer<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, Upstream.Output>
 
-extension Publishers.Timed
-where Output == Upstream.Output, Context == ImmediateScheduler, Kind == OperatorKind.Buffer {
-  /// ``Publishers/Buffer``.
-  @inlinable public init(
-    upstream: Upstream, size: Int, prefetch: Publishers.PrefetchStrategy,
-    whenFull: Publishers.BufferingStrategy<Failure>
-  ) {
-    precondition(size >= 0, "the size of a buffer must not be negative, it is \(size)")
-    var rule = BufferRule<Output>(size: size, replacesDelivered: prefetch == .keepFull)
-    var failure: (() -> Failure)?
-    switch whenFull {
-    case .dropNewest: break
-    case .dropOldest: rule.dropsOldest = true
-    case .customError(let error): (failure, rule.givesUp) = (error, true)
+    /// `upstream.buffer(size: size, prefetch: prefetch, whenFull: whenFull)`
+    @inlinable public init(
+      upstream: Upstream, size: Int, prefetch: PrefetchStrategy, whenFull: BufferingStrategy<Upstream.Failure>
+    ) {
+      precondition(size >= 0, "the size of a buffer must not be negative, it is \(size)")
+      var rule = BufferRule<Upstream.Output>(size: size, replacesDelivered: prefetch == .keepFull)
+      var failure: (() -> Upstream.Failure)?
+      switch whenFull {
+      case .dropNewest: break
+      case .dropOldest: rule.dropsOldest = true
+      case .customError(let error): (failure, rule.givesUp) = (error, true)
+      }
+      body = Timed(upstream, "Buffer", rule, on: ImmediateScheduler.shared, options: nil, failure: failure)
     }
-    self.init(upstream, "Buffer", rule, on: .shared, options: nil, failure: failure)
   }
 }
 

@@ -2,71 +2,115 @@
 
 extension Publishers {
   /// Delivers the values that the closure accepts.
-  public typealias Filter<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Filter>
-  /// Delivers the values that the closure accepts; fails with the error that it throws.
-  public typealias TryFilter<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Filter>
-  /// Delivers the values that differ from the previous one.
-  public typealias RemoveDuplicates<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.RemoveDuplicates>
-  /// Delivers the values that differ from the previous one; fails with the error that the closure throws.
-  public typealias TryRemoveDuplicates<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.RemoveDuplicates>
-  /// Delivers all values except the first ones.
-  public typealias Drop<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Drop>
-  /// Delivers the first value that the closure rejects, and all after it.
-  public typealias DropWhile<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.DropWhile>
-  /// Delivers the first value that the closure rejects, and all after it; fails with the error that it throws.
-  public typealias TryDropWhile<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.DropWhile>
-}
+  public struct Filter<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
-extension Publishers.Staged
-where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Filter {
-  /// ``Publishers/Filter`` and ``Publishers/TryFilter``.
-  @inlinable public init(upstream: Upstream, isIncluded: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "Filter") { value throws(Mode.Thrown) in try isIncluded(value) ? .emit(value) : .skip }
+    /// `upstream.filter(isIncluded)`
+    @inlinable public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) -> Bool) {
+      body = Staged(upstream, "Filter") { isIncluded($0) ? .emit($0) : .skip }
+    }
+  }
+
+  /// Delivers the values that the closure accepts; fails with the error that it throws.
+  public struct TryFilter<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryFilter(isIncluded)`
+    @inlinable public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) throws -> Bool) {
+      body = Staged(upstream, "TryFilter") { try isIncluded($0) ? .emit($0) : .skip }
+    }
+  }
+
+  /// Delivers the values that differ from the previous one.
+  public struct RemoveDuplicates<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.removeDuplicates(by: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) -> Bool) {
+      body = Staged(upstream, "RemoveDuplicates", equal: predicate)
+    }
+  }
+
+  /// Delivers the values that differ from the previous one; fails with the error that the closure throws.
+  public struct TryRemoveDuplicates<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryRemoveDuplicates(by: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) throws -> Bool) {
+      body = Staged(upstream, "TryRemoveDuplicates", equal: predicate)
+    }
+  }
+
+  /// Delivers all values except the first ones.
+  public struct Drop<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// The number of values to omit.
+    public let count: Int
+
+    /// `upstream.dropFirst(count)`
+    @inlinable public init(upstream: Upstream, count: Int) {
+      precondition(count >= 0, "count must not be negative, it is \(count)")
+      (self.upstream, self.count) = (upstream, count)
+    }
+
+    /// The implementation.
+    @inlinable public var body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>> {
+      Staged(upstream, "Drop", from: count) { left, value in
+        if left == 0 { return .emit(value) }
+        left -= 1
+        return .skip
+      }
+    }
+  }
+
+  /// Delivers the first value that the closure rejects, and all after it.
+  public struct DropWhile<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.drop(while: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      body = Staged(upstream, "DropWhile", from: true) { isDropping, value in
+        isDropping = isDropping && predicate(value)
+        return isDropping ? .skip : .emit(value)
+      }
+    }
+  }
+
+  /// Delivers the first value that the closure rejects, and all after it; fails with the error that it throws.
+  public struct TryDropWhile<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryDrop(while: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      body = Staged(upstream, "TryDropWhile", from: true) { isDropping, value in
+        isDropping = try isDropping && predicate(value)
+        return isDropping ? .skip : .emit(value)
+      }
+    }
   }
 }
 
-extension Publishers.Staged
-where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.RemoveDuplicates {
-  /// ``Publishers/RemoveDuplicates`` and `Publishers.TryRemoveDuplicates`. `predicate` returns whether the previous value
-  /// and this value are equal.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Output, Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "RemoveDuplicates", from: nil as Output?) { previous, value throws(Mode.Thrown) in
-      if let previous, try predicate(previous, value) { return .skip }
+extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output {
+  /// Delivers the values that are not equal to the previous one.
+  @inlinable init(
+    _ upstream: Upstream, _ name: String, equal: @escaping (Output, Output) throws(Mode.Thrown) -> Bool
+  ) {
+    self.init(upstream, name, from: nil as Output?) { previous, value throws(Mode.Thrown) in
+      if let previous, try equal(previous, value) { return .skip }
       previous = value
       return .emit(value)
     }
   }
 }
 
-extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Drop {
-  /// ``Publishers/Drop``.
-  @inlinable public init(upstream: Upstream, count: Int) {
-    precondition(count >= 0, "count must not be negative, it is \(count)")
-    self.init(upstream, "Drop", from: count) { left, value in
-      if left == 0 { return .emit(value) }
-      left -= 1
-      return .skip
-    }
-  }
-}
-
-extension Publishers.Staged
-where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.DropWhile {
-  /// ``Publishers/DropWhile`` and ``Publishers/TryDropWhile``.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "DropWhile", from: true) { isDropping, value throws(Mode.Thrown) in
-      if isDropping { isDropping = try predicate(value) }
-      return isDropping ? .skip : .emit(value)
-    }
-  }
-}
+extension Publishers.Drop: Equatable where Upstream: Equatable {}
 
 extension Publisher {
   /// Delivers the values that the closure accepts; an omitted value uses no demand.

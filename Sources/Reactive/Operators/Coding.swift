@@ -16,24 +16,27 @@ public protocol TopLevelDecoder {
 
 extension Publishers {
   /// Delivers each value encoded; fails with the error that the encoder throws.
-  public typealias Encode<Upstream: Publisher, Coder: TopLevelEncoder> =
-    Staged<Upstream, Coder.Output, Throwing<Upstream.Failure>, Coder> where Upstream.Output: Encodable
-  /// Delivers each value decoded; fails with the error that the decoder throws.
-  public typealias Decode<Upstream: Publisher, Output: Decodable, Coder: TopLevelDecoder> =
-    Staged<Upstream, Output, Throwing<Upstream.Failure>, Coder> where Upstream.Output == Coder.Input
-}
+  public struct Encode<Upstream: Publisher, Coder: TopLevelEncoder>: CompositePublisher
+  where Upstream.Output: Encodable {
+    /// The implementation.
+    public let body: Staged<Upstream, Coder.Output, Throwing<Upstream.Failure>>
 
-extension Publishers.Staged where Upstream.Output: Encodable, Kind: TopLevelEncoder, Output == Kind.Output {
-  /// ``Publishers/Encode``.
-  @inlinable public init(upstream: Upstream, encoder: Kind) where Mode == Throwing<Upstream.Failure> {
-    self.init(upstream, "Encode") { .emit(try encoder.encode($0)) }
+    /// `upstream.encode(encoder: encoder)`
+    @inlinable public init(upstream: Upstream, encoder: Coder) {
+      body = Staged(upstream, "Encode") { .emit(try encoder.encode($0)) }
+    }
   }
-}
 
-extension Publishers.Staged where Output: Decodable, Kind: TopLevelDecoder, Upstream.Output == Kind.Input {
-  /// ``Publishers/Decode``.
-  @inlinable public init(upstream: Upstream, decoder: Kind) where Mode == Throwing<Upstream.Failure> {
-    self.init(upstream, "Decode") { .emit(try decoder.decode(Output.self, from: $0)) }
+  /// Delivers each value decoded; fails with the error that the decoder throws.
+  public struct Decode<Upstream: Publisher, Output: Decodable, Coder: TopLevelDecoder>: CompositePublisher
+  where Upstream.Output == Coder.Input {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.decode(type: Output.self, decoder: decoder)`
+    @inlinable public init(upstream: Upstream, decoder: Coder) {
+      body = Staged(upstream, "Decode") { .emit(try decoder.decode(Output.self, from: $0)) }
+    }
   }
 }
 

@@ -8,21 +8,21 @@ extension Publishers {
   }
 
   /// Delivers arrays of the values of an interval, with at least one value each.
-  public typealias CollectByTime<Upstream: Publisher, Context: Scheduler> =
-    Timed<Upstream, Context, [Upstream.Output], OperatorKind.CollectByTime>
-}
+  public struct CollectByTime<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, [Upstream.Output]>
 
-extension Publishers.Timed where Output == [Upstream.Output], Kind == OperatorKind.CollectByTime {
-  /// ``Publishers/CollectByTime``.
-  @inlinable public init(
-    upstream: Upstream, strategy: Publishers.TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
-  ) {
-    switch strategy {
-    case .byTime(let scheduler, let interval):
-      self.init(upstream, "CollectByTime", CollectRule(interval: interval, count: nil), on: scheduler, options: options)
-    case .byTimeOrCount(let scheduler, let interval, let count):
-      self.init(
-        upstream, "CollectByTime", CollectRule(interval: interval, count: count), on: scheduler, options: options)
+    /// `upstream.collect(strategy, options: options)`
+    @inlinable public init(
+      upstream: Upstream, strategy: TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
+    ) {
+      let (scheduler, interval, count): (Context, Context.SchedulerTimeType.Stride, Int?) =
+        switch strategy {
+        case .byTime(let scheduler, let interval): (scheduler, interval, nil)
+        case .byTimeOrCount(let scheduler, let interval, let count): (scheduler, interval, count)
+        }
+      let rule = CollectRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval, count: count)
+      body = Timed(upstream, "CollectByTime", rule, on: scheduler, options: options)
     }
   }
 }

@@ -3,30 +3,32 @@
 extension Publishers {
   /// Delivers the last value before each pause. Requests unlimited values from upstream; a pause without demand
   /// delivers nothing.
-  public typealias Debounce<Upstream: Publisher, Context: Scheduler> =
-    Timed<Upstream, Context, Upstream.Output, OperatorKind.Debounce>
+  public struct Debounce<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, Upstream.Output>
+
+    /// `upstream.debounce(for: dueTime, scheduler: scheduler, options: options)`
+    @inlinable public init(
+      upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
+      options: Context.SchedulerOptions?
+    ) {
+      body = Timed(upstream, "Debounce", DebounceRule(dueTime: dueTime), on: scheduler, options: options)
+    }
+  }
+
   /// Delivers at most one value per interval. Requests unlimited values from upstream; a value without demand is
   /// dropped.
-  public typealias Throttle<Upstream: Publisher, Context: Scheduler> =
-    Timed<Upstream, Context, Upstream.Output, OperatorKind.Throttle>
-}
+  public struct Throttle<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, Upstream.Output>
 
-extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Debounce {
-  /// ``Publishers/Debounce``.
-  @inlinable public init(
-    upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
-    options: Context.SchedulerOptions?
-  ) {
-    self.init(upstream, "Debounce", DebounceRule(dueTime: dueTime), on: scheduler, options: options)
-  }
-}
-
-extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Throttle {
-  /// ``Publishers/Throttle``.
-  @inlinable public init(
-    upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
-  ) {
-    self.init(upstream, "Throttle", ThrottleRule(interval: interval, latest: latest), on: scheduler, options: nil)
+    /// `upstream.throttle(for: interval, scheduler: scheduler, latest: latest)`
+    @inlinable public init(
+      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
+    ) {
+      body = Timed(
+        upstream, "Throttle", ThrottleRule(interval: interval, latest: latest), on: scheduler, options: nil)
+    }
   }
 }
 

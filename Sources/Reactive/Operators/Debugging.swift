@@ -4,49 +4,49 @@ import Glibc
 
 extension Publishers {
   /// Writes a line for each signal, request and cancellation, and passes all on unchanged.
-  public typealias Print<Upstream: Publisher> = Observed<Upstream, OperatorKind.Print>
-  /// Stops in the debugger when a closure returns true, and passes all signals on unchanged.
-  public typealias Breakpoint<Upstream: Publisher> = Observed<Upstream, OperatorKind.Breakpoint>
-}
+  public struct Print<Upstream: Publisher>: CompositePublisher {
+    /// The text at the start of each line.
+    public let prefix: String
+    /// The implementation.
+    public let body: HandleEvents<Upstream>
 
-extension Publishers.Observed where Kind == OperatorKind.Print {
-  /// ``Publishers/Print``.
-  ///
-  /// - Parameters:
-  ///   - upstream: The publisher whose signals are printed.
-  ///   - prefix: Starts each line, followed by a colon unless empty.
-  ///   - stream: Receives the lines; `nil`: standard output.
-  public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
-    let printer = LinePrinter(prefix: prefix, stream)
-    func line(_ demand: Subscribers.Demand) -> String {
-      demand.max.map { "request max: (\($0))" } ?? "request unlimited"
-    }
-    self.init(upstream)
-    receiveSubscription = { printer.print("receive subscription: (\($0))") }
-    receiveOutput = { printer.print("receive value: (\($0))") }
-    receiveCompletion = { completion in
-      switch completion {
-      case .finished: printer.print("receive finished")
-      case .failure(let error): printer.print("receive error: (\(error))")
+    /// `upstream.print(prefix, to: stream)`
+    public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
+      let printer = LinePrinter(prefix: prefix, stream)
+      func line(_ demand: Subscribers.Demand) -> String {
+        demand.max.map { "request max: (\($0))" } ?? "request unlimited"
       }
+      var events = HandleEvents(upstream: upstream, receiveRequest: { printer.print(line($0)) })
+      events.receiveSubscription = { printer.print("receive subscription: (\($0))") }
+      events.receiveOutput = { printer.print("receive value: (\($0))") }
+      events.receiveCompletion = { completion in
+        switch completion {
+        case .finished: printer.print("receive finished")
+        case .failure(let error): printer.print("receive error: (\(error))")
+        }
+      }
+      events.receiveCancel = { printer.print("receive cancel") }
+      events.receiveReturned = { printer.print(line($0) + " (synchronous)") }
+      (self.prefix, body) = (prefix, events)
     }
-    receiveCancel = { printer.print("receive cancel") }
-    receiveRequest = { printer.print(line($0)) }
-    receiveReturned = { printer.print(line($0) + " (synchronous)") }
   }
-}
 
-extension Publishers.Observed where Kind == OperatorKind.Breakpoint {
-  /// ``Publishers/Breakpoint``. A closure that returns true stops the program.
-  public init(
-    upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
-    receiveOutput: ((Upstream.Output) -> Bool)? = nil,
-    receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
-  ) {
-    self.init(upstream)
-    self.receiveSubscription = { if receiveSubscription?($0) == true { raise(SIGTRAP) } }
-    self.receiveOutput = { if receiveOutput?($0) == true { raise(SIGTRAP) } }
-    self.receiveCompletion = { if receiveCompletion?($0) == true { raise(SIGTRAP) } }
+  /// Stops in the debugger when a closure returns true, and passes all signals on unchanged.
+  public struct Breakpoint<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: HandleEvents<Upstream>
+
+    /// `upstream.breakpoint(…)`. A closure that returns true stops the program.
+    public init(
+      upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
+      receiveOutput: ((Upstream.Output) -> Bool)? = nil,
+      receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
+    ) {
+      body = HandleEvents(
+        upstream: upstream, receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
+        receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },
+        receiveCompletion: { if receiveCompletion?($0) == true { raise(SIGTRAP) } }, receiveRequest: nil)
+    }
   }
 }
 

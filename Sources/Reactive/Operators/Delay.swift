@@ -2,27 +2,29 @@
 
 extension Publishers {
   /// Delivers on a scheduler. Demand is passed upstream unchanged.
-  public typealias ReceiveOn<Upstream: Publisher, Context: Scheduler> =
-    Timed<Upstream, Context, Upstream.Output, OperatorKind.ReceiveOn>
-  /// Delivers all signals, including the completion, after a delay. Demand is passed upstream unchanged.
-  public typealias Delay<Upstream: Publisher, Context: Scheduler> =
-    Timed<Upstream, Context, Upstream.Output, OperatorKind.Delay>
-}
+  public struct ReceiveOn<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, Upstream.Output>
 
-extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.ReceiveOn {
-  /// ``Publishers/ReceiveOn``.
-  @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
-    self.init(upstream, "ReceiveOn", RelayRule(), on: scheduler, options: options)
+    /// `upstream.receive(on: scheduler, options: options)`
+    @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
+      body = Timed(upstream, "ReceiveOn", RelayRule(), on: scheduler, options: options)
+    }
   }
-}
 
-extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Delay {
-  /// ``Publishers/Delay``.
-  @inlinable public init(
-    upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride?,
-    scheduler: Context, options: Context.SchedulerOptions? = nil
-  ) {
-    self.init(upstream, "Delay", DelayRule(interval: interval), on: scheduler, tolerance: tolerance, options: options)
+  /// Delivers all signals, including the completion, after a delay. Demand is passed upstream unchanged.
+  public struct Delay<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, Upstream.Output>
+
+    /// `upstream.delay(for: interval, tolerance: tolerance, scheduler: scheduler, options: options)`
+    @inlinable public init(
+      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride?,
+      scheduler: Context, options: Context.SchedulerOptions? = nil
+    ) {
+      let rule = DelayRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval)
+      body = Timed(upstream, "Delay", rule, on: scheduler, tolerance: tolerance, options: options)
+    }
   }
 }
 

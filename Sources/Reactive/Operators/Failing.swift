@@ -2,67 +2,57 @@
 
 extension Publishers {
   /// Fails with the closure's result for upstream's failure.
-  public typealias MapError<Upstream: Publisher, Failure: Error> =
-    Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, OperatorKind.MapError>
+  public struct MapError<Upstream: Publisher, Failure: Error>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>>
+
+    /// `upstream.mapError(transform)`
+    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure) {
+      body = Staged(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
+    }
+
+    /// `upstream.mapError(map)`
+    @inlinable public init(upstream: Upstream, _ map: @escaping (Upstream.Failure) -> Failure) {
+      self.init(upstream: upstream, transform: map)
+    }
+  }
+
   /// Gives a publisher that never fails the failure type that its subscriber expects.
-  public typealias SetFailureType<Upstream: Publisher, Failure: Error> =
-    Staged<
-      Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>, OperatorKind.SetFailureType
-    >
-  where Upstream.Failure == Never
+  public struct SetFailureType<Upstream: Publisher, Failure: Error>: CompositePublisher
+  where Upstream.Failure == Never {
+    /// The upstream publisher.
+    public let upstream: Upstream
+
+    /// `upstream.setFailureType(to: Failure.self)`
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// The implementation.
+    @inlinable public var body: Staged<Upstream, Upstream.Output, Refailing<Never, Failure>> {
+      Staged(upstream, "SetFailureType", Refailing { error -> Failure in }) { Stage { .emit($0) } }
+    }
+
+    /// Replaces the failure type by another one.
+    public func setFailureType<E: Error>(to failureType: E.Type) -> SetFailureType<Upstream, E> {
+      .init(upstream: upstream)
+    }
+  }
+
   /// Stops the program when upstream fails.
-  public typealias AssertNoFailure<Upstream: Publisher> =
-    Staged<
-      Upstream, Upstream.Output, Refailing<Upstream.Failure, Never>, OperatorKind.AssertNoFailure
-    >
-}
+  public struct AssertNoFailure<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Never>>
 
-extension Publishers.Staged where Output == Upstream.Output {
-  @inlinable init<Failure: Error>(
-    refailing upstream: Upstream, _ transform: @escaping (Upstream.Failure) -> Failure
-  )
-  where Mode == Refailing<Upstream.Failure, Failure> {
-    self.init(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
-  }
-}
-
-extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.MapError {
-  /// ``Publishers/MapError``.
-  @inlinable public init<Failure: Error>(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure)
-  where Mode == Refailing<Upstream.Failure, Failure> {
-    self.init(refailing: upstream, transform)
-  }
-
-  /// ``Publishers/MapError``.
-  @inlinable public init<Failure: Error>(upstream: Upstream, _ map: @escaping (Upstream.Failure) -> Failure)
-  where Mode == Refailing<Upstream.Failure, Failure> {
-    self.init(refailing: upstream, map)
-  }
-}
-
-extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.SetFailureType {
-  /// ``Publishers/SetFailureType``.
-  @inlinable public init<Failure: Error>(upstream: Upstream)
-  where Mode == Refailing<Never, Failure> {
-    self.init(refailing: upstream) { error -> Failure in }
-  }
-
-  /// Replaces the failure type by another one.
-  public func setFailureType<Failure: Error, E: Error>(to failureType: E.Type) -> Publishers.SetFailureType<Upstream, E>
-  where Mode == Refailing<Never, Failure> {
-    .init(upstream: upstream)
-  }
-}
-
-extension Publishers.Staged where Output == Upstream.Output, Kind == OperatorKind.AssertNoFailure {
-  /// ``Publishers/AssertNoFailure``. The message starts with `prefix`; the failure is reported at `file` and `line`.
-  @inlinable public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt)
-  where Mode == Refailing<Upstream.Failure, Never> {
-    self.init(refailing: upstream) {
-      fatalError("\(prefix.isEmpty ? "" : prefix + ": ")\($0)", file: file, line: line)
+    /// `upstream.assertNoFailure(prefix, file: file, line: line)`
+    @inlinable public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt) {
+      let stop = Refailing<Upstream.Failure, Never> {
+        fatalError("\(prefix.isEmpty ? "" : prefix + ": ")\($0)", file: file, line: line)
+      }
+      body = Staged(upstream, "AssertNoFailure", stop) { Stage { .emit($0) } }
     }
   }
 }
+
+extension Publishers.SetFailureType: Equatable where Upstream: Equatable {}
 
 extension Publisher {
   /// Fails with the closure's result for upstream's failure. Demand: passed upstream unchanged.

@@ -27,40 +27,44 @@ extension Publishers {
   }
 
   /// Continues with another publisher when upstream fails.
-  public typealias Catch<Upstream: Publisher, NewPublisher: Publisher> =
-    Catching<Upstream, NewPublisher, Unthrowing<NewPublisher.Failure>> where NewPublisher.Output == Upstream.Output
-  /// Continues with another publisher when upstream fails; fails if the closure throws.
-  public typealias TryCatch<Upstream: Publisher, NewPublisher: Publisher> =
-    Catching<Upstream, NewPublisher, Throwing<NewPublisher.Failure>> where NewPublisher.Output == Upstream.Output
-
-  /// ``Catch`` and ``TryCatch``.
-  public struct Catching<Upstream: Publisher, NewPublisher: Publisher, Mode: Fallibility>: Operator
-  where NewPublisher.Output == Upstream.Output, Mode.UpstreamFailure == NewPublisher.Failure {
-    /// The failure type of the other publisher, or of the closure.
-    public typealias Failure = Mode.Failure
+  public struct Catch<Upstream: Publisher, NewPublisher: Publisher>: Operator
+  where NewPublisher.Output == Upstream.Output {
+    /// The failure type of the other publisher.
+    public typealias Failure = NewPublisher.Failure
     /// The upstream publisher.
     public let upstream: Upstream
     /// Returns the publisher that follows upstream's failure.
-    public let handler: (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
+    public let handler: (Upstream.Failure) -> NewPublisher
 
     /// Creates the operator for `upstream`.
-    @inlinable public init(
-      upstream: Upstream, handler: @escaping (Upstream.Failure) throws(Mode.Thrown) -> NewPublisher
-    ) {
+    @inlinable public init(upstream: Upstream, handler: @escaping (Upstream.Failure) -> NewPublisher) {
       (self.upstream, self.handler) = (upstream, handler)
     }
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let course = Course(subscriber, "Catch")
-      course.follow(upstream) { [handler] completion in
-        guard case .failure(let error) = completion else { return course.finish(.finished) }
-        do throws(Mode.Thrown) {
-          course.follow(try handler(error)) { course.finish($0.mapFailure(Mode().passed)) }
-        } catch {
-          course.finish(.failure(Mode().thrown(error)))
-        }
-      }
+      Course(subscriber, "Catch").follow(upstream, Unthrowing(), catching: handler)
+    }
+  }
+
+  /// Continues with another publisher when upstream fails; fails if the closure throws.
+  public struct TryCatch<Upstream: Publisher, NewPublisher: Publisher>: Operator
+  where NewPublisher.Output == Upstream.Output {
+    /// The error that the closure throws, or the failure of the other publisher.
+    public typealias Failure = any Error
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// Returns the publisher that follows upstream's failure.
+    public let handler: (Upstream.Failure) throws -> NewPublisher
+
+    /// Creates the operator for `upstream`.
+    @inlinable public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws -> NewPublisher) {
+      (self.upstream, self.handler) = (upstream, handler)
+    }
+
+    /// Attaches the subscriber to upstream.
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      Course(subscriber, "TryCatch").follow(upstream, Throwing(), catching: handler)
     }
   }
 
@@ -91,7 +95,20 @@ extension Publishers {
   }
 
   /// Delivers a value and finishes when upstream fails.
-  public typealias ReplaceError<Upstream: Publisher> = Catch<Upstream, Just<Upstream.Output>>
+  public struct ReplaceError<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// The value to deliver if upstream fails.
+    public let output: Upstream.Output
+
+    /// Creates the operator for `upstream`.
+    @inlinable public init(upstream: Upstream, output: Upstream.Output) {
+      (self.upstream, self.output) = (upstream, output)
+    }
+
+    /// Continues with the value.
+    @inlinable public var body: Catch<Upstream, Just<Upstream.Output>> { upstream.catch { [output] _ in Just(output) } }
+  }
 
   /// Delivers a value when upstream finishes without one.
   public struct ReplaceEmpty<Upstream: Publisher>: Operator {
@@ -116,15 +133,9 @@ extension Publishers {
   }
 }
 
-extension Publishers.Catching where NewPublisher == Just<Upstream.Output>, Mode == Unthrowing<Never> {
-  /// ``Publishers/ReplaceError``.
-  @inlinable public init(upstream: Upstream, output: Upstream.Output) {
-    self.init(upstream: upstream) { _ in Just(output) }
-  }
-}
-
 extension Publishers.Concatenate: Equatable where Prefix: Equatable, Suffix: Equatable {}
 extension Publishers.Retry: Equatable where Upstream: Equatable {}
+extension Publishers.ReplaceError: Equatable where Upstream: Equatable, Upstream.Output: Equatable {}
 extension Publishers.ReplaceEmpty: Equatable where Upstream: Equatable, Upstream.Output: Equatable {}
 
 extension Publisher {

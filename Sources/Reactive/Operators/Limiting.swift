@@ -1,65 +1,94 @@
 // Operators that deliver values up to some point, then finish and cancel upstream.
 
 extension Publishers {
-  /// Delivers the values whose index, from 0, is in a range, and finishes after the last of them.
-  public typealias Output<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Output>
+  /// Delivers the values whose index, from 0, is in a range, and finishes after the last of them; for an empty range,
+  /// immediately.
+  public struct Output<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// The indices of the values to deliver.
+    public let range: CountableRange<Int>
+
+    /// `upstream.output(in: range)`
+    @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
+      precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
+      (self.upstream, self.range) = (upstream, range)
+    }
+
+    /// The implementation.
+    @inlinable public var body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>> {
+      Staged(upstream, "Output", from: 0, isOver: range.isEmpty) { [range] index, value in
+        if range.isEmpty { return .finish(last: nil) }
+        defer { index += 1 }
+        if index < range.lowerBound { return .skip }
+        return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
+      }
+    }
+  }
+
+  // First values are requested from upstream on subscription: one that arrives before there is demand waits for it.
+
   /// Delivers the first value.
-  public typealias First<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.First>
+  public struct First<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+
+    /// `upstream.first()`
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// The implementation.
+    @inlinable public var body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>> {
+      Folded(upstream, "First") { Stage { .finish(last: $0) } }
+    }
+  }
+
   /// Delivers the first value that the closure accepts.
-  public typealias FirstWhere<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.FirstWhere>
+  public struct FirstWhere<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.first(where: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      body = Folded(upstream, "FirstWhere") { Stage { predicate($0) ? .finish(last: $0) : .skip } }
+    }
+  }
+
   /// Delivers the first value that the closure accepts; fails with the error that it throws.
-  public typealias TryFirstWhere<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.FirstWhere>
+  public struct TryFirstWhere<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryFirst(where: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      body = Folded(upstream, "TryFirstWhere") { Stage { try predicate($0) ? .finish(last: $0) : .skip } }
+    }
+  }
+
   /// Delivers values until the closure rejects one.
-  public typealias PrefixWhile<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Prefix>
+  public struct PrefixWhile<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.prefix(while: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      body = Staged(upstream, "PrefixWhile") { predicate($0) ? .emit($0) : .finish(last: nil) }
+    }
+  }
+
   /// Delivers values until the closure rejects one; fails with the error that it throws.
-  public typealias TryPrefixWhile<Upstream: Publisher> =
-    Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Prefix>
-}
+  public struct TryPrefixWhile<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
-extension Publishers.Staged
-where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Output {
-  /// ``Publishers/Output``. For an empty range it finishes immediately.
-  @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
-    precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
-    self.init(upstream, "Output", from: 0, isOver: range.isEmpty) { index, value in
-      if range.isEmpty { return .finish(last: nil) }
-      defer { index += 1 }
-      if index < range.lowerBound { return .skip }
-      return index < range.upperBound - 1 ? .emit(value) : .finish(last: value)
+    /// `upstream.tryPrefix(while: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      body = Staged(upstream, "TryPrefixWhile") { try predicate($0) ? .emit($0) : .finish(last: nil) }
     }
   }
 }
 
-// Values are requested from upstream on subscription: a value that arrives before there is demand waits for it.
-extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.First {
-  /// ``Publishers/First``.
-  @inlinable public init(upstream: Upstream) {
-    self.init(upstream, "First") { Stage { value throws(Mode.Thrown) in .finish(last: value) } }
-  }
-}
-
-extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.FirstWhere {
-  /// ``Publishers/FirstWhere`` and ``Publishers/TryFirstWhere``.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "FirstWhere") {
-      Stage { value throws(Mode.Thrown) in try predicate(value) ? .finish(last: value) : .skip }
-    }
-  }
-}
-
-extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output, Kind == OperatorKind.Prefix {
-  /// ``Publishers/PrefixWhile`` and ``Publishers/TryPrefixWhile``.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "PrefixWhile") { value throws(Mode.Thrown) in
-      try predicate(value) ? .emit(value) : .finish(last: nil)
-    }
-  }
-}
+extension Publishers.Output: Equatable where Upstream: Equatable {}
+extension Publishers.First: Equatable where Upstream: Equatable {}
 
 extension Publisher {
   /// Delivers the values from index `range.lowerBound` on, counted from 0, and finishes before the upper bound. Demand:

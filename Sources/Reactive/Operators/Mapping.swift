@@ -2,61 +2,124 @@
 
 extension Publishers {
   /// Delivers the closure's result for each value.
-  public typealias Map<Upstream: Publisher, Output> =
-    Staged<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Map>
-  /// Delivers the closure's result for each value; fails with the error that it throws.
-  public typealias TryMap<Upstream: Publisher, Output> =
-    Staged<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Map>
-  /// Delivers a property of each value.
-  public typealias MapKeyPath<Upstream: Publisher, Output> = Map<Upstream, Output>
-  /// Delivers two properties of each value.
-  public typealias MapKeyPath2<Upstream: Publisher, Output0, Output1> = Map<Upstream, (Output0, Output1)>
-  /// Delivers three properties of each value.
-  public typealias MapKeyPath3<Upstream: Publisher, Output0, Output1, Output2> =
-    Map<Upstream, (Output0, Output1, Output2)>
-  /// Delivers the closure's result for each value, except `nil`.
-  public typealias CompactMap<Upstream: Publisher, Output> =
-    Staged<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Compact>
-  /// Delivers the closure's result for each value, except `nil`; fails with the error that it throws.
-  public typealias TryCompactMap<Upstream: Publisher, Output> =
-    Staged<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Compact>
-  /// Delivers, for each value, the accumulated result of all values so far.
-  public typealias Scan<Upstream: Publisher, Output> =
-    Staged<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Scan>
-  /// Delivers, for each value, the accumulated result of all values so far; fails with the error that the closure
-  /// throws.
-  public typealias TryScan<Upstream: Publisher, Output> =
-    Staged<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Scan>
-}
+  public struct Map<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
-extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Map {
-  /// ``Publishers/Map`` and ``Publishers/TryMap``.
-  @inlinable public init(
-    upstream: Upstream, transform: @escaping (Upstream.Output) throws(Mode.Thrown) -> Output
-  ) {
-    self.init(upstream, "Map") { value throws(Mode.Thrown) in .emit(try transform(value)) }
-  }
-}
-
-extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Scan {
-  /// ``Publishers/Scan`` and ``Publishers/TryScan``.
-  @inlinable public init(
-    upstream: Upstream, initialResult: Output,
-    nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
-  ) {
-    self.init(upstream, "Scan", from: initialResult) { result, value throws(Mode.Thrown) in
-      result = try nextPartialResult(result, value)
-      return .emit(result)
+    /// `upstream.map(transform)`
+    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output) {
+      body = Staged(upstream, "Map") { .emit(transform($0)) }
     }
   }
-}
 
-extension Publishers.Staged where Mode: Fallibility, Kind == OperatorKind.Compact {
-  /// ``Publishers/CompactMap`` and ``Publishers/TryCompactMap``.
-  @inlinable public init(
-    upstream: Upstream, transform: @escaping (Upstream.Output) throws(Mode.Thrown) -> Output?
-  ) {
-    self.init(upstream, "CompactMap") { value throws(Mode.Thrown) in try transform(value).map { .emit($0) } ?? .skip }
+  /// Delivers the closure's result for each value; fails with the error that it throws.
+  public struct TryMap<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryMap(transform)`
+    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output) {
+      body = Staged(upstream, "TryMap") { .emit(try transform($0)) }
+    }
+  }
+
+  /// Delivers a property of each value.
+  public struct MapKeyPath<Upstream: Publisher, Output>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// The property.
+    public let keyPath: KeyPath<Upstream.Output, Output>
+
+    @inlinable init(_ upstream: Upstream, _ keyPath: KeyPath<Upstream.Output, Output>) {
+      (self.upstream, self.keyPath) = (upstream, keyPath)
+    }
+
+    /// The implementation.
+    @inlinable public var body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>> {
+      Staged(upstream, "ValueForKey") { [keyPath] in .emit($0[keyPath: keyPath]) }
+    }
+  }
+
+  /// Delivers two properties of each value.
+  public struct MapKeyPath2<Upstream: Publisher, Output0, Output1>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, (Output0, Output1), Unthrowing<Upstream.Failure>>
+
+    @inlinable init(
+      _ upstream: Upstream, _ keyPath0: KeyPath<Upstream.Output, Output0>, _ keyPath1: KeyPath<Upstream.Output, Output1>
+    ) {
+      body = Staged(upstream, "ValueForKeys") { .emit(($0[keyPath: keyPath0], $0[keyPath: keyPath1])) }
+    }
+  }
+
+  /// Delivers three properties of each value.
+  public struct MapKeyPath3<Upstream: Publisher, Output0, Output1, Output2>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, (Output0, Output1, Output2), Unthrowing<Upstream.Failure>>
+
+    @inlinable init(
+      _ upstream: Upstream, _ keyPath0: KeyPath<Upstream.Output, Output0>,
+      _ keyPath1: KeyPath<Upstream.Output, Output1>, _ keyPath2: KeyPath<Upstream.Output, Output2>
+    ) {
+      body = Staged(upstream, "ValueForKeys") {
+        .emit(($0[keyPath: keyPath0], $0[keyPath: keyPath1], $0[keyPath: keyPath2]))
+      }
+    }
+  }
+
+  /// Delivers the closure's result for each value, except `nil`.
+  public struct CompactMap<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.compactMap(transform)`
+    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output?) {
+      body = Staged(upstream, "CompactMap") { transform($0).map { .emit($0) } ?? .skip }
+    }
+  }
+
+  /// Delivers the closure's result for each value, except `nil`; fails with the error that it throws.
+  public struct TryCompactMap<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryCompactMap(transform)`
+    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output?) {
+      body = Staged(upstream, "TryCompactMap") { try transform($0).map { .emit($0) } ?? .skip }
+    }
+  }
+
+  /// Delivers, for each value, the accumulated result of all values so far.
+  public struct Scan<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.scan(initialResult, nextPartialResult)`
+    @inlinable public init(
+      upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
+    ) {
+      body = Staged(upstream, "Scan", from: initialResult) { result, value in
+        result = nextPartialResult(result, value)
+        return .emit(result)
+      }
+    }
+  }
+
+  /// Delivers, for each value, the accumulated result of all values so far; fails with the error that the closure
+  /// throws.
+  public struct TryScan<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryScan(initialResult, nextPartialResult)`
+    @inlinable public init(
+      upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
+    ) {
+      body = Staged(upstream, "TryScan", from: initialResult) { result, value in
+        result = try nextPartialResult(result, value)
+        return .emit(result)
+      }
+    }
   }
 }
 
@@ -74,21 +137,21 @@ extension Publisher {
 
   /// Delivers a property of each value. Demand: passed upstream unchanged.
   @inlinable public func map<T>(_ keyPath: KeyPath<Output, T>) -> Publishers.MapKeyPath<Self, T> {
-    map { $0[keyPath: keyPath] }
+    .init(self, keyPath)
   }
 
   /// Delivers two properties of each value. Demand: passed upstream unchanged.
   @inlinable public func map<T0, T1>(
     _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>
   ) -> Publishers.MapKeyPath2<Self, T0, T1> {
-    map { ($0[keyPath: keyPath0], $0[keyPath: keyPath1]) }
+    .init(self, keyPath0, keyPath1)
   }
 
   /// Delivers three properties of each value. Demand: passed upstream unchanged.
   @inlinable public func map<T0, T1, T2>(
     _ keyPath0: KeyPath<Output, T0>, _ keyPath1: KeyPath<Output, T1>, _ keyPath2: KeyPath<Output, T2>
   ) -> Publishers.MapKeyPath3<Self, T0, T1, T2> {
-    map { ($0[keyPath: keyPath0], $0[keyPath: keyPath1], $0[keyPath: keyPath2]) }
+    .init(self, keyPath0, keyPath1, keyPath2)
   }
 
   /// Delivers the closure's result for each value, except `nil`, which uses no demand.

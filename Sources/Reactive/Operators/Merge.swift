@@ -4,37 +4,119 @@ extension Publishers {
   /// A publisher with the value and failure types of `P`.
   public typealias Peer<P: Publisher> = Publisher<P.Output, P.Failure>
 
-  /// Delivers the values of several publishers, whose types are `Parts`, in the order of their arrival.
-  public struct Merging<Parts, Output, Failure: Error>: Publisher {
-    @usableFromInline let parts: [AnyPublisher<Output, Failure>]
+  /// Delivers the values of two publishers in the order of their arrival.
+  public struct Merge<A: Publisher, B: Peer<A>>: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b): (A, B)
 
-    @inlinable init(_ parts: AnyPublisher<Output, Failure>...) { self.parts = parts }
+    /// `a.merge(with: b)`
+    @inlinable public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
-    /// Attaches the subscriber to all publishers.
-    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      Confluence(subscriber, "Merge").join(parts)
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(AnyPublisher(a), AnyPublisher(b))
     }
   }
 
-  /// Delivers the values of two publishers in the order of their arrival.
-  public typealias Merge<A: Publisher, B: Peer<A>> = Merging<(A, B), A.Output, A.Failure>
   /// Delivers the values of three publishers in the order of their arrival.
-  public typealias Merge3<A: Publisher, B: Peer<A>, C: Peer<A>> = Merging<(A, B, C), A.Output, A.Failure>
+  public struct Merge3<A: Publisher, B: Peer<A>, C: Peer<A>>: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b, c): (A, B, C)
+
+    /// `a.merge(with: b, c)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
+
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c))
+    }
+  }
+
   /// Delivers the values of four publishers in the order of their arrival.
-  public typealias Merge4<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>> = Merging<(A, B, C, D), A.Output, A.Failure>
+  public struct Merge4<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>>: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b, c, d): (A, B, C, D)
+
+    /// `a.merge(with: b, c, d)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
+
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d))
+    }
+  }
+
   /// Delivers the values of five publishers in the order of their arrival.
-  public typealias Merge5<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>> =
-    Merging<(A, B, C, D, E), A.Output, A.Failure>
+  public struct Merge5<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>>: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b, c, d, e): (A, B, C, D, E)
+
+    /// `a.merge(with: b, c, d, e)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E) {
+      (self.a, self.b, self.c, self.d, self.e) = (a, b, c, d, e)
+    }
+
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e))
+    }
+  }
+
   /// Delivers the values of six publishers in the order of their arrival.
-  public typealias Merge6<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>> =
-    Merging<(A, B, C, D, E, F), A.Output, A.Failure>
+  public struct Merge6<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>>: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b, c, d, e, f): (A, B, C, D, E, F)
+
+    /// `a.merge(with: b, c, d, e, f)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F) {
+      (self.a, self.b, self.c, self.d, self.e, self.f) = (a, b, c, d, e, f)
+    }
+
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f))
+    }
+  }
+
   /// Delivers the values of seven publishers in the order of their arrival.
-  public typealias Merge7<A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>, G: Peer<A>> =
-    Merging<(A, B, C, D, E, F, G), A.Output, A.Failure>
+  public struct Merge7<
+    A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>, G: Peer<A>
+  >: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b, c, d, e, f, g): (A, B, C, D, E, F, G)
+
+    /// `a.merge(with: b, c, d, e, f, g)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G) {
+      (self.a, self.b, self.c, self.d, self.e, self.f, self.g) = (a, b, c, d, e, f, g)
+    }
+
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(
+        AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f),
+        AnyPublisher(g))
+    }
+  }
+
   /// Delivers the values of eight publishers in the order of their arrival.
-  public typealias Merge8<
+  public struct Merge8<
     A: Publisher, B: Peer<A>, C: Peer<A>, D: Peer<A>, E: Peer<A>, F: Peer<A>, G: Peer<A>, H: Peer<A>
-  > = Merging<(A, B, C, D, E, F, G, H), A.Output, A.Failure>
+  >: CompositePublisher {
+    /// A merged publisher.
+    public let (a, b, c, d, e, f, g, h): (A, B, C, D, E, F, G, H)
+
+    /// `a.merge(with: b, c, d, e, f, g, h)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G, _ h: H) {
+      (self.a, self.b, self.c, self.d, self.e, self.f, self.g, self.h) = (a, b, c, d, e, f, g, h)
+    }
+
+    /// The publishers as one type.
+    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
+      MergeMany(
+        AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f),
+        AnyPublisher(g), AnyPublisher(h))
+    }
+  }
 
   /// Delivers the values of any number of publishers of one type in the order of their arrival.
   public struct MergeMany<Upstream: Publisher>: Publisher {
@@ -60,73 +142,16 @@ extension Publishers {
   }
 }
 
-// One initializer for each number of publishers: a parameter pack cannot yet require equal associated types.
-
-extension Publishers.Merging {
-  /// ``Publishers/Merge``.
-  @inlinable public init<A: Publisher<Output, Failure>, B: Publishers.Peer<A>>(_ a: A, _ b: B) where Parts == (A, B) {
-    self.init(AnyPublisher(a), AnyPublisher(b))
-  }
-
-  /// ``Publishers/Merge3``.
-  @inlinable
-  public init<
-    A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>
-  >(_ a: A, _ b: B, _ c: C) where Parts == (A, B, C) {
-    self.init(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c))
-  }
-
-  /// ``Publishers/Merge4``.
-  @inlinable
-  public init<
-    A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>
-  >(_ a: A, _ b: B, _ c: C, _ d: D) where Parts == (A, B, C, D) {
-    self.init(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d))
-  }
-
-  /// ``Publishers/Merge5``.
-  @inlinable
-  public init<
-    A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
-    E: Publishers.Peer<A>
-  >(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E) where Parts == (A, B, C, D, E) {
-    self.init(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e))
-  }
-
-  /// ``Publishers/Merge6``.
-  @inlinable
-  public init<
-    A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
-    E: Publishers.Peer<A>, F: Publishers.Peer<A>
-  >(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F) where Parts == (A, B, C, D, E, F) {
-    self.init(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f))
-  }
-
-  /// ``Publishers/Merge7``.
-  @inlinable
-  public init<
-    A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
-    E: Publishers.Peer<A>, F: Publishers.Peer<A>, G: Publishers.Peer<A>
-  >(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G) where Parts == (A, B, C, D, E, F, G) {
-    self.init(
-      AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f),
-      AnyPublisher(g)
-    )
-  }
-
-  /// ``Publishers/Merge8``.
-  @inlinable
-  public init<
-    A: Publisher<Output, Failure>, B: Publishers.Peer<A>, C: Publishers.Peer<A>, D: Publishers.Peer<A>,
-    E: Publishers.Peer<A>, F: Publishers.Peer<A>, G: Publishers.Peer<A>, H: Publishers.Peer<A>
-  >(_ a: A, _ b: B, _ c: C, _ d: D, _ e: E, _ f: F, _ g: G, _ h: H) where Parts == (A, B, C, D, E, F, G, H) {
-    self.init(
-      AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f),
-      AnyPublisher(g), AnyPublisher(h)
-    )
-  }
-}
-
+extension Publishers.Merge: Equatable where A: Equatable, B: Equatable {}
+extension Publishers.Merge3: Equatable where A: Equatable, B: Equatable, C: Equatable {}
+extension Publishers.Merge4: Equatable where A: Equatable, B: Equatable, C: Equatable, D: Equatable {}
+extension Publishers.Merge5: Equatable where A: Equatable, B: Equatable, C: Equatable, D: Equatable, E: Equatable {}
+extension Publishers.Merge6: Equatable
+where A: Equatable, B: Equatable, C: Equatable, D: Equatable, E: Equatable, F: Equatable {}
+extension Publishers.Merge7: Equatable
+where A: Equatable, B: Equatable, C: Equatable, D: Equatable, E: Equatable, F: Equatable, G: Equatable {}
+extension Publishers.Merge8: Equatable
+where A: Equatable, B: Equatable, C: Equatable, D: Equatable, E: Equatable, F: Equatable, G: Equatable, H: Equatable {}
 extension Publishers.MergeMany: Equatable where Upstream: Equatable {}
 
 extension Publisher {

@@ -29,6 +29,11 @@ extension CompositePublisher {
   @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { body.receive(subscriber: subscriber) }
 }
 
+extension CompositePublisher where Body: Operator {
+  /// The upstream publisher of ``body``.
+  @inlinable public var upstream: Body.Upstream { body.upstream }
+}
+
 /// The failures of an operator: converts upstream's failure and the errors of its closure.
 public protocol FailureMode<UpstreamFailure> {
   /// The type of upstream's failure.
@@ -43,8 +48,8 @@ public protocol FailureMode<UpstreamFailure> {
   func thrown(_ error: Thrown) -> Failure
 }
 
-/// Whether an operator's closure may throw. The two forms of an operator, such as `filter` and `tryFilter`, are one
-/// type with one of two conforming types.
+/// Whether an operator's closure may throw. The two forms of an operator, such as `filter` and `tryFilter`, differ in
+/// the conforming type.
 public protocol Fallibility<UpstreamFailure>: FailureMode {
   /// Creates the mode, which has no state.
   init()
@@ -80,84 +85,4 @@ public struct Refailing<UpstreamFailure: Error, Failure: Error>: FailureMode {
   @inlinable public func passed(_ error: UpstreamFailure) -> Failure { transform(error) }
   /// Never called.
   @inlinable public func thrown(_ error: Never) -> Failure {}
-}
-
-/// Distinguishes the types of operators that are otherwise alike.
-///
-/// The name of such an operator is an alias of a structure that several operators share. An extension of one operator
-/// names its kind, as in `extension Publishers.Map where Kind == OperatorKind.Map`; without the kind it extends all of
-/// them, and collides with the same member of another.
-public enum OperatorKind {
-  /// `map`.
-  public enum Map {}
-  /// `scan`.
-  public enum Scan {}
-  /// `compactMap`.
-  public enum Compact {}
-  /// `filter`.
-  public enum Filter {}
-  /// `removeDuplicates`.
-  public enum RemoveDuplicates {}
-  /// `dropFirst`.
-  public enum Drop {}
-  /// `drop(while:)`.
-  public enum DropWhile {}
-  /// `output`.
-  public enum Output {}
-  /// `prefix(while:)`.
-  public enum Prefix {}
-  /// `mapError`.
-  public enum MapError {}
-  /// `setFailureType`.
-  public enum SetFailureType {}
-  /// `assertNoFailure`.
-  public enum AssertNoFailure {}
-  /// `collect(_:)`.
-  public enum CollectByCount {}
-  /// `first`.
-  public enum First {}
-  /// `first(where:)`.
-  public enum FirstWhere {}
-  /// `reduce`.
-  public enum Reduce {}
-  /// `collect`.
-  public enum Collect {}
-  /// `ignoreOutput`.
-  public enum Ignore {}
-  /// `last`.
-  public enum Last {}
-  /// `last(where:)`.
-  public enum LastWhere {}
-  /// `min` and `max`.
-  public enum Comparison {}
-  /// `asSingle`.
-  public enum Single {}
-  /// `count`.
-  public enum Count {}
-  /// `contains`.
-  public enum Contains {}
-  /// `contains(where:)`.
-  public enum ContainsWhere {}
-  /// `allSatisfy`.
-  public enum All {}
-  /// `buffer`.
-  public enum Buffer {}
-  /// `collect(_:options:)`.
-  public enum CollectByTime {}
-  /// `debounce`.
-  public enum Debounce {}
-  /// `throttle`.
-  public enum Throttle {}
-  /// `delay`.
-  public enum Delay {}
-  /// `receive(on:)`.
-  public enum ReceiveOn {}
-  /// `timeout`.
-  public enum Timeout {}
-  /// `handleEvents`.
-  public enum Handle {}
-  /// `print`.
-  public enum Print {}
-  /// `breakpoint`.
-  public enum Breakpoint {}
 }

@@ -129,59 +129,72 @@ extension Publishers {
   }
 
   /// Delivers the newest values of three publishers whenever one of them sends a new value.
-  public typealias CombineLatest3<A: Publisher, B: Publisher, C: Publisher> =
-    Map<CombineLatest<CombineLatest<A, B>, C>, (A.Output, B.Output, C.Output)>
-  where A.Failure == B.Failure, B.Failure == C.Failure
+  public struct CombineLatest3<A: Publisher, B: Publisher, C: Publisher>: CompositePublisher
+  where A.Failure == B.Failure, B.Failure == C.Failure {
+    /// A publisher whose values are paired.
+    public let (a, b, c): (A, B, C)
+
+    /// `a.combineLatest(b, c)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
+
+    /// Pairs each publisher with the pair before it.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output), A.Failure> {
+      Map(upstream: CombineLatest(CombineLatest(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
+    }
+  }
+
   /// Delivers the newest values of four publishers whenever one of them sends a new value.
-  public typealias CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher> =
-    Map<CombineLatest<CombineLatest<CombineLatest<A, B>, C>, D>, (A.Output, B.Output, C.Output, D.Output)>
-  where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
+  public struct CombineLatest4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: CompositePublisher
+  where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure {
+    /// A publisher whose values are paired.
+    public let (a, b, c, d): (A, B, C, D)
+
+    /// `a.combineLatest(b, c, d)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
+
+    /// Pairs each publisher with the pair before it.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output, D.Output), A.Failure> {
+      Map(upstream: CombineLatest(CombineLatest(CombineLatest(a, b), c), d)) { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
+    }
+  }
+
   /// Delivers the first values of three publishers together, then their second values, and so on.
-  public typealias Zip3<A: Publisher, B: Publisher, C: Publisher> =
-    Map<Zip<Zip<A, B>, C>, (A.Output, B.Output, C.Output)>
-  where A.Failure == B.Failure, B.Failure == C.Failure
+  public struct Zip3<A: Publisher, B: Publisher, C: Publisher>: CompositePublisher
+  where A.Failure == B.Failure, B.Failure == C.Failure {
+    /// A publisher whose values are paired.
+    public let (a, b, c): (A, B, C)
+
+    /// `a.zip(b, c)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
+
+    /// Pairs each publisher with the pair before it.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output), A.Failure> {
+      Map(upstream: Zip(Zip(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
+    }
+  }
+
   /// Delivers the first values of four publishers together, then their second values, and so on.
-  public typealias Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher> =
-    Map<Zip<Zip<Zip<A, B>, C>, D>, (A.Output, B.Output, C.Output, D.Output)>
-  where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure
-}
+  public struct Zip4<A: Publisher, B: Publisher, C: Publisher, D: Publisher>: CompositePublisher
+  where A.Failure == B.Failure, B.Failure == C.Failure, C.Failure == D.Failure {
+    /// A publisher whose values are paired.
+    public let (a, b, c, d): (A, B, C, D)
 
-extension Publishers.Staged where Mode == Unthrowing<Upstream.Failure>, Kind == OperatorKind.Map {
-  /// ``Publishers/CombineLatest3``.
-  @inlinable public init<A, B, C>(_ a: A, _ b: B, _ c: C)
-  where
-    Output == (A.Output, B.Output, C.Output), Upstream == Publishers.CombineLatest<Publishers.CombineLatest<A, B>, C>
-  {
-    self.init(upstream: Upstream(Publishers.CombineLatest(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
-  }
+    /// `a.zip(b, c, d)`
+    @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
 
-  /// ``Publishers/CombineLatest4``.
-  @inlinable public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
-  where
-    Output == (A.Output, B.Output, C.Output, D.Output),
-    Upstream == Publishers.CombineLatest<Publishers.CombineLatest<Publishers.CombineLatest<A, B>, C>, D>
-  {
-    self.init(upstream: Upstream(.init(.init(a, b), c), d)) { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
-  }
-
-  /// ``Publishers/Zip3``.
-  @inlinable public init<A, B, C>(_ a: A, _ b: B, _ c: C)
-  where Output == (A.Output, B.Output, C.Output), Upstream == Publishers.Zip<Publishers.Zip<A, B>, C> {
-    self.init(upstream: Upstream(Publishers.Zip(a, b), c)) { ($0.0.0, $0.0.1, $0.1) }
-  }
-
-  /// ``Publishers/Zip4``.
-  @inlinable public init<A, B, C, D>(_ a: A, _ b: B, _ c: C, _ d: D)
-  where
-    Output == (A.Output, B.Output, C.Output, D.Output),
-    Upstream == Publishers.Zip<Publishers.Zip<Publishers.Zip<A, B>, C>, D>
-  {
-    self.init(upstream: Upstream(.init(.init(a, b), c), d)) { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
+    /// Pairs each publisher with the pair before it.
+    @inlinable public var body: some Publisher<(A.Output, B.Output, C.Output, D.Output), A.Failure> {
+      Map(upstream: Zip(Zip(Zip(a, b), c), d)) { ($0.0.0.0, $0.0.0.1, $0.0.1, $0.1) }
+    }
   }
 }
 
 extension Publishers.CombineLatest: Equatable where A: Equatable, B: Equatable {}
 extension Publishers.Zip: Equatable where A: Equatable, B: Equatable {}
+extension Publishers.CombineLatest3: Equatable where A: Equatable, B: Equatable, C: Equatable {}
+extension Publishers.CombineLatest4: Equatable where A: Equatable, B: Equatable, C: Equatable, D: Equatable {}
+extension Publishers.Zip3: Equatable where A: Equatable, B: Equatable, C: Equatable {}
+extension Publishers.Zip4: Equatable where A: Equatable, B: Equatable, C: Equatable, D: Equatable {}
 extension Publishers.PrefixUntilOutput: Equatable where Upstream: Equatable, Other: Equatable {}
 extension Publishers.DropUntilOutput: Equatable where Upstream: Equatable, Other: Equatable {}
 

@@ -2,110 +2,190 @@
 
 extension Publishers {
   /// Delivers the accumulated result of all values.
-  public typealias Reduce<Upstream: Publisher, Output> =
-    Folded<Upstream, Output, Unthrowing<Upstream.Failure>, OperatorKind.Reduce>
-  /// Delivers the accumulated result of all values; fails with the error that the closure throws.
-  public typealias TryReduce<Upstream: Publisher, Output> =
-    Folded<Upstream, Output, Throwing<Upstream.Failure>, OperatorKind.Reduce>
-  /// Delivers all values in one array.
-  public typealias Collect<Upstream: Publisher> =
-    Folded<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>, OperatorKind.Collect>
-  /// Delivers the number of values.
-  public typealias Count<Upstream: Publisher> =
-    Folded<Upstream, Int, Unthrowing<Upstream.Failure>, OperatorKind.Count>
-  /// Delivers only the completion.
-  public typealias IgnoreOutput<Upstream: Publisher> =
-    Folded<Upstream, Never, Unthrowing<Upstream.Failure>, OperatorKind.Ignore>
-  /// Delivers the last value.
-  public typealias Last<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Last>
-  /// Delivers the last value that the closure accepts.
-  public typealias LastWhere<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.LastWhere>
-  /// Delivers the last value that the closure accepts; fails with the error that it throws.
-  public typealias TryLastWhere<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.LastWhere>
-  /// Delivers the greatest value; of equal values the first.
-  public typealias Comparison<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>, OperatorKind.Comparison>
-  /// Delivers the greatest value, of equal values the first; fails with the error that the closure throws.
-  public typealias TryComparison<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Comparison>
-  /// Delivers the first value; fails if there is none.
-  public typealias AsSingle<Upstream: Publisher> =
-    Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>, OperatorKind.Single>
-  /// Delivers the values in arrays; the last array has the remaining values.
-  public typealias CollectByCount<Upstream: Publisher> =
-    Staged<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>, OperatorKind.CollectByCount>
-}
+  public struct Reduce<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Output, Unthrowing<Upstream.Failure>>
 
-extension Publishers.Folded where Kind == OperatorKind.Reduce {
-  /// ``Publishers/Reduce`` and ``Publishers/TryReduce``.
-  @inlinable public init(
-    upstream: Upstream, initial: Output,
-    nextPartialResult: @escaping (Output, Upstream.Output) throws(Mode.Thrown) -> Output
-  ) {
-    self.init(upstream, "Reduce", from: initial) { result, value throws(Mode.Thrown) in
-      result = try nextPartialResult(result, value)
-    } answer: {
-      $0
+    /// `upstream.reduce(initial, nextPartialResult)`
+    @inlinable public init(
+      upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
+    ) {
+      body = Folded(upstream, "Reduce", from: initial, { $0 = nextPartialResult($0, $1) }, answer: { $0 })
     }
   }
-}
 
-extension Publishers.Folded where Output == [Upstream.Output], Kind == OperatorKind.Collect {
-  /// ``Publishers/Collect``.
-  @inlinable public init(upstream: Upstream) {
-    self.init(upstream, "Collect", from: [], { $0.append($1) }, answer: { $0 })
+  /// Delivers the accumulated result of all values; fails with the error that the closure throws.
+  public struct TryReduce<Upstream: Publisher, Output>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryReduce(initial, nextPartialResult)`
+    @inlinable public init(
+      upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
+    ) {
+      body = Folded(upstream, "TryReduce", from: initial, { $0 = try nextPartialResult($0, $1) }, answer: { $0 })
+    }
   }
-}
 
-extension Publishers.Folded where Output == Never, Kind == OperatorKind.Ignore {
-  /// ``Publishers/IgnoreOutput``.
-  @inlinable public init(upstream: Upstream) {
-    self.init(upstream, "IgnoreOutput", from: (), { _, _ in }, answer: { nil })
+  /// Delivers all values in one array.
+  public struct Collect<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+
+    /// `upstream.collect()`
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// The implementation.
+    @inlinable public var body: Folded<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>> {
+      Folded(upstream, "Collect", from: [], { $0.append($1) }, answer: { $0 })
+    }
   }
-}
 
-extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.Last {
-  /// ``Publishers/Last``.
-  @inlinable public init(upstream: Upstream) {
-    self.init(upstream, "Last", from: nil, { $0 = $1 }, answer: { $0 })
+  /// Delivers the number of values.
+  public struct Count<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+
+    /// `upstream.count()`
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// The implementation.
+    @inlinable public var body: Folded<Upstream, Int, Unthrowing<Upstream.Failure>> {
+      Folded(upstream, "Count", from: 0, { count, _ in count += 1 }, answer: { $0 })
+    }
   }
-}
 
-extension Publishers.Folded
-where Output == Upstream.Output, Mode == Throwing<Upstream.Failure>, Kind == OperatorKind.Single {
-  /// ``Publishers/AsSingle``.
-  @inlinable public init(upstream: Upstream) {
-    self.init(upstream, "AsSingle", asking: .max(1)) {
-      Stage {
-        .finish(last: $0)
-      } rest: { () throws(any Error) in
-        throw SingleError.noElements
+  /// Delivers only the completion.
+  public struct IgnoreOutput<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+
+    /// `upstream.ignoreOutput()`
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// The implementation.
+    @inlinable public var body: Folded<Upstream, Never, Unthrowing<Upstream.Failure>> {
+      Folded(upstream, "IgnoreOutput", from: (), { _, _ in }, answer: { nil })
+    }
+  }
+
+  /// Delivers the last value.
+  public struct Last<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+
+    /// `upstream.last()`
+    @inlinable public init(upstream: Upstream) { self.upstream = upstream }
+
+    /// The implementation.
+    @inlinable public var body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>> {
+      Folded(upstream, "Last", from: nil, { $0 = $1 }, answer: { $0 })
+    }
+  }
+
+  /// Delivers the last value that the closure accepts.
+  public struct LastWhere<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.last(where: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      body = Folded(upstream, "LastWhere", from: nil, { if predicate($1) { $0 = $1 } }, answer: { $0 })
+    }
+  }
+
+  /// Delivers the last value that the closure accepts; fails with the error that it throws.
+  public struct TryLastWhere<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryLast(where: predicate)`
+    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      body = Folded(upstream, "TryLastWhere", from: nil, { if try predicate($1) { $0 = $1 } }, answer: { $0 })
+    }
+  }
+
+  /// Delivers the greatest value; of equal values the first.
+  public struct Comparison<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
+
+    /// `upstream.max(by: areInIncreasingOrder)`
+    @inlinable public init(
+      upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) -> Bool
+    ) {
+      body = Folded(upstream, "Comparison", greatestBy: areInIncreasingOrder)
+    }
+  }
+
+  /// Delivers the greatest value, of equal values the first; fails with the error that the closure throws.
+  public struct TryComparison<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.tryMax(by: areInIncreasingOrder)`
+    @inlinable public init(
+      upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) throws -> Bool
+    ) {
+      body = Folded(upstream, "TryComparison", greatestBy: areInIncreasingOrder)
+    }
+  }
+
+  /// Delivers the first value; fails if there is none.
+  public struct AsSingle<Upstream: Publisher>: CompositePublisher {
+    /// The implementation.
+    public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
+
+    /// `upstream.asSingle()`
+    @inlinable public init(upstream: Upstream) {
+      body = Folded(upstream, "AsSingle", asking: .max(1)) {
+        Stage {
+          .finish(last: $0)
+        } rest: { () throws(any Error) in
+          throw SingleError.noElements
+        }
+      }
+    }
+  }
+
+  /// Delivers the values in arrays; the last array has the remaining values, which need no further demand: their array
+  /// was requested when it began.
+  public struct CollectByCount<Upstream: Publisher>: CompositePublisher {
+    /// The upstream publisher.
+    public let upstream: Upstream
+    /// The number of values in an array, greater than 0.
+    public let count: Int
+
+    /// `upstream.collect(count)`
+    @inlinable public init(upstream: Upstream, count: Int) {
+      precondition(count > 0, "a count must be positive, it is \(count)")
+      (self.upstream, self.count) = (upstream, count)
+    }
+
+    /// The implementation.
+    @inlinable public var body: Staged<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>> {
+      Staged(upstream, "CollectByCount", Unthrowing()) { [count] in
+        var values: [Upstream.Output] = []
+        return Stage { value in
+          values.append(value)
+          if values.count < count { return .skip }
+          defer { values = [] }
+          return .emit(values)
+        } rest: {
+          values.isEmpty ? nil : values
+        }
       }
     }
   }
 }
 
-extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.LastWhere {
-  /// ``Publishers/LastWhere`` and ``Publishers/TryLastWhere``.
-  @inlinable public init(upstream: Upstream, predicate: @escaping (Output) throws(Mode.Thrown) -> Bool) {
-    self.init(upstream, "LastWhere", from: nil) { last, value throws(Mode.Thrown) in
-      if try predicate(value) { last = value }
-    } answer: {
-      $0
-    }
-  }
-}
-
-extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKind.Comparison {
-  /// ``Publishers/Comparison`` and ``Publishers/TryComparison``.
-  @inlinable public init(
-    upstream: Upstream, areInIncreasingOrder: @escaping (Output, Output) throws(Mode.Thrown) -> Bool
+extension Publishers.Folded where Output == Upstream.Output {
+  /// Delivers the greatest value, of equal values the first.
+  @inlinable init(
+    _ upstream: Upstream, _ name: String, greatestBy isLess: @escaping (Output, Output) throws(Mode.Thrown) -> Bool
   ) {
-    self.init(upstream, "Comparison", from: nil) { greatest, value throws(Mode.Thrown) in
-      if let best = greatest, try !areInIncreasingOrder(best, value) { return }
+    self.init(upstream, name, from: nil) { greatest, value throws(Mode.Thrown) in
+      if let best = greatest, try !isLess(best, value) { return }
       greatest = value
     } answer: {
       $0
@@ -113,35 +193,11 @@ extension Publishers.Folded where Output == Upstream.Output, Kind == OperatorKin
   }
 }
 
-extension Publishers.Folded where Output == Int, Kind == OperatorKind.Count {
-  /// ``Publishers/Count``.
-  @inlinable public init(upstream: Upstream) {
-    self.init(upstream, "Count", from: 0, { count, _ in count += 1 }, answer: { $0 })
-  }
-}
-
-extension Publishers.Staged
-where
-  Output == [Upstream.Output], Mode == Unthrowing<Upstream.Failure>,
-  Kind == OperatorKind.CollectByCount
-{
-  /// ``Publishers/CollectByCount``. The remaining values need no further demand: their array was requested when it
-  /// began.
-  @inlinable public init(upstream: Upstream, count: Int) {
-    precondition(count > 0, "a count must be positive, it is \(count)")
-    self.init(upstream, "CollectByCount", Mode()) {
-      var values: Output = []
-      return Stage { value in
-        values.append(value)
-        if values.count < count { return .skip }
-        defer { values = [] }
-        return .emit(values)
-      } rest: {
-        values.isEmpty ? nil : values
-      }
-    }
-  }
-}
+extension Publishers.Collect: Equatable where Upstream: Equatable {}
+extension Publishers.CollectByCount: Equatable where Upstream: Equatable {}
+extension Publishers.Count: Equatable where Upstream: Equatable {}
+extension Publishers.IgnoreOutput: Equatable where Upstream: Equatable {}
+extension Publishers.Last: Equatable where Upstream: Equatable {}
 
 /// The reason for the lack of a first value.
 public enum SingleError: Error, Equatable, Sendable {

@@ -2,8 +2,23 @@
 
 extension Publishers {
   /// Ends the subscription when upstream takes too long. Demand is passed upstream unchanged.
-  public typealias Timeout<Upstream: Publisher, Context: Scheduler> =
-    Timed<Upstream, Context, Upstream.Output, OperatorKind.Timeout>
+  public struct Timeout<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The implementation.
+    public let body: Timed<Upstream, Upstream.Output>
+
+    /// `upstream.timeout(interval, scheduler: scheduler, options: options, customError: customError)`
+    ///
+    /// The first interval starts with the subscription.
+    ///
+    /// `customError` returns the failure if upstream takes too long; `nil`: the subscription finishes.
+    @inlinable public init(
+      upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
+      options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
+    ) {
+      body = Timed(
+        upstream, "Timeout", TimeoutRule(interval: interval), on: scheduler, options: options, failure: customError)
+    }
+  }
 
   /// Delivers, for each value, the time since the previous one. Demand is passed upstream unchanged.
   public struct MeasureInterval<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
@@ -27,19 +42,6 @@ extension Publishers {
         return last.distance(to: now)
       }
     }
-  }
-}
-
-extension Publishers.Timed where Output == Upstream.Output, Kind == OperatorKind.Timeout {
-  /// ``Publishers/Timeout``. The first interval starts with the subscription.
-  ///
-  /// `customError` returns the failure if upstream takes too long; `nil`: the subscription finishes.
-  @inlinable public init(
-    upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
-    options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
-  ) {
-    self.init(
-      upstream, "Timeout", TimeoutRule(interval: interval), on: scheduler, options: options, failure: customError)
   }
 }
 

@@ -2,10 +2,7 @@
 
 extension Publishers {
   /// Calls closures for signals, requests and cancellation, and passes all on unchanged.
-  public typealias HandleEvents<Upstream: Publisher> = Observed<Upstream, OperatorKind.Handle>
-
-  /// ``HandleEvents``, ``Print`` and ``Breakpoint``.
-  public struct Observed<Upstream: Publisher, Kind>: Operator {
+  public struct HandleEvents<Upstream: Publisher>: Operator {
     /// The upstream publisher.
     public let upstream: Upstream
     /// Called before the subscription is passed on.
@@ -21,7 +18,17 @@ extension Publishers {
     /// Called in place of ``receiveRequest`` for the demand that `receive` returns.
     @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?
 
-    @usableFromInline init(_ upstream: Upstream) { self.upstream = upstream }
+    /// `upstream.handleEvents(…)`
+    @inlinable public init(
+      upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
+      receiveOutput: ((Upstream.Output) -> Void)? = nil,
+      receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Void)? = nil,
+      receiveCancel: (() -> Void)? = nil, receiveRequest: ((Subscribers.Demand) -> Void)?
+    ) {
+      (self.upstream, self.receiveSubscription, self.receiveOutput) = (upstream, receiveSubscription, receiveOutput)
+      (self.receiveCompletion, self.receiveCancel) = (receiveCompletion, receiveCancel)
+      self.receiveRequest = receiveRequest
+    }
 
     /// Attaches the subscriber to upstream; the closures observe the signals between them.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
@@ -30,22 +37,6 @@ extension Publishers {
           EventHandle(receiveRequest, receiveCancel), receiveSubscription, receiveOutput, receiveCompletion,
           receiveReturned ?? receiveRequest, subscriber))
     }
-  }
-}
-
-extension Publishers.Observed where Kind == OperatorKind.Handle {
-  /// `upstream.handleEvents(…)`
-  @inlinable public init(
-    upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
-    receiveOutput: ((Upstream.Output) -> Void)? = nil,
-    receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Void)? = nil,
-    receiveCancel: (() -> Void)? = nil,
-    receiveRequest: ((Subscribers.Demand) -> Void)?
-  ) {
-    self.init(upstream)
-    (self.receiveSubscription, self.receiveOutput) = (receiveSubscription, receiveOutput)
-    (self.receiveCompletion, self.receiveCancel) = (receiveCompletion, receiveCancel)
-    self.receiveRequest = receiveRequest
   }
 }
 

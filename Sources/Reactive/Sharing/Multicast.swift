@@ -4,12 +4,8 @@ extension Publishers {
   /// Feeds a subject from one upstream subscription; subscribers receive the subject's signals.
   ///
   /// A class: all references share the subject.
-  public final class Multicast<Upstream: Publisher, SubjectType: Subject>: ConnectablePublisher
+  public final class Multicast<Upstream: Publisher, SubjectType: Subject>: ConnectablePublisher, Operator
   where SubjectType.Output == Upstream.Output, SubjectType.Failure == Upstream.Failure {
-    /// The type of the publisher's values.
-    public typealias Output = Upstream.Output
-    /// The type of the publisher's failures.
-    public typealias Failure = Upstream.Failure
     /// The shared publisher.
     public let upstream: Upstream
     /// Creates the subject for the first subscriber or connection. If several threads are first, each may call it; one
@@ -23,7 +19,9 @@ extension Publishers {
     }
 
     /// Attaches the subscriber to the subject. No value arrives before ``connect()``.
-    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { subject.subscribe(subscriber) }
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      subject.subscribe(subscriber)
+    }
 
     /// Subscribes the subject to upstream.
     ///
@@ -42,8 +40,19 @@ extension Publishers {
   }
 
   /// Makes a publisher connectable, so that it starts on `connect()`.
-  public typealias MakeConnectable<Upstream: Publisher> =
-    Multicast<Upstream, PassthroughSubject<Upstream.Output, Never>> where Upstream.Failure == Never
+  public struct MakeConnectable<Upstream: Publisher>: ConnectablePublisher, CompositePublisher
+  where Upstream.Failure == Never {
+    /// The implementation.
+    public let body: Multicast<Upstream, PassthroughSubject<Upstream.Output, Never>>
+
+    /// `upstream.makeConnectable()`
+    @inlinable public init(upstream: Upstream) { body = Multicast(upstream: upstream) { PassthroughSubject() } }
+
+    /// Subscribes to upstream.
+    ///
+    /// - Returns: A cancellable that ends that subscription.
+    @inlinable public func connect() -> any Cancellable { body.connect() }
+  }
 
   /// Connects on the first subscription and disconnects after the last one ends.
   ///
@@ -66,32 +75,39 @@ extension Publishers {
   }
 
   /// Shares one upstream subscription while there are subscribers.
-  public typealias Share<Upstream: Publisher> =
-    Autoconnect<Multicast<Upstream, PassthroughSubject<Upstream.Output, Upstream.Failure>>>
-}
+  ///
+  /// A class: all references share the subscription.
+  public final class Share<Upstream: Publisher>: CompositePublisher {
+    /// The shared publisher.
+    public let upstream: Upstream
+    /// The implementation.
+    public let body: Autoconnect<Multicast<Upstream, PassthroughSubject<Upstream.Output, Upstream.Failure>>>
 
-extension Publishers.Multicast where SubjectType == PassthroughSubject<Output, Never>, Failure == Never {
-  /// ``Publishers/MakeConnectable``.
-  @inlinable public convenience init(upstream: Upstream) { self.init(upstream: upstream) { PassthroughSubject() } }
+    /// `upstream.share()`
+    @inlinable public init(upstream: Upstream) {
+      self.upstream = upstream
+      body = upstream.multicast { PassthroughSubject() }.autoconnect()
+    }
+  }
 }
 
 extension Publishers.Autoconnect: Equatable {
-  /// ``Publishers/Share``.
-  public convenience init<Shared: Publisher>(upstream: Shared)
-  where Upstream == Publishers.Multicast<Shared, PassthroughSubject<Shared.Output, Shared.Failure>> {
-    self.init(upstream: Publishers.Multicast(upstream: upstream) { PassthroughSubject() })
-  }
-
   /// Whether both are the same object.
   public static func == (lhs: Publishers.Autoconnect<Upstream>, rhs: Publishers.Autoconnect<Upstream>) -> Bool {
     lhs === rhs
   }
 }
 
+extension Publishers.Share: Equatable {
+  /// Whether both are the same object.
+  public static func == (lhs: Publishers.Share<Upstream>, rhs: Publishers.Share<Upstream>) -> Bool { lhs === rhs }
+}
+
 // Sharing is safe: all state is guarded, and the signals of upstream and the calls of the subject are serial or
 // thread-safe by contract.
 extension Publishers.Multicast: @unchecked Sendable where Upstream: Sendable, SubjectType: Sendable {}
 extension Publishers.Autoconnect: @unchecked Sendable where Upstream: Sendable {}
+extension Publishers.Share: Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 
 /// Counts the subscribers of a connectable publisher, and holds its connection while there are any.
 @usableFromInline final class AutomaticConnection {

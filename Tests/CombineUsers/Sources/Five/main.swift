@@ -67,6 +67,43 @@ do {
   expect(values, [1, 2, 12, 2, 1])
 }
 
+// MARK: The same member for several operators
+
+extension Publishers.Map { var kind: String { "map" } }
+extension Publishers.TryMap { var kind: String { "tryMap" } }
+extension Publishers.MapKeyPath { var kind: String { "key path" } }
+extension Publishers.Scan { var kind: String { "scan" } }
+extension Publishers.Filter { var kind: String { "filter" } }
+extension Publishers.RemoveDuplicates { var kind: String { "removeDuplicates" } }
+extension Publishers.First { var kind: String { "first" } }
+extension Publishers.Last { var kind: String { "last" } }
+extension Publishers.Count { var kind: String { "count" } }
+extension Publishers.Collect { var kind: String { "collect" } }
+extension Publishers.Debounce { var kind: String { "debounce" } }
+extension Publishers.Throttle { var kind: String { "throttle" } }
+extension Publishers.Merge { var kind: String { "merge" } }
+extension Publishers.Merge3 { var kind: String { "merge of three" } }
+extension Publishers.Zip { var kind: String { "zip" } }
+extension Publishers.Zip3 { var kind: String { "zip of three" } }
+extension Publishers.Catch { var kind: String { "catch" } }
+extension Publishers.ReplaceError { var kind: String { "replaceError" } }
+do {
+  let numbers = PassthroughSubject<Int, URLError>()
+  let seconds = RunLoop.SchedulerTimeType.Stride.seconds(1)
+  expect([numbers.map { $0 }.kind, numbers.tryMap { $0 }.kind], ["map", "tryMap"])
+  expect(numbers.map(\.magnitude).kind, "key path")
+  expect([numbers.scan(0, +).kind, numbers.filter { $0 > 0 }.kind], ["scan", "filter"])
+  expect([numbers.removeDuplicates().kind, numbers.first().kind], ["removeDuplicates", "first"])
+  expect(numbers.last().kind, "last")
+  expect([numbers.count().kind, numbers.collect().kind], ["count", "collect"])
+  expect(numbers.debounce(for: seconds, scheduler: RunLoop.main).kind, "debounce")
+  expect(numbers.throttle(for: seconds, scheduler: RunLoop.main, latest: true).kind, "throttle")
+  expect(numbers.merge(with: numbers.map { $0 }).kind, "merge")
+  expect([numbers.merge(with: numbers, numbers).kind, numbers.zip(numbers).kind], ["merge of three", "zip"])
+  expect([numbers.zip(numbers, numbers).kind, numbers.catch { _ in numbers }.kind], ["zip of three", "catch"])
+  expect(numbers.replaceError(with: 0).kind, "replaceError")
+}
+
 // MARK: A publisher, a subscription and a subscriber of one's own
 
 class CustomSubscriber: Subscriber {
