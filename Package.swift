@@ -42,6 +42,7 @@ let package = Package(
     .target(name: "Reactive", swiftSettings: librarySettings),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: strictSettings),
+    .target(name: "HTTP", swiftSettings: strictSettings),
     .target(name: "StreamProtocol", swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings),
     .target(
@@ -91,6 +92,7 @@ let package = Package(
     .testTarget(name: "ReactiveFoundationTests", dependencies: ["ReactiveFoundation"], swiftSettings: settings),
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
+    .testTarget(name: "HTTPTests", dependencies: ["HTTP"], swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
     .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
     .executableTarget(

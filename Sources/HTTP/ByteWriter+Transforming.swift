@@ -1,0 +1,173 @@
+// The forms in which the bytes of an event are written. Each function continues at `start` and stops where the room,
+// but for `reserve` bytes, ends; it returns the offset of the first byte that it has not written. What it writes
+// depends on the bytes and on `start` alone, so that an event can be written in parts without other state.
+
+extension ByteWriter {
+  /// Appends the lines of an event as fields `data` of a server-sent event. CR, LF and CRLF end a line.
+  mutating func append(lines bytes: Span<UInt8>, from start: Int, reserving reserve: Int) -> Int {
+    var index = start
+    while index < bytes.count {
+      let limit = index + min(bytes.count - index, max(0, room - reserve))
+      let end = firstIndex(of: .carriageReturn, or: .lineFeed, in: bytes, index..<limit)
+      append(bytes.extracting(index..<end))
+      index = end
+      guard index < bytes.count else { break }
+      let byte = bytes[index]
+      if byte == .lineFeed, index > 0, bytes[index - 1] == .carriageReturn {
+        index += 1  // the rest of a line end that is written already
+        continue
+      }
+      guard byte == .lineFeed || byte == .carriageReturn, room - reserve >= Self.lineStart.utf8.count else { break }
+      append(Self.lineStart)
+      index += 1
+    }
+    return index
+  }
+
+  private static let lineStart = "\ndata: "
+
+  /// Appends bytes with spaces for the two values `first` and `second`.
+  mutating func append(
+    replacing first: UInt8, _ second: UInt8, in bytes: Span<UInt8>, from start: Int, reserving reserve: Int
+  ) -> Int {
+    let limit = start + min(bytes.count - start, max(0, room - reserve))
+    var index = start
+    while true {
+      let end = firstIndex(of: first, or: second, in: bytes, index..<limit)
+      append(bytes.extracting(index..<end))
+      guard end < limit else { return limit }
+      append(.space)
+      index = end + 1
+    }
+  }
+
+  /// Appends text as the inside of a JSON string; each maximal part that is not valid UTF-8 becomes U+FFFD. Source:
+  /// RFC 8259, section 7.
+  mutating func append(jsonString bytes: Span<UInt8>, from start: Int, reserving reserve: Int) -> Int {
+    var index = start
+    while index < bytes.count {
+      let limit = index + min(bytes.count - index, max(0, room - reserve))
+      var end = index
+      while end < limit, 0x20...0x7f ~= bytes[end], bytes[end] != .quote, bytes[end] != .backslash { end += 1 }
+      append(bytes.extracting(index..<end))
+      index = end
+      guard index < bytes.count else { break }
+      let free = room - reserve
+      let byte = bytes[index]
+      if byte < 0x80 {
+        let escape = Self.escape(byte)
+        guard free >= (escape == nil ? 6 : 2) else { break }
+        append(.backslash)
+        if let escape {
+          append(escape)
+        } else {
+          append("u00")
+          append(UInt64(byte), digitCount: 2, base: 16)
+        }
+        index += 1
+      } else {
+        let (byteCount, isValid) = utf8Sequence(in: bytes, at: index)
+        guard free >= (isValid ? byteCount : 3) else { break }
+        if isValid { append(bytes.extracting(index..<index + byteCount)) } else { append("\u{FFFD}") }
+        index += byteCount
+      }
+    }
+    return index
+  }
+
+  /// The letter of a short escape sequence.
+  private static func escape(_ byte: UInt8) -> UInt8? {
+    switch byte {
+    case .quote, .backslash: byte
+    case .lineFeed: UInt8(ascii: "n")
+    case .carriageReturn: UInt8(ascii: "r")
+    case .tab: UInt8(ascii: "t")
+    default: nil
+    }
+  }
+
+  /// Appends bytes in base64 with padding. `start` must be a multiple of 3, as is the result before the end. Source:
+  /// RFC 4648, section 4.
+  mutating func append(base64 bytes: Span<UInt8>, from start: Int, reserving reserve: Int = 0) -> Int {
+    var index = start
+    while index < bytes.count, room - reserve >= 4 {
+      let byteCount = min(3, bytes.count - index)
+      var group: UInt32 = 0
+      for offset in 0..<3 { group = group << 8 | (offset < byteCount ? UInt32(bytes[index + offset]) : 0) }
+      for offset in 0..<4 {
+        let value = UInt8(truncatingIfNeeded: group >> (18 - 6 * offset)) & 63
+        append(offset <= byteCount ? Self.base64Digit(value) : UInt8(ascii: "="))
+      }
+      index += byteCount
+    }
+    return index
+  }
+
+  private static func base64Digit(_ value: UInt8) -> UInt8 {
+    switch value {
+    case 0..<26: UInt8(ascii: "A") + value
+    case 26..<52: UInt8(ascii: "a") + value - 26
+    case 52..<62: UInt8(ascii: "0") + value - 52
+    case 62: UInt8(ascii: "+")
+    default: UInt8(ascii: "/")
+    }
+  }
+
+  /// Appends text on one line: CR, LF and NUL become spaces.
+  mutating func append(singleLine text: String) {
+    for byte in text.utf8 { append(byte == .carriageReturn || byte == .lineFeed || byte == 0 ? .space : byte) }
+  }
+
+  /// Appends text as a JSON string with its quotes.
+  mutating func append(quoted text: String) {
+    append(.quote)
+    let bytes = text.utf8.span
+    _ = append(jsonString: bytes, from: 0, reserving: 0)
+    append(.quote)
+  }
+}
+
+/// Returns the first offset in `range` of one of two bytes, else the range's end. Examines eight bytes at a time.
+private func firstIndex(of first: UInt8, or second: UInt8, in bytes: Span<UInt8>, _ range: Range<Int>) -> Int {
+  let ones: UInt64 = 0x0101_0101_0101_0101
+  let (firsts, seconds) = (ones &* UInt64(first), ones &* UInt64(second))
+  return unsafe bytes.extracting(range).withUnsafeBytes { buffer in
+    var index = 0
+    while index + 8 <= buffer.count {
+      let word = UInt64(littleEndian: unsafe buffer.loadUnaligned(fromByteOffset: index, as: UInt64.self))
+      let (a, b) = (word ^ firsts, word ^ seconds)
+      // The lowest bit that is set belongs to the first byte that is zero in `a` or `b`; higher ones may be wrong.
+      let hits = ((a &- ones) & ~a | (b &- ones) & ~b) & (ones << 7)
+      if hits != 0 { return range.lowerBound + index + hits.trailingZeroBitCount / 8 }
+      index += 8
+    }
+    while index < buffer.count {
+      let byte = unsafe buffer[index]
+      if byte == first || byte == second { break }
+      index += 1
+    }
+    return range.lowerBound + index
+  }
+}
+
+/// Returns the size of the UTF-8 sequence at `index`, or of the part of one that cannot be continued: at least 1.
+/// Source: Unicode 15, table 3-7 and "U+FFFD Substitution of Maximal Subparts".
+private func utf8Sequence(in bytes: Span<UInt8>, at index: Int) -> (byteCount: Int, isValid: Bool) {
+  let byteCount: Int
+  var next: ClosedRange<UInt8> = 0x80...0xbf
+  switch bytes[index] {
+  case 0xc2...0xdf: byteCount = 2
+  case 0xe0: (byteCount, next) = (3, 0xa0...0xbf)
+  case 0xed: (byteCount, next) = (3, 0x80...0x9f)
+  case 0xe1...0xef: byteCount = 3
+  case 0xf0: (byteCount, next) = (4, 0x90...0xbf)
+  case 0xf1...0xf3: byteCount = 4
+  case 0xf4: (byteCount, next) = (4, 0x80...0x8f)
+  default: return (1, false)
+  }
+  for offset in 1..<byteCount {
+    guard index + offset < bytes.count, next ~= bytes[index + offset] else { return (offset, false) }
+    next = 0x80...0xbf
+  }
+  return (byteCount, true)
+}

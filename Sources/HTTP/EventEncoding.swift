@@ -1,0 +1,209 @@
+/// What is written with an event's bytes.
+public struct EventHead: Equatable, Sendable {
+  /// The event's id; nil for a server-sent event that has none, such as `gap` and `end`.
+  public var id: UInt64?
+  /// For server-sent events instead of `id`: the positions in all streams of the response.
+  public var position: String?
+  /// The stream's name if a response has several, or the type of a server-sent event.
+  public var name: String?
+  /// When the daemon received the event; only envelopes contain it.
+  public var microsecondsSinceEpoch: UInt64
+
+  /// Creates a head.
+  public init(id: UInt64? = nil, position: String? = nil, name: String? = nil, microsecondsSinceEpoch: UInt64 = 0) {
+    self.id = id
+    self.position = position
+    self.name = name
+    self.microsecondsSinceEpoch = microsecondsSinceEpoch
+  }
+}
+
+/// How events are written in a streaming response.
+///
+/// An event is written whole, or in parts that are determined by its bytes and an offset in them: a subscription needs
+/// no other state to continue in the middle of an event, also in another process.
+public struct EventEncoding: Equatable, Sendable {
+  /// The format of the response.
+  public enum Format: UInt8, Sendable, CaseIterable {
+    /// `text/event-stream`. Source: WHATWG HTML, "Server-sent events".
+    case serverSentEvents
+    /// `application/x-ndjson`: one JSON text per line.
+    case ndjson
+    /// `application/json-seq`: each JSON text between RS and LF. Source: RFC 7464.
+    case jsonSequence
+    /// The bytes of the events, without separators.
+    case raw
+  }
+
+  /// What a stream's events are.
+  public enum Content: UInt8, Sendable, CaseIterable {
+    /// JSON texts, which need not be valid.
+    case json
+    /// Text in UTF-8, which need not be valid.
+    case text
+    /// Any bytes.
+    case binary
+  }
+
+  /// The format of the response.
+  public let format: Format
+  /// What the events are.
+  public let content: Content
+  /// Whether an event is a JSON object on its own: `{"id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`, JSON data
+  /// embedded, text as a string, otherwise `"data_base64"`. The first member is `"stream"` if the head has a name.
+  public let hasEnvelope: Bool
+
+  /// - Parameter hasEnvelope: has no effect on server-sent events, which carry their ids.
+  /// - Returns: nil if the format cannot represent the content so: binary data as server-sent events, raw data in
+  ///   envelopes, anything but JSON as JSON without an envelope.
+  public init?(_ format: Format, _ content: Content, hasEnvelope: Bool) {
+    switch (format, content, hasEnvelope) {
+    case (.serverSentEvents, .binary, _), (.raw, _, true), (.ndjson, .text, false), (.ndjson, .binary, false),
+      (.jsonSequence, .text, false), (.jsonSequence, .binary, false):
+      return nil
+    case (.serverSentEvents, _, _): self.hasEnvelope = false
+    case (.ndjson, _, _), (.jsonSequence, _, _), (.raw, _, false): self.hasEnvelope = hasEnvelope
+    }
+    self.format = format
+    self.content = content
+  }
+
+  /// Returns the size of a whole event, without a chunk's header.
+  /// - Complexity: O(data), unless it is written unchanged or in base64.
+  public func byteCount(_ head: EventHead, _ data: Span<UInt8>) -> Int {
+    var counter = ByteWriter()
+    _ = write(head, data, to: &counter)
+    return counter.count
+  }
+
+  /// Writes an event, or the next part of it.
+  ///
+  /// - Parameter offset: 0, or the result of the previous call for this event.
+  /// - Returns: the number of bytes of `data` that are written now; the event is complete when this is `data.count`.
+  ///   Nil, and nothing is written, if the room is too small: 128 bytes and six times the head's texts are enough.
+  public func write(_ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter) -> Int? {
+    guard offset == 0 || 0..<data.count ~= offset else { return data.count }
+    let suffix = suffix
+    let reserve = suffix.utf8.count
+    let start = writer.count
+    if offset == 0 {
+      var counter = ByteWriter()
+      writePrefix(head, to: &counter)
+      guard counter.count + reserve <= writer.room else { return nil }
+      writePrefix(head, to: &writer)
+    }
+    guard reserve <= writer.room else { return nil }
+    let next = writeData(data, from: offset, reserving: reserve, to: &writer)
+    guard next > offset || data.isEmpty else {
+      writer.truncate(to: start)
+      return nil
+    }
+    if next == data.count { writer.append(suffix) }
+    return next
+  }
+
+  /// Writes an event, or the next part of it, as one chunk. Parameters and result are those of
+  /// ``write(_:_:from:to:)``; a chunk takes ``Chunk/maximumOverheadByteCount`` bytes more.
+  public func writeChunk(
+    _ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter
+  ) -> Int? {
+    var counter = ByteWriter(countingUpTo: writer.room - Chunk.maximumOverheadByteCount)
+    guard let next = write(head, data, from: offset, to: &counter) else { return nil }
+    guard counter.count > 0 else { return next }  // a chunk without data would end the body
+    Chunk.writeHeader(byteCount: counter.count, to: &writer)
+    // A part that does not end the event has left the suffix's bytes free.
+    let end = writer.limit(to: counter.count + (next == data.count ? 0 : suffix.utf8.count))
+    let written = write(head, data, from: offset, to: &writer)
+    precondition(written == next, "\(next) bytes were counted, but \(written ?? -1) written")
+    writer.restore(end: end)
+    Chunk.writeEnd(to: &writer)
+    return next
+  }
+
+  private func writePrefix(_ head: EventHead, to writer: inout ByteWriter) {
+    switch format {
+    case .serverSentEvents:
+      if let position = head.position {
+        writer.append("id: ")
+        writer.append(singleLine: position)
+        writer.append(.lineFeed)
+      } else if let id = head.id {
+        writer.append("id: ")
+        writer.append(decimal: id)
+        writer.append(.lineFeed)
+      }
+      if let name = head.name {
+        writer.append("event: ")
+        writer.append(singleLine: name)
+        writer.append(.lineFeed)
+      }
+      writer.append("data: ")
+    case .jsonSequence:
+      writer.append(0x1e)
+      writeEnvelope(head, to: &writer)
+    case .ndjson: writeEnvelope(head, to: &writer)
+    case .raw: break
+    }
+  }
+
+  private func writeEnvelope(_ head: EventHead, to writer: inout ByteWriter) {
+    guard hasEnvelope else { return }
+    writer.append("{")
+    if let name = head.name {
+      writer.append("\"stream\":")
+      writer.append(quoted: name)
+      writer.append(.comma)
+    }
+    writer.append("\"id\":")
+    if let id = head.id { writer.append(decimal: id) } else { writer.append("null") }
+    writer.append(",\"time\":\"")
+    CivilTime(secondsSinceEpoch: head.microsecondsSinceEpoch / 1_000_000)
+      .writeRFC3339(microseconds: head.microsecondsSinceEpoch % 1_000_000, to: &writer)
+    switch content {
+    case .json: writer.append("\",\"data\":")
+    case .text: writer.append("\",\"data\":\"")
+    case .binary: writer.append("\",\"data_base64\":\"")
+    }
+  }
+
+  private var suffix: String {
+    switch (format, hasEnvelope, content) {
+    case (.serverSentEvents, _, _): "\n\n"
+    case (.raw, _, _): ""
+    case (.ndjson, false, _), (.jsonSequence, false, _): "\n"
+    case (.ndjson, true, .json), (.jsonSequence, true, .json): "}\n"
+    case (.ndjson, true, .text), (.jsonSequence, true, .text), (.ndjson, true, .binary), (.jsonSequence, true, .binary):
+      "\"}\n"
+    }
+  }
+
+  private func writeData(
+    _ data: Span<UInt8>, from offset: Int, reserving reserve: Int, to writer: inout ByteWriter
+  ) -> Int {
+    switch (format, content) {
+    case (.serverSentEvents, _): return writer.append(lines: data, from: offset, reserving: reserve)
+    case (.ndjson, .json):
+      return writer.append(replacing: .carriageReturn, .lineFeed, in: data, from: offset, reserving: reserve)
+    // RS starts a text, and is not valid within one.
+    case (.jsonSequence, .json):
+      return writer.append(replacing: 0x1e, 0x1e, in: data, from: offset, reserving: reserve)
+    case (.ndjson, .text), (.jsonSequence, .text):
+      return writer.append(jsonString: data, from: offset, reserving: reserve)
+    case (.ndjson, .binary), (.jsonSequence, .binary):
+      return writer.append(base64: data, from: offset, reserving: reserve)
+    case (.raw, _):
+      let end = offset + min(data.count - offset, writer.room)
+      writer.append(data.extracting(offset..<end))
+      return end
+    }
+  }
+}
+
+/// The parts of an event stream that are not events. Source: WHATWG HTML, "Server-sent events".
+public enum ServerSentEvents {
+  /// A comment, which shows that the connection is in use.
+  public static let comment = ":\n\n"
+
+  /// Sets the time after which a client connects again.
+  public static func retry(milliseconds: Int) -> String { "retry: \(milliseconds)\n\n" }
+}

@@ -1,0 +1,84 @@
+/// A media type, or in an Accept field a range of them. Source: RFC 9110, sections 8.3.1 and 12.5.1.
+public struct MediaType: Equatable, Sendable {
+  /// The type and the subtype with small letters, such as `text/html`; in a range each may be `*`.
+  public let name: String
+  private let type: String
+  private let subtype: String
+  private let parameters: [(name: String, value: String)]
+
+  /// - Returns: nil if the text is malformed. A lone `*`, which some clients send, means `*/*`.
+  public init?(_ text: String) {
+    let parts = text.elements(separatedBy: .semicolon)
+    guard let essence = parts.first else { return nil }
+    let halves = essence.split(separator: "/", omittingEmptySubsequences: false).map(\.asciiLowercased)
+    let isLoneAsterisk = essence == "*"
+    guard isLoneAsterisk || halves.count == 2 && halves.allSatisfy({ !$0.isEmpty && $0.utf8.allSatisfy(\.isToken) })
+    else { return nil }
+    (type, subtype) = isLoneAsterisk ? ("*", "*") : (halves[0], halves[1])
+    name = "\(type)/\(subtype)"
+    parameters = parts.dropFirst().map { part in
+      let end = part.firstIndex(of: "=") ?? part.endIndex
+      return (part[..<end].trimmed.asciiLowercased, part[end...].dropFirst().trimmed.filter { $0 != "\"" })
+    }
+  }
+
+  /// Equal types have the same name and parameters.
+  public static func == (first: MediaType, second: MediaType) -> Bool {
+    first.name == second.name && first.parameters.elementsEqual(second.parameters, by: ==)
+  }
+
+  /// Returns the index of the type in `offered` that an Accept field prefers.
+  ///
+  /// The most specific range that includes a type gives its quality; of equal ones the first wins. A parameter of a
+  /// range excludes types that have another value for it, but not those that lack it: `application/json; charset=utf-8`
+  /// includes `application/json`, contrary to RFC 9110, since clients send it and mean that.
+  ///
+  /// - Parameters:
+  ///   - accept: the field's value; nil accepts everything. Malformed elements are ignored.
+  ///   - offered: the server's types, the best one first.
+  /// - Returns: nil if none is accepted: the answer is 406.
+  /// - Complexity: O(field × offered types).
+  public static func preferred(_ accept: String?, among offered: [MediaType]) -> Int? {
+    guard let accept else { return offered.indices.first }
+    let ranges = accept.elements(separatedBy: .comma).compactMap { MediaType(String($0)) }
+    guard !ranges.isEmpty else { return offered.indices.first }
+    var best: (index: Int, quality: Int)?
+    for (index, type) in offered.enumerated() {
+      var most: (specificity: Int, quality: Int)?
+      for range in ranges {
+        guard let specificity = range.specificity(for: type), specificity > most?.specificity ?? -1 else { continue }
+        most = (specificity, range.quality)
+      }
+      if let quality = most?.quality, quality > best?.quality ?? 0 { best = (index, quality) }
+    }
+    return best?.index
+  }
+
+  /// In thousandths; a malformed one is 0.
+  private var quality: Int {
+    guard let text = parameters.first(where: { $0.name == "q" })?.value else { return 1000 }
+    let parts = text.utf8.split(separator: UInt8(ascii: "."), maxSplits: 1, omittingEmptySubsequences: false)
+    let decimals = parts.count == 2 ? parts[1] : Substring().utf8[...]
+    guard let whole = parts.first, whole.isEmpty || whole.elementsEqual("0".utf8) || whole.elementsEqual("1".utf8),
+      !text.isEmpty, decimals.count <= 3, decimals.allSatisfy(\.isDigit)
+    else { return 0 }
+    var quality = whole.elementsEqual("1".utf8) ? 1 : 0
+    for place in 0..<3 { quality = quality * 10 + (place < decimals.count ? Int(Array(decimals)[place]) - 48 : 0) }
+    return min(quality, 1000)
+  }
+
+  /// - Returns: nil if the range does not include the type.
+  private func specificity(for offered: MediaType) -> Int? {
+    if type == "*" && subtype == "*" { return 0 }
+    guard type == offered.type else { return nil }
+    if subtype == "*" { return 1 }
+    guard subtype == offered.subtype else { return nil }
+    var specificity = 2
+    for (name, value) in parameters where name != "q" {
+      guard let other = offered.parameters.first(where: { $0.name == name }) else { continue }
+      guard other.value.equalsIgnoringCase(value) else { return nil }
+      specificity += 1
+    }
+    return specificity
+  }
+}

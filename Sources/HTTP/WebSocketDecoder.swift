@@ -1,0 +1,216 @@
+/// Reads what a WebSocket client sends: bytes in, messages out. It holds no bytes: those of an incomplete message are
+/// in a buffer of the caller's.
+///
+/// Only binary messages are accepted, and no extensions. Source: RFC 6455, sections 5 and 7.
+public struct WebSocketDecoder: Equatable, Sendable {
+  /// What ``next(in:from:message:)`` found.
+  public enum Step: Equatable, Sendable {
+    /// More bytes are needed, after those from the offset on, of which there are less than 132.
+    case needsBytes
+    /// The message is complete. The caller takes it, and empties the buffer before the next call.
+    case message
+    /// The peer wants a pong with these bytes, at most 125.
+    case ping([UInt8])
+    /// An unsolicited pong, or one for a ping of the server.
+    case pong
+    /// The peer closes the connection, with the code that it gave, if any. The answer is
+    /// ``WebSocketFrame/close(_:_:)``; later bytes are to be ignored.
+    case close(UInt16?)
+  }
+
+  /// The peer violated the protocol: the answer is ``WebSocketFrame/close(_:_:)``, then the connection ends.
+  public struct Violation: Error, Equatable, Sendable {
+    /// The status code. Source: RFC 6455, section 7.4.1.
+    public let code: UInt16
+    /// One sentence, at most 123 bytes.
+    public let reason: String
+  }
+
+  /// What another process needs to continue, besides the bytes of the incomplete message.
+  public struct Saved: Equatable, Sendable {
+    /// Bytes left of the current frame.
+    public var byteCountLeft: UInt64
+    /// The mask of the next four bytes: its lowest byte is that of the next one.
+    public var mask: UInt32
+    /// Whether a frame of data is incomplete.
+    public var isInFrame: Bool
+    /// Whether a message has begun and not ended.
+    public var isInMessage: Bool
+    /// Whether the current frame is the message's last one.
+    public var isLastFrame: Bool
+
+    /// Creates a state, which ``WebSocketDecoder/init(maximumMessageByteCount:restoring:messageByteCount:)`` checks.
+    public init(byteCountLeft: UInt64, mask: UInt32, isInFrame: Bool, isInMessage: Bool, isLastFrame: Bool) {
+      self.byteCountLeft = byteCountLeft
+      self.mask = mask
+      self.isInFrame = isInFrame
+      self.isInMessage = isInMessage
+      self.isLastFrame = isLastFrame
+    }
+  }
+
+  private struct Header {
+    var opcode: WebSocketFrame.Opcode
+    var isLast: Bool
+    var byteCount: UInt64
+    var mask: UInt32
+    var headerByteCount: Int
+  }
+
+  private enum Phase: UInt8 {
+    case idle  // before the first frame of a message; can become: frame
+    case frame  // in a frame of a message; can become: betweenFrames, idle
+    case betweenFrames  // after a frame that is not the message's last one; can become: frame
+  }
+
+  private var phase = Phase.idle
+  private var byteCountLeft: UInt64 = 0
+  private var mask: UInt32 = 0
+  private var isLastFrame = false
+  private let maximumMessageByteCount: Int
+
+  /// Starts after the handshake.
+  /// - Parameter maximumMessageByteCount: beyond it 1009, before any byte of the frame is buffered.
+  public init(maximumMessageByteCount: Int) { self.maximumMessageByteCount = maximumMessageByteCount }
+
+  /// Continues with a state from ``saved``, which may have been damaged.
+  /// - Parameter messageByteCount: the size of the incomplete message.
+  /// - Returns: nil for a state that no decoder can have, and for a message that exceeds the maximum.
+  public init?(maximumMessageByteCount: Int, restoring saved: Saved, messageByteCount: Int) {
+    guard saved.isInMessage || !saved.isInFrame && messageByteCount == 0,
+      saved.isInFrame == (saved.byteCountLeft > 0), messageByteCount <= maximumMessageByteCount,
+      saved.byteCountLeft <= maximumMessageByteCount - messageByteCount
+    else { return nil }
+    self.maximumMessageByteCount = maximumMessageByteCount
+    phase = saved.isInFrame ? .frame : saved.isInMessage ? .betweenFrames : .idle
+    (byteCountLeft, mask, isLastFrame) = (saved.byteCountLeft, saved.mask, saved.isLastFrame)
+  }
+
+  /// The state between two inputs.
+  public var saved: Saved {
+    Saved(
+      byteCountLeft: byteCountLeft, mask: mask, isInFrame: phase == .frame, isInMessage: phase != .idle,
+      isLastFrame: isLastFrame)
+  }
+
+  /// Reads until something is complete.
+  ///
+  /// - Parameters:
+  ///   - offset: where to continue in `bytes`; set to the first byte that is not consumed. The caller passes the bytes
+  ///   from there on again, with those that arrive.
+  ///   - message: bytes of the message are appended.
+  /// - Throws: a violation; nothing can be read any more.
+  /// - Complexity: O(bytes), independent of the splits.
+  public mutating func next(
+    in bytes: Span<UInt8>, from offset: inout Int, message: inout [UInt8]
+  ) throws(Violation) -> Step {
+    while true {
+      switch phase {
+      case .frame:
+        let count = Int(min(byteCountLeft, UInt64(bytes.count - offset)))
+        unmask(bytes.extracting(offset..<offset + count), into: &message)
+        offset += count
+        byteCountLeft -= UInt64(count)
+        guard byteCountLeft == 0 else { return .needsBytes }
+        phase = isLastFrame ? .idle : .betweenFrames
+        if isLastFrame { return .message }
+      case .idle, .betweenFrames:
+        guard let header = try readHeader(bytes, at: offset) else { return .needsBytes }
+        switch header.opcode {
+        case .binary, .continuation:
+          try checkData(header, messageByteCount: message.count)
+          offset += header.headerByteCount
+          (phase, byteCountLeft, mask, isLastFrame) = (.frame, header.byteCount, header.mask, header.isLast)
+        case .ping, .pong, .close:
+          let start = offset + header.headerByteCount
+          guard header.byteCount <= bytes.count - start else { return .needsBytes }
+          var payload: [UInt8] = []
+          mask = header.mask
+          unmask(bytes.extracting(start..<start + Int(header.byteCount)), into: &payload)
+          offset = start + payload.count
+          return try step(header.opcode, payload)
+        }
+      }
+    }
+  }
+
+  private func checkData(_ header: Header, messageByteCount: Int) throws(Violation) {
+    switch (phase, header.opcode == .continuation) {
+    case (.idle, true): throw Violation(code: 1002, reason: "a continuation frame without a message to continue")
+    case (.betweenFrames, false): throw Violation(code: 1002, reason: "a new message within a fragmented one")
+    case (.idle, false), (.betweenFrames, true), (.frame, _): break
+    }
+    guard header.byteCount <= maximumMessageByteCount - min(messageByteCount, maximumMessageByteCount) else {
+      throw Violation(code: 1009, reason: "the message exceeds \(maximumMessageByteCount) bytes")
+    }
+  }
+
+  /// Reads a frame's header, but only once it is complete.
+  private func readHeader(_ bytes: Span<UInt8>, at offset: Int) throws(Violation) -> Header? {
+    guard bytes.count - offset >= 2 else { return nil }
+    let (first, second) = (bytes[offset], bytes[offset + 1])
+    guard first & 0x70 == 0 else { throw Violation(code: 1002, reason: "a reserved bit is set") }
+    guard first & 0x0f != 1 else { throw Violation(code: 1003, reason: "only binary messages are accepted") }
+    guard let opcode = WebSocketFrame.Opcode(rawValue: first & 0x0f) else {
+      throw Violation(code: 1002, reason: "the opcode is reserved")
+    }
+    guard second & 0x80 != 0 else { throw Violation(code: 1002, reason: "a frame of the client is not masked") }
+    let (length, isLast) = (second & 0x7f, first & 0x80 != 0)
+    guard !opcode.isControl || (isLast && length <= 125) else {
+      throw Violation(code: 1002, reason: "a control frame is fragmented or longer than 125 bytes")
+    }
+    let lengthByteCount = length < 126 ? 0 : length == 126 ? 2 : 8
+    guard bytes.count - offset >= 2 + lengthByteCount + 4 else { return nil }
+    var byteCount: UInt64 = 0
+    for index in 0..<lengthByteCount { byteCount = byteCount << 8 | UInt64(bytes[offset + 2 + index]) }
+    guard lengthByteCount == 0 || byteCount > (lengthByteCount == 2 ? 125 : 0xffff), byteCount <= UInt64(Int64.max)
+    else {
+      throw Violation(code: 1002, reason: "a frame's length is not encoded in as few bytes as possible")
+    }
+    var mask: UInt32 = 0
+    for index in 0..<4 { mask |= UInt32(bytes[offset + 2 + lengthByteCount + index]) << (8 * index) }
+    return Header(
+      opcode: opcode, isLast: isLast, byteCount: lengthByteCount == 0 ? UInt64(length) : byteCount, mask: mask,
+      headerByteCount: 2 + lengthByteCount + 4)
+  }
+
+  private func step(_ opcode: WebSocketFrame.Opcode, _ payload: [UInt8]) throws(Violation) -> Step {
+    switch opcode {
+    case .ping: return .ping(payload)
+    case .pong: return .pong
+    case .close:
+      guard !payload.isEmpty else { return .close(nil) }
+      guard payload.count >= 2 else { throw Violation(code: 1002, reason: "a close frame has half a status code") }
+      let code = UInt16(payload[0]) << 8 | UInt16(payload[1])
+      switch code {
+      case 1000...1003, 1007...1014, 3000...4999: break
+      default: throw Violation(code: 1002, reason: "a close frame has an invalid status code")
+      }
+      guard String(validating: payload[2...], as: UTF8.self) != nil else {
+        throw Violation(code: 1007, reason: "the reason in a close frame is not valid UTF-8")
+      }
+      return .close(code)
+    case .binary, .continuation: preconditionFailure("\(opcode) is not a control frame")
+    }
+  }
+
+  /// Appends the bytes, unmasked, and rotates the mask by their number.
+  private mutating func unmask(_ bytes: Span<UInt8>, into buffer: inout [UInt8]) {
+    let start = buffer.count
+    unsafe bytes.withUnsafeBytes { unsafe buffer.append(contentsOf: $0) }
+    let wide = UInt64(mask) << 32 | UInt64(mask)
+    unsafe buffer.withUnsafeMutableBytes { buffer in
+      var index = start
+      while index + 8 <= buffer.count {
+        let word = UInt64(littleEndian: unsafe buffer.loadUnaligned(fromByteOffset: index, as: UInt64.self))
+        unsafe buffer.storeBytes(of: (word ^ wide).littleEndian, toByteOffset: index, as: UInt64.self)
+        index += 8
+      }
+      for offset in 0..<buffer.count - index {
+        unsafe buffer[index + offset] ^= UInt8(truncatingIfNeeded: wide >> UInt64(8 * offset))
+      }
+    }
+    let shift = UInt32(bytes.count % 4 * 8)
+    mask = mask >> shift | mask << (32 - shift)  // a shift by 32 yields 0
+  }
+}

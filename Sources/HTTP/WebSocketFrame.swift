@@ -1,0 +1,59 @@
+/// Writes the frames of a WebSocket server: unmasked, and never fragmented. Source: RFC 6455, section 5.2.
+public enum WebSocketFrame {
+  enum Opcode: UInt8 {
+    case continuation = 0
+    case binary = 2
+    case close = 8
+    case ping = 9
+    case pong = 10
+
+    var isControl: Bool { rawValue & 8 != 0 }
+  }
+
+  /// The maximum size of a frame's header.
+  public static let maximumHeaderByteCount = 10
+  /// The maximum size of the payload of a ping, pong or close.
+  public static let maximumControlByteCount = 125
+
+  /// Returns the size of the header of a binary message.
+  /// - Parameter byteCount: the size of the message.
+  public static func headerByteCount(messageByteCount byteCount: Int) -> Int {
+    byteCount <= 125 ? 2 : byteCount <= 0xffff ? 4 : 10
+  }
+
+  /// Writes the header of a binary message, which must follow directly.
+  public static func writeHeader(messageByteCount byteCount: Int, to writer: inout ByteWriter) {
+    let lengthByteCount = headerByteCount(messageByteCount: byteCount) - 2
+    writer.append(0x80 | Opcode.binary.rawValue)
+    writer.append(lengthByteCount == 0 ? UInt8(byteCount) : lengthByteCount == 2 ? 126 : 127)
+    for index in 0..<lengthByteCount {
+      writer.append(UInt8(truncatingIfNeeded: byteCount >> (8 * (lengthByteCount - 1 - index))))
+    }
+  }
+
+  /// Returns the answer to a ping: the same bytes.
+  public static func pong(_ payload: [UInt8]) -> [UInt8] { control(.pong, payload) }
+
+  /// Returns a ping, which the peer must answer.
+  public static func ping() -> [UInt8] { control(.ping, []) }
+
+  /// Returns the frame that ends this direction; no other frame may follow.
+  /// - Parameters:
+  ///   - code: nil for none, as in the answer to a close frame without one.
+  ///   - reason: as much of it as fits is sent.
+  public static func close(_ code: UInt16?, _ reason: String = "") -> [UInt8] {
+    guard let code else { return control(.close, []) }
+    var payload = [UInt8(code >> 8), UInt8(truncatingIfNeeded: code)]
+    for scalar in reason.unicodeScalars {
+      let bytes = String(scalar).utf8
+      guard payload.count + bytes.count <= maximumControlByteCount else { break }
+      payload += bytes
+    }
+    return control(.close, payload)
+  }
+
+  private static func control(_ opcode: Opcode, _ payload: [UInt8]) -> [UInt8] {
+    let payload = payload.prefix(maximumControlByteCount)
+    return [0x80 | opcode.rawValue, UInt8(payload.count)] + payload
+  }
+}

@@ -1,0 +1,153 @@
+import HTTP
+import Testing
+
+@Suite struct EventEncodingTests {
+  private let head = EventHead(id: 41, name: "a", microsecondsSinceEpoch: 1_767_323_045_678_901)
+
+  private func encoding(
+    _ format: EventEncoding.Format, _ content: EventEncoding.Content = .json, hasEnvelope: Bool = false
+  ) -> EventEncoding { EventEncoding(format, content, hasEnvelope: hasEnvelope)! }
+
+  /// The event's form; it must be the same in parts of any size, and its size must be known before.
+  private func encoded(_ encoding: EventEncoding, _ head: EventHead, _ data: [UInt8]) -> [UInt8] {
+    var next: Int?
+    let whole = written { next = encoding.write(head, data.span, to: &$0) }
+    #expect(next == data.count)
+    #expect(encoding.byteCount(head, data.span) == whole.count)
+    let again = written(room: whole.count) { next = encoding.write(head, data.span, to: &$0) }
+    #expect(again == whole)
+    #expect(next == data.count)
+    for room in 1...whole.count + 40 { #expect(parts(encoding, head, data, room: room).map { $0 == whole } ?? true) }
+    #expect(
+      parts(encoding, head, data, room: 128 + 6 * ((head.name ?? "") + (head.position ?? "")).utf8.count) == whole)
+    return whole
+  }
+
+  /// The event's parts of at most `room` bytes, also as the data of chunks; nil if the room does not suffice.
+  private func parts(_ encoding: EventEncoding, _ head: EventHead, _ data: [UInt8], room: Int) -> [UInt8]? {
+    var (plain, chunks): ([UInt8], [UInt8]) = ([], [])
+    var offset: Int? = 0
+    repeat {
+      let start = offset ?? 0
+      plain += written(room: room) { offset = encoding.write(head, data.span, from: start, to: &$0) }
+      let overhead = Chunk.maximumOverheadByteCount
+      var next: Int?
+      chunks += written(room: room + overhead) { next = encoding.writeChunk(head, data.span, from: start, to: &$0) }
+      #expect(next == offset)
+      guard let offset else { return nil }
+      #expect(offset > start || data.isEmpty)
+    } while offset != data.count
+    let head = request("Transfer-Encoding: chunked", line: "POST / HTTP/1.1").utf8
+    let found = readRequests(head + chunks + Chunk.last.utf8, checkingSplits: false)
+    #expect(found.dropFirst() == (plain.isEmpty ? [.end] : [.body(plain), .end]))
+    return plain
+  }
+
+  private func text(_ encoding: EventEncoding, _ head: EventHead, _ data: String) -> String {
+    String(decoding: encoded(encoding, head, [UInt8](data.utf8)), as: UTF8.self)
+  }
+
+  @Test(arguments: [
+    ("", "data: \n\n"), ("a", "data: a\n\n"), ("a\nb", "data: a\ndata: b\n\n"), ("a\r\nb", "data: a\ndata: b\n\n"),
+    ("a\rb", "data: a\ndata: b\n\n"), ("a\r\r\n\n\rb", "data: a\ndata: \ndata: \ndata: \ndata: b\n\n"),
+    ("\n", "data: \ndata: \n\n"), ("\r\n", "data: \ndata: \n\n"), ("\r", "data: \ndata: \n\n"),
+    (" a:b", "data:  a:b\n\n"),
+    ("0123456789abcdef\n0123456\r\n0123456", "data: 0123456789abcdef\ndata: 0123456\ndata: 0123456\n\n"),
+  ])
+  func linesOfAnEventBecomeFields(data: String, form: String) {
+    #expect(text(encoding(.serverSentEvents, .text), EventHead(), data) == form)
+    #expect(text(encoding(.serverSentEvents, .json), head, data) == "id: 41\nevent: a\n" + form)
+  }
+
+  @Test func namesAndPositionsCannotAddFields() {
+    let head = EventHead(position: "a=1\nb\r\u{0}c", name: "x\ndata: y")
+    #expect(text(encoding(.serverSentEvents), head, "d") == "id: a=1 b  c\nevent: x data: y\ndata: d\n\n")
+    let envelope = text(encoding(.ndjson, hasEnvelope: true), EventHead(name: "\"\n\\\u{1}é"), "1")
+    #expect(
+      envelope
+        == "{\"stream\":\"\\\"\\n\\\\\\u0001é\",\"id\":null,\"time\":\"1970-01-01T00:00:00.000000Z\",\"data\":1}\n")
+  }
+
+  @Test func linesOfJSONBecomeOneLine() {
+    #expect(text(encoding(.ndjson), head, "{\r\n\"a\":\n1}") == "{  \"a\": 1}\n")
+    #expect(text(encoding(.ndjson), head, "") == "\n")
+    #expect(text(encoding(.jsonSequence), head, "{\n1\u{1e}}") == "\u{1e}{\n1 }\n")
+    #expect(text(encoding(.raw, .binary), head, "a\r\n\u{0}") == "a\r\n\u{0}")
+    #expect(text(encoding(.raw, .text), head, "") == "")
+  }
+
+  @Test func envelopeEmbedsJSONAndQuotesText() {
+    let start = "{\"stream\":\"a\",\"id\":41,\"time\":\"2026-01-02T03:04:05.678901Z\","
+    #expect(text(encoding(.ndjson, .json, hasEnvelope: true), head, "[1,\n2]") == start + "\"data\":[1, 2]}\n")
+    #expect(text(encoding(.jsonSequence, .json, hasEnvelope: true), head, "1") == "\u{1e}" + start + "\"data\":1}\n")
+    #expect(text(encoding(.ndjson, .text, hasEnvelope: true), head, "") == start + "\"data\":\"\"}\n")
+    let escapes = text(encoding(.ndjson, .text, hasEnvelope: true), head, "\"\\\n\r\t\u{0}\u{1f}\u{7f}aé€😀")
+    #expect(escapes == start + "\"data\":\"\\\"\\\\\\n\\r\\t\\u0000\\u001f\u{7f}aé€😀\"}\n")
+  }
+
+  @Test func binaryDataIsBase64() {
+    let start = "{\"id\":1,\"time\":\"1970-01-01T00:00:00.000001Z\",\"data_base64\":\""
+    for (data, digits) in [
+      ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="),
+      ("foobar", "Zm9vYmFy"),
+    ] {
+      let head = EventHead(id: 1, microsecondsSinceEpoch: 1)
+      #expect(text(encoding(.ndjson, .binary, hasEnvelope: true), head, data) == start + digits + "\"}\n")
+    }
+    let all = encoded(
+      encoding(.ndjson, .binary, hasEnvelope: true), EventHead(id: 1, microsecondsSinceEpoch: 1), [0xfb, 0xff, 0xbf])
+    #expect(String(decoding: all, as: UTF8.self) == start + "+/+/" + "\"}\n")
+  }
+
+  @Test func invalidUTF8IsReplacedAsInSwift() {
+    let inputs: [[UInt8]] = [
+      [0x80], [0xc0, 0xaf], [0xc2], [0xc2, 0x41], [0xe0, 0x80, 0x80], [0xe2, 0x82], [0xe2, 0x82, 0xe2, 0x82, 0xac],
+      [0xed, 0xa0, 0x80], [0xf0, 0x80, 0x80, 0x80], [0xf0, 0x9f, 0x98], [0xf4, 0x90, 0x80, 0x80], [0xf5, 0x80],
+      [0xff, 0xfe],
+      [0xf0, 0x9f, 0x98, 0x80], [0xee, 0x80, 0x80], [0xef, 0xbf, 0xbd], [0xf1, 0x80, 0x80, 0x41],
+    ]
+    for input in inputs {
+      let form = encoded(encoding(.ndjson, .text, hasEnvelope: true), EventHead(id: 1), input)
+      let expected =
+        "{\"id\":1,\"time\":\"1970-01-01T00:00:00.000000Z\",\"data\":\"\(String(decoding: input, as: UTF8.self))\"}\n"
+      #expect(form == [UInt8](expected.utf8), "\(input)")
+    }
+  }
+
+  @Test func contentThatAFormatCannotRepresentIsRefused() {
+    #expect(EventEncoding(.serverSentEvents, .binary, hasEnvelope: true) == nil)
+    #expect(EventEncoding(.ndjson, .text, hasEnvelope: false) == nil)
+    #expect(EventEncoding(.jsonSequence, .binary, hasEnvelope: false) == nil)
+    #expect(EventEncoding(.raw, .json, hasEnvelope: true) == nil)
+    #expect(EventEncoding(.serverSentEvents, .json, hasEnvelope: true)?.hasEnvelope == false)
+  }
+
+  @Test func largeEventIsWrittenInPartsOfABoundedSize() {
+    let data = [UInt8]((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+    for encoding in [encoding(.serverSentEvents, .text), encoding(.ndjson, .text, hasEnvelope: true), encoding(.raw)] {
+      var (offset, joined, count) = (0, [UInt8](), 0)
+      repeat {
+        joined += written(room: 64 << 10) { offset = encoding.write(head, data.span, from: offset, to: &$0) ?? -1 }
+        count += 1
+      } while offset < data.count
+      #expect(joined == written { _ = encoding.write(head, data.span, to: &$0) })
+      #expect(count <= joined.count / (64 << 10) + 1)
+    }
+  }
+
+  @Test func chunkOfAnEventHasTheFewestDigits() {
+    let data = [UInt8]("123456789012345".utf8)
+    let chunk = written { _ = encoding(.ndjson).writeChunk(EventHead(), data.span, to: &$0) }
+    #expect(String(decoding: chunk, as: UTF8.self) == "10\r\n123456789012345\n\r\n")
+    #expect(Chunk.byteCount(dataByteCount: 16) == chunk.count)
+    let none: [UInt8] = []
+    var next: Int?
+    let empty = written { next = encoding(.raw).writeChunk(EventHead(), none.span, to: &$0) }
+    #expect(next == 0 && empty.isEmpty)
+  }
+
+  @Test func partsOfAnEventStreamThatAreNoEventsAreComplete() {
+    #expect(ServerSentEvents.comment == ":\n\n")
+    #expect(ServerSentEvents.retry(milliseconds: 2000) == "retry: 2000\n\n")
+  }
+}

@@ -1,0 +1,38 @@
+import HTTP
+import Testing
+
+@Suite struct RequestTargetTests {
+  private func target(_ text: String) -> RequestTarget? { readHead(request(line: "GET \(text) HTTP/1.1"))?.target }
+
+  @Test(arguments: [
+    ("/", "/"), ("/streams/a,b%2Cc/$stats", "/streams/a,b,c/$stats"), ("/%C3%A4%25", "/ä%"), ("/a%252Fb", "/a%2Fb"),
+    ("//a//", "//a//"), ("/...", "/..."), ("/a.b/.c", "/a.b/.c"), ("http://a", "/"), ("HTTPS://a/b", "/b"),
+    ("/a%20b", "/a b"),
+    ("/a+b", "/a+b"), ("/{}|\"<>\\^`", "/{}|\"<>\\^`"),
+  ])
+  func pathIsDecodedOnce(text: String, path: String) { #expect(target(text)?.path == path) }
+
+  @Test(arguments: [
+    "/a%2Fb", "/a%2fb", "/%00", "/%0a", "/%7F", "/%1f", "/%", "/%2", "/%2x", "/%C3", "/%C0%AF", "/%ED%A0%80", "/.",
+    "/..",
+    "/a/../b", "/a/./b", "/%2e%2E/a", "/a/%2e", "http://a/../b", "/?a=%00", "/?a=%", "/?%ff", "/?a=%0D%0A",
+  ])
+  func ambiguousTargetIsRefused(text: String) {
+    #expect(rejection(request(line: "GET \(text) HTTP/1.1"))?.status == .badRequest)
+  }
+
+  @Test func parametersKeepTheirOrderAndDuplicates() {
+    let parameters = target("/a?as=sse&from=2026-01-02T03:04:05+01:00&as=raw&&empty=&bare&a=b=c&%61%3D=%26%2F?")?
+      .parameters
+    #expect(parameters?.map(\.name) == ["as", "from", "as", "empty", "bare", "a", "a="])
+    #expect(parameters?.map(\.value) == ["sse", "2026-01-02T03:04:05+01:00", "raw", "", "", "b=c", "&/?"])
+    #expect(target("/a?")?.parameters.isEmpty == true)
+    #expect(target("/a")?.parameters.isEmpty == true)
+  }
+
+  @Test func asteriskIsForOptionsOnly() {
+    #expect(readHead(request(line: "OPTIONS * HTTP/1.1"))?.target.path == "*")
+    #expect(readHead(request(line: "OPTIONS /a HTTP/1.1"))?.target.path == "/a")
+    #expect(rejection(request(line: "OPTIONS *a HTTP/1.1"))?.status == .badRequest)
+  }
+}
