@@ -93,6 +93,9 @@ let package = Package(
     .testTarget(
       name: "RSocketTests", dependencies: ["RSocket"], swiftSettings: settings),
     .testTarget(name: "HTTPTests", dependencies: ["HTTP"], swiftSettings: settings),
+    .executableTarget(
+      name: "requestreader", dependencies: ["HTTP"], path: "Tests/InteroperabilityTests/RequestReader",
+      swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
     .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
     .executableTarget(
