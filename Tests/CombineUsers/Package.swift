@@ -1,8 +1,8 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// Programs of people who come from Combine: they change an import, nothing else, whatever the language mode of their
-/// package. Built and run by deploy/test; each ends badly where something is not as Combine has it.
+/// Programs written for Combine. Only an import is changed, in either language mode. Built and run by deploy/test; each
+/// traps if something differs from Combine.
 let package = Package(
   name: "CombineUsers",
   dependencies: [.package(name: "streamd", path: "../..")],

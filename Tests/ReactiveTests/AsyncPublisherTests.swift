@@ -8,7 +8,7 @@ import Testing
     #expect(seen == [1, 2, 3, 4, 5])
   }
 
-  @Test func eachValueIsAskedForWhenItIsAwaited() async {
+  @Test func valuesAreRequestedWhenTheyAreAwaited() async {
     let probe = Probe<Int, Never>()
     var iterator = probe.values.makeAsyncIterator()
     #expect(probe.state.subscriptions == 1 && probe.state.requested.isEmpty)
@@ -31,7 +31,7 @@ import Testing
     #expect(try await iterator.next() == nil)
   }
 
-  @Test func leavingTheLoopCancels() async {
+  @Test func endOfTheLoopCancels() async {
     let probe = Probe<Int, Never> { $0.send(1) }
     for await value in probe.values {
       #expect(value == 1)

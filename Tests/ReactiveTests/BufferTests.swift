@@ -5,7 +5,7 @@ import Testing
   private let probe = Probe<Int, TestError>()
   private let recorder = Recorder<Int, TestError>(.none)
 
-  @Test func keepsItselfFull() {
+  @Test func keepFullRequestsAReplacementForEachDelivery() {
     probe.buffer(size: 3, prefetch: .keepFull, whenFull: .dropNewest).subscribe(recorder)
     #expect(probe.requested == .max(3))
     for value in 1...3 { probe.send(value) }
@@ -14,12 +14,12 @@ import Testing
     #expect(recorder.values == [1, 2] && probe.requested == .max(5))
   }
 
-  @Test func asksForEverythingByRequest() {
+  @Test func byRequestRequestsUnlimitedValues() {
     probe.buffer(size: 3, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
     #expect(probe.requested == .unlimited)
   }
 
-  @Test func dropsTheNewestOrTheOldestWhenFull() {
+  @Test func fullBufferDropsTheNewestOrTheOldest() {
     probe.buffer(size: 2, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
     for value in 1...4 { probe.send(value) }
     recorder.request(.unlimited)
@@ -32,7 +32,7 @@ import Testing
     #expect(other.values == [3, 4])
   }
 
-  @Test func failsAfterWhatItHoldsWhenToldTo() {  // row 13
+  @Test func customErrorFollowsTheBufferedValues() {  // row 13
     probe.buffer(size: 2, prefetch: .byRequest, whenFull: .customError { TestError() }).subscribe(recorder)
     for value in 1...4 { probe.send(value) }
     #expect(probe.state.cancels == 1)
@@ -41,7 +41,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])
   }
 
-  @Test func failsAndCancelsAtOnceThoughUpstreamEndsWhileAValueIsBeingTaken() {  // rows 13, 18
+  @Test func customErrorCancelsUpstreamWhileAValueIsDelivered() {  // rows 13, 18
     let recorder = Recorder<Int, TestError>(.none) { [probe] _, value in
       guard value == 1 else { return .none }
       probe.send(2)
@@ -57,7 +57,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])
   }
 
-  @Test func endsAfterTheLastValueIsTakenAndWithoutDemandWhenEmpty() {  // row 13
+  @Test func completionFollowsTheLastValueAndNeedsNoDemandWhenEmpty() {  // row 13
     probe.buffer(size: 2, prefetch: .byRequest, whenFull: .dropNewest).subscribe(recorder)
     probe.send(1)
     probe.send(completion: .finished)
@@ -66,7 +66,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .finished])
   }
 
-  @Test func takesInMoreThanItsSizeWhereThereIsDemand() {
+  @Test func demandLetsMoreValuesPassThanTheSize() {
     let subject = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>(.max(4)) { _, value in
       if value == 1 { (2...5).forEach(subject.send) }
@@ -79,7 +79,7 @@ import Testing
     #expect(recorder.values == [1, 2, 3, 4, 5])
   }
 
-  @Test func holdsNothingOnceCancelled() {
+  @Test func cancelledBufferReleasesItsValues() {
     final class Held: Equatable, Sendable {
       static func == (lhs: Held, rhs: Held) -> Bool { lhs === rhs }
     }

@@ -5,7 +5,7 @@ import Testing
 @Suite struct ChangingLogTests {
   private typealias Log = SharedLog<Ring, TestError>
 
-  @Test func whatComesWhileALogIsFrozenIsSetAsideAndComesInWhenItThaws() {
+  @Test func valuesThatArriveWhileFrozenAreAppendedAfterThawing() {
     let probe = Probe<[Int], TestError>()
     let (log, _) = Log.connected(to: probe, .dropOldest)
     #expect(probe.send([1, 2]) == .max(1))
@@ -19,7 +19,7 @@ import Testing
     #expect(log.read { storage, _ in storage.firstPosition } == 1)
   }
 
-  @Test func anEndThatComesMeanwhileComesBehindIt() {
+  @Test func endWhileFrozenFollowsTheDeferredValues() {
     let probe = Probe<[Int], TestError>()
     let (log, _) = Log.connected(to: probe, .dropOldest)
     _ = log.freeze(start: .always, overflow: .dropOldest)
@@ -30,7 +30,7 @@ import Testing
     #expect(log.values == [1] && log.hasEnded)
   }
 
-  @Test func theFormerUpstreamHasNoSayAnyMoreAndItsEndNeither() {
+  @Test func signalsOfTheFormerUpstreamAreIgnored() {
     let (probe, next) = (Probe<[Int], TestError>(), Probe<[Int], TestError>())
     let (log, _) = Log.connected(to: probe, .dropOldest)
     _ = probe.send([1])
@@ -45,7 +45,7 @@ import Testing
     #expect(log.values == [1, 2])
   }
 
-  @Test func betweenWaitingAndDroppingNothingIsLostThatHadRoom() {
+  @Test func changingBetweenWaitingAndDroppingLosesNoValueThatFits() {
     let probe = Probe<[Int], TestError>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     #expect(probe.send([1, 2, 3, 4, 5, 6]) == Subscribers.Demand.none)
@@ -63,7 +63,7 @@ import Testing
     #expect(log.values == [6, 7, 8, 9])
   }
 
-  @Test func whatWaitsMayBeTurnedAwayWhenItComesIn() {
+  @Test func deferredValuesMayBeRefusedWhenAppended() {
     let probe = Probe<[Int], TestError>()
     let (log, _) = Log.connected(to: probe, .waitForSlowest)
     _ = probe.send([1, 2, 3, 4, 50, 6])

@@ -1,7 +1,7 @@
 import Reactive
 import Testing
 
-/// Writes and reads bare numbers.
+/// Encodes and decodes plain numbers.
 struct NumberCoder: TopLevelEncoder, TopLevelDecoder {
   func encode<T: Encodable>(_ value: T) throws -> String {
     guard let value = value as? Int, value >= 0 else { throw TestError() }
@@ -15,13 +15,13 @@ struct NumberCoder: TopLevelEncoder, TopLevelDecoder {
 }
 
 @Suite struct CodingTests {
-  @Test func encodeMakesSomethingOfEachValueUntilItThrows() {
+  @Test func encodeDeliversEachEncodedValueUntilTheEncoderThrows() {
     let recorder = Recorder<String, any Error>()
     [1, 2, -3, 4].publisher.encode(encoder: NumberCoder()).subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .value("1"), .value("2"), .failed])
   }
 
-  @Test func decodeMakesValuesUntilItThrows() {
+  @Test func decodeDeliversValuesUntilTheDecoderThrows() {
     let recorder = Recorder<Int, any Error>()
     ["1", "2", "x", "4"].publisher.decode(type: Int.self, decoder: NumberCoder()).subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])

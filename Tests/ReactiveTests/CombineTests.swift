@@ -3,7 +3,7 @@ import Foundation
 import Reactive
 import Testing
 
-// What Combine documents, and programs depend on, in single cases.
+// Documented behaviour of Combine that programs depend on, in single cases.
 @Suite(.timeLimit(.minutes(2))) struct CombineTests {
   @Test func eachChangeOfACurrentValueIsDeliveredOnce() {
     let subject = CurrentValueSubject<Int, Never>(0)
@@ -48,7 +48,7 @@ import Testing
     #expect(await next.value ?? 0 > 1)
   }
 
-  @Test func sinkHeldByWhatItHoldsIsReleased() {
+  @Test func sinkInAReferenceCycleIsReleasedAtTheEnd() {
     final class Model {
       var bag: Set<AnyCancellable> = []
       var sink: Subscribers.Sink<Int, Never>?
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func sinkMadeByHandReleasesItsClosuresWhenCancelledInside() {
+  @Test func sinkSubscriberReleasesItsClosuresWhenCancelledInsideOne() {
     final class Token {}
     weak var token: Token?
     let subject = PassthroughSubject<Int, Never>()
@@ -97,8 +97,8 @@ import Testing
     sink.receiveValue(2)
   }
 
-  /// An operator of a program may hand on upstream's subscription as its own, and end from inside a value.
-  @Test(arguments: [1, 2]) func anEndInsideTheClosureOfASinkLetsItReturn(depth: Int) {
+  /// A program's operator may pass upstream's subscription on as its own, and complete inside `receive`.
+  @Test(arguments: [1, 2]) func endInsideTheClosureOfASinkKeepsTheClosureUntilItReturns(depth: Int) {
     final class Forwarding: Publisher {
       typealias Output = Int
       typealias Failure = Never
@@ -171,7 +171,7 @@ import Testing
     #expect(found == [0, 1, 0, 1])
   }
 
-  @Test func aValueThatIsSetAfterTheEndIsStored() {
+  @Test func valueSetAfterTheEndIsStored() {
     let subject = CurrentValueSubject<Int, Never>(1)
     let recorder = Recorder<Int, Never>()
     subject.subscribe(recorder)
@@ -182,7 +182,7 @@ import Testing
     #expect(subject.value == 3 && recorder.signals == [.subscribed, .value(1), .finished])
   }
 
-  @Test func firstKeepsAValueThatComesBeforeThereIsDemand() {
+  @Test func firstKeepsAValueThatArrivesBeforeDemand() {
     for make in [
       { $0.first().eraseToAnyPublisher() }, { $0.first { $0 > 1 }.eraseToAnyPublisher() },
       { $0.tryFirst { $0 > 1 }.mapError { _ in TestError() }.eraseToAnyPublisher() },
@@ -198,7 +198,7 @@ import Testing
     }
   }
 
-  @Test func theEndWithoutAnAnswerWaitsForDemand() {
+  @Test func completionWithoutAResultWaitsForDemand() {
     let empty = Empty<Int, Never>()
     for publisher in [
       empty.eraseToAnyPublisher().first().eraseToAnyPublisher(), empty.last().eraseToAnyPublisher(),
@@ -213,7 +213,7 @@ import Testing
     }
   }
 
-  @Test func aRequestInsideTheSubscriptionIsAnsweredInside() {
+  @Test func requestInsideReceiveSubscriptionDeliversInsideIt() {
     final class Asking: Subscriber {
       typealias Input = Int
       typealias Failure = Never
@@ -278,7 +278,7 @@ import Testing
     #expect(answers.compactMap { $0 }.sorted() == [1, 2] && answers.contains(nil))
   }
 
-  @Test func singleIsTheFirstValueAndNeedsOne() {
+  @Test func singleDeliversTheFirstValueAndFailsWithoutOne() {
     let probe = Probe<Int, Never>()
     let recorder = Recorder<Int, any Error>()
     probe.asSingle().subscribe(recorder)
@@ -307,7 +307,7 @@ import Testing
     sink.cancel()
   }
 
-  @Test func stridesAreMadeOfSeconds() throws {
+  @Test func stridesConvertFromSeconds() throws {
     #expect(DispatchQueue.SchedulerTimeType.Stride(exactly: 2) == .seconds(2))
     #expect(ImmediateScheduler.SchedulerTimeType.Stride(exactly: 2)?.magnitude == 2)
     #expect(DispatchQueue.SchedulerTimeType.Stride(exactly: UInt.max) == nil)
@@ -323,7 +323,7 @@ import Testing
     #expect(arrays.flatMap { $0 } == [1, 2, 3])
   }
 
-  @Test func identifiersTellObjectsApart() {
+  @Test func identifiersOfDifferentObjectsDiffer() {
     final class Thing: CustomCombineIdentifierConvertible {}
     let things = (0..<2000).map { _ in Thing() }
     let identifiers = Set(things.map(\.combineIdentifier) + things.map { _ in CombineIdentifier() })
@@ -353,7 +353,7 @@ import Testing
     }
   }
 
-  @Test func theLastValueComesBeforeUpstreamIsCancelled() {
+  @Test func lastValueIsDeliveredBeforeUpstreamIsCancelled() {
     for make in [
       { $0.prefix(2).eraseToAnyPublisher() }, { $0.output(in: 0...1).eraseToAnyPublisher() },
     ] as [(Probe<Int, Never>) -> AnyPublisher<Int, Never>] {

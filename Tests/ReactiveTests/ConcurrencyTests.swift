@@ -4,7 +4,7 @@ import Testing
 
 @testable import Reactive
 
-// Many threads at once. Meant to be run under the thread sanitizer as well; the recorders trap signals that overlap.
+// Several threads. Also run under the thread sanitizer; the recorders trap if signals overlap.
 @Suite struct ConcurrencyTests {
   private func concurrently(_ count: Int, _ body: @Sendable (Int) -> Void) {
     DispatchQueue.concurrentPerform(iterations: count, execute: body)
@@ -23,7 +23,7 @@ import Testing
     }
   }
 
-  @Test func newcomersInTheMiddleOfAStreamMissNothing() {  // rows 12, 19
+  @Test func subscribersThatJoinDuringAStreamMissNothing() {  // rows 12, 19
     for _ in 0..<20 {
       let subject = ReplaySubject<Int, Never>(bufferSize: .max)
       let recorders = (0..<3).map { _ in Recorder<Int, Never>() }
@@ -74,7 +74,7 @@ import Testing
     }
   }
 
-  @Test func comingAndGoingLeavesNothingBehind() {  // row 2
+  @Test func concurrentSubscribingAndCancellingLeavesNoSubscription() {  // row 2
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(2)
     concurrently(4) { _ in
@@ -92,7 +92,7 @@ import Testing
     #expect(recorder.values == [1])
   }
 
-  @Test func lingerRacingWithNewcomersNeverStrandsThem() {  // row 2
+  @Test func lingerThatEndsWhileSubscribersJoinDisconnectsNone() {  // row 2
     let clock = ManualClock()
     let probe = Probe<Int, Never>()
     let shared = Publishers.ShareReplay(
@@ -115,7 +115,7 @@ import Testing
     }
   }
 
-  @Test func endRacingWithNewcomersReachesAll() {  // rows 5, 13
+  @Test func endReachesAllSubscribersThatJoinMeanwhile() {  // rows 5, 13
     for _ in 0..<200 {
       let subject = PassthroughSubject<Int, TestError>()
       let shared = subject.shareReplay(capacity: 3, start: .fromFirstSubscriber)
@@ -130,7 +130,7 @@ import Testing
     }
   }
 
-  @Test func newcomersToACurrentValueSeeItOnceAndAllAfterIt() {  // rows 12, 19
+  @Test func newSubscribersOfACurrentValueReceiveItOnceAndAllLaterValues() {  // rows 12, 19
     for _ in 0..<50 {
       let subject = CurrentValueSubject<Int, Never>(0)
       let recorders = (0..<3).map { _ in Recorder<Int, Never>() }
@@ -147,7 +147,7 @@ import Testing
     }
   }
 
-  @Test func demandOfACurrentValueIsNeverForgotten() {  // row 15
+  @Test func concurrentDemandForACurrentValueIsNotLost() {  // row 15
     for _ in 0..<50 {
       let subject = CurrentValueSubject<Int, Never>(0)
       let recorder = Recorder<Int, Never>(.none)
@@ -162,7 +162,7 @@ import Testing
     }
   }
 
-  @Test func comingAndGoingWhileASubjectSends() {  // rows 4, 20
+  @Test func subscribersJoinAndLeaveWhileASubjectSends() {  // rows 4, 20
     let subject = PassthroughSubject<Int, Never>()
     let steady = Recorder<Int, Never>()
     subject.subscribe(steady)
@@ -180,7 +180,7 @@ import Testing
     #expect(steady.values == Array(0..<500))
   }
 
-  @Test func upstreamIsCancelledOnceByWhoeverComesFirst() {  // row 4
+  @Test func concurrentCancellationsCancelUpstreamOnce() {  // row 4
     for _ in 0..<200 {
       let probe = Probe<Int, Never>()
       let recorder = Recorder<Int, Never>()

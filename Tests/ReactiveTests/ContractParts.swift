@@ -1,7 +1,7 @@
 import Reactive
 
-/// A publisher that keeps the contract to the letter and remembers what became of each of its subscriptions: the
-/// numbers from 0 up to `count`, then the end, if any.
+/// A publisher that obeys the contract and records the state of each of its subscriptions. It sends the numbers from 0
+/// up to `count`, then the completion, if any.
 final class CountingSource: Publisher, Sendable {
   typealias Output = Int
   typealias Failure = TestError
@@ -18,9 +18,9 @@ final class CountingSource: Publisher, Sendable {
 
   private let count: Int
   private let end: Subscribers.Completion<TestError>?
-  /// Answers within `request`; otherwise when pumped.
+  /// Whether it delivers inside `request`; otherwise inside `pump`.
   private let isPrompt: Bool
-  /// Subscribed to in place of this.
+  /// The publisher that receives the subscribers in place of this one.
   private let substitute: Substitute?
   private let state = Guarded(State())
 
@@ -31,7 +31,7 @@ final class CountingSource: Publisher, Sendable {
     substitute = nil
   }
 
-  /// Another publisher, behind the same operators. This holds it; it does not hold this.
+  /// Creates a source that passes its subscribers to another publisher, which it retains.
   init<P: Publisher<Int, TestError>>(standingFor publisher: P) {
     (count, end, isPrompt) = (0, nil, true)
     substitute = Substitute(publisher: publisher.eraseToAnyPublisher())
@@ -39,9 +39,9 @@ final class CountingSource: Publisher, Sendable {
 
   var cancels: Int { state.withLock { $0.cancels } }
   var subscriptions: Int { state.withLock { $0.subscriptions } }
-  /// How many values have been delivered, to all of them.
+  /// The number of values delivered to all subscribers.
   var sent: Int { state.withLock { $0.sent } }
-  /// Those that somebody still holds.
+  /// The subscriptions that have not been released.
   var links: [Link] { state.withLock { $0.links.compactMap(\.link) } }
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Int, S.Failure == TestError {
@@ -57,12 +57,12 @@ final class CountingSource: Publisher, Sendable {
     if isPrompt { link.pump() }
   }
 
-  /// Delivers what was asked for, also what is meanwhile.
+  /// Delivers all requested values, including those requested meanwhile.
   func pump() {
     while links.map({ $0.pump() }).contains(true) {}
   }
 
-  /// Goes on after the end, which nobody may.
+  /// Sends values and completions after the end, in breach of the contract.
   func misbehave() {
     for subscriber in state.withLock({ $0.subscribers }) {
       _ = subscriber.receive(-1)
@@ -71,7 +71,7 @@ final class CountingSource: Publisher, Sendable {
     }
   }
 
-  /// Lets go of the subscribers that are kept in order to misbehave.
+  /// Releases the subscribers that are kept for ``misbehave()``.
   func forget() {
     let subscribers = state.withLock { state in
       defer { state.subscribers = [] }
@@ -111,7 +111,7 @@ final class CountingSource: Publisher, Sendable {
       _ = down
     }
 
-    /// - Returns: Whether there was something to deliver.
+    /// - Returns: Whether anything was delivered.
     @discardableResult
     func pump() -> Bool {
       var hasDelivered = false
@@ -149,7 +149,7 @@ final class CountingSource: Publisher, Sendable {
   }
 }
 
-/// Sends values and an end, never a subscription, as the publishers of many tutorials do.
+/// Sends values and a completion, but no subscription, as the publishers of many tutorials do.
 struct WithoutSubscription: Publisher {
   typealias Output = Int
   typealias Failure = TestError
@@ -161,7 +161,7 @@ struct WithoutSubscription: Publisher {
   }
 }
 
-/// Notes every breach of the contract by a publisher, whatever its types.
+/// Records every breach of the contract by a publisher of any type.
 final class Watcher: Sendable {
   private struct State {
     var subscription: (any Subscription)?
@@ -174,7 +174,7 @@ final class Watcher: Sendable {
   }
   private let state = Guarded(State())
   private let initial: Subscribers.Demand
-  /// Called inside `receive(_:)`; gives the additional demand.
+  /// Called inside `receive(_:)`; returns the additional demand.
   private let onValue: @Sendable (Watcher) -> Subscribers.Demand
 
   init(
@@ -188,7 +188,7 @@ final class Watcher: Sendable {
   var values: Int { state.withLock { $0.values } }
   var completions: Int { state.withLock { $0.completions } }
   var breaches: [String] { state.withLock { $0.breaches } }
-  /// What the subscription calls itself.
+  /// The subscription's description.
   var subscriptionName: String { state.withLock { $0.subscription }.map { "\($0)" } ?? "" }
 
   func request(_ demand: Subscribers.Demand) {
@@ -204,13 +204,13 @@ final class Watcher: Sendable {
     state.withLock { $0.isCancelled = true }
   }
 
-  /// A value that is on its way on another thread may still come.
+  /// Cancels while another thread may be delivering a value, which is not a breach.
   func cancelWhileSignalled() {
     let subscription = state.withLock { $0.subscription }
     subscription?.cancel()
   }
 
-  /// Subscribers of any type, which tell the watcher.
+  /// A subscriber of any type that passes its signals to the watcher.
   final class Eye<Input, Failure: Error>: Subscriber {
     private let watcher: Watcher
 
@@ -232,7 +232,7 @@ final class Watcher: Sendable {
 
   private func receiveValue() -> Subscribers.Demand {
     enter("value") { state in
-      if state.demand == .none { state.breaches.append("a value that was not asked for") }
+      if state.demand == .none { state.breaches.append("a value without demand") }
       state.demand -= 1
       state.values += 1
     }

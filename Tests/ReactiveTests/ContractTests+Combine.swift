@@ -1,11 +1,11 @@
 import Reactive
 import Testing
 
-// What programs that come from Combine depend on, of every operator.
+// Properties of every operator that programs written for Combine depend on.
 extension ContractTests {
-  /// A current value that does not change is delivered once, however often there is demand again.
+  /// A current value that does not change is delivered once, also when demand returns several times.
   @Test(arguments: OperatorCase.all)
-  func repeatsNoCurrentValue(_ operation: OperatorCase) {
+  func deliversEachCurrentValueOnce(_ operation: OperatorCase) {
     let subject = CurrentValueSubject<Int, TestError>(1)
     let watcher = Watcher()
     let attached = operation.attach(CountingSource(standingFor: subject), watcher)
@@ -27,7 +27,7 @@ extension ContractTests {
 
   enum Ending: CaseIterable { case finished, failed, cancelled }
 
-  /// Also when upstream keeps its subscriber, and the program what the sink returned.
+  /// Also if upstream retains its subscriber and the program retains the cancellable.
   @Test(arguments: OperatorCase.all, Ending.allCases)
   func sinkReleasesItsClosures(_ operation: OperatorCase, ending: Ending) {
     final class Token {}
@@ -48,7 +48,7 @@ extension ContractTests {
     withExtendedLifetime((source, held)) {}
   }
 
-  /// They subscribe to it again, or name it in a closure.
+  /// Operators that subscribe to upstream again, or whose closure captures it.
   private static let needingUpstream: Set = [
     "retry", "shareReplay", "catch with the same", "tryCatch", "append a publisher", "prepend a publisher", "flatMap",
     "flatMap one at a time", "switchToLatest",
@@ -77,7 +77,7 @@ extension ContractTests {
     #expect(watcher.breaches == [])
   }
 
-  /// Delivers what comes without a subscription, as if there were one.
+  /// Values without a subscription are delivered as with one.
   @Test(arguments: OperatorCase.all)
   func deliversWithoutASubscription(_ operation: OperatorCase) {
     func signals(from source: CountingSource) -> [String] {

@@ -2,11 +2,11 @@ import Dispatch
 import Reactive
 import Testing
 
-// What every operator owes its subscriber, its upstream and the memory, whatever else it does. Meant to be run under
-// the thread sanitizer as well.
+// The obligations of every operator to its subscriber and its upstream, and the release of memory. Also run under the
+// thread sanitizer.
 @Suite(.timeLimit(.minutes(2))) struct ContractTests {
   @Test(arguments: OperatorCase.all, [true, false])
-  func deliversNoMoreThanAskedForAndAllOfIt(_ operation: OperatorCase, isPrompt: Bool) {  // rows 15, 16
+  func deliversExactlyTheRequestedValues(_ operation: OperatorCase, isPrompt: Bool) {  // rows 15, 16
     let source = CountingSource(40, isPrompt: isPrompt)
     let watcher = Watcher { $0.values.isMultiple(of: 5) ? .max(1) : .none }
     let attached = operation.attach(source, watcher)
@@ -26,16 +26,17 @@ import Testing
     #expect(watcher.breaches == [])
   }
 
-  /// Those that need all values for an answer, pass over what nobody wants, or serve publishers without a number.
+  /// Operators whose demand is not bounded by their subscriber's: their result depends on all values, they drop values
+  /// without demand, or they have any number of upstreams.
   private static let takingEverything: Set = [
     "reduce", "collect", "count", "max", "max by", "min", "min by", "tryMax", "last", "last where",
     "tryLast where", "ignoreOutput", "contains where", "tryAllSatisfy", "merge of six", "merge of eight", "flatMap",
-    "flatMap into what can't fail", "share", "multicast", "makeConnectable", "switchToLatest", "Create", "pausableSink",
-    "debounce", "throttle", "collect by time", "buffer by request",
+    "flatMap into publishers that never fail", "share", "multicast", "makeConnectable", "switchToLatest", "Create",
+    "pausableSink", "debounce", "throttle", "collect by time", "buffer by request",
   ]
 
   @Test(arguments: OperatorCase.all)
-  func takesInNoMoreThanItNeeds(_ operation: OperatorCase) {  // row 21
+  func requestsNoMoreThanItNeeds(_ operation: OperatorCase) {  // row 21
     let source = CountingSource(1000)
     let watcher = Watcher()
     let attached = operation.attach(source, watcher)
@@ -45,7 +46,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func hasANameForThosePrinting(_ operation: OperatorCase) {
+  func subscriptionDescribesItselfByName(_ operation: OperatorCase) {
     let watcher = Watcher()
     let attached = operation.attach(CountingSource(1), watcher)
     attached.settle()
@@ -53,7 +54,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func isSilentAfterTheEnd(_ operation: OperatorCase) {  // row 20
+  func sendsNothingAfterTheEnd(_ operation: OperatorCase) {  // row 20
     let source = CountingSource(40)
     let watcher = Watcher(.unlimited)
     let attached = operation.attach(source, watcher)
@@ -69,7 +70,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func isSilentAfterCancellingTwice(_ operation: OperatorCase) {  // rows 4, 20
+  func sendsNothingAfterCancel(_ operation: OperatorCase) {  // rows 4, 20
     let source = CountingSource(4, end: nil)
     let watcher = Watcher(.unlimited)
     let attached = operation.attach(source, watcher)
@@ -108,7 +109,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func takesRequestsFromInsideReceive(_ operation: OperatorCase) {  // rows 17, 18
+  func acceptsRequestsInsideReceive(_ operation: OperatorCase) {  // rows 17, 18
     let source = CountingSource(2000)
     let watcher = Watcher(.max(1)) { watcher in
       watcher.request(.max(1))
@@ -120,7 +121,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func stopsWhenCancelledFromInsideReceive(_ operation: OperatorCase) {  // row 18
+  func stopsWhenCancelledInsideReceive(_ operation: OperatorCase) {  // row 18
     let source = CountingSource(40)
     let watcher = Watcher(.unlimited) { watcher in
       watcher.cancel()
@@ -132,7 +133,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func servesOneWhoSubscribesFromInsideReceive(_ operation: OperatorCase) {  // row 18
+  func acceptsASubscriberInsideReceive(_ operation: OperatorCase) {  // row 18
     let inner = Watcher(.unlimited)
     let outer = Watcher(.unlimited) { watcher in
       if watcher.values == 1 { operation.attach(CountingSource(40), inner).settle() }
@@ -144,7 +145,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all, [true, false])
-  func keepsNothingAfterwards(_ operation: OperatorCase, isCancelled: Bool) {  // rows 18, 20
+  func releasesSubscriberAndUpstreamAtTheEnd(_ operation: OperatorCase, isCancelled: Bool) {  // rows 18, 20
     let source = CountingSource(4, end: isCancelled ? nil : .finished)
     let watcher = Watcher(.unlimited)
     weak var subscriber: AnyObject?
@@ -180,7 +181,7 @@ import Testing
   }
 
   @Test(arguments: OperatorCase.all)
-  func cancellingRacesWithSignals(_ operation: OperatorCase) {  // rows 4, 20
+  func cancelMayOverlapSignals(_ operation: OperatorCase) {  // rows 4, 20
     for _ in 0..<20 {
       let source = CountingSource(50, end: nil, isPrompt: false)
       let watcher = Watcher(.unlimited)

@@ -2,7 +2,7 @@ import Reactive
 import Testing
 
 @Suite struct CoreTests {
-  @Test func sinkGetsEveryValueThenTheEnd() {
+  @Test func sinkReceivesAllValuesThenTheCompletion() {
     var log: [String] = []
     let sink = [1, 2, 3].publisher.sink(
       receiveCompletion: { log.append("\($0)") }, receiveValue: { log.append("\($0)") })
@@ -37,7 +37,7 @@ import Testing
     #expect(count == 1)
   }
 
-  @Test func sequenceDeliversNoMoreThanAskedFor() {  // row 15
+  @Test func sequenceDeliversOnlyRequestedValues() {  // row 15
     let recorder = Recorder<Int, Never>(.max(2))
     (1...4).publisher.subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .value(1), .value(2)])
@@ -51,7 +51,7 @@ import Testing
     #expect(recorder.values == [1, 2, 3])
   }
 
-  @Test func requestFromInsideReceiveDoesNotRecurse() {  // row 17; the recorder traps overlapping signals
+  @Test func requestInsideReceiveDoesNotRecurse() {  // row 17; the recorder traps if signals overlap
     let recorder = Recorder<Int, Never>(.max(1)) { recorder, _ in
       recorder.request(1)
       return .none
@@ -61,7 +61,7 @@ import Testing
     #expect(recorder.isEnded)
   }
 
-  @Test func cancelFromInsideReceiveStopsAtOnce() {  // row 18
+  @Test func cancelInsideReceiveStopsImmediately() {  // row 18
     let recorder = Recorder<Int, Never> { recorder, value in
       if value == 2 { recorder.cancel() }
       return .none
@@ -76,7 +76,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .finished])
   }
 
-  @Test func justDeliversOnceAskedThenFinishes() {
+  @Test func justDeliversOnTheFirstDemandThenFinishes() {
     let recorder = Recorder<Int, Never>(.none)
     Just(7).subscribe(recorder)
     #expect(recorder.signals == [.subscribed])
@@ -84,7 +84,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(7), .finished])
   }
 
-  @Test func emptyAndFailEndAtOnce() {
+  @Test func emptyAndFailCompleteImmediately() {
     let ended = Recorder<Int, TestError>()
     Empty<Int, TestError>().subscribe(ended)
     #expect(ended.signals == [.subscribed, .finished])
@@ -102,7 +102,7 @@ import Testing
     #expect(recorder.values == [1, 2])
   }
 
-  @Test func subscriberTakesOneSubscription() {
+  @Test func subscriberAcceptsOneSubscription() {
     let first = Probe<Int, Never>()
     let second = Probe<Int, Never>()
     let sink = Subscribers.Sink<Int, Never>(receiveCompletion: { _ in }, receiveValue: { _ in })
@@ -112,7 +112,7 @@ import Testing
     #expect(second.state.cancels == 1)
   }
 
-  @Test func subscriptionThatComesAfterCancelIsCancelled() {  // row 4
+  @Test func subscriptionThatArrivesAfterCancelIsCancelled() {  // row 4
     let probe = Probe<Int, Never>()
     let sink = Subscribers.Sink<Int, Never>(receiveCompletion: { _ in }, receiveValue: { _ in })
     sink.cancel()
@@ -128,7 +128,7 @@ import Testing
     withExtendedLifetime(cancellable) { #expect(target.value == 2) }
   }
 
-  @Test func nothingIsKeptAfterTheEnd() {  // row 20
+  @Test func nothingIsRetainedAfterTheEnd() {  // row 20
     final class Token: Sendable {}
     weak var finished: Token?
     weak var cancelled: Token?

@@ -35,7 +35,7 @@ import Testing
       lines.store.text == "receive subscription: (PassthroughSubject)\nrequest unlimited\nreceive cancel\n")
   }
 
-  @Test func printNamesTheOperatorBefore() {
+  @Test func printShowsTheNameOfTheOperatorBeforeIt() {
     func firstLine<P: Publisher>(_ publisher: P) -> String {
       let lines = Lines()
       publisher.print(to: lines).sink(receiveCompletion: { _ in }, receiveValue: { _ in }).cancel()
@@ -69,7 +69,7 @@ import Testing
     #expect(seen.filter { $0.contains("value") } == ["receive value: (1)\n", "receive value: (2)\n"])
   }
 
-  @Test func breakpointStopsWhereTheClosureSaysSo() async {
+  @Test func breakpointRaisesSIGTRAPWhenAClosureReturnsTrue() async {
     let sink = [1, 2].publisher.breakpoint(receiveOutput: { $0 > 2 }).sink { _ in }
     sink.cancel()
     await #expect(processExitsWith: .signal(5)) {

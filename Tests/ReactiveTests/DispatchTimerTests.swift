@@ -3,7 +3,7 @@ import Reactive
 import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct DispatchTimerTests {
-  /// Waits for `count` ticks on `queue`, during which every other timer of that pace on it ticks, too.
+  /// Waits for `count` ticks on `queue`; each other timer with this interval on it ticks meanwhile.
   private func wait(_ count: Int, on queue: DispatchQueue) async {
     _ = await values(of: Publishers.timer(queue: queue, interval: .milliseconds(2), times: .max(count)))
   }
@@ -22,20 +22,20 @@ import Testing
     return recorder.values
   }
 
-  @Test func finishesAfterTheGivenTimes() async {
+  @Test func timerFinishesAfterItsTicks() async {
     let start = DispatchTime.now()
     let values = await values(of: Publishers.timer(interval: .milliseconds(2), times: .max(4)))
     #expect(values.count == 4)
     #expect(values == values.sorted() && values[0] >= start)
   }
 
-  @Test func ofNoTimesFinishesAtOnce() {
+  @Test func timerWithoutTicksFinishesImmediately() {
     let recorder = Recorder<DispatchTime, Never>(.none)
     Publishers.timer(interval: .seconds(1), times: .none).subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .finished])
   }
 
-  @Test func ticksWithoutDemandAreMissedNotQueued() async {
+  @Test func ticksWithoutDemandAreDropped() async {
     let queue = DispatchQueue(label: "test")
     let recorder = Recorder<DispatchTime, Never>(.max(1))
     Publishers.timer(queue: queue, interval: .milliseconds(2)).subscribe(recorder)
@@ -63,7 +63,7 @@ import Testing
     recorder.cancel()
   }
 
-  @Test func cancelFromInsideReceiveStopsIt() async {  // row 18
+  @Test func cancelInsideReceiveStopsTheTimer() async {  // row 18
     let queue = DispatchQueue(label: "test")
     let recorder = Recorder<DispatchTime, Never> { recorder, _ in
       recorder.cancel()
@@ -74,7 +74,7 @@ import Testing
     #expect(recorder.values.count == 1 && !recorder.isEnded)
   }
 
-  @Test func cancelBeforeAnyDemandMeansNoTimer() async {
+  @Test func cancelBeforeDemandStartsNoTimer() async {
     let queue = DispatchQueue(label: "test")
     let recorder = Recorder<DispatchTime, Never>(.none)
     Publishers.timer(queue: queue, interval: .milliseconds(2)).subscribe(recorder)

@@ -1,8 +1,8 @@
 import Reactive
 import Testing
 
-// Operators that answer at the end, and those that go on with another publisher. Demand, order and release are in the
-// contract suite.
+// Operators with one result, and operators that continue with another publisher. Demand, order and release are tested
+// by the contract suite.
 @Suite struct FoldTests {
   private func signals<P: Publisher>(of publisher: P) -> [Signal<P.Output>] where P.Output: Equatable & Sendable {
     let recorder = Recorder<P.Output, P.Failure>()
@@ -10,14 +10,14 @@ import Testing
     return recorder.signals
   }
 
-  /// The one value before the end.
+  /// The only value before the completion.
   private func answer<P: Publisher>(of publisher: P) -> P.Output? where P.Output: Equatable & Sendable {
     let signals = signals(of: publisher)
     guard signals.count == 3, case .value(let value) = signals[1], signals[2] == .finished else { return nil }
     return value
   }
 
-  @Test func foldsMakeOneValueOfAll() {
+  @Test func foldsDeliverOneValue() {
     let numbers = [3, 1, 4, 1, 5].publisher
     #expect(answer(of: numbers.reduce(0, +)) == 14)
     #expect(answer(of: numbers.tryReduce(0) { $0 + $1 }) == 14)
@@ -32,7 +32,7 @@ import Testing
     #expect(signals(of: numbers.ignoreOutput()) == [.subscribed, .finished])
   }
 
-  @Test func foldsOfNothingAnswerOrJustFinish() {
+  @Test func foldsOfNoValuesDeliverTheirInitialResultOrFinish() {
     let none = [Int]().publisher
     #expect(answer(of: none.reduce(7, +)) == 7)
     #expect(answer(of: none.collect()) == [])
@@ -42,7 +42,7 @@ import Testing
     #expect(signals(of: none.collect(2)) == [.subscribed, .finished])
   }
 
-  @Test func questionsAreAnsweredAsSoonAsTheyCanBe() {
+  @Test func decisiveValueEndsAFold() {
     let probe = Probe<Int, Never>()
     let recorder = Recorder<Bool, Never>()
     probe.contains(2).subscribe(recorder)
@@ -56,7 +56,7 @@ import Testing
     #expect(answer(of: [1, 2].publisher.tryAllSatisfy { $0 > 0 }) == true)
   }
 
-  @Test func answerWaitsForDemand() {
+  @Test func resultWaitsForDemand() {
     let recorder = Recorder<Int, Never>(.none)
     [1, 2].publisher.count().subscribe(recorder)
     #expect(recorder.signals == [.subscribed])
@@ -64,7 +64,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(2), .finished])
   }
 
-  @Test func arraysHaveTheCountAskedForAndTheLastWhatIsLeft() {
+  @Test func arraysHaveTheRequestedCountAndTheLastHasTheRest() {
     #expect(
       signals(of: (1...5).publisher.collect(2))
         == [.subscribed, .value([1, 2]), .value([3, 4]), .value([5]), .finished])
@@ -73,7 +73,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value([1, 2])])
   }
 
-  @Test func appendedAndPrependedComeInOrder() {
+  @Test func appendedAndPrependedValuesAreInOrder() {
     let both = [2, 3].publisher.append(4, 5).prepend([1]).append(Just(6))
     #expect(signals(of: both) == [.subscribed] + (1...6).map { .value($0) } + [.finished])
     let recorder = Recorder<Int, Never>(.max(3))
@@ -90,7 +90,7 @@ import Testing
     #expect(suffix.state.subscriptions == 0)
   }
 
-  @Test func caughtFailureGoesOnWithTheOther() {
+  @Test func catchContinuesWithTheOtherPublisher() {
     let failing = [1, 2].publisher.setFailureType(to: TestError.self).append(Fail(error: TestError()))
     #expect(
       signals(of: failing.catch { _ in [8, 9].publisher })
@@ -99,13 +99,13 @@ import Testing
     #expect(signals(of: failing.tryCatch { throw $0 } as Publishers.TryCatch<_, Just<Int>>).last == .failed)
   }
 
-  @Test func retrySubscribesAnewUntilItHasHadEnough() {
+  @Test func retrySubscribesAgainUpToItsLimit() {
     let source = CountingSource(1, end: .failure(TestError()))
     #expect(signals(of: source.retry(2)) == [.subscribed, .value(0), .value(0), .value(0), .failed])
     #expect(source.subscriptions == 3)
   }
 
-  @Test func retryForEverOfAPublisherThatFailsAtOnceDoesNotRecurse() {  // row 17
+  @Test func unlimitedRetryOfAnImmediateFailureDoesNotRecurse() {  // row 17
     var left = 100_000
     let failing = Deferred { () -> AnyPublisher<Int, TestError> in
       left -= 1
@@ -117,12 +117,12 @@ import Testing
       signals(of: Publishers.Retry(upstream: failing, retries: nil)) == [.subscribed, .value(1), .finished])
   }
 
-  @Test func nothingIsReplacedByAValue() {
+  @Test func replaceEmptyAndReplaceErrorDeliverTheirValue() {
     #expect(signals(of: [Int]().publisher.replaceEmpty(with: 7)) == [.subscribed, .value(7), .finished])
     #expect(signals(of: [1].publisher.replaceEmpty(with: 7)) == [.subscribed, .value(1), .finished])
   }
 
-  @Test func failureThatCannotHappenStopsTheProgram() async {
+  @Test func assertNoFailureStopsTheProgram() async {
     await #expect(processExitsWith: .failure) {
       _ = Fail<Int, TestError>(error: TestError()).assertNoFailure().sink { _ in }
     }

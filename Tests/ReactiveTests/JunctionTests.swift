@@ -1,7 +1,7 @@
 import Reactive
 import Testing
 
-// Operators with several upstreams. Demand, order and release are in the contract suite.
+// Operators with several upstreams. Demand, order and release are tested by the contract suite.
 @Suite struct JunctionTests {
   private func signals<P: Publisher>(
     of publisher: P, demand: Subscribers.Demand = .unlimited
@@ -11,7 +11,7 @@ import Testing
     return recorder.signals
   }
 
-  @Test func mergedComeInTheOrderInWhichTheyCome() {
+  @Test func mergeDeliversInTheOrderOfArrival() {
     let a = PassthroughSubject<Int, Never>()
     let b = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>()
@@ -36,11 +36,11 @@ import Testing
     #expect(a.state.cancels == 1)
   }
 
-  @Test func mergeOfNothingFinishesAtOnce() {
+  @Test func mergeOfNoPublishersFinishesImmediately() {
     #expect(signals(of: Publishers.MergeMany([Just<Int>]())) == [.subscribed, .finished])
   }
 
-  @Test func mergedAreAskedForOneAheadWhileDemandIsCounted() {  // row 21
+  @Test func mergeRequestsOneValueAheadWhileDemandIsFinite() {  // row 21
     let a = Probe<Int, Never>()
     let b = Probe<Int, Never>()
     let recorder = Recorder<Int, Never>(.none)
@@ -57,7 +57,7 @@ import Testing
     #expect(a.requested == .unlimited && b.requested == .unlimited)
   }
 
-  @Test func completionComesAfterWhatWaitsForDemand() {  // row 13
+  @Test func completionFollowsTheValuesThatWaitForDemand() {  // row 13
     let recorder = Recorder<Int, Never>(.max(1))
     Just(1).merge(with: Just(2)).subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .value(1)])
@@ -65,7 +65,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .finished])
   }
 
-  @Test func latestAreCombinedOnceThereIsOneOfEach() {
+  @Test func combineLatestDeliversOnceBothHaveAValue() {
     let a = PassthroughSubject<Int, Never>()
     let b = PassthroughSubject<Int, Never>()
     let recorder = Recorder<[Int], Never>()
@@ -80,7 +80,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value([2, 10]), .value([2, 20]), .value([2, 30]), .finished])
   }
 
-  @Test func whatNobodyWantsOnlyBecomesTheNewest() {  // row 15
+  @Test func valueWithoutDemandOnlyReplacesTheNewest() {  // row 15
     let a = CurrentValueSubject<Int, Never>(1)
     let b = CurrentValueSubject<Int, Never>(10)
     let recorder = Recorder<[Int], Never>(.max(1))
@@ -91,7 +91,7 @@ import Testing
     #expect(recorder.values == [[1, 10], [2, 20]])
   }
 
-  @Test func zippedComeTogether() {
+  @Test func zipDeliversPairs() {
     let numbers = (1...3).publisher
     #expect(
       signals(of: numbers.zip(["a", "b"].publisher) { "\($0)\($1)" })
@@ -101,7 +101,7 @@ import Testing
         == [.subscribed, .value([1, 1, 1, 1]), .finished])
   }
 
-  @Test func zipWaitsForWhatOneStillHolds() {
+  @Test func zipFinishesWhenAFinishedPublisherHasNoWaitingValue() {
     let a = PassthroughSubject<Int, Never>()
     let b = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>()
@@ -115,7 +115,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(11), .value(22), .finished])
   }
 
-  @Test func triggerEndsOrBeginsDelivery() {
+  @Test func outputOfTheOtherPublisherEndsOrStartsDelivery() {
     let source = PassthroughSubject<Int, Never>()
     let trigger = PassthroughSubject<Void, Never>()
     let until = Recorder<Int, Never>()
@@ -130,7 +130,7 @@ import Testing
     #expect(from.signals == [.subscribed, .value(2)])
   }
 
-  @Test func endOfATriggerMeansNothingToAPrefixAndTheEndToADrop() {
+  @Test func endOfTheOtherPublisherLeavesAPrefixAndEndsADrop() {
     let source = Probe<Int, TestError>()
     let until = Recorder<Int, TestError>()
     source.prefix(untilOutputFrom: Fail<Int, any Error>(error: TestError())).subscribe(until)
@@ -140,7 +140,7 @@ import Testing
     #expect(from.signals == [.subscribed, .finished])
   }
 
-  @Test func flatMapKeepsToItsNumberOfPublishers() {
+  @Test func flatMapLimitsItsActivePublishers() {
     let outer = Probe<Int, Never>()
     var inner: [PassthroughSubject<Int, Never>] = []
     let recorder = Recorder<Int, Never>()
@@ -161,7 +161,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(10), .value(20), .finished])
   }
 
-  @Test func flatMapTakesInNoMorePublishersThanItMayWhileTheirValuesWait() {  // row 21
+  @Test func flatMapCountsPublishersWithWaitingValues() {  // row 21
     let recorder = Recorder<Int, Never>(.max(3))
     var made = 0
     (0..<1000).publisher.flatMap(maxPublishers: .max(2)) { value in
@@ -188,7 +188,7 @@ import Testing
     #expect(outer.state.cancels == 1 && inner.state.cancels == 2)
   }
 
-  @Test func flatMapFillsInFailureTypes() {
+  @Test func flatMapConvertsFailureTypes() {
     struct Other: Error {}
     let never = Just(1)
     let failing = Just(1).setFailureType(to: TestError.self)
@@ -198,7 +198,7 @@ import Testing
     #expect(signals(of: failing.map { _ in never }.switchToLatest()) == [.subscribed, .value(1), .finished])
   }
 
-  @Test func latestPublisherTakesTheDemandThatIsLeft() {
+  @Test func latestPublisherReceivesTheUnmetDemand() {
     let outer = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>(.max(3))
     let inner = [Probe<Int, Never>(), Probe<Int, Never>()]
@@ -215,7 +215,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(3), .finished])
   }
 
-  @Test func goesOnWhenDemandSaturates() {  // row 15
+  @Test func deliveryContinuesWhenDemandSaturates() {  // row 15
     func values<P: Publisher<Int, Never>>(_ publisher: P) -> [Int] {
       let recorder = Recorder<Int, Never>(.max(.max)) { _, _ in .max(.max) }
       publisher.subscribe(recorder)
@@ -236,7 +236,7 @@ import Testing
   private typealias Source = PassthroughSubject<Held, TestError>
 
   @Test(arguments: [true, false])
-  func holdsNothingThatWaitedOnceItIsOver(isCancelled: Bool) {  // row 20
+  func endReleasesTheWaitingValues(isCancelled: Bool) {  // row 20
     var subscriptions: [any Subscription] = []
     func held<P: Publisher>(_ make: (Source, Source) -> P) -> () -> Held? where P.Failure == TestError {
       let (a, b) = (Source(), Source())

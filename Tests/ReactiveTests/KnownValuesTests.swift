@@ -1,8 +1,8 @@
 import Reactive
 import Testing
 
-// Operators on values that are known give their own kind back, and are done at once. The types are the test: where one
-// of the operators gave back another kind, this would not compile.
+// Operators on known values return publishers of known values, and call their closures immediately. The types are the
+// test: an operator that returned another type would not compile here.
 @Suite struct KnownValuesTests {
   private func signals<P: Publisher>(_ publisher: P) -> String {
     var text = ""
@@ -62,7 +62,7 @@ import Testing
     let (one, none) = (Int?.some(1).publisher, Int?.none.publisher)
     let text: String?.Publisher = one.map { "\($0)" }
     #expect(text.output == "1")
-    // Without a value there is no answer.
+    // Without a value there is no result.
     #expect(one.count().output == 1 && none.count().output == nil)
     #expect(one.contains(2).output == false && none.contains(2).output == nil)
     #expect(one.allSatisfy { $0 == 1 }.output == true && none.allSatisfy { $0 == 1 }.output == nil)

@@ -5,7 +5,7 @@ import Testing
 @Suite struct LosslessLogTests {
   private typealias Log = SharedLog<Ring, Never>
 
-  @Test func upstreamWaitsForTheSlowestAndNothingIsLost() {
+  @Test func upstreamWaitsForTheSlowestReader() {
     let probe = Probe<[Int], Never>()
     let (log, slow) = Log.connected(to: probe, .waitForSlowest)
     let fast = SilentReader()
@@ -27,7 +27,7 @@ import Testing
     #expect(probe.requested == .max(3) && log.positionUpstreamWaitsFor == nil)
   }
 
-  @Test func aFullLogIsNotAskedForMoreThoughItHasTakenEverything() {
+  @Test func fullLogRequestsNothing() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     #expect(probe.send([1, 2, 3, 4]) == Subscribers.Demand.none)
@@ -35,7 +35,7 @@ import Testing
     #expect(probe.requested == .max(2))
   }
 
-  @Test func whoeverLeavesNoLongerHoldsAnything() {
+  @Test func detachedReaderHoldsNoValues() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     _ = probe.send([1, 2, 3, 4, 5, 6])
@@ -43,11 +43,11 @@ import Testing
     log.subscriberLeft()
     #expect(log.values == [3, 4, 5, 6])
     #expect(probe.requested == .max(2))
-    #expect(log.reader(reader, oldestUnread: 3) == 3)  // a late word of one who is gone
+    #expect(log.reader(reader, oldestUnread: 3) == 3)  // a late call by a detached reader
     #expect(probe.send([7, 8]) == .max(1))
   }
 
-  @Test func aReaderThatComesHoldsFromTheOldestThatIsStillThere() {
+  @Test func newReaderHoldsTheLogFromItsOldestValue() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     log.reader(reader, oldestUnread: .max)
@@ -55,7 +55,7 @@ import Testing
     #expect(log.reader(reader, oldestUnread: 1) == 2)
   }
 
-  @Test func theEndComesAfterWhatHadNoRoom() {  // SEMANTICS 13
+  @Test func endFollowsTheDeferredValues() {  // SEMANTICS 13
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     _ = probe.send([1, 2, 3, 4, 5])
@@ -67,7 +67,7 @@ import Testing
     #expect(log.hasEnded && log.read { _, completion in completion?.isFinished == true })
   }
 
-  @Test func whatIsSentWithoutBeingAskedForWaitsItsTurn() {
+  @Test func unrequestedValuesWaitForRoom() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)
     for value in 1...9 { _ = probe.send([value]) }
@@ -77,7 +77,7 @@ import Testing
     #expect(log.values == [6, 7, 8, 9])
   }
 
-  @Test func withoutDemandFromAnybodyUpstreamIsNotAskedThoughThereIsRoom() {
+  @Test func roomWithoutDemandRequestsNothing() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest, .whileSubscribed(linger: .zero))
     log.reader(reader, requestedThrough: 1)

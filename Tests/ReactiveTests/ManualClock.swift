@@ -1,6 +1,6 @@
 import Reactive
 
-/// Time that the test moves: delays that run when told to.
+/// Time under the control of a test: delays that the test runs.
 final class ManualClock: Sendable {
   struct Timer: Sendable {
     let delay: Duration

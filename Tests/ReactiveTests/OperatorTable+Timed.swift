@@ -1,8 +1,8 @@
 import Reactive
 
 extension OperatorCase {
-  /// Those that look on.
-  static let watching: [Self] = [
+  /// Operators that observe signals.
+  static let observing: [Self] = [
     Self("handleEvents") { $0.handleEvents(receiveOutput: { _ in }, receiveRequest: { _ in }) },
     Self("print") { $0.print(to: NoText()) },
     Self("breakpoint") { $0.breakpoint(receiveOutput: { $0 < 0 }) },
@@ -13,10 +13,10 @@ extension OperatorCase {
     mutating func write(_ string: String) {}
   }
 
-  /// Those that deliver at another time or place.
+  /// Operators that deliver at another time or on another thread.
   static let timed: [Self] = [
     timed("receive on") { $0.receive(on: $1) },
-    timed("receive on, at once") { source, _ in source.receive(on: ImmediateScheduler.shared) },
+    timed("receive on, immediately") { source, _ in source.receive(on: ImmediateScheduler.shared) },
     Self("subscribe on") { $0.subscribe(on: ImmediateScheduler.shared) },
     timed("delay") { $0.delay(for: .milliseconds(5), scheduler: $1) },
     timed("debounce") { $0.debounce(for: .milliseconds(5), scheduler: $1) },

@@ -1,28 +1,28 @@
 import Reactive
 import Testing
 
-/// A pipeline with some operator, for the contract suite. Give each operator a line, in one that exercises it.
+/// A pipeline with an operator, for the contract suite. Each operator has an entry in the array of its family.
 struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
   // Sendable: the closures capture nothing.
 
-  /// One subscription of a watcher.
+  /// A watcher's subscription.
   struct Attached {
-    /// What was given to `subscribe`: held by nobody else.
+    /// The argument of `subscribe`. No other strong reference exists.
     let subscriber: AnyObject
-    /// Lets everything happen that is due, time included.
+    /// Runs all work that is due, after advancing the time.
     let settle: () -> Void
   }
   let testDescription: String
   let attach: (CountingSource, Watcher) -> Attached
-  /// Attaches a sink, which gives the values, and then the end, as text.
+  /// Attaches a sink that passes the values and the completion on as text.
   let sink: (CountingSource, @escaping (String) -> Void) -> (sink: AnyCancellable, settle: () -> Void)
 
-  /// - Parameter make: Puts the operator behind the source.
+  /// - Parameter make: Applies the operator to the source.
   init<P: Publisher>(_ name: String, _ make: @escaping (CountingSource) -> P) {
     self.init(name, settling: { (make($0), {}) })
   }
 
-  /// - Parameter make: Gives besides what makes everything happen that is due: moves the time of a scheduler.
+  /// - Parameter make: Also returns a closure that runs all work that is due on the operator's scheduler.
   init<P: Publisher>(_ name: String, settling make: @escaping (CountingSource) -> (P, settle: () -> Void)) {
     testDescription = name
     attach = { source, watcher in
@@ -37,9 +37,9 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     }
   }
 
-  static let all: [Self] = stages + folds + successions + junctions + subscribers + watching + timed
+  static let all: [Self] = stages + folds + sequential + junctions + subscribers + observing + timed
 
-  /// Those that answer each value at once.
+  /// Operators that handle each value immediately.
   private static let stages: [Self] = [
     Self("map") { $0.map { $0 + 1 } },
     Self("tryMap") { $0.tryMap { $0 + 1 } },
@@ -82,7 +82,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("shareReplay") { $0.shareReplay(capacity: .max) },
   ]
 
-  /// Those that give one answer.
+  /// Operators with one result.
   private static let folds: [Self] = [
     Self("reduce") { $0.reduce(0, +) },
     Self("tryReduce") { $0.tryReduce(0) { if $1 == 20 { throw TestError() } else { $0 + $1 } } },
@@ -108,8 +108,8 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("asSingle of one") { $0.first().asSingle() },
   ]
 
-  /// Those that go on with another publisher.
-  private static let successions: [Self] = [
+  /// Operators that continue with another publisher.
+  private static let sequential: [Self] = [
     Self("append") { $0.append(1, 2, 3) },
     Self("append a publisher") { $0.append($0) },
     Self("prepend") { $0.prepend([1, 2, 3]) },
@@ -124,7 +124,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("replaceEmpty") { $0.replaceEmpty(with: 7) },
   ]
 
-  /// Those with several upstreams at a time.
+  /// Operators with several upstreams at a time.
   private static let junctions: [Self] = [
     Self("merge") { $0.map { $0 }.merge(with: $0) },
     Self("merge of many") { $0.merge(with: $0).merge(with: $0) },
@@ -145,7 +145,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("drop until output") { $0.drop(untilOutputFrom: $0.first()) },
     Self("flatMap") { source in source.flatMap { _ in source.prefix(2) } },
     Self("flatMap one at a time") { source in source.flatMap(maxPublishers: .max(1)) { _ in source.prefix(2) } },
-    Self("flatMap into what can't fail") { $0.flatMap { Just($0) } },
+    Self("flatMap into publishers that never fail") { $0.flatMap { Just($0) } },
     Self("flatMap into one value") { $0.flatMap(maxPublishers: .max(1)) { Just($0) } },
     Self("share") { $0.share() },
     Self("multicast") { $0.multicast(subject: PassthroughSubject()).autoconnect() },
@@ -153,7 +153,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     Self("switchToLatest") { source in source.map { _ in source.prefix(3) }.switchToLatest() },
   ]
 
-  /// Those that subscribe by themselves, and give what they get to a publisher made of a closure.
+  /// Sinks whose values a publisher with a closure passes on.
   private static let subscribers: [Self] = [
     Self("Create") { source in
       Create<Int, TestError> {

@@ -1,12 +1,12 @@
 import Foundation
 import Testing
 
-// Reads the sources: who writes an operator has to give it a line in the table, or the contract is not tested for it.
+// Reads the sources: an operator without an entry in the table would not be tested against the contract.
 @Suite struct OperatorTableTests {
-  /// They end a pipeline.
+  /// Not operators: they end a pipeline.
   private static let subscribing: Set = ["assign", "sink"]
 
-  @Test func everyOperatorHasALine() throws {
+  @Test func everyOperatorIsInTheTable() throws {
     let tests = URL(filePath: #filePath).deletingLastPathComponent()
     let library = tests.appending(path: "../../Sources/Reactive")
     let table = try ["OperatorTable.swift", "OperatorTable+Timed.swift"]

@@ -1,7 +1,7 @@
 import Reactive
 import Testing
 
-/// The example of the library's page for those who come from Combine.
+/// The example of the page "Coming from Combine".
 private struct Numbered<Upstream: Publisher>: CompositePublisher {
   let upstream: Upstream
   var body: some Publisher<(Int, Upstream.Output), Upstream.Failure> {
@@ -14,13 +14,13 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
 }
 
 @Suite struct OperatorTests {
-  @Test func aPublisherMadeOfOthersKeepsCountForEachSubscriber() {
+  @Test func compositePublisherHasStateForEachSubscriber() {
     let numbered = Numbered(upstream: ["a", "b"].publisher).map { "\($0)\($1)" }
     #expect(signals(of: numbered) == [.subscribed, .value("0a"), .value("1b"), .finished])
     #expect(signals(of: numbered) == [.subscribed, .value("0a"), .value("1b"), .finished])
   }
 
-  /// Everything that `publisher` says to a subscriber with this demand.
+  /// All signals that `publisher` sends to a subscriber with this demand.
   private func signals<P: Publisher>(
     of publisher: P, demand: Subscribers.Demand = .unlimited
   ) -> [Signal<P.Output>] where P.Output: Equatable & Sendable {
@@ -29,11 +29,11 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     return recorder.signals
   }
 
-  @Test func mapDeliversWhatTheClosureMakes() {
+  @Test func mapDeliversTheResultsOfTheClosure() {
     #expect(signals(of: [1, 2].publisher.map { "\($0)" }) == [.subscribed, .value("1"), .value("2"), .finished])
   }
 
-  @Test func tryMapFailsWithWhatIsThrownAndCancelsUpstream() {
+  @Test func tryMapFailsWithTheThrownErrorAndCancelsUpstream() {
     let probe = Probe<Int, Never>()
     let recorder = Recorder<Int, any Error>()
     probe.tryMap { value in if value == 2 { throw TestError() } else { value } }.subscribe(recorder)
@@ -45,7 +45,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     #expect(probe.state.cancels == 1)
   }
 
-  @Test func swallowedValuesCostNoDemand() {
+  @Test func omittedValuesUseNoDemand() {
     let even = (1...10).publisher.filter { $0.isMultiple(of: 2) }
     #expect(signals(of: even, demand: .max(2)) == [.subscribed, .value(2), .value(4)])
     let numbers = ["1", "x", "3", "4"].publisher.compactMap { Int($0) }
@@ -54,7 +54,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     #expect(signals(of: changes, demand: .max(3)) == [.subscribed, .value(1), .value(2), .value(3)])
   }
 
-  @Test func scanStartsAnewForEachSubscriber() {
+  @Test func scanStartsAgainForEachSubscriber() {
     let sums = [1, 2, 3].publisher.scan(0, +)
     #expect(signals(of: sums) == [.subscribed, .value(1), .value(3), .value(6), .finished])
     #expect(signals(of: sums) == [.subscribed, .value(1), .value(3), .value(6), .finished])
@@ -71,7 +71,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     #expect(probe.state.cancels == 1)
   }
 
-  @Test func prefixOfNoneFinishesAtOnceAndAsksForNothing() {
+  @Test func prefixOfZeroFinishesImmediatelyAndRequestsNothing() {
     let probe = Probe<Int, Never>()
     let recorder = Recorder<Int, Never>()
     probe.prefix(0).subscribe(recorder)
@@ -79,13 +79,13 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     #expect(probe.state.requested.isEmpty && probe.state.cancels == 1)
   }
 
-  @Test func outputChoosesByIndex() {
+  @Test func outputSelectsByIndex() {
     #expect(signals(of: (0..<9).publisher.output(in: 2..<4)) == [.subscribed, .value(2), .value(3), .finished])
     #expect(signals(of: (0..<9).publisher.output(in: 7...)) == [.subscribed, .value(7), .value(8), .finished])
     #expect(signals(of: (0..<9).publisher.output(at: 3)) == [.subscribed, .value(3), .finished])
   }
 
-  @Test func firstFinishesWithTheFirstThatFits() {
+  @Test func firstFinishesWithTheFirstMatch() {
     #expect(signals(of: (1...5).publisher.first()) == [.subscribed, .value(1), .finished])
     #expect(signals(of: (1...5).publisher.first { $0 > 3 }, demand: .max(1)) == [.subscribed, .value(4), .finished])
     #expect(signals(of: (1...5).publisher.first { $0 > 9 }) == [.subscribed, .finished])
@@ -100,13 +100,13 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     #expect(failure == .failure(Other()))
   }
 
-  @Test func failureTypeIsSetWithoutAFailure() {
+  @Test func setFailureTypeChangesTheType() {
     let recorder = Recorder<Int, TestError>()
     Just(1).setFailureType(to: TestError.self).subscribe(recorder)
     #expect(recorder.signals == [.subscribed, .value(1), .finished])
   }
 
-  @Test func eventsAreHandledBeforeTheyArePassedOn() {
+  @Test func handleEventsCallsItsClosuresBeforePassingSignalsOn() {
     var log: [String] = []
     let recorder = Recorder<Int, Never>(.max(1)) { _, value in
       log.append("got \(value)")

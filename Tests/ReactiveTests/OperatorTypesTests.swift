@@ -1,7 +1,7 @@
 import Reactive
 import Testing
 
-// Each operator has a type of its own: of two that were one type, the second function would not compile.
+// Each operator is a distinct type: of two that were one type, the second function would not compile.
 private func which<U, O>(_: Publishers.Map<U, O>) -> String { "Map" }
 private func which<U, O>(_: Publishers.TryMap<U, O>) -> String { "TryMap" }
 private func which<U, O>(_: Publishers.Scan<U, O>) -> String { "Scan" }

@@ -13,7 +13,7 @@ import Testing
     @Published var since = 2000
   }
 
-  @Test func publishesTheValueAndEachNewOneBeforeThePropertyHasIt() {
+  @Test func publishesTheInitialValueAndEachChangeBeforeItHappens() {
     let contact = Contact(name: "A")
     var seen: [String] = []
     let sink = contact.$name.sink { seen.append("\($0) after \(contact.name)") }
@@ -25,7 +25,7 @@ import Testing
     #expect(contact.name == "D")
   }
 
-  @Test func objectSaysThatItWillChangeBeforeAnyOfItsPropertiesDoes() {
+  @Test func objectWillChangePrecedesEachChange() {
     let friend = Friend(name: "A")
     var seen: [String] = []
     let sink = friend.objectWillChange.sink { seen.append("\(friend.name) \(friend.age) \(friend.since)") }
@@ -37,7 +37,7 @@ import Testing
     #expect(seen == ["A 20 2000", "B 20 2000", "B 21 2000"])
   }
 
-  @Test func objectsAreToldApart() {
+  @Test func objectsHaveSeparatePublishers() {
     let contacts = (0..<200).map { _ in Contact(name: "A") }
     var changed: [Int] = []
     let sinks = contacts.enumerated().map { index, contact in
@@ -50,7 +50,7 @@ import Testing
     for sink in sinks { sink.cancel() }
   }
 
-  @Test func objectWithoutPublishedPropertiesMaySayItItself() {
+  @Test func objectWithoutPublishedPropertiesSendsItself() {
     final class Counter: ObservableObject {
       var count = 0 { willSet { objectWillChange.send() } }
     }
@@ -62,7 +62,7 @@ import Testing
     #expect(count == 1)
   }
 
-  @Test func objectWillChangeOfOnesOwnIsLeftAlone() {
+  @Test func customObjectWillChangeIsNotUsedByPublishedProperties() {
     final class Model: ObservableObject {
       let objectWillChange = PassthroughSubject<Void, Never>()
       @Published var value = 1
@@ -76,7 +76,7 @@ import Testing
     #expect(count == 1)
   }
 
-  @Test func assigningToAPublishedPropertyChangesItAndSaysSo() {
+  @Test func assigningToAPublishedPropertyPublishesTheChange() {
     let contact = Contact(name: "A")
     let subject = PassthroughSubject<Int, Never>()
     var changes = 0
@@ -91,7 +91,7 @@ import Testing
     for sink in sinks { sink.cancel() }
   }
 
-  @Test func assigningAtOnceMayBeObservedFromInside() {
+  @Test func assignmentInsideASubscriptionIsPublished() {
     let contact = Contact(name: "A")
     var names: [String] = []
     let sink = contact.$name.sink { _ in names.append(contact.name) }
@@ -113,7 +113,7 @@ import Testing
     #expect(released == nil && probe.state.cancels == 1)
   }
 
-  @Test func settingFromInsideTheSinkKeepsTheOrder() {  // row 17
+  @Test func settingInsideASinkKeepsTheOrder() {  // row 17
     let contact = Contact(name: "A")
     var seen: [Int] = []
     let sink = contact.$age.sink { age in

@@ -1,6 +1,6 @@
 import Reactive
 
-/// What a subscriber was told, in order.
+/// A signal that a subscriber received.
 enum Signal<Value: Equatable & Sendable>: Equatable, Sendable {
   case subscribed
   case value(Value)
@@ -10,7 +10,7 @@ enum Signal<Value: Equatable & Sendable>: Equatable, Sendable {
 
 struct TestError: Error, Equatable {}
 
-/// A subscriber that notes everything and asks for what the test says. Traps signals that overlap.
+/// A subscriber that records all signals and requests what the test specifies. Traps if signals overlap.
 final class Recorder<Value: Equatable & Sendable, Failure: Error>: Subscriber, @unchecked Sendable {
   private struct State {
     var signals: [Signal<Value>] = []
@@ -20,7 +20,7 @@ final class Recorder<Value: Equatable & Sendable, Failure: Error>: Subscriber, @
   private struct Box: @unchecked Sendable { var state = State() }
   private let box = Guarded(Box())
   private let initial: Subscribers.Demand
-  /// Called inside `receive`, with the value; gives the additional demand.
+  /// Called inside `receive` with the value; returns the additional demand.
   private let onValue: (Recorder, Value) -> Subscribers.Demand
 
   init(
@@ -83,7 +83,8 @@ extension Subscribers.Completion {
   var isFinished: Bool { if case .finished = self { true } else { false } }
 }
 
-/// A publisher under the test's control, one of its subscribers at a time: counts what happens to it.
+/// A publisher under the test's control that serves its newest subscriber and counts subscriptions, requests and
+/// cancellations.
 final class Probe<Value: Sendable, Failure: Error>: Publisher, @unchecked Sendable {
   typealias Output = Value
   struct State {
@@ -94,7 +95,7 @@ final class Probe<Value: Sendable, Failure: Error>: Publisher, @unchecked Sendab
   }
   private struct Box: @unchecked Sendable { var state = State() }
   private let box = Guarded(Box())
-  /// Called within `subscribe`, once the subscriber has its subscription.
+  /// Called inside `subscribe` after the subscriber has received its subscription.
   let onSubscribe: @Sendable (Probe) -> Void
 
   init(onSubscribe: @escaping @Sendable (Probe) -> Void = { _ in }) { self.onSubscribe = onSubscribe }

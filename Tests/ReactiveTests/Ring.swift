@@ -1,11 +1,11 @@
 @testable import Reactive
 
-/// One who is told and does nothing.
+/// A reader that ignores notifications.
 final class SilentReader: LogReader {
   func logDidChange() {}
 }
 
-/// A ring that holds so many, and drops only what nobody holds.
+/// A ring of `capacity` values that drops no value which a reader holds.
 struct Ring: ReplayStorage {
   var capacity: Int
   private var held = UInt64.max
@@ -16,7 +16,7 @@ struct Ring: ReplayStorage {
 
   init(_ capacity: Int) { self.capacity = capacity }
 
-  /// The newest of another one, as many as fit.
+  /// Creates a ring with the newest values of another one, as many as fit.
   init(_ capacity: Int, takingOver other: Ring) {
     self.capacity = capacity
     values = other.values.suffix(capacity)
@@ -40,7 +40,7 @@ struct Ring: ReplayStorage {
 }
 
 extension SharedLog where Storage == Ring {
-  /// A connected log with room for four, and its one reader, which has read nothing and wants everything.
+  /// Returns a connected log for four values and its only reader, which has read nothing and has unlimited demand.
   static func connected(
     to probe: Probe<[Int], Failure>, _ overflow: LogOverflow, _ start: ShareStart = .always
   ) -> (log: SharedLog, reader: SilentReader) {
@@ -55,6 +55,6 @@ extension SharedLog where Storage == Ring {
     return (log, reader)
   }
 
-  /// What it holds.
+  /// The values in the log.
   var values: [Int] { read { storage, _ in storage.values } }
 }

@@ -13,7 +13,7 @@ import Testing
     #expect(count == 3)
   }
 
-  @Test func queueWorksOnItself() async {
+  @Test func queueSchedulesOnItself() async {
     let queue = DispatchQueue(label: "test")
     await withCheckedContinuation { continuation in
       queue.schedule {
@@ -23,7 +23,7 @@ import Testing
     }
   }
 
-  @Test func queueWorksAfterAMoment() async {
+  @Test func queueSchedulesAfterADelay() async {
     let queue = DispatchQueue(label: "test")
     let start = queue.now
     await withCheckedContinuation { continuation in
@@ -46,7 +46,7 @@ import Testing
     #expect(ticks.values.count >= 3)
   }
 
-  @Test func aDelayThatIsCancelledHoldsNothingUntilItsTime() async {
+  @Test func cancelledDelayReleasesItsWork() async {
     final class Held: Sendable {}
     var held: Held? = Held()
     weak let watched = held

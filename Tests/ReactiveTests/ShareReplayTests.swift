@@ -3,9 +3,9 @@ import Testing
 @testable import Reactive
 
 @Suite struct ShareReplayTests {
-  // MARK: - What a subscriber gets
+  // MARK: - Signals to a subscriber
 
-  @Test func newcomersGetTheLastValuesThenLiveOnes() {  // row 12
+  @Test func newSubscribersReceiveTheLastValuesThenLiveOnes() {  // row 12
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(capacity: 2)
     let first = Recorder<Int, Never>()
@@ -22,14 +22,14 @@ import Testing
     #expect(third.signals == [.subscribed, .value(4), .value(5), .finished])
   }
 
-  @Test func upstreamThatDeliversAtOnceReachesTheFirstSubscriberWhole() {  // rows 3, 14
+  @Test func firstSubscriberReceivesAllValuesOfASynchronousUpstream() {  // rows 3, 14
     let recorder = Recorder<Int, Never>()
     (1...1000).publisher.shareReplay(capacity: 1).subscribe(recorder)
     #expect(recorder.values == Array(1...1000))
     #expect(recorder.isEnded)
   }
 
-  @Test func whatIsAskedForAndComesAtOnceIsNotLost() {  // row 22
+  @Test func valuesDeliveredInsideARequestAreNotLost() {  // row 22
     let recorder = Recorder<Int, Never>(.none)
     (1...1000).publisher.shareReplay(capacity: 1).subscribe(recorder)
     recorder.request(5)
@@ -38,7 +38,7 @@ import Testing
     #expect(recorder.values == Array(1...505))
   }
 
-  @Test func replayIsReadAsDemandComes() {  // rows 15, 22
+  @Test func replayIsDeliveredOnDemand() {  // rows 15, 22
     let subject = ReplaySubject<Int, Never>(bufferSize: 10)
     (1...5).forEach(subject.send)
     let recorder = Recorder<Int, Never>(.max(2))
@@ -48,7 +48,7 @@ import Testing
     #expect(recorder.values == [1, 2, 3])
   }
 
-  @Test func completionComesAfterTheBacklog() {  // row 13
+  @Test func completionFollowsTheBacklog() {  // row 13
     let subject = PassthroughSubject<Int, TestError>()
     let recorder = Recorder<Int, TestError>(.none)
     let shared = subject.shareReplay(capacity: 3, start: .fromFirstSubscriber)
@@ -62,7 +62,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .failed])
   }
 
-  @Test func completionNeedsNoDemandWhenThereIsNoBacklog() {  // row 13
+  @Test func completionWithoutABacklogNeedsNoDemand() {  // row 13
     let subject = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>(.none)
     subject.shareReplay(capacity: 3).subscribe(recorder)
@@ -70,7 +70,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .finished])
   }
 
-  @Test func capacityOfNoneDeliversLiveValuesAndKeepsTheEnd() {  // row 11
+  @Test func capacityOfZeroDeliversLiveValuesAndKeepsTheEnd() {  // row 11
     let subject = PassthroughSubject<Int, TestError>()
     let shared = subject.shareReplay(capacity: 0)
     let early = Recorder<Int, TestError>()
@@ -87,7 +87,7 @@ import Testing
     #expect(afterwards.signals == [.subscribed, .failed])
   }
 
-  @Test func laggingSubscriberLosesTheOldestAndIsTold() {  // rows 21, 27
+  @Test func laggingSubscriberLosesTheOldestValuesAndReceivesTheirNumber() {  // rows 21, 27
     let lost = Guarded<[UInt64]>([])
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(capacity: 3) { count in lost.withLock { $0.append(count) } }
@@ -106,7 +106,7 @@ import Testing
     #expect(lost.withLock { $0 } == [6])
   }
 
-  @Test func valuesSentFromInsideReceiveReachAllInOrder() {  // row 17
+  @Test func valuesSentInsideReceiveReachAllInOrder() {  // row 17
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(1)
     let first = Recorder<Int, Never> { _, value in
@@ -130,7 +130,7 @@ import Testing
     #expect(probe.requested == .max(5))
   }
 
-  @Test func requestFromInsideReceiveDoesNotRecurse() {  // row 17
+  @Test func requestInsideReceiveDoesNotRecurse() {  // row 17
     let recorder = Recorder<Int, Never>(.max(1)) { recorder, _ in
       recorder.request(1)
       return .none
@@ -149,7 +149,7 @@ import Testing
     #expect(recorder.values == [1, 2, 3])
   }
 
-  @Test func cancelFromInsideReceiveStopsAtOnce() {  // rows 18, 20
+  @Test func cancelInsideReceiveStopsImmediately() {  // rows 18, 20
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(capacity: 5, start: .fromFirstSubscriber)
     let keeper = Recorder<Int, Never>()
@@ -167,7 +167,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2)])
   }
 
-  @Test func subscribingFromInsideReceiveIsOrdinary() {  // row 18
+  @Test func subscriptionInsideReceiveReceivesLaterValues() {  // row 18
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(2)
     let late = Recorder<Int, Never>()
@@ -181,9 +181,9 @@ import Testing
     #expect(late.values == [1, 2, 3])
   }
 
-  // MARK: - What upstream sees
+  // MARK: - Demand and cancellation upstream
 
-  @Test func upstreamIsAskedForWhatTheOneWhoWantsMostWants() {
+  @Test func upstreamDemandEqualsTheLargestDemandOfASubscriber() {
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(2)
     let modest = Recorder<Int, Never>(.max(3))
@@ -202,7 +202,7 @@ import Testing
     #expect(probe.state.subscriptions == 1)
   }
 
-  @Test func replayIsNotAskedForAgain() {
+  @Test func replayedValuesAreNotRequestedAgain() {
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(2)
     let first = Recorder<Int, Never>(.max(2))
@@ -215,7 +215,7 @@ import Testing
     #expect(probe.requested == .max(3))
   }
 
-  @Test func nobodyAskingMeansNothingRequested() {
+  @Test func withoutDemandNothingIsRequested() {
     let probe = Probe<Int, Never>()
     let recorder = Recorder<Int, Never>(.none)
     probe.shareReplay(1).subscribe(recorder)
@@ -223,7 +223,7 @@ import Testing
     #expect(probe.state.requested.isEmpty)
   }
 
-  @Test func fromFirstSubscriberOnUpstreamRunsFreely() {
+  @Test func unlimitedDemandStartsWithTheFirstSubscriber() {
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(capacity: 2, start: .fromFirstSubscriber)
     #expect(probe.state.subscriptions == 0)
@@ -236,7 +236,7 @@ import Testing
     #expect(probe.state.subscriptions == 1)
   }
 
-  @Test func alwaysMeansWithoutAnySubscriber() {
+  @Test func alwaysConnectsWithoutASubscriber() {
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(capacity: 2, start: .always)
     #expect(probe.requested == .unlimited)
@@ -247,7 +247,7 @@ import Testing
     #expect(probe.state.subscriptions == 1)
   }
 
-  @Test func upstreamIsCancelledWhenTheSharedPublisherGoesAway() {
+  @Test func upstreamIsCancelledWhenTheSharedPublisherIsReleased() {
     let probe = Probe<Int, Never>()
     do {
       let shared = probe.shareReplay(capacity: 2, start: .always)
@@ -269,9 +269,9 @@ import Testing
     #expect(probe.state.cancels == 1)
   }
 
-  // MARK: - Ends and new beginnings
+  // MARK: - Completion and reconnection
 
-  @Test func lastSubscriberLeavingStopsUpstream() {  // row 8
+  @Test func lastCancellationCancelsUpstream() {  // row 8
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(1)
     let recorders = [Recorder<Int, Never>(), Recorder<Int, Never>()]
@@ -283,7 +283,7 @@ import Testing
     #expect(probe.state.cancels == 1)
   }
 
-  @Test func newcomerAfterADisconnectGetsWhatIsHeldAndANewSubscription() {
+  @Test func subscriberAfterADisconnectReceivesTheReplayAndANewSubscription() {
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(2)
     let first = Recorder<Int, Never>(.max(5))
@@ -312,7 +312,7 @@ import Testing
     #expect(probe.state.subscriptions == 1)
   }
 
-  @Test func failureIsReplayedToo() {  // row 10, as decided for the library
+  @Test func failureIsReplayed() {  // row 10, as decided for the library
     let probe = Probe<Int, TestError> { probe in
       probe.send(1)
       probe.send(completion: .failure(TestError()))
@@ -326,7 +326,7 @@ import Testing
     #expect(probe.state.subscriptions == 1)
   }
 
-  @Test func sourceThatEndsAtOnceIsSubscribedToOnce() {  // row 7
+  @Test func synchronousSourceIsSubscribedToOnce() {  // row 7
     let empty = Probe<Int, TestError> { $0.send(completion: .finished) }
     let failing = Probe<Int, TestError> { $0.send(completion: .failure(TestError())) }
     for probe in [empty, failing] {
@@ -341,7 +341,7 @@ import Testing
     }
   }
 
-  @Test func cancelWhileBeingSubscribedNeverConnects() {  // row 4
+  @Test func cancelDuringSubscribeNeverConnects() {  // row 4
     final class Leaver: Subscriber {
       typealias Input = Int
       typealias Failure = Never
@@ -368,7 +368,7 @@ import Testing
     #expect(!shared.log.isConnected && shared.log.subscriberCount == 0)
   }
 
-  @Test func enoughFromTheReplayMeansNoConnection() {
+  @Test func demandMetByTheReplayDoesNotConnect() {
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(1)
     let first = Recorder<Int, Never>()
@@ -381,7 +381,7 @@ import Testing
     #expect(probe.state.subscriptions == 1)
   }
 
-  @Test func subscribingAgainFromTheCompletionFindsItOver() {  // row 5
+  @Test func subscriptionInsideTheCompletionReceivesTheEnd() {  // row 5
     let subject = PassthroughSubject<Int, TestError>()
     let shared = subject.shareReplay(1)
     let second = Recorder<Int, TestError>()
@@ -398,7 +398,7 @@ import Testing
     sink.cancel()
   }
 
-  @Test func valuesOfADeadConnectionAreIgnored() {  // row 20
+  @Test func valuesOfAnEndedConnectionAreIgnored() {  // row 20
     let probe = Probe<Int, Never>()
     let shared = probe.shareReplay(5)
     let first = Recorder<Int, Never>()
@@ -413,9 +413,9 @@ import Testing
     #expect(second.signals == [.subscribed, .value(1)])
   }
 
-  // MARK: - Linger, by a clock that the test moves
+  // MARK: - Linger, with a manual clock
 
-  @Test func upstreamOutlivesItsLastSubscriberByTheLinger() {
+  @Test func upstreamIsCancelledAfterTheLinger() {
     let clock = ManualClock()
     let probe = Probe<Int, Never>()
     let shared = Publishers.ShareReplay(
@@ -429,7 +429,7 @@ import Testing
     #expect(!shared.log.isConnected && probe.state.cancels == 1)
   }
 
-  @Test func newcomerDuringTheLingerKeepsTheConnection() {  // row 2
+  @Test func subscriberDuringTheLingerKeepsTheConnection() {  // row 2
     let clock = ManualClock()
     let probe = Probe<Int, Never>()
     let shared = Publishers.ShareReplay(
@@ -440,17 +440,17 @@ import Testing
     let second = Recorder<Int, Never>()
     shared.subscribe(second)
     #expect(clock.pending.isEmpty)
-    clock.all[0].body()  // had run out already, and comes too late
+    clock.all[0].body()  // expired before, and runs late
     probe.send(1)
     #expect(second.values == [1])
     second.cancel()
-    clock.all[0].body()  // not the linger that began just now
+    clock.all[0].body()  // not the linger that has just started
     #expect(probe.state.cancels == 0)
     clock.all[1].body()
     #expect(probe.state.cancels == 1 && probe.state.subscriptions == 1)
   }
 
-  @Test func endDuringTheLingerEndsTheLinger() {  // row 6
+  @Test func endDuringTheLingerCancelsTheLinger() {  // row 6
     let clock = ManualClock()
     let probe = Probe<Int, Never>()
     let shared = Publishers.ShareReplay(

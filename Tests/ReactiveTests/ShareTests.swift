@@ -2,9 +2,9 @@ import Dispatch
 import Reactive
 import Testing
 
-// Sharing with subjects, and what the founding texts build.
+// Sharing with subjects, `Create` and pausable sinks.
 @Suite struct ShareTests {
-  @Test func shareSubscribesOnceWhileSomebodyListens() {  // rows 1, 3, 14
+  @Test func shareSubscribesOnceWhileThereAreSubscribers() {  // rows 1, 3, 14
     let probe = Probe<Int, Never>()
     let shared = probe.share()
     let first = Recorder<Int, Never>()
@@ -24,7 +24,7 @@ import Testing
     #expect(probe.state.subscriptions == 2 && third.values == [3])
   }
 
-  @Test func sharedSourceThatDeliversAtOnceIsNotMissed() {  // rows 7, 14
+  @Test func firstSubscriberOfShareReceivesAllValuesOfASynchronousSource() {  // rows 7, 14
     let recorder = Recorder<Int, Never>()
     let shared = (1...3).publisher.share()
     shared.subscribe(recorder)
@@ -34,7 +34,7 @@ import Testing
     #expect(late.signals == [.subscribed, .finished])
   }
 
-  @Test func cancelWhileConnectingLeavesNothingBehind() {  // row 4
+  @Test func cancelWhileConnectingReleasesTheConnection() {  // row 4
     let recorder = Recorder<Int, Never> { recorder, _ in
       recorder.cancel()
       return .none
@@ -57,7 +57,7 @@ import Testing
     }
   }
 
-  @Test func connectableWaitsToBeConnected() {
+  @Test func connectableDeliversNothingBeforeConnect() {
     let probe = Probe<Int, Never>()
     let connectable = probe.makeConnectable()
     let recorder = Recorder<Int, Never>()
@@ -82,7 +82,7 @@ import Testing
     #expect(early.values == [1, 2, 3])
   }
 
-  @Test func nothingOfASharedSubscriptionIsKept() {  // row 20
+  @Test func sharedSubscriptionIsReleased() {  // row 20
     weak var subscriber: Recorder<Int, Never>?
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.share()
@@ -100,7 +100,7 @@ import Testing
 }
 
 @Suite(.timeLimit(.minutes(1))) struct CreateTests {
-  @Test func createdPublisherDeliversAndIsStopped() {
+  @Test func createDeliversAndCancels() {
     var stopped = 0
     let created = Create<Int, Never> { subscriber in
       for number in [4, 2, 7] { subscriber.receive(number) }
@@ -114,7 +114,7 @@ import Testing
     #expect(stopped == 1)
   }
 
-  @Test func cancelStopsTheWork() {  // row 4
+  @Test func cancelStopsTheClosureOfCreate() {  // row 4
     var stopped = 0
     var receiver: Create<Int, Never>.Receiver?
     let recorder = Recorder<Int, Never>()
@@ -128,7 +128,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1)] && stopped == 1)
   }
 
-  @Test func whatIsSentWithoutDemandIsDropped() {  // row 21
+  @Test func valuesSentWithoutDemandAreDropped() {  // row 21
     var receiver: Create<Int, Never>.Receiver?
     let recorder = Recorder<Int, Never>(.max(1))
     Create<Int, Never> { subscriber in
@@ -173,7 +173,7 @@ import Testing
 }
 
 @Suite struct PausableTests {
-  @Test func pausedSinkTakesNothingUntilItIsResumed() {  // row 31
+  @Test func pausedSinkReceivesNothingUntilResume() {  // row 31
     var values: [Int] = []
     var isFinished = false
     let sink = (1...4).publisher.pausableSink(
@@ -189,7 +189,7 @@ import Testing
     sink.cancel()
   }
 
-  @Test func pausingWithholdsNewDemandOnly() {  // row 31
+  @Test func pausingKeepsTheOutstandingDemand() {  // row 31
     let probe = Probe<Int, Never>()
     let sink = probe.pausableSink(receiveCompletion: { _ in }, receiveValue: { _ in false })
     #expect(probe.requested == .max(1))

@@ -3,11 +3,11 @@ import Testing
 
 @testable import Reactive
 
-/// Reads batches as an event loop does: wants what the test says, and counts how often it is told.
+/// A reader of batches, as an event loop is one. The test sets its demand; it counts notifications.
 private final class LoopReader: LogReader {
-  private let told = Atomic(0)
-  var timesTold: Int { told.load(ordering: .relaxed) }
-  func logDidChange() { told.wrappingAdd(1, ordering: .relaxed) }
+  private let count = Atomic(0)
+  var notifications: Int { count.load(ordering: .relaxed) }
+  func logDidChange() { count.wrappingAdd(1, ordering: .relaxed) }
 }
 
 /// Each upstream value is a batch of elements.
@@ -30,7 +30,7 @@ private struct BatchStorage: ReplayStorage {
     return log
   }
 
-  @Test func oneBatchIsOutstandingWhileSomebodyWants() {
+  @Test func oneBatchIsOutstandingWhileAReaderHasDemand() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)
     let reader = LoopReader()
@@ -47,7 +47,7 @@ private struct BatchStorage: ReplayStorage {
     #expect(log.read { storage, _ in (0..<4).map { storage.element(at: $0) } } == [1, 2, 3, 4])
   }
 
-  @Test func whatIsNoLongerWantedIsNotRequested() {
+  @Test func retractedDemandIsNotRequested() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)
     let reader = LoopReader()
@@ -62,7 +62,7 @@ private struct BatchStorage: ReplayStorage {
     #expect(probe.send([2]) == Subscribers.Demand.none)
   }
 
-  @Test func wantsFromBeforeTheConnectionCount() {
+  @Test func demandFromBeforeTheConnectionIsRequested() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)
     let reader = LoopReader()
@@ -73,7 +73,7 @@ private struct BatchStorage: ReplayStorage {
     #expect(probe.requested == .max(1))
   }
 
-  @Test func wantSaidWhileBeingToldIsAskedForByTheReturnValue() {
+  @Test func demandDuringANotificationIsReturned() {
     final class Eager: LogReader {
       let log: BatchLog
       init(_ log: BatchLog) { self.log = log }
@@ -89,7 +89,7 @@ private struct BatchStorage: ReplayStorage {
     #expect(probe.requested == .max(4))
   }
 
-  @Test func freeRunningLogAsksAgainAfterEachBatch() {
+  @Test func unlimitedLogRequestsAgainAfterEachBatch() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe, start: .always)
     #expect(probe.state.subscriptions == 0)
@@ -100,33 +100,33 @@ private struct BatchStorage: ReplayStorage {
     #expect(probe.send([1]) == .max(1))
   }
 
-  @Test func readersAreToldOncePerBatchAndNotAfterDetaching() {
+  @Test func readersAreNotifiedOncePerBatchAndNotAfterDetaching() {
     let log = BatchLog(storage: BatchStorage(), start: .always, demand: .oneAtATime)
     let reader = LoopReader()
     log.attach(reader)
     log.append([1, 2, 3])
-    #expect(reader.timesTold == 1)
+    #expect(reader.notifications == 1)
     log.finish(.finished)
-    #expect(reader.timesTold == 2)
+    #expect(reader.notifications == 2)
     log.append([4])
     log.finish(.finished)
-    #expect(reader.timesTold == 2)
+    #expect(reader.notifications == 2)
     log.detach(reader)
     #expect(log.read { storage, _ in storage.endPosition } == 3)
   }
 
-  @Test func readersAreToldOfTheConnection() {
+  @Test func readersAreNotifiedOfTheConnection() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)
     let reader = LoopReader()
     log.attach(reader)
     log.subscriberJoined()
-    #expect(reader.timesTold == 1 && log.isConnected)
+    #expect(reader.notifications == 1 && log.isConnected)
     log.subscriberLeft()
-    #expect(reader.timesTold == 2 && !log.isConnected)
+    #expect(reader.notifications == 2 && !log.isConnected)
   }
 
-  @Test func shutDownCancelsForGoodAndTellsNoEnd() {
+  @Test func shutDownCancelsWithoutACompletion() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)
     log.subscriberJoined()
@@ -147,7 +147,7 @@ private struct BatchStorage: ReplayStorage {
     #expect(probe.state.cancels == 1 && !log.isConnected)
   }
 
-  @Test func memoryIsARingOfItsCapacity() {
+  @Test func memoryStorageIsARing() {
     var storage = MemoryStorage<Int>(capacity: 3)
     for value in 0..<10 {
       storage.append(value)
@@ -157,7 +157,7 @@ private struct BatchStorage: ReplayStorage {
     #expect((7..<10).map { storage.element(at: $0) } == [7, 8, 9])
   }
 
-  @Test func memoryHoldsMoreOnlyWithinTheSlack() {
+  @Test func memoryStorageExceedsItsCapacityByTheSlackOnly() {
     var storage = MemoryStorage<Int>(capacity: 1)
     for value in 0..<5 { storage.append(value) }
     #expect(storage.dropExcess(sparing: 3) == 0)
@@ -165,7 +165,7 @@ private struct BatchStorage: ReplayStorage {
     #expect(storage.dropExcess(sparing: 0) == 1)
   }
 
-  @Test func storageIsEndedByWhoReadsOutsideIt() async {
+  @Test func readingOutsideTheStorageTraps() async {
     await #expect(processExitsWith: .failure) { _ = MemoryStorage<Int>(capacity: 3).element(at: 0) }
     await #expect(processExitsWith: .failure) { _ = MemoryStorage<Int>(capacity: -1) }
   }

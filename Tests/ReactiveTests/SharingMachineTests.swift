@@ -19,8 +19,8 @@ import Testing
     [(start, .exact, .dropOldest), (start, .oneAtATime, .dropOldest), (start, .oneAtATime, .waitForSlowest)]
   }
 
-  /// Where every sequence of inputs begins: each is a place in the product of frozen, full, lingering, outstanding, ended
-  /// and the number of subscribers.
+  /// The initial states of all sequences of inputs: combinations of frozen, full, lingering, outstanding, ended and the
+  /// number of subscribers.
   private static let beginnings: [[SharingModel.Input]] = [
     [],
     [.firstJoins],
@@ -36,7 +36,7 @@ import Testing
     [.firstJoins, .upstreamEnds, .freezes, .upstreamIsReplaced],
   ]
 
-  @Test(arguments: logs.indices) func everySequenceOfThreeInputsKeepsTheRules(log: Int) {
+  @Test(arguments: logs.indices) func everySequenceOfThreeInputsObeysTheRules(log: Int) {
     let (start, demand, overflow) = Self.logs[log]
     for beginning in Self.beginnings {
       var model = SharingModel(start, demand, overflow)
@@ -65,8 +65,8 @@ import Testing
     }
   }
 
-  /// As on several threads: what a step returned is performed some steps later, in any order.
-  @Test(arguments: logs.indices) func stepsThatOvertakeOneAnotherKeepTheRules(log: Int) {
+  /// As on several threads: the actions of a step are performed some steps later, in any order.
+  @Test(arguments: logs.indices) func reorderedStepsObeyTheRules(log: Int) {
     let (start, demand, overflow) = Self.logs[log]
     for seed in 0..<200 as Range<UInt64> {
       var random = Random(state: seed)
@@ -89,7 +89,7 @@ import Testing
     }
   }
 
-  @Test func aValueThatBringsNoElementIsFollowedByTheNext() {
+  @Test func valueWithoutElementsRequestsTheNext() {
     let probe = Probe<[Int], Never>()
     let (log, _) = SharedLog<Ring, Never>.connected(to: probe, .waitForSlowest)
     #expect(probe.send([]) == .max(1))

@@ -1,8 +1,8 @@
 @testable import Reactive
 
-/// A shared log's machine with all that surrounds it: a storage that is a count, upstreams, timers and two readers. It
-/// performs what the machine returns, at once or when the test says, as threads that overtake one another would. Notes
-/// each rule that is broken.
+/// A shared log's machine and its environment: a storage that is a count, upstreams, timers and two readers. The
+/// actions that the machine returns are performed immediately or when the test decides, as on several threads. Records
+/// each violated rule.
 struct SharingModel {
   enum Input: CaseIterable {
     case firstJoins, secondJoins, firstLeaves, secondLeaves
@@ -21,12 +21,12 @@ struct SharingModel {
   /// One connection, as upstream sees it.
   struct Link {
     var isSubscribed = false
-    /// Elements came from elsewhere or without a request: readers may want no more before they look.
+    /// Elements arrived from elsewhere or without a request: the demand of readers may be met before they look.
     var isOvertaken = false
     var requested = Subscribers.Demand.none
     var delivered = 0
     var cancels = 0
-    /// Its end was the log's, too.
+    /// Its end was also the log's end.
     var hasEnded = false
     var retracts = 0
     /// What has been requested past the log's end, as the machine decided it: the calls may still be on their way.
@@ -451,7 +451,7 @@ struct SharingModel {
       let isOutstanding = link.requested > .max(link.delivered)
       if isWanted && waiting.isEmpty && room > 0 { expect(isOutstanding, "what is wanted and has room is requested") }
       if link.retracts == 0, !link.isOvertaken, subscribers > 0, !isWanted {
-        expect(!isOutstanding, "what no reader wants is retracted")
+        expect(!isOutstanding, "demand that no reader has is retracted")
       }
     }
     if let position = machine.positionUpstreamWaitsFor {

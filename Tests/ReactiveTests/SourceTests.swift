@@ -3,7 +3,7 @@ import Testing
 
 // Publishers without an upstream.
 @Suite struct SourceTests {
-  @Test func futureWorksOnceForAll() {
+  @Test func futureRunsOnce() {
     var count = 0
     var promise: Future<Int, TestError>.Promise?
     let future = Future<Int, TestError> {
@@ -33,7 +33,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .failed])
   }
 
-  @Test func futureKeepsNobodyWhoHasLeft() {  // row 20
+  @Test func futureReleasesCancelledSubscribers() {  // row 20
     let future = Future<Int, Never> { _ in }
     weak var subscriber: Recorder<Int, Never>?
     do {
@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test func deferredIsMadeForEachSubscriber() {
+  @Test func deferredCreatesAPublisherForEachSubscriber() {
     var count = 0
     let deferred = Deferred { () -> Just<Int> in
       count += 1
@@ -65,7 +65,7 @@ import Testing
     }
   }
 
-  @Test func recordIsPlayedAtThePaceOfDemand() {
+  @Test func recordIsDeliveredOnDemand() {
     let record = Record<Int, TestError> {
       $0.receive(1)
       $0.receive(2)
@@ -79,7 +79,7 @@ import Testing
     #expect(record.recording.output == [1, 2])
   }
 
-  @Test func optionalAndResultDeliverWhatTheyHold() {
+  @Test func optionalAndResultDeliverTheirValue() {
     let some = Recorder<Int, Never>()
     Optional(1).publisher.subscribe(some)
     #expect(some.signals == [.subscribed, .value(1), .finished])

@@ -2,7 +2,7 @@ import Reactive
 import Testing
 
 @Suite struct SubjectTests {
-  @Test func passthroughDropsWhatNobodyAskedFor() {
+  @Test func passthroughDropsValuesWithoutDemand() {
     let subject = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>(.max(1))
     subject.subscribe(recorder)
@@ -13,7 +13,7 @@ import Testing
     #expect(recorder.values == [1, 3])
   }
 
-  @Test func passthroughEndsThoseWithoutDemandAndThoseWhoComeLate() {
+  @Test func passthroughCompletesSubscribersWithoutDemandAndLateOnes() {
     let subject = PassthroughSubject<Int, TestError>()
     let early = Recorder<Int, TestError>(.none)
     subject.subscribe(early)
@@ -26,7 +26,7 @@ import Testing
     #expect(late.signals == [.subscribed, .failed])
   }
 
-  @Test func valuesSentFromInsideReceiveReachAllInOrder() {  // row 17
+  @Test func valuesSentInsideReceiveReachAllInOrder() {  // row 17
     let subject = PassthroughSubject<Int, Never>()
     let first = Recorder<Int, Never> { _, value in
       if value == 1 { (2...5).forEach(subject.send) }
@@ -40,7 +40,7 @@ import Testing
     #expect(second.values == [1, 2, 3, 4, 5])
   }
 
-  @Test func endSentFromInsideReceiveComesAfterTheValueForAll() {
+  @Test func endSentInsideReceiveFollowsTheValueForAll() {
     let subject = PassthroughSubject<Int, Never>()
     let first = Recorder<Int, Never> { _, _ in
       subject.send(completion: .finished)
@@ -57,7 +57,7 @@ import Testing
     #expect(starved.signals == [.subscribed, .finished])
   }
 
-  @Test func subscribingFromInsideReceiveIsOrdinary() {
+  @Test func subscriptionInsideReceiveReceivesLaterValues() {
     let subject = PassthroughSubject<Int, Never>()
     let late = Recorder<Int, Never>()
     let recorder = Recorder<Int, Never> { _, value in
@@ -91,7 +91,7 @@ import Testing
     #expect(recorder.values == [1])
   }
 
-  @Test func subjectAsksUpstreamOnceSomebodyAsks() {
+  @Test func subjectRequestsFromUpstreamOnTheFirstDemand() {
     let probe = Probe<Int, Never>()
     let subject = PassthroughSubject<Int, Never>()
     let relay = probe.subscribe(subject)
@@ -106,7 +106,7 @@ import Testing
     #expect(probe.state.cancels == 1)
   }
 
-  @Test func currentValueGivesTheNewestOnDemand() {
+  @Test func currentValueDeliversTheNewestOnDemand() {
     let subject = CurrentValueSubject<Int, Never>(0)
     let recorder = Recorder<Int, Never>(.none)
     subject.subscribe(recorder)
@@ -121,7 +121,7 @@ import Testing
     #expect(recorder.values == [2, 4, 5])
   }
 
-  @Test func currentValueSentFromInsideReceiveReachesAll() {
+  @Test func currentValueSentInsideReceiveReachesAll() {
     let subject = CurrentValueSubject<Int, Never>(0)
     let first = Recorder<Int, Never> { _, value in
       if value < 3 { subject.send(value + 1) }
@@ -135,7 +135,7 @@ import Testing
     #expect(subject.value == 3)
   }
 
-  @Test func currentValueIsThereAtOnceAlsoFromInsideReceive() {  // row 18
+  @Test func currentValueIsDeliveredImmediatelyInsideReceive() {  // row 18
     let subject = CurrentValueSubject<Int, Never>(0)
     let late = Recorder<Int, Never>()
     var seen: [Int] = []
@@ -154,7 +154,7 @@ import Testing
     #expect(late.values == [2, 3])
   }
 
-  @Test func demandFromInsideReceiveGetsTheNewestAfterwards() {
+  @Test func demandInsideReceiveDeliversTheNewestAfterwards() {
     let subject = CurrentValueSubject<Int, Never>(0)
     let hesitant = Recorder<Int, Never>(.none)
     subject.subscribe(hesitant)
@@ -182,7 +182,7 @@ import Testing
     sink.cancel()
   }
 
-  @Test func whoHasLeftIsForgottenAtOnce() {  // row 20
+  @Test func cancelledSubscriberIsReleasedImmediately() {  // row 20
     let subject = PassthroughSubject<Int, Never>()
     weak var subscriber: Recorder<Int, Never>?
     var subscriptions: [any Subscription] = []
@@ -209,7 +209,7 @@ import Testing
     #expect(late.signals == [.subscribed, .finished])
   }
 
-  @Test func replayGivesTheLastValuesThenTheEnd() {
+  @Test func replayDeliversTheLastValuesThenTheEnd() {
     let subject = ReplaySubject<Int, TestError>(bufferSize: 2)
     (1...4).forEach(subject.send)
     subject.send(completion: .failure(TestError()))

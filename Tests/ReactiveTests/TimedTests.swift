@@ -2,13 +2,13 @@ import Dispatch
 import Reactive
 import Testing
 
-/// Operators on time that the test moves, in milliseconds.
+/// Timed operators on virtual time, in milliseconds.
 @Suite struct TimedTests {
   private let time = VirtualTimeScheduler()
   private let probe = Probe<Int, TestError>()
   private typealias Stride = VirtualTimeScheduler.SchedulerTimeType.Stride
 
-  /// Sends each value that many milliseconds after the one before.
+  /// Sends each value the given number of milliseconds after the previous one.
   private func send(_ values: (after: Int, Int)...) {
     for (after, value) in values {
       if after > 0 { time.advance(by: .milliseconds(after)) }
@@ -38,7 +38,7 @@ import Testing
     #expect(time.pendingCount == 0)
   }
 
-  @Test func receiveOnAsksUpstreamForWhatItIsAskedFor() {  // row 16
+  @Test func receiveOnPassesDemandUpstream() {  // row 16
     let recorder = subscribe(probe.receive(on: time), .max(2)) { _, value in value == 1 ? .max(3) : .none }
     #expect(probe.requested == .max(2))
     send((0, 1), (0, 2))
@@ -46,7 +46,7 @@ import Testing
     #expect(recorder.values == [1, 2] && probe.requested == .max(5))
   }
 
-  @Test func whatIsOnItsWayWhenCancelledIsNotDelivered() {
+  @Test func scheduledValuesAreNotDeliveredAfterCancel() {
     let recorder = subscribe(probe.receive(on: time)) { recorder, _ in
       recorder.cancel()
       return .none
@@ -59,7 +59,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1)] && probe.state.cancels == 1)
   }
 
-  @Test func reentrantSendersKeepTheirOrder() {  // row 17
+  @Test func reentrantValuesKeepTheirOrder() {  // row 17
     let subject = PassthroughSubject<Int, Never>()
     let recorder = subscribe(subject.receive(on: ImmediateScheduler.shared)) { _, value in
       if value < 1000 { subject.send(value + 1) }
@@ -69,7 +69,7 @@ import Testing
     #expect(recorder.values == Array(1...1000))
   }
 
-  @Test func delayMovesValuesAndTheEnd() {
+  @Test func delayPostponesValuesAndTheEnd() {
     let recorder = subscribe(probe.delay(for: .milliseconds(10), scheduler: time))
     send((0, 1), (4, 2))
     probe.send(completion: .finished)
@@ -81,7 +81,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .finished])
   }
 
-  @Test func cancelledDelayHoldsNobodyUntilItsTime() {
+  @Test func cancelledDelayReleasesItsSubscriber() {
     final class Held: Equatable, Sendable {
       static func == (lhs: Held, rhs: Held) -> Bool { lhs === rhs }
     }
@@ -114,7 +114,7 @@ import Testing
     #expect(recorder.values == [3, 4])
   }
 
-  @Test func debounceDropsWhatIsDueWithoutDemandAndWhatWaitsAtTheEnd() {
+  @Test func debounceDropsValuesWithoutDemandAndTheWaitingValueAtTheEnd() {
     let recorder = subscribe(probe.debounce(for: .milliseconds(10), scheduler: time), .none)
     send((0, 1))
     time.advance(by: .milliseconds(10))
@@ -129,7 +129,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(2), .finished])
   }
 
-  @Test func throttleDeliversAtOnceThenOnePerInterval() {
+  @Test func throttleDeliversImmediatelyThenOncePerInterval() {
     for latest in [true, false] {
       let recorder = subscribe(probe.throttle(for: .milliseconds(10), scheduler: time, latest: latest))
       send((0, 1))
@@ -146,7 +146,7 @@ import Testing
     }
   }
 
-  @Test func throttleFinishesAfterTheValueThatWaits() {
+  @Test func throttleFinishesAfterTheWaitingValue() {
     let recorder = subscribe(probe.throttle(for: .milliseconds(10), scheduler: time, latest: true), .max(2))
     send((0, 1))
     time.advance()
@@ -158,7 +158,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .value(2), .finished])
   }
 
-  @Test func throttleDropsWhatComesWithoutDemand() {
+  @Test func throttleDropsValuesWithoutDemand() {
     let recorder = subscribe(probe.throttle(for: .milliseconds(10), scheduler: time, latest: false), .max(1))
     send((0, 1), (20, 2))
     time.advance(by: .milliseconds(20))
@@ -170,7 +170,7 @@ import Testing
 
   // MARK: timeout, measureInterval
 
-  @Test func timeoutEndsWhatIsSilentForTooLong() {
+  @Test func timeoutEndsAnUpstreamWithoutValues() {
     let recorder = subscribe(probe.timeout(.milliseconds(10), scheduler: time), .max(5))
     #expect(probe.requested == .max(5))
     send((9, 1), (9, 2))
@@ -181,13 +181,13 @@ import Testing
     #expect(probe.state.cancels == 1)
   }
 
-  @Test func timeoutFailsWithTheErrorGiven() {
+  @Test func timeoutFailsWithTheCustomError() {
     let recorder = subscribe(probe.timeout(.milliseconds(10), scheduler: time) { TestError() })
     time.advance(by: .milliseconds(10))
     #expect(recorder.signals == [.subscribed, .failed] && probe.state.cancels == 1)
   }
 
-  @Test func anEndInTimeIsNoTimeout() {
+  @Test func completionBeforeTheDeadlineIsPassedOn() {
     let recorder = subscribe(probe.timeout(.milliseconds(10), scheduler: time) { TestError() })
     send((5, 1))
     probe.send(completion: .finished)
@@ -195,7 +195,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .finished] && probe.state.cancels == 0)
   }
 
-  @Test func intervalsAreMeasuredFromTheSubscriptionOn() {
+  @Test func firstIntervalStartsWithTheSubscription() {
     let measured = probe.measureInterval(using: time)
     time.advance(by: .seconds(1))
     let recorder = subscribe(measured, .max(2))
@@ -206,7 +206,7 @@ import Testing
 
   // MARK: collect
 
-  @Test func collectingByTimeDeliversAtWholeIntervals() {
+  @Test func collectByTimeDeliversAtWholeIntervals() {
     let recorder = subscribe(probe.collect(.byTime(time, .milliseconds(10))))
     #expect(probe.requested == .unlimited)
     send((1, 1), (8, 2))
@@ -224,7 +224,7 @@ import Testing
     #expect(recorder.signals.suffix(2) == [.value([4]), .finished])
   }
 
-  @Test func collectingByCountAsksForNoMoreThanItMayDeliver() {  // row 15
+  @Test func collectByCountRequestsOnlyWhatItsArraysHold() {  // row 15
     let recorder = subscribe(probe.collect(.byTimeOrCount(time, .milliseconds(10), 3)), .max(1))
     #expect(probe.requested == .max(3))
     send((0, 1), (0, 2))
@@ -237,7 +237,7 @@ import Testing
     #expect(recorder.values == [[1, 2], [3, 4, 5]])
   }
 
-  @Test func whatIsCollectedWaitsForDemandAndTheEndForThat() {  // row 13
+  @Test func collectedArrayAndCompletionWaitForDemand() {  // row 13
     let recorder = subscribe(probe.collect(.byTimeOrCount(time, .milliseconds(10), 2)), .max(1))
     send((0, 1))
     time.advance(by: .milliseconds(10))
@@ -250,7 +250,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value([1]), .value([2]), .finished])
   }
 
-  @Test func aFailureComesWithoutWhatIsCollected() {
+  @Test func failureDropsTheCollectedValues() {
     let recorder = subscribe(probe.collect(.byTime(time, .milliseconds(10))))
     send((0, 1))
     probe.send(completion: .failure(TestError()))
@@ -258,14 +258,14 @@ import Testing
     #expect(recorder.signals == [.subscribed, .failed])
   }
 
-  @Test func immediateTimeCollectsEachValueAlone() {
+  @Test func immediateSchedulerCollectsEachValueAlone() {
     let recorder = subscribe([1, 2].publisher.collect(.byTime(ImmediateScheduler.shared, 5)))
     #expect(recorder.signals == [.subscribed, .value([1]), .value([2]), .finished])
   }
 
   // MARK: subscribe(on:)
 
-  @Test func whatIsCollectedInVainIsDeliveredWithTheNextDemandAndWakesNobodyUntilThen() {
+  @Test func overdueArrayIsDeliveredOnDemandWithoutFurtherWakeUps() {
     let recorder = Recorder<[Int], TestError>(.max(1))
     probe.collect(.byTime(time, .milliseconds(10))).subscribe(recorder)
     send((0, 1), (10, 2), (10, 3))
@@ -276,7 +276,7 @@ import Testing
     #expect(recorder.values == [[1], [2, 3]] && time.pendingCount == 0)
   }
 
-  @Test func collectingWithoutDemandOnAClockThatStandsStillComesToAnEnd() {
+  @Test func collectWithoutDemandOnAStoppedClockTerminates() {
     let recorder = Recorder<[Int], TestError>(.max(1))
     probe.collect(.byTime(ImmediateScheduler.shared, 5)).subscribe(recorder)
     for value in 1...3 { probe.send(value) }
@@ -284,7 +284,7 @@ import Testing
     #expect(recorder.values == [[1], [2, 3]])
   }
 
-  @Test func aClockThatIsSetBackChangesNothingForTimeoutDebounceAndThrottle() {
+  @Test func clockSetBackDoesNotAffectTimeoutDebounceAndThrottle() {
     let clock = WallClock()
     let probe = PassthroughSubject<Int, TestError>()
     let limited = Recorder<Int, TestError>()
@@ -307,7 +307,7 @@ import Testing
     #expect(!limited.isEnded && settled.values == [0, 1, 3] && thinned.values == [0, 1, 3])
   }
 
-  @Test func aClockThatIsSetBackBringsNoDelayedEndBeforeItsValues() {
+  @Test func clockSetBackKeepsTheDelayedEndBehindItsValues() {
     let clock = WallClock()
     let recorder = Recorder<Int, TestError>()
     probe.delay(for: .milliseconds(10), scheduler: clock).subscribe(recorder)
@@ -320,7 +320,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(0), .value(1), .finished])
   }
 
-  @Test func subscribeOnTalksToUpstreamOnTheScheduler() {
+  @Test func subscribeOnCallsUpstreamOnTheScheduler() {
     let recorder = subscribe(probe.subscribe(on: time), .max(2))
     #expect(probe.state.subscriptions == 0)
     time.advance()
@@ -337,7 +337,7 @@ import Testing
 }
 
 @Suite(.timeLimit(.minutes(1))) struct TimedConcurrencyTests {
-  @Test func aParallelQueueDeliversOneAtATimeInOrder() async {  // row 19
+  @Test func parallelQueueDeliversOneValueAtATimeInOrder() async {  // row 19
     let queue = DispatchQueue(label: "test", attributes: .concurrent)
     let subject = PassthroughSubject<Int, Never>()
     let recorder = Recorder<Int, Never>()
@@ -349,7 +349,7 @@ import Testing
     #expect(recorder.values == Array(0..<10_000))
   }
 
-  @Test func sendersAndCancelMayRace() {
+  @Test func concurrentSendAndCancel() {
     for _ in 0..<200 {
       let time = VirtualTimeScheduler()
       let subject = PassthroughSubject<Int, Never>()

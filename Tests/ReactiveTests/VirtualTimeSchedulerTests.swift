@@ -4,7 +4,7 @@ import Testing
 @Suite struct VirtualTimeSchedulerTests {
   private let time = VirtualTimeScheduler()
 
-  @Test func worksInTheOrderOfTime() {
+  @Test func runsWorkInTheOrderOfTime() {
     var order: [Int] = []
     time.schedule(after: time.now.advanced(by: .seconds(2))) { order.append(2) }
     time.schedule(after: time.now.advanced(by: .seconds(1))) {
@@ -21,7 +21,7 @@ import Testing
     #expect(order == [0, 1, 11, 2] && time.pendingCount == 0)
   }
 
-  @Test func clockStandsAtTheTimeOfTheWork() {
+  @Test func nowIsTheTimeOfTheWork() {
     let start = time.now
     var seen: [VirtualTimeScheduler.SchedulerTimeType.Stride] = []
     let timer = time.schedule(after: start.advanced(by: .seconds(1)), interval: .seconds(2)) {

@@ -1,11 +1,11 @@
 import Reactive
 
-/// Time that the test moves, as a clock shows it that may be set: that of run loops and operation queues.
+/// A clock that a test advances and sets back, as the clock of run loops and operation queues can be.
 final class WallClock: Scheduler, Sendable {
   typealias SchedulerTimeType = VirtualTimeScheduler.SchedulerTimeType
   typealias SchedulerOptions = VirtualTimeScheduler.SchedulerOptions
   let time = VirtualTimeScheduler()
-  /// How far the clock is ahead of the time.
+  /// The difference between the clock and the virtual time, in milliseconds.
   private let lead = Guarded(0)
 
   func setBack(milliseconds: Int) { lead.withLock { $0 -= milliseconds } }

@@ -32,7 +32,7 @@ import Synchronization
 }
 
 /// The total demand of a subscriber since its subscription. It only rises; unlimited demand stays unlimited.
-@usableFromInline struct DemandTally: ~Copyable, Sendable {
+@usableFromInline struct TotalDemand: ~Copyable, Sendable {
   @usableFromInline let total: Atomic<UInt64>
 
   @inlinable

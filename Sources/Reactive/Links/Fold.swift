@@ -17,7 +17,7 @@ extension Publishers {
     ///   - demand: The demand sent to upstream.
     ///   - begin: Starts a subscription.
     @inlinable init(
-      _ upstream: Upstream, _ name: String, asking demand: Subscribers.Demand = .unlimited,
+      _ upstream: Upstream, _ name: String, requesting demand: Subscribers.Demand = .unlimited,
       begin: @escaping () -> Stage<Upstream.Output, Output, Mode.Thrown>
     ) {
       (self.upstream, self.name, self.demand, self.begin) = (upstream, name, demand, begin)
@@ -25,7 +25,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream through a new link.
     @inlinable @inline(__always) public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      upstream.subscribe(FoldLink(begin(), Mode(), name, asking: demand, down: subscriber))
+      upstream.subscribe(FoldLink(begin(), Mode(), name, requesting: demand, down: subscriber))
     }
   }
 }
@@ -36,11 +36,11 @@ extension Publishers.Folded {
   /// - Parameters:
   ///   - initial: The result of no values.
   ///   - change: Updates the result for each value.
-  ///   - answer: Returns the value to deliver for the final result, if any.
+  ///   - output: Returns the value to deliver for the final result, if any.
   @inlinable init<Result>(
     _ upstream: Upstream, _ name: String, from initial: Result,
     _ change: @escaping (inout Result, Upstream.Output) throws(Mode.Thrown) -> Void,
-    answer: @escaping (Result) throws(Mode.Thrown) -> Output?
+    output: @escaping (Result) throws(Mode.Thrown) -> Output?
   ) {
     self.init(upstream, name) {
       var result = initial
@@ -48,7 +48,7 @@ extension Publishers.Folded {
         try change(&result, value)
         return .skip
       } rest: { () throws(Mode.Thrown) in
-        try answer(result)
+        try output(result)
       }
     }
   }
@@ -56,17 +56,17 @@ extension Publishers.Folded {
   /// Creates a fold that one value may decide.
   ///
   /// - Parameters:
-  ///   - answer: The value to deliver when no value has decided.
+  ///   - output: The value to deliver when no value has decided.
   ///   - isDecisive: Returns whether this value decides; the result is then `decision`.
   @inlinable init(
-    _ upstream: Upstream, _ name: String, _ answer: Output, unless decision: Output,
+    _ upstream: Upstream, _ name: String, _ output: Output, unless decision: Output,
     _ isDecisive: @escaping (Upstream.Output) throws(Mode.Thrown) -> Bool
   ) {
     self.init(upstream, name) {
       Stage { value throws(Mode.Thrown) in
         try isDecisive(value) ? .finish(last: decision) : .skip
       } rest: { () throws(Mode.Thrown) in
-        answer
+        output
       }
     }
   }
@@ -78,8 +78,8 @@ extension Publishers.Folded {
 @usableFromInline final class FoldSubscription<Down: Subscriber>: SubscriptionObject, CustomStringConvertible {
   /// The progress of the subscription: bits that are only ever set; the last one is only cleared.
   @usableFromInline enum Phase {
-    @inlinable static var wanted: UInt8 { 1 }
-    @inlinable static var answered: UInt8 { 2 }
+    @inlinable static var requested: UInt8 { 1 }
+    @inlinable static var settled: UInt8 { 2 }
     @inlinable static var over: UInt8 { 4 }
     @inlinable static var cancelled: UInt8 { 8 }
     /// The subscriber is receiving its subscription.
@@ -90,29 +90,29 @@ extension Publishers.Folded {
   @usableFromInline let phase = Atomic<UInt8>(Phase.starting)
   /// Taken by the thread that sets `over`.
   @usableFromInline @exclusivity(unchecked) var down: Down?
-  @usableFromInline @exclusivity(unchecked) var answer: Down.Input?
+  @usableFromInline @exclusivity(unchecked) var result: Down.Input?
   @usableFromInline let description: String
 
   @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }
 
   /// Sends the subscription to the subscriber.
   ///
-  /// A request that arrives meanwhile is answered here, where the subscriber's type is known: `request` is called
+  /// A request that arrives meanwhile is served here, where the subscriber's type is known: `request` is called
   /// through a type-erased reference and would be slow.
   @inlinable func start() {
     down?.receive(subscription: self)
     let before = phase.bitwiseAnd(~Phase.starting, ordering: .acquiringAndReleasing).oldValue
-    if before & (Phase.wanted | Phase.answered | Phase.over) == Phase.wanted | Phase.answered { deliver() }
+    if before & (Phase.requested | Phase.settled | Phase.over) == Phase.requested | Phase.settled { deliver() }
   }
 
   /// Stores the result. If there is none, the completion waits for demand in its place, unless the result type rules
   /// out a value.
-  @inlinable func settle(_ answer: Down.Input?) {
+  @inlinable func settle(_ result: Down.Input?) {
     if Down.Input.self == Never.self { return end(.finished) }
-    self.answer = answer
-    let before = set(Phase.answered)
-    if before & Phase.over != 0 { self.answer = nil }
-    if before & (Phase.wanted | Phase.starting) == Phase.wanted { deliver() }
+    self.result = result
+    let before = set(Phase.settled)
+    if before & Phase.over != 0 { self.result = nil }
+    if before & (Phase.requested | Phase.starting) == Phase.requested { deliver() }
   }
 
   @inlinable
@@ -120,7 +120,7 @@ extension Publishers.Folded {
 
   @inlinable func deliver() {
     guard let down = takeDown() else { return }
-    if let answer = answer.take() { _ = down.receive(answer) }
+    if let result = result.take() { _ = down.receive(result) }
     if phase.load(ordering: .acquiring) & Phase.cancelled == 0 { down.receive(completion: .finished) }
   }
 
@@ -130,14 +130,14 @@ extension Publishers.Folded {
 
   @inlinable override func request(_ demand: Subscribers.Demand) {
     guard demand != .none else { return }
-    if set(Phase.wanted) & (Phase.wanted | Phase.answered | Phase.starting) == Phase.answered { deliver() }
+    if set(Phase.requested) & (Phase.requested | Phase.settled | Phase.starting) == Phase.settled { deliver() }
   }
 
   @inlinable override func cancel() {
     let before = set(Phase.over | Phase.cancelled)
     guard before & Phase.over == 0 else { return }
     _ = down.take()
-    if before & Phase.answered != 0 { answer = nil }
+    if before & Phase.settled != 0 { result = nil }
     upstream.cancel()
   }
 }
@@ -153,7 +153,7 @@ final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber whe
 
   @inlinable init(
     _ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String,
-    asking demand: Subscribers.Demand,
+    requesting demand: Subscribers.Demand,
     down: Down
   ) {
     (self.stage, self.mode, self.demand) = (stage, mode, demand)
@@ -177,8 +177,8 @@ final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber whe
     guard subscription.upstream.isLive else { return .none }
     startIfNeeded()
     do {
-      if case .finish(let answer) = try stage.next(value), subscription.upstream.cancel() {
-        subscription.settle(answer)
+      if case .finish(let result) = try stage.next(value), subscription.upstream.cancel() {
+        subscription.settle(result)
       }
     } catch {
       if subscription.upstream.cancel() { subscription.end(.failure(mode.thrown(error))) }

@@ -10,7 +10,7 @@ import Synchronization
   /// Handles an event. Not called after the end.
   func handle(_ event: Event, for down: Down)
   /// Handles new demand from the subscriber. `core.demand` already includes it.
-  func ask(_ demand: Subscribers.Demand, for down: Down)
+  func request(_ demand: Subscribers.Demand, for down: Down)
   /// Releases what is held for the subscriber. Called on the handling thread, after the end.
   func drop()
   /// Cancels the upstreams, and those that attach later. Called one or more times, on any thread.
@@ -55,7 +55,7 @@ extension Junction {
       let missed = core.serial.leave()
       if missed != 0 { work(missed) }
     } else {
-      leaveBehind(.event(event))
+      enqueue(.event(event))
     }
   }
 
@@ -63,8 +63,8 @@ extension Junction {
 
   @usableFromInline func work(_ missed: Int) { core.serial.work(missed) { handle($0) } }
 
-  @usableFromInline func leaveBehind(_ step: JunctionCore<Event, Down>.Step) {
-    core.serial.leaveBehind(step) { handle($0) }
+  @usableFromInline func enqueue(_ step: JunctionCore<Event, Down>.Step) {
+    core.serial.enqueue(step) { handle($0) }
   }
 
   @inlinable func request(_ demand: Subscribers.Demand) { core.serial.perform(.request(demand)) { handle($0) } }
@@ -85,7 +85,7 @@ extension Junction {
     case .event(let event): handle(event, for: down)
     case .request(let demand):
       core.demand += demand
-      ask(demand, for: down)
+      request(demand, for: down)
     case .release: break
     }
   }
@@ -114,24 +114,24 @@ extension Junction {
 @usableFromInline class Inlet {
   @usableFromInline final let slot = UpstreamSlot()
   /// The demand that arrived before the subscription.
-  @usableFromInline final let early: DemandTally
+  @usableFromInline final let early: TotalDemand
 
-  @inlinable init(_ demand: Subscribers.Demand = .none) { early = DemandTally(demand) }
+  @inlinable init(_ demand: Subscribers.Demand = .none) { early = TotalDemand(demand) }
 
   /// True until the end, also before the subscription arrives.
   @inlinable final var isLive: Bool { slot.isLive }
 
   /// Stores the subscription and requests the demand so far. Cancels the subscription if there already is one or the
   /// inlet has ended.
-  @inlinable final func receive(subscription: any Subscription) { if slot.attach(subscription) { askEarly() } }
+  @inlinable final func receive(subscription: any Subscription) { if slot.attach(subscription) { requestEarly() } }
 
   @inlinable final func request(_ demand: Subscribers.Demand) {
     if slot.hasSubscription { return slot.request(demand) }
     early.add(demand)
-    if slot.hasSubscription { askEarly() }  // the subscription may have arrived without seeing this demand
+    if slot.hasSubscription { requestEarly() }  // the subscription may have arrived without seeing this demand
   }
 
-  @usableFromInline final func askEarly() {
+  @usableFromInline final func requestEarly() {
     let demand = early.takeAll()
     if demand != .none { slot.request(demand) }
   }

@@ -67,7 +67,7 @@
     second.cancel()
   }
 
-  @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) {
+  @inlinable func request(_ demand: Subscribers.Demand, for down: Down) {
     first.request(demand)
     if !secondIsTrigger { second.request(demand) }
   }
@@ -91,7 +91,7 @@
   @inlinable func deliver(_ value: Down.Input, for down: Down) {
     guard core.demand > .none else { return }
     let more = emit(value, for: down)
-    if more != .none { ask(more, for: down) }
+    if more != .none { request(more, for: down) }
   }
 }
 

@@ -21,7 +21,7 @@ import Synchronization
       return waiting
     }
 
-    @usableFromInline mutating func giveBack(_ emptied: [Event]) {
+    @usableFromInline mutating func recycle(_ emptied: [Event]) {
       if waiting.capacity == 0 { waiting = emptied } else { spare = emptied }
     }
   }
@@ -34,12 +34,12 @@ import Synchronization
       handle(event)
       leave(handle)
     } else {
-      leaveBehind(event, handle)
+      enqueue(event, handle)
     }
   }
 
   /// Queues an event that arrived while another thread handled events.
-  @inlinable func leaveBehind(_ event: Event, _ handle: (Event) -> Void) {
+  @inlinable func enqueue(_ event: Event, _ handle: (Event) -> Void) {
     queue.withLock { $0.waiting.append(event) }
     count(handle)
   }
@@ -69,7 +69,7 @@ import Synchronization
       var events = queue.withLock { $0.take() }
       for event in events { handle(event) }
       events.removeAll(keepingCapacity: events.count <= 64)
-      queue.withLock { $0.giveBack(events) }
+      queue.withLock { $0.recycle(events) }
       seen = self.missed.wrappingSubtract(seen, ordering: .acquiringAndReleasing).newValue
     } while seen != 0
   }

@@ -76,8 +76,8 @@ extension Publishers {
 
   @inlinable mutating func demandGrew(_ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {
     emitFull(&outbox)
-    let wanted = limit.map { outbox.demand * $0 } ?? (outbox.demand == .none ? .none : .unlimited)
-    let missing = wanted == .unlimited ? .unlimited : wanted - values.count - outstanding
+    let needed = limit.map { outbox.demand * $0 } ?? (outbox.demand == .none ? .none : .unlimited)
+    let missing = needed == .unlimited ? .unlimited : needed - values.count - outstanding
     guard outstanding != .unlimited else { return .none }
     outstanding += missing
     return missing

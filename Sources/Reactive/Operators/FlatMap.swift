@@ -21,25 +21,25 @@ extension Publishers {
 
     /// Attaches the subscriber and requests `maxPublishers` values from upstream.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let confluence = Confluence(subscriber, "FlatMap")
-      confluence.open()
-      if confluence.core.isOver { return }
+      let link = MergeLink(subscriber, "FlatMap")
+      link.open()
+      if link.core.isOver { return }
       let outer = Inlet(maxPublishers)
-      confluence.setOuter(outer)
+      link.setOuter(outer)
       upstream.subscribe(
         InletSubscriber(
           outer,
           { [transform, isBounded = maxPublishers != .unlimited] in
             let publisher = transform($0)
             // The value is known: subscribing to this publisher would cost four times as much as the rest.
-            if let just = publisher as? Just<Output>, confluence.pass(just.output) {
+            if let just = publisher as? Just<Output>, link.pass(just.output) {
               if isBounded { outer.request(.max(1)) }
             } else {
-              confluence.add(publisher, askingThen: isBounded ? outer : nil)
+              link.add(publisher, replenishing: isBounded ? outer : nil)
             }
           },
           end: {
-            if case .finished = $0 { confluence.finishOne() } else { confluence.perform(.end($0)) }
+            if case .finished = $0 { link.finishOne() } else { link.perform(.end($0)) }
           }))
     }
   }
@@ -114,7 +114,7 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
     inlet?.cancel()
   }
 
-  @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) { current?.request(demand) }
+  @inlinable func request(_ demand: Subscribers.Demand, for down: Down) { current?.request(demand) }
 
   @inlinable func handle(_ event: Event, for down: Down) {
     switch event {

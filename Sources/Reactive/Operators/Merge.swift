@@ -137,7 +137,7 @@ extension Publishers {
 
     /// Attaches the subscriber to all publishers.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      Confluence(subscriber, "Merge").join(publishers)
+      MergeLink(subscriber, "Merge").join(publishers)
     }
   }
 }

@@ -139,7 +139,7 @@ private final class CreateLink<Down: Subscriber>: Junction {
 
   func leave() { feed.end()?.cancel() }
 
-  func ask(_ demand: Subscribers.Demand, for down: Down) { if demand != .none { feed.setPaused(false) } }
+  func request(_ demand: Subscribers.Demand, for down: Down) { if demand != .none { feed.setPaused(false) } }
 
   func handle(_ event: Event, for down: Down) {
     switch event {

@@ -33,7 +33,7 @@ extension Sequence {
 final class SequenceSubscription<Elements: Sequence, Down: Subscriber>: SubscriptionObject, CustomStringConvertible
 where Down.Input == Elements.Element {
   @usableFromInline let loop: DrainLoop
-  @usableFromInline let tally = DemandTally()
+  @usableFromInline let total = TotalDemand()
   @usableFromInline let cancelled = Atomic(false)
   // Accessed only by the draining thread.
   @usableFromInline @exclusivity(unchecked) var iterator: Elements.Iterator?
@@ -71,7 +71,7 @@ where Down.Input == Elements.Element {
   }
 
   @inlinable override func request(_ demand: Subscribers.Demand) {
-    tally.add(demand)
+    total.add(demand)
     loop.run { run(self) }
   }
 
@@ -87,10 +87,10 @@ where Down.Input == Elements.Element {
         release()
         return down.receive(completion: completion)
       }
-      guard delivered < tally.requested else { return }
+      guard delivered < total.requested else { return }
       delivered += 1
       upcoming = iterator?.next()
-      tally.add(down.receive(value))
+      total.add(down.receive(value))
     }
     release()
   }

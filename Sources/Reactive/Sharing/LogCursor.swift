@@ -28,7 +28,7 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   @usableFromInline var owner: AnyObject?
   @usableFromInline let phase = Atomic(Phase.attached)
   @usableFromInline let loop = DrainLoop(held: true)
-  @usableFromInline let demand = DemandTally()
+  @usableFromInline let demand = TotalDemand()
 
   @exclusivity(unchecked) @usableFromInline var down: Down?
   @exclusivity(unchecked) @usableFromInline var position: UInt64 = 0
@@ -146,13 +146,13 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   /// Records the position that the subscriber has requested up to.
   @inlinable func note(_ requested: UInt64) {
     let (sum, overflow) = position.addingReportingOverflow(requested - delivered)
-    requestedThrough.store(requested == DemandTally.unlimited || overflow ? .max : sum, ordering: .releasing)
+    requestedThrough.store(requested == TotalDemand.unlimited || overflow ? .max : sum, ordering: .releasing)
   }
 
   /// - Returns: The subscriber's additional demand.
   @inlinable func advance(past value: Storage.Element, _ requested: UInt64, _ down: Down) -> Subscribers.Demand {
     position += 1
-    if requested != DemandTally.unlimited { delivered += 1 }
+    if requested != TotalDemand.unlimited { delivered += 1 }
     let more = down.receive(value)
     demand.add(more)
     return more

@@ -8,12 +8,14 @@ import Synchronization
 @usableFromInline final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
   // Sendable: values reach one subscriber at a time, the rest is guarded.
 
+  @usableFromInline typealias Member = SubjectSubscription<Output, Failure>
+
   @usableFromInline enum Event {
     case value(Output)
-    case join(Conduit<Output, Failure>)
-    /// The conduit has demand again.
-    case wake(Conduit<Output, Failure>)
-    case leave(Conduit<Output, Failure>)
+    case join(Member)
+    /// The subscription has demand again.
+    case wake(Member)
+    case leave(Member)
     case end(Subscribers.Completion<Failure>)
   }
 
@@ -27,17 +29,17 @@ import Synchronization
   }
 
   @usableFromInline let serial = Serial<Event>()
-  /// Passes an event of a conduit to the handling thread. Formed where the types are known: a conduit's own methods are
-  /// called through type-erased references and would be slow.
-  @usableFromInline var tell: (Event) -> Void = { _ in }
+  /// Passes an event of a subscription to the handling thread. Formed where the types are known: a subscription's own
+  /// methods are called through type-erased references and would be slow.
+  @usableFromInline var post: (Event) -> Void = { _ in }
   @usableFromInline let upstreams: Upstreams
   @usableFromInline let description: String
   @exclusivity(unchecked) @usableFromInline var noted: Noted
-  /// Signals for conduits that a thread other than the handling one is starting.
-  @usableFromInline let backlog = Guarded<[(Conduit<Output, Failure>, Conduit<Output, Failure>.Signal)]>([])
+  /// Signals for subscriptions that a thread other than the handling one is starting.
+  @usableFromInline let backlog = Guarded<[(Member, Member.Signal)]>([])
   // Accessed only by the handling thread.
-  @exclusivity(unchecked) @usableFromInline let conduits = ConduitList<Conduit<Output, Failure>>()
-  @exclusivity(unchecked) @usableFromInline var gone = 0
+  @exclusivity(unchecked) @usableFromInline let subscriptions = SubscriptionList<Member>()
+  @exclusivity(unchecked) @usableFromInline var cancelled = 0
   @exclusivity(unchecked) @usableFromInline var completion: Subscribers.Completion<Failure>?
   /// The newest delivered value; `nil` if none is kept.
   @exclusivity(unchecked) @usableFromInline var newest: Output?
@@ -48,9 +50,9 @@ import Synchronization
     (self.description, self.newest) = (description, newest)
     noted = Noted(value: newest)
     keepsNewest = newest != nil
-    upstreams = Upstreams(areWanted: newest != nil)
-    tell = { [unowned self] event in  // a conduit holds the hub
-      if case .join(let conduit) = event { join(conduit) } else { serial.perform(event) { handle($0) } }
+    upstreams = Upstreams(areRequested: newest != nil)
+    post = { [unowned self] event in  // a subscription holds the hub
+      if case .join(let subscription) = event { join(subscription) } else { serial.perform(event) { handle($0) } }
     }
   }
 
@@ -60,7 +62,7 @@ import Synchronization
       let missed = serial.leave()
       if missed != 0 { work(missed) }
     } else {
-      leaveBehind(.value(value))
+      enqueue(.value(value))
     }
   }
 
@@ -68,7 +70,7 @@ import Synchronization
 
   @usableFromInline func work(_ missed: Int) { serial.work(missed) { handle($0) } }
 
-  @usableFromInline func leaveBehind(_ event: Event) { serial.leaveBehind(event) { handle($0) } }
+  @usableFromInline func enqueue(_ event: Event) { serial.enqueue(event) { handle($0) } }
 
   /// Sends the value; it is readable from now on.
   ///
@@ -104,7 +106,7 @@ import Synchronization
 
   /// - Parameter demand: The number of values that the subscriber receives without a request.
   @inlinable func attach<S: Subscriber<Output, Failure>>(_ subscriber: S, demand: Subscribers.Demand = .none) {
-    let conduit = Conduit(self) { signal in
+    let subscription = SubjectSubscription(self) { signal in
       switch signal {
       case .value(let value): return subscriber.receive(value)
       case .end(let completion): subscriber.receive(completion: completion)
@@ -112,54 +114,54 @@ import Synchronization
       }
       return .none
     }
-    if demand != .none { conduit.add(demand) }
-    subscriber.receive(subscription: conduit)
-    if conduit.begin() { join(conduit) }
+    if demand != .none { subscription.add(demand) }
+    subscriber.receive(subscription: subscription)
+    if subscription.begin() { join(subscription) }
   }
 
-  @inlinable func join(_ conduit: Conduit<Output, Failure>) {
-    guard keepsNewest else { return serial.perform(.join(conduit)) { handle($0) } }
+  @inlinable func join(_ subscription: Member) {
+    guard keepsNewest else { return serial.perform(.join(subscription)) { handle($0) } }
     // The value is available when `subscribe` returns, even if another thread, or the caller itself, is handling
     // events.
     if serial.enter() {
-      handle(.join(conduit))
+      handle(.join(subscription))
       return serial.leave { handle($0) }
     }
     let value = serial.queue.withLock { queue -> Output? in
-      queue.waiting.append(.join(conduit))
-      guard !noted.isOver, conduit.take() else { return nil }
-      conduit.wasStarted = true
-      conduit.isStarting.store(true, ordering: .releasing)
+      queue.waiting.append(.join(subscription))
+      guard !noted.isOver, subscription.take() else { return nil }
+      subscription.wasStarted = true
+      subscription.isStarting.store(true, ordering: .releasing)
       return noted.value
     }
-    if let value { start(conduit, value) }
+    if let value { start(subscription, value) }
     count()
   }
 
-  /// Delivers the value, then the signals that the handling thread has meanwhile left for the conduit.
-  @usableFromInline func start(_ conduit: Conduit<Output, Failure>, _ value: Output) {
-    conduit.pass(value)
-    while case let signals = takeBacklog(of: conduit), !signals.isEmpty {
-      for signal in signals { conduit.accept(signal) }
+  /// Delivers the value, then the signals that the handling thread has meanwhile left for the subscription.
+  @usableFromInline func start(_ subscription: Member, _ value: Output) {
+    subscription.pass(value)
+    while case let signals = takeBacklog(of: subscription), !signals.isEmpty {
+      for signal in signals { subscription.accept(signal) }
     }
-    serial.perform(.wake(conduit)) { handle($0) }
+    serial.perform(.wake(subscription)) { handle($0) }
   }
 
-  private func takeBacklog(of conduit: Conduit<Output, Failure>) -> [Conduit<Output, Failure>.Signal] {
+  private func takeBacklog(of subscription: Member) -> [Member.Signal] {
     backlog.withLock { backlog in
-      let signals = backlog.filter { $0.0 === conduit }.map(\.1)
-      if signals.isEmpty { conduit.isStarting.store(false, ordering: .releasing) }
-      backlog.removeAll { $0.0 === conduit }
+      let signals = backlog.filter { $0.0 === subscription }.map(\.1)
+      if signals.isEmpty { subscription.isStarting.store(false, ordering: .releasing) }
+      backlog.removeAll { $0.0 === subscription }
       return signals
     }
   }
 
-  /// - Returns: Whether the signal is left to the thread that starts the conduit.
+  /// - Returns: Whether the signal is left to the thread that starts the subscription.
   @usableFromInline
-  func divert(_ signal: Conduit<Output, Failure>.Signal, from conduit: Conduit<Output, Failure>) -> Bool {
+  func divert(_ signal: Member.Signal, from subscription: Member) -> Bool {
     backlog.withLock { backlog in
-      guard conduit.isStarting.load(ordering: .acquiring) else { return false }
-      backlog.append((conduit, signal))
+      guard subscription.isStarting.load(ordering: .acquiring) else { return false }
+      backlog.append((subscription, signal))
       return true
     }
   }
@@ -174,12 +176,14 @@ import Synchronization
       newest = value
     }
     // The list does not change during this loop.
-    for index in 0..<conduits.count { conduits[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) } }
+    for index in 0..<subscriptions.count {
+      subscriptions[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) }
+    }
   }
 
-  @inlinable func deliver(_ signal: Conduit<Output, Failure>.Signal, to conduit: Conduit<Output, Failure>) {
-    if conduit.isStarting.load(ordering: .acquiring), divert(signal, from: conduit) { return }
-    conduit.accept(signal)
+  @inlinable func deliver(_ signal: Member.Signal, to subscription: Member) {
+    if subscription.isStarting.load(ordering: .acquiring), divert(signal, from: subscription) { return }
+    subscription.accept(signal)
   }
 
   @usableFromInline var isOver: Bool { completion != nil }
@@ -187,26 +191,26 @@ import Synchronization
   @inlinable func handleOther(_ event: Event) {
     switch event {
     case .value: break
-    case .join(let conduit):
-      if let completion { return deliver(.end(completion), to: conduit) }
-      if conduit.isOver { return }
-      conduit.isJoined = true
-      conduits.append(conduit)
-      if let newest, !conduit.wasStarted { deliver(.value(newest), to: conduit) }
-    case .wake(let conduit): if let newest, conduit.isBehind { deliver(.value(newest), to: conduit) }
-    case .leave(let conduit):
-      deliver(.drop, to: conduit)
-      guard conduit.isJoined else { return }
-      gone += 1
-      if gone * 2 > conduits.count {
-        gone = 0
-        conduits.removeAll { $0.isOver }
+    case .join(let subscription):
+      if let completion { return deliver(.end(completion), to: subscription) }
+      if subscription.isOver { return }
+      subscription.isJoined = true
+      subscriptions.append(subscription)
+      if let newest, !subscription.wasStarted { deliver(.value(newest), to: subscription) }
+    case .wake(let subscription): if let newest, subscription.isBehind { deliver(.value(newest), to: subscription) }
+    case .leave(let subscription):
+      deliver(.drop, to: subscription)
+      guard subscription.isJoined else { return }
+      cancelled += 1
+      if cancelled * 2 > subscriptions.count {
+        cancelled = 0
+        subscriptions.removeAll { $0.isOver }
       }
     case .end(let completion):
       if isOver { return }
       self.completion = completion
       newest = nil
-      for conduit in conduits.removeAll() { deliver(.end(completion), to: conduit) }
+      for subscription in subscriptions.removeAll() { deliver(.end(completion), to: subscription) }
     }
   }
 }

@@ -64,7 +64,7 @@ public final class ReplaySubject<Output, Failure: Error>: Subject {
   /// behind.
   public let bufferSize: Int
   @usableFromInline let log: SharedLog<MemoryStorage<Output>, Failure>
-  private let upstreams = Upstreams(areWanted: true)
+  private let upstreams = Upstreams(areRequested: true)
   @usableFromInline let onLag: (@Sendable (UInt64) -> Void)?
 
   /// - Parameters:

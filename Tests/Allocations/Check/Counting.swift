@@ -15,7 +15,7 @@ func judge(_ name: String, _ found: Int, allowed: Int, of unit: String) {
   failures += 1
 }
 
-/// Runs `step` until everything has grown as far as it does, then counts.
+/// Runs `step` until all buffers have their final size, then counts allocations.
 func check(_ name: String, _ step: (Int) -> Void) {
   for value in 0..<1000 { step(value) }
   let (before, deliveredBefore) = (allocation_count(), delivered)
@@ -27,7 +27,7 @@ func check(_ name: String, _ step: (Int) -> Void) {
   }
 }
 
-/// One subscriber that wants everything, then one that asks for each value.
+/// Checks a subscriber with unlimited demand, then one that requests each value.
 func operation<P: Publisher>(_ name: String, _ make: (Source) -> P) {
   let source = Source()
   let sink = make(source).sink(receiveCompletion: { _ in }, receiveValue: { _ in delivered += 1 })
@@ -41,7 +41,7 @@ func operation<P: Publisher>(_ name: String, _ make: (Source) -> P) {
   counted.cancel()
 }
 
-/// A fold has nothing to deliver before the end: its values are counted on their way in.
+/// Checks a fold. It delivers nothing before the end, so its values are counted upstream.
 func fold<P: Publisher>(_ name: String, _ make: (Publishers.HandleEvents<Source>) -> P) {
   let source = Source()
   let sink = make(source.handleEvents(receiveOutput: { _ in delivered += 1 }))
@@ -49,12 +49,12 @@ func fold<P: Publisher>(_ name: String, _ make: (Publishers.HandleEvents<Source>
   check(name, source.send)
   sink.cancel()
 }
-/// Those of any publisher: a sequence has its own, which are done at once.
+/// Applies the operators of any publisher: a sequence has its own, which are evaluated immediately.
 private func mapAndFilter<P: Publisher<Int, Never>>(_ publisher: P) -> some Publisher<Int, Never> {
   publisher.map { $0 &+ 1 }.filter { $0 != 7 }
 }
 
-/// A sequence, which costs the same whatever its length.
+/// Checks that the number of allocations does not depend on the length of a sequence.
 func checkSequence() {
   func allocations(_ count: Int) -> Int {
     let before = allocation_count()
@@ -65,7 +65,7 @@ func checkSequence() {
   judge("sequence", allocations(steps), allowed: allocations(10), of: "allocations for \(steps) values")
 }
 
-/// A sink with its subscription.
+/// Checks the memory of a sink with its subscription.
 func checkSubscriptions() {
   let count = 1 << 16
   let subject = PassthroughSubject<Int, Never>()

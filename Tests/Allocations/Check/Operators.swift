@@ -1,6 +1,6 @@
 import Reactive
 
-/// Says what it is given.
+/// Encodes an integer as itself.
 private struct PlainCoder: TopLevelEncoder, TopLevelDecoder {
   func encode<T: Encodable>(_ value: T) throws -> Int { value as? Int ?? 0 }
 
@@ -15,7 +15,7 @@ private struct Point {
   init(_ value: Int) { (x, y, z) = (value, value &+ 1, value &+ 2) }
 }
 
-/// Those that answer each value at once, and those that look on.
+/// Checks operators that handle each value immediately, and operators that observe signals.
 func checkStages() {
   operation("subject") { $0 }
   operation("AnyPublisher") { $0.eraseToAnyPublisher() }
@@ -53,7 +53,7 @@ func checkStages() {
   operation("subscribe on") { $0.subscribe(on: ImmediateScheduler.shared) }
 }
 
-/// Those with several upstreams, at a time or one after another.
+/// Checks operators with several upstreams, at a time or one after another.
 func checkJunctions() {
   let one = Just(1).setFailureType(to: Broken.self)
   operation("append") { Empty().append($0) }
@@ -75,7 +75,7 @@ func checkJunctions() {
   operation("flatMap into one value") { $0.replaceError(with: 0).flatMap { Just($0) } }
 }
 
-/// Those that have many subscribers.
+/// Checks operators with several subscribers.
 func checkSharing() {
   operation("multicast") { $0.multicast { PassthroughSubject() }.autoconnect() }
   operation("makeConnectable") { $0.replaceError(with: 0).makeConnectable().autoconnect() }
@@ -93,7 +93,7 @@ func checkSharing() {
   withExtendedLifetime(sinks) {}
 }
 
-/// Those that give one answer.
+/// Checks operators with one result.
 func checkFolds() {
   fold("reduce") { $0.reduce(0, &+) }
   fold("tryReduce") { $0.tryReduce(0) { $0 &+ $1 } }
@@ -114,7 +114,7 @@ func checkFolds() {
   fold("ignoreOutput") { $0.ignoreOutput() }
 }
 
-/// A sink whose subscription was handed on by an operator of a program, and that is ended from inside a value: its
+/// Checks a sink whose subscription was passed on by a program's operator and that completes inside `receive`: its
 /// closure must outlive the call. A debug build retains it anyway.
 func checkEndInsideAValue() {
   final class Token {}

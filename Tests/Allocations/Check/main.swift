@@ -1,7 +1,7 @@
 import Glibc
 
-// Counts what values and subscriptions cost the allocator, and ends badly where that is more than allowed. To be built
-// for release: a debug build allocates where the optimiser does not. Run by deploy/test.
+// Counts the allocations of values and subscriptions, and fails if there are more than allowed. To be built for release:
+// a debug build allocates where the optimiser does not. Run by deploy/test.
 
 checkStages()
 checkFolds()
@@ -10,5 +10,5 @@ checkSharing()
 checkSequence()
 checkSubscriptions()
 checkEndInsideAValue()
-print(failures == 0 ? "no value costs an allocation" : "\(failures) over what is allowed")
+print(failures == 0 ? "no value costs an allocation" : "\(failures) over the limit")
 exit(failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE)

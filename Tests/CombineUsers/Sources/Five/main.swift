@@ -104,7 +104,7 @@ do {
   expect(numbers.replaceError(with: 0).kind, "replaceError")
 }
 
-// MARK: A publisher, a subscription and a subscriber of one's own
+// MARK: Custom publishers, subscriptions and subscribers
 
 class CustomSubscriber: Subscriber {
   typealias Input = Int
@@ -198,7 +198,7 @@ do {
   expect(Publishers.DispatchTimer(configuration: configuration).configuration.times, .unlimited)
 }
 
-// MARK: One upstream, replayed to those who come later
+// MARK: One upstream, replayed to later subscribers
 
 do {
   let log = Log()

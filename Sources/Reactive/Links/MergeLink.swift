@@ -4,10 +4,10 @@ import Synchronization
 ///
 /// While the demand is finite, the link requests one value at a time from each publisher. The value waits here for
 /// demand; the next one is requested after its delivery. A publisher counts as finished only when none of its values
-/// waits, which also bounds the values held. Nothing is requested before the subscriber's first demand.
-@usableFromInline final class Confluence<Down: Subscriber>: Junction {
+/// waits, which also bounds the waiting values. Nothing is requested before the subscriber's first demand.
+@usableFromInline final class MergeLink<Down: Subscriber>: Junction {
   @usableFromInline enum Event {
-    case value(Down.Input, from: ConfluenceInlet<Down>)
+    case value(Down.Input, from: MergeInlet<Down>)
     case end(Subscribers.Completion<Down.Failure>)
   }
   @usableFromInline struct Registry {
@@ -24,7 +24,7 @@ import Synchronization
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let registry = Guarded(Registry())
   // Accessed only by the handling thread.
-  @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: ConfluenceInlet<Down>)>()
+  @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: MergeInlet<Down>)>()
 
   @inlinable init(_ down: Down, _ description: String) { core = JunctionCore(down, description) }
 
@@ -53,9 +53,9 @@ import Synchronization
   /// Adds a publisher.
   ///
   /// - Parameter outer: The inlet from which one more value is requested when the publisher finishes.
-  @inlinable func add<P: Publisher>(_ publisher: P, askingThen outer: Inlet? = nil)
+  @inlinable func add<P: Publisher>(_ publisher: P, replenishing outer: Inlet? = nil)
   where P.Output == Down.Input, P.Failure == Down.Failure {
-    let inlet = ConfluenceInlet(self, outer)
+    let inlet = MergeInlet(self, outer)
     guard let (index, demand) = register(inlet) else { return }
     inlet.index = index
     if demand != .none { inlet.request(demand) }
@@ -98,7 +98,7 @@ import Synchronization
   }
 
   /// Removes an inlet that has finished.
-  @inlinable func finish(_ finished: ConfluenceInlet<Down>) {
+  @inlinable func finish(_ finished: MergeInlet<Down>) {
     let index = finished.index
     let (inlet, isLast) = registry.withLock { registry -> (Inlet?, Bool) in
       if registry.isOver { return (nil, false) }
@@ -121,7 +121,7 @@ import Synchronization
 
   @inlinable func drop() { waiting = Fifo() }
 
-  @inlinable func ask(_ demand: Subscribers.Demand, for down: Down) {
+  @inlinable func request(_ demand: Subscribers.Demand, for down: Down) {
     let each = core.demand == .unlimited ? Subscribers.Demand.unlimited : .max(1)
     let inlets = registry.withLock { registry -> [Inlet?] in
       if core.demand == .none || registry.firstDemand >= each { return [] }
@@ -131,35 +131,35 @@ import Synchronization
     for inlet in inlets { inlet?.request(each) }
     while core.demand > .none, !core.isOver, let (value, inlet) = waiting.popFirst() {
       if deliver(value, for: down) { inlet.request(.max(1)) }
-      inlet.letGo()
+      inlet.removePending()
     }
   }
 
   @inlinable func handle(_ event: Event, for down: Down) {
     switch event {
-    case .value(let value, let inlet): take(value, from: inlet, wasHeld: true, for: down)
+    case .value(let value, let inlet): take(value, from: inlet, isCounted: true, for: down)
     case .end(let completion): end(completion, for: down)
     }
   }
 
   /// Does the same as ``Junction/perform(_:)``, but makes an event of the value only if the value must wait.
-  @inlinable func accept(_ value: Down.Input, from inlet: ConfluenceInlet<Down>) {
+  @inlinable func accept(_ value: Down.Input, from inlet: MergeInlet<Down>) {
     guard core.serial.enter() else {
-      inlet.hold()
-      return leaveBehind(.event(.value(value, from: inlet)))
+      inlet.addPending()
+      return enqueue(.event(.value(value, from: inlet)))
     }
-    if let down = core.down, !core.isOver { take(value, from: inlet, wasHeld: false, for: down) }
+    if let down = core.down, !core.isOver { take(value, from: inlet, isCounted: false, for: down) }
     let missed = core.serial.leave()
     if missed != 0 { work(missed) }
   }
 
   @inlinable
-  func take(_ value: Down.Input, from inlet: ConfluenceInlet<Down>, wasHeld: Bool, for down: Down) {
+  func take(_ value: Down.Input, from inlet: MergeInlet<Down>, isCounted: Bool, for down: Down) {
     if core.demand > .none, waiting.isEmpty {
       if deliver(value, for: down) { inlet.request(.max(1)) }
-      if wasHeld { inlet.letGo() }
+      if isCounted { inlet.removePending() }
     } else {
-      if !wasHeld { inlet.hold() }
+      if !isCounted { inlet.addPending() }
       waiting.append((value, inlet))
     }
   }
@@ -168,40 +168,40 @@ import Synchronization
   @inlinable func deliver(_ value: Down.Input, for down: Down) -> Bool {
     let wasUnlimited = core.demand == .unlimited
     _ = emit(value, for: down)
-    if !wasUnlimited, core.demand == .unlimited { ask(.unlimited, for: down) }
+    if !wasUnlimited, core.demand == .unlimited { request(.unlimited, for: down) }
     return core.demand != .unlimited
   }
 }
 
 /// The inlet of one of the merged publishers.
-@usableFromInline final class ConfluenceInlet<Down: Subscriber>: Inlet, Subscriber {
+@usableFromInline final class MergeInlet<Down: Subscriber>: Inlet, Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline typealias Failure = Down.Failure
-  @usableFromInline let confluence: Confluence<Down>
+  @usableFromInline let link: MergeLink<Down>
   @usableFromInline let outer: Inlet?
   /// The inlet's index in the registry.
   @usableFromInline @exclusivity(unchecked) var index = 0
   /// The number of its waiting values, plus one until upstream has finished.
-  @usableFromInline let held = Atomic(1)
+  @usableFromInline let pending = Atomic(1)
 
-  @inlinable init(_ confluence: Confluence<Down>, _ outer: Inlet?) {
-    (self.confluence, self.outer) = (confluence, outer)
+  @inlinable init(_ link: MergeLink<Down>, _ outer: Inlet?) {
+    (self.link, self.outer) = (link, outer)
     super.init()
   }
 
   @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
-    if isLive { confluence.accept(value, from: self) }
+    if isLive { link.accept(value, from: self) }
     return .none
   }
 
   @inlinable func receive(completion: Subscribers.Completion<Down.Failure>) {
     guard finish() else { return }
-    if case .finished = completion { letGo() } else { confluence.perform(.end(completion)) }
+    if case .finished = completion { removePending() } else { link.perform(.end(completion)) }
   }
 
-  @inlinable func hold() { held.wrappingAdd(1, ordering: .relaxed) }
+  @inlinable func addPending() { pending.wrappingAdd(1, ordering: .relaxed) }
 
-  @inlinable func letGo() {
-    if held.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { confluence.finish(self) }
+  @inlinable func removePending() {
+    if pending.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { link.finish(self) }
   }
 }

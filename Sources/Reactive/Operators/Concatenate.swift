@@ -19,9 +19,9 @@ extension Publishers {
 
     /// Attaches the subscriber to the first publisher.
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
-      let course = Course(subscriber, "Concatenate")
-      course.follow(prefix) { [suffix] completion in  // the closure must not hold the first publisher
-        if case .finished = completion { course.finish(with: suffix) } else { course.finish(completion) }
+      let link = SequentialLink(subscriber, "Concatenate")
+      link.follow(prefix) { [suffix] completion in  // the closure must not hold the first publisher
+        if case .finished = completion { link.finish(with: suffix) } else { link.finish(completion) }
       }
     }
   }
@@ -43,7 +43,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      Course(subscriber, "Catch").follow(upstream, Unthrowing(), catching: handler)
+      SequentialLink(subscriber, "Catch").follow(upstream, Unthrowing(), catching: handler)
     }
   }
 
@@ -64,7 +64,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      Course(subscriber, "TryCatch").follow(upstream, Throwing(), catching: handler)
+      SequentialLink(subscriber, "TryCatch").follow(upstream, Throwing(), catching: handler)
     }
   }
 
@@ -80,15 +80,15 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      attempt(Course(subscriber, "Retry"), retries: retries)
+      attempt(SequentialLink(subscriber, "Retry"), retries: retries)
     }
 
-    @inlinable func attempt<S: Subscriber<Upstream.Output, Failure>>(_ course: Course<S>, retries: Int?) {
-      course.follow(upstream) { completion in
+    @inlinable func attempt<S: Subscriber<Upstream.Output, Failure>>(_ link: SequentialLink<S>, retries: Int?) {
+      link.follow(upstream) { completion in
         if case .failure = completion, retries != 0 {
-          attempt(course, retries: retries.map { $0 - 1 })
+          attempt(link, retries: retries.map { $0 - 1 })
         } else {
-          course.finish(completion)
+          link.finish(completion)
         }
       }
     }
@@ -124,10 +124,10 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      let course = Course(subscriber, "ReplaceEmpty")
-      course.follow(upstream) { [output] completion in
-        guard case .finished = completion, course.delivered == 0 else { return course.finish(completion) }
-        course.follow(Just(output)) { _ in course.finish(.finished) }
+      let link = SequentialLink(subscriber, "ReplaceEmpty")
+      link.follow(upstream) { [output] completion in
+        guard case .finished = completion, link.delivered == 0 else { return link.finish(completion) }
+        link.follow(Just(output)) { _ in link.finish(.finished) }
       }
     }
   }

@@ -2,7 +2,7 @@
 ///
 /// Not an array: iterating over one retains its buffer and each element, at twice the cost of a delivery. This list
 /// itself holds the elements, and its owner ensures that it does not change during an iteration.
-@usableFromInline final class ConduitList<Element: AnyObject> {
+@usableFromInline final class SubscriptionList<Element: AnyObject> {
   @usableFromInline @exclusivity(unchecked) var count = 0
   @usableFromInline @exclusivity(unchecked) var slots: UnsafeMutablePointer<Unmanaged<Element>>
   @usableFromInline @exclusivity(unchecked) var capacity = 1
@@ -35,11 +35,11 @@
   }
 
   /// Releases the elements for which the closure returns true.
-  @inlinable func removeAll(where isGone: (Element) -> Bool) {
+  @inlinable func removeAll(where isOver: (Element) -> Bool) {
     var kept = 0
     for index in 0..<count {
       let element = slots[index]
-      if element._withUnsafeGuaranteedRef(isGone) {
+      if element._withUnsafeGuaranteedRef(isOver) {
         element.release()
       } else {
         slots[kept] = element

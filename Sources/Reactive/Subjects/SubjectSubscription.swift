@@ -1,19 +1,10 @@
 import Synchronization
 
-/// A subject's path to a subscriber. Not copyable, so that a call retains nothing.
-@usableFromInline struct ConduitOutlet<Output, Failure: Error>: ~Copyable {
-  @usableFromInline let pass: (Conduit<Output, Failure>.Signal) -> Subscribers.Demand
-
-  @inlinable init(_ pass: @escaping (Conduit<Output, Failure>.Signal) -> Subscribers.Demand) { self.pass = pass }
-
-  @inlinable borrowing func take(_ signal: Conduit<Output, Failure>.Signal) -> Subscribers.Demand { pass(signal) }
-}
-
 /// A subscription to a subject: the unmet demand of its subscriber, and the path to it.
 ///
 /// It has no lock: only the handling thread of the hub, or the thread that starts the subscription, calls the
 /// subscriber.
-@usableFromInline final class Conduit<Output, Failure: Error>: SubscriptionObject, CustomStringConvertible {
+@usableFromInline final class SubjectSubscription<Output, Failure: Error>: SubscriptionObject, CustomStringConvertible {
   @usableFromInline enum Signal {
     case value(Output)
     case end(Subscribers.Completion<Failure>)
@@ -21,12 +12,21 @@ import Synchronization
     case drop
   }
 
+  /// The path to the subscriber. Not copyable, so that a call retains nothing.
+  @usableFromInline struct Outlet: ~Copyable {
+    @usableFromInline let pass: (Signal) -> Subscribers.Demand
+
+    @inlinable init(_ pass: @escaping (Signal) -> Subscribers.Demand) { self.pass = pass }
+
+    @inlinable borrowing func take(_ signal: Signal) -> Subscribers.Demand { pass(signal) }
+  }
+
   @usableFromInline let hub: SubjectHub<Output, Failure>
   /// Formed where the subscriber's type is known; empty after the end. Accessed only by the thread that calls the
   /// subscriber.
-  @exclusivity(unchecked) @usableFromInline var outlet: ConduitOutlet<Output, Failure>
+  @exclusivity(unchecked) @usableFromInline var outlet: Outlet
   /// The unmet demand; `unlimited`, or `over`.
-  @usableFromInline let wanted = Atomic<UInt64>(0)
+  @usableFromInline let unmet = Atomic<UInt64>(0)
   /// A thread other than the handling one is delivering the first value.
   @usableFromInline let isStarting = Atomic(false)
   /// The newest value was skipped for lack of demand, and none has been delivered since.
@@ -44,21 +44,21 @@ import Synchronization
 
   @inlinable init(_ hub: SubjectHub<Output, Failure>, receive: @escaping (Signal) -> Subscribers.Demand) {
     self.hub = hub
-    outlet = ConduitOutlet(receive)
+    outlet = Outlet(receive)
   }
 
   @usableFromInline var description: String { hub.description }
 
   /// Whether it was cancelled or has delivered the completion.
-  @usableFromInline var isOver: Bool { wanted.load(ordering: .acquiring) == Self.over }
+  @usableFromInline var isOver: Bool { unmet.load(ordering: .acquiring) == Self.over }
   @usableFromInline var isBehind: Bool { behind.load(ordering: .acquiring) }
 
   /// Takes one unit of demand, if there is one.
   @inlinable func take() -> Bool {
-    var count = wanted.load(ordering: .acquiring)
+    var count = unmet.load(ordering: .acquiring)
     while count != Self.unlimited {
       if count == 0 || count == Self.over { return false }
-      let (exchanged, current) = wanted.weakCompareExchange(
+      let (exchanged, current) = unmet.weakCompareExchange(
         expected: count, desired: count - 1, ordering: .acquiringAndReleasing)
       if exchanged { return true }
       count = current
@@ -68,10 +68,10 @@ import Synchronization
 
   /// - Returns: Whether there was no demand before.
   @usableFromInline @discardableResult func add(_ demand: Subscribers.Demand) -> Bool {
-    var count = wanted.load(ordering: .acquiring)
+    var count = unmet.load(ordering: .acquiring)
     while count < Self.unlimited {
       let sum = demand.max.map { count + UInt64($0) } ?? Self.unlimited  // no overflow: both are below 2^63
-      let (exchanged, current) = wanted.weakCompareExchange(
+      let (exchanged, current) = unmet.weakCompareExchange(
         expected: count, desired: sum < 1 << 63 ? sum : Self.unlimited, ordering: .acquiringAndReleasing)
       if exchanged { return count == 0 }
       count = current
@@ -81,9 +81,9 @@ import Synchronization
 
   @inlinable func accept(_ signal: Signal) {
     if case .value(let value) = signal {
-      let isWanted = take()
-      behind.store(!isWanted, ordering: .releasing)
-      if isWanted { pass(value) }
+      let hasDemand = take()
+      behind.store(!hasDemand, ordering: .releasing)
+      if hasDemand { pass(value) }
     } else {
       finish(signal)
     }
@@ -96,9 +96,9 @@ import Synchronization
   }
 
   @inlinable func finish(_ signal: Signal) {
-    let isOpen = wanted.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over
+    let isOpen = unmet.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over
     if isOpen { _ = outlet.take(signal) }
-    outlet = ConduitOutlet { _ in .none }
+    outlet = Outlet { _ in .none }
   }
 
   /// - Returns: True for the one call that must make it join.
@@ -109,15 +109,15 @@ import Synchronization
     guard demand != .none else { return }
     let hadNone = add(demand)
     if hub.keepsNewest {
-      if hadNone { hub.tell(begin() ? .join(self) : .wake(self)) }
+      if hadNone { hub.post(begin() ? .join(self) : .wake(self)) }
     } else {
       hub.upstreams.request()
     }
   }
 
   @usableFromInline override func cancel() {
-    if wanted.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over {
-      hub.tell(.leave(self))
+    if unmet.exchange(Self.over, ordering: .acquiringAndReleasing) != Self.over {
+      hub.post(.leave(self))
     }
   }
 }
@@ -127,26 +127,26 @@ import Synchronization
 @usableFromInline final class Upstreams: @unchecked Sendable {  // subscriptions are thread-safe by contract
   struct State {
     var subscriptions: [any Subscription] = []
-    var areWanted: Bool
+    var areRequested: Bool
     var isOver = false
   }
   private let state: Guarded<State>
 
-  @usableFromInline init(areWanted: Bool) { state = Guarded(State(areWanted: areWanted)) }
+  @usableFromInline init(areRequested: Bool) { state = Guarded(State(areRequested: areRequested)) }
 
   func add(_ subscription: any Subscription) {
-    let (areWanted, isOver) = state.withLock { state in
+    let (areRequested, isOver) = state.withLock { state in
       if !state.isOver { state.subscriptions.append(subscription) }
-      return (state.areWanted, state.isOver)
+      return (state.areRequested, state.isOver)
     }
     if isOver { return subscription.cancel() }
-    if areWanted { subscription.request(.unlimited) }
+    if areRequested { subscription.request(.unlimited) }
   }
 
   func request() {
     let subscriptions = state.withLock { state -> [any Subscription] in
-      guard !state.areWanted else { return [] }
-      state.areWanted = true
+      guard !state.areRequested else { return [] }
+      state.areRequested = true
       return state.subscriptions
     }
     for subscription in subscriptions { subscription.request(.unlimited) }

@@ -10,7 +10,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
     ) {
-      body = Folded(upstream, "Reduce", from: initial, { $0 = nextPartialResult($0, $1) }, answer: { $0 })
+      body = Folded(upstream, "Reduce", from: initial, { $0 = nextPartialResult($0, $1) }, output: { $0 })
     }
   }
 
@@ -23,7 +23,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
     ) {
-      body = Folded(upstream, "TryReduce", from: initial, { $0 = try nextPartialResult($0, $1) }, answer: { $0 })
+      body = Folded(upstream, "TryReduce", from: initial, { $0 = try nextPartialResult($0, $1) }, output: { $0 })
     }
   }
 
@@ -37,7 +37,7 @@ extension Publishers {
 
     /// The implementation.
     @inlinable public var body: Folded<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>> {
-      Folded(upstream, "Collect", from: [], { $0.append($1) }, answer: { $0 })
+      Folded(upstream, "Collect", from: [], { $0.append($1) }, output: { $0 })
     }
   }
 
@@ -51,7 +51,7 @@ extension Publishers {
 
     /// The implementation.
     @inlinable public var body: Folded<Upstream, Int, Unthrowing<Upstream.Failure>> {
-      Folded(upstream, "Count", from: 0, { count, _ in count += 1 }, answer: { $0 })
+      Folded(upstream, "Count", from: 0, { count, _ in count += 1 }, output: { $0 })
     }
   }
 
@@ -65,7 +65,7 @@ extension Publishers {
 
     /// The implementation.
     @inlinable public var body: Folded<Upstream, Never, Unthrowing<Upstream.Failure>> {
-      Folded(upstream, "IgnoreOutput", from: (), { _, _ in }, answer: { nil })
+      Folded(upstream, "IgnoreOutput", from: (), { _, _ in }, output: { nil })
     }
   }
 
@@ -79,7 +79,7 @@ extension Publishers {
 
     /// The implementation.
     @inlinable public var body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>> {
-      Folded(upstream, "Last", from: nil, { $0 = $1 }, answer: { $0 })
+      Folded(upstream, "Last", from: nil, { $0 = $1 }, output: { $0 })
     }
   }
 
@@ -90,7 +90,7 @@ extension Publishers {
 
     /// `upstream.last(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
-      body = Folded(upstream, "LastWhere", from: nil, { if predicate($1) { $0 = $1 } }, answer: { $0 })
+      body = Folded(upstream, "LastWhere", from: nil, { if predicate($1) { $0 = $1 } }, output: { $0 })
     }
   }
 
@@ -101,7 +101,7 @@ extension Publishers {
 
     /// `upstream.tryLast(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
-      body = Folded(upstream, "TryLastWhere", from: nil, { if try predicate($1) { $0 = $1 } }, answer: { $0 })
+      body = Folded(upstream, "TryLastWhere", from: nil, { if try predicate($1) { $0 = $1 } }, output: { $0 })
     }
   }
 
@@ -138,7 +138,7 @@ extension Publishers {
 
     /// `upstream.asSingle()`
     @inlinable public init(upstream: Upstream) {
-      body = Folded(upstream, "AsSingle", asking: .max(1)) {
+      body = Folded(upstream, "AsSingle", requesting: .max(1)) {
         Stage {
           .finish(last: $0)
         } rest: { () throws(any Error) in
@@ -187,7 +187,7 @@ extension Publishers.Folded where Output == Upstream.Output {
     self.init(upstream, name, from: nil) { greatest, value throws(Mode.Thrown) in
       if let best = greatest, try !isLess(best, value) { return }
       greatest = value
-    } answer: {
+    } output: {
       $0
     }
   }

@@ -1,46 +1,46 @@
 import Synchronization
 
 // A sequence of upstreams for one subscriber: the unmet demand of the subscriber is requested from the next upstream.
-// Two objects: the baton leads from the subscriber to upstream, the course from upstream to the subscriber. The baton
-// does not hold the course, so a subscriber that keeps its subscription keeps nothing else alive.
+// Two objects: the subscription leads from the subscriber to upstream, the link from upstream to the subscriber. The
+// subscription does not hold the link, so a subscriber that keeps its subscription keeps nothing else alive.
 
 /// The subscription. It stores the total demand and the current upstream.
-@usableFromInline final class Baton: Subscription, CustomStringConvertible {
+@usableFromInline final class SequentialSubscription: Subscription, CustomStringConvertible {
   @usableFromInline struct State {
-    @usableFromInline var holder: UpstreamHandle?
+    @usableFromInline var current: UpstreamHandle?
     @usableFromInline var isOver = false
   }
   @usableFromInline let state = Guarded(State())
-  @usableFromInline let tally = DemandTally()
+  @usableFromInline let total = TotalDemand()
   @usableFromInline let description: String
 
   @usableFromInline init(_ description: String) { self.description = description }
 
-  /// Makes `holder` the current upstream and requests the unmet demand from it.
+  /// Makes `upstream` the current one and requests the unmet demand from it.
   ///
   /// - Parameter delivered: The number of values delivered so far.
-  @inlinable func pass(to holder: UpstreamHandle, delivered: UInt64) {
+  @inlinable func attach(_ upstream: UpstreamHandle, delivered: UInt64) {
     let (requested, isOver) = state.withLock { state in
-      if !state.isOver { state.holder = holder }
-      return (tally.requested, state.isOver)
+      if !state.isOver { state.current = upstream }
+      return (total.requested, state.isOver)
     }
-    if isOver { return holder.cancel() }
-    if requested == DemandTally.unlimited {
-      holder.request(.unlimited)
+    if isOver { return upstream.cancel() }
+    if requested == TotalDemand.unlimited {
+      upstream.request(.unlimited)
     } else if requested > delivered {
-      holder.request(.max(Int(clamping: requested - delivered)))
+      upstream.request(.max(Int(clamping: requested - delivered)))
     }
   }
 
-  /// Adds demand that the holder has already received.
-  @inlinable func add(_ demand: Subscribers.Demand) { tally.add(demand) }
+  /// Adds demand that the current upstream has already received.
+  @inlinable func add(_ demand: Subscribers.Demand) { total.add(demand) }
 
   @usableFromInline func request(_ demand: Subscribers.Demand) {
-    let holder = state.withLock { state in
-      tally.add(demand)
-      return state.holder
+    let current = state.withLock { state in
+      total.add(demand)
+      return state.current
     }
-    holder?.request(demand)
+    current?.request(demand)
   }
 
   @usableFromInline func cancel() { end()?.cancel() }
@@ -54,14 +54,14 @@ import Synchronization
   @inlinable func end() -> UpstreamHandle? {
     state.withLock { state in
       defer { state.isOver = true }
-      return state.isOver ? nil : state.holder.take() ?? UpstreamHandle("")
+      return state.isOver ? nil : state.current.take() ?? UpstreamHandle("")
     }
   }
 }
 
 /// Delivers the values of one upstream after another.
-@usableFromInline final class Course<Down: Subscriber> {
-  @usableFromInline let baton: Baton
+@usableFromInline final class SequentialLink<Down: Subscriber> {
+  @usableFromInline let subscription: SequentialSubscription
   @usableFromInline let down: Down
   /// Counted by the current upstream, whose signals are serial.
   @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
@@ -70,8 +70,8 @@ import Synchronization
 
   /// Sends the subscription to the subscriber.
   @inlinable init(_ down: Down, _ description: String) {
-    (self.down, baton) = (down, Baton(description))
-    down.receive(subscription: baton)
+    (self.down, subscription) = (down, SequentialSubscription(description))
+    down.receive(subscription: subscription)
   }
 
   /// Subscribes to the next publisher. If the previous one ended while subscribing, its caller subscribes, so that the
@@ -80,8 +80,8 @@ import Synchronization
   /// - Parameter onEnd: Called at the publisher's end; follows another publisher or calls ``finish(_:)``.
   @inlinable func follow<P: Publisher>(_ publisher: P, onEnd: @escaping (Subscribers.Completion<P.Failure>) -> Void)
   where P.Output == Down.Input {
-    if baton.isOver { return }
-    upcoming = { publisher.subscribe(Leg(self, onEnd: onEnd)) }
+    if subscription.isOver { return }
+    upcoming = { publisher.subscribe(SequentialSubscriber(self, onEnd: onEnd)) }
     loop.run { upcoming.take()?() }
   }
 
@@ -100,7 +100,7 @@ import Synchronization
   }
 
   @inlinable func finish(_ completion: Subscribers.Completion<Down.Failure>) {
-    if baton.finish() { down.receive(completion: completion) }
+    if subscription.finish() { down.receive(completion: completion) }
   }
 
   /// Subscribes to the last publisher and passes its completion on.
@@ -110,25 +110,25 @@ import Synchronization
 }
 
 /// The subscriber of one of the upstreams.
-@usableFromInline final class Leg<Failure: Error, Down: Subscriber>: Subscriber {
+@usableFromInline final class SequentialSubscriber<Failure: Error, Down: Subscriber>: Subscriber {
   @usableFromInline typealias Input = Down.Input
   @usableFromInline let upstream = UpstreamHandle("")
-  @usableFromInline let course: Course<Down>
+  @usableFromInline let link: SequentialLink<Down>
   @usableFromInline let onEnd: (Subscribers.Completion<Failure>) -> Void
 
-  @inlinable init(_ course: Course<Down>, onEnd: @escaping (Subscribers.Completion<Failure>) -> Void) {
-    (self.course, self.onEnd) = (course, onEnd)
+  @inlinable init(_ link: SequentialLink<Down>, onEnd: @escaping (Subscribers.Completion<Failure>) -> Void) {
+    (self.link, self.onEnd) = (link, onEnd)
   }
 
   @inlinable func receive(subscription: any Subscription) {
-    if upstream.slot.attach(subscription) { course.baton.pass(to: upstream, delivered: course.delivered) }
+    if upstream.slot.attach(subscription) { link.subscription.attach(upstream, delivered: link.delivered) }
   }
 
   @inlinable func receive(_ value: Down.Input) -> Subscribers.Demand {
     guard upstream.slot.isLive else { return .none }
-    course.delivered += 1
-    let more = course.down.receive(value)
-    course.baton.add(more)
+    link.delivered += 1
+    let more = link.down.receive(value)
+    link.subscription.add(more)
     return more
   }
 
