@@ -17,7 +17,7 @@ enum RequestSignal {
 protocol TransportRequest: AnyObject, Sendable {
   /// Reads the requests and values that other threads have posted.
   func readInbox()
-  /// Returns the next signal. Called when the transport has room to send, once for each ``ClientTransport/hear(_:)``.
+  /// Returns the next signal. Called when the transport has room to send, once per ``ClientTransport/schedule(_:)``.
   /// - Throws: The reason why the request cannot be made.
   func takeSignal() throws(StreamError) -> RequestSignal
   /// Reports that the request was sent with this ID.
@@ -45,8 +45,9 @@ extension TransportRequest {
 /// The output is bounded. While ``roomByteCount`` bytes are unwritten, requests keep their signals, demand and values.
 /// A server that makes the output grow nevertheless, by keepalives whose answers it does not read, is disconnected.
 ///
-/// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``speak(_:)``, where the state is consistent;
-/// requests that they make wait for the end of the turn. All state is accessed only on `loop`, which is checked.
+/// Subscribers are called only from ``receive()``, ``disconnect(_:)`` and ``sendSignal(of:)``, where the state is
+/// consistent; requests that they make wait for the end of the turn. All state is accessed only on `loop`, which is
+/// checked.
 final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
   private let path: String
@@ -63,9 +64,9 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     /// signal, and a margin.
     var unwrittenByteLimit = ClientTransport.unwrittenByteLimit
     /// A write failed: the server is gone, but its last bytes may still be readable.
-    var isDeaf = false
+    var isWriteClosed = false
     /// The time of the last received bytes, in nanoseconds on the loop's clock.
-    var lastHeard: UInt64
+    var lastReceivedAt: UInt64
 
     init(
       _ descriptor: consuming OwnedDescriptor, _ registration: EventLoop.Registration, setup: Setup,
@@ -74,7 +75,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       self.descriptor = descriptor
       self.registration = registration
       machine = ConnectionMachine(connectingWith: setup, limits: limits)
-      lastHeard = now
+      lastReceivedAt = now
     }
 
     var unwrittenByteCount: Int { unwritten.count + machine.outputByteCount }
@@ -84,10 +85,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   /// Closed by its owner, for good.
   private(set) var isClosed = false
   /// The server refused the last connection.
-  private(set) var isTurnedAway = false
+  private(set) var isRefused = false
   private var requests: [StreamID: any TransportRequest] = [:]
-  /// The requests that have a signal to send, in the order of ``hear(_:)``.
-  private var speakers: [any TransportRequest] = []
+  /// The requests that have a signal to send, in the order of ``schedule(_:)``.
+  private var scheduled: [any TransportRequest] = []
   /// Whether a turn is in progress. The requests send their signals at its end.
   private var isBusy = false
   private var tick: TimerID?
@@ -105,9 +106,9 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   /// Schedules the request to send its next signal: immediately, or at the end of the turn in progress.
-  func hear(_ request: any TransportRequest) {
+  func schedule(_ request: any TransportRequest) {
     loop.assertOnLoop()
-    speakers.append(request)
+    scheduled.append(request)
     if !isBusy { turn {} }
   }
 
@@ -133,34 +134,34 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     isBusy = true
     body()
     guard isOutermost else { return }
-    hearSpeakers()
+    sendSignals()
     write()
     watchWriting()
     isBusy = false
-    // Requests that called ``hear(_:)`` meanwhile, such as a retry after a failed connect, have their own turn: the loop
-    // stays fair.
-    if !speakers.isEmpty, hasRoom { loop.execute { [weak self] in self?.turn {} } }
+    // Requests that called ``schedule(_:)`` meanwhile, such as a retry after a failed connect, have their own turn: the
+    // loop stays fair.
+    if !scheduled.isEmpty, hasRoom { loop.execute { [weak self] in self?.turn {} } }
   }
 
   private var hasRoom: Bool { (session?.unwrittenByteCount ?? 0) < Self.roomByteCount }
 
-  private func hearSpeakers() {
-    let round = speakers
-    speakers = []
+  private func sendSignals() {
+    let round = scheduled
+    scheduled = []
     for (index, request) in round.enumerated() {
       guard hasRoom else {
-        speakers.insert(contentsOf: round[index...], at: 0)
+        scheduled.insert(contentsOf: round[index...], at: 0)
         return
       }
       do throws(StreamError) {
-        try speak(request)
+        try sendSignal(of: request)
       } catch {
         request.end(.failure(error))
       }
     }
   }
 
-  private func speak(_ request: any TransportRequest) throws(StreamError) {
+  private func sendSignal(of request: any TransportRequest) throws(StreamError) {
     switch try request.takeSignal() {
     case .nothing: break
     case .open(let kind, let initialRequest, let payload):
@@ -192,7 +193,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     guard let session else { return }
     while true {
       if session.unwritten.isEmpty { session.unwritten = session.machine.takeOutput()[...] }
-      guard !session.unwritten.isEmpty, !session.isDeaf else { break }
+      guard !session.unwritten.isEmpty, !session.isWriteClosed else { break }
       let count = unsafe session.unwritten.withUnsafeBytes {
         unsafe send(session.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
       }
@@ -201,10 +202,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       } else if errno == EAGAIN {
         break
       } else if errno != EINTR {
-        session.isDeaf = true
+        session.isWriteClosed = true
       }
     }
-    if session.isDeaf { session.unwritten = [] }
+    if session.isWriteClosed { session.unwritten = [] }
   }
 
   private func watchWriting() {
@@ -230,7 +231,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       let count = unsafe read(session.descriptor.raw, buffer.baseAddress, buffer.count)
       let code = errno
       if count > 0 {
-        session.lastHeard = loop.now
+        session.lastReceivedAt = loop.now
         unsafe session.machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), into: &batch)
       } else if count == 0 {
         return .disconnected("the server closed the connection")
@@ -257,7 +258,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     case .error(let id, let code, let message): end(id, .failure(StreamError(code, message)))
     case .closed(let code, let message):
       let sentence = message.isEmpty ? code.description : message
-      isTurnedAway = code == .rejectedSetup
+      isRefused = code == .rejectedSetup
       let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
       disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
     case .setup, .request, .payloads, .valueTooLarge, .lease, .metadataPush: break  // a requester gathers no values
@@ -277,7 +278,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       let descriptor = try UnixSocket.connect(to: path)
       let registration = try loop.register(descriptor.raw, for: .readable, handler: self)
       session = Session(descriptor, registration, setup: setup, limits: limits, now: loop.now)
-      isTurnedAway = false
+      isRefused = false
     } catch {
       throw .cannotConnect(error)
     }
@@ -303,7 +304,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   private func keepAlive() {
     guard let session else { return }
-    let silence = Duration.nanoseconds(Int64(clamping: loop.now &- session.lastHeard))
+    let silence = Duration.nanoseconds(Int64(clamping: loop.now &- session.lastReceivedAt))
     guard silence < setup.maximumLifetime else {
       disconnect(.disconnected("the server was silent for \(setup.maximumLifetime)"))
       return

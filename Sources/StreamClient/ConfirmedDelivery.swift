@@ -39,7 +39,7 @@ struct ConfirmedDelivery {
     /// The server has confirmed that all values up to some number are in the stream.
     case confirmed
     /// The reply is not one of a streamd server.
-    case nonsense
+    case invalid
   }
 
   let policy: ReconnectPolicy
@@ -92,8 +92,8 @@ struct ConfirmedDelivery {
   /// Handles a message of the server: the number up to which all values are in the stream and, in the first message,
   /// the number to send next.
   mutating func receive(_ data: [UInt8], _ waiting: inout ArraySlice<[UInt8]>) -> News {
-    guard let number = PublishConfirmation(data) else { return .nonsense }
-    guard number.confirmed < number.next ?? max(next, wanted) else { return .nonsense }
+    guard let number = PublishConfirmation(data) else { return .invalid }
+    guard number.confirmed < number.next ?? max(next, wanted) else { return .invalid }
     let isForgotten = number.confirmed == 0 && confirmed > 0
     confirmed = max(confirmed, number.confirmed)
     lossCount = 0
@@ -101,7 +101,7 @@ struct ConfirmedDelivery {
       dropConfirmed()
       return .confirmed
     }
-    guard first >= next else { return .nonsense }
+    guard first >= next else { return .invalid }
     wanted = first
     skip(&waiting)
     wasConnected = true
@@ -118,13 +118,13 @@ struct ConfirmedDelivery {
   /// Moves the values that were sent and not confirmed back to the waiting ones.
   ///
   /// - Parameters:
-  ///   - isTurnedAway: whether the server refused the connection.
+  ///   - isRefused: whether the server refused the connection.
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
   /// - Returns: the delay before the next attempt; `nil`: the failure is final.
   mutating func retry(
-    after error: StreamError, isTurnedAway: Bool, fraction: Double, _ waiting: inout ArraySlice<[UInt8]>
+    after error: StreamError, isRefused: Bool, fraction: Double, _ waiting: inout ArraySlice<[UInt8]>
   ) -> (delay: Duration, news: ReconnectPolicy.Report?)? {
-    guard error.isLoss(wasConnected: wasConnected, isTurnedAway: isTurnedAway) else { return nil }
+    guard error.isLoss(wasConnected: wasConnected, isRefused: isRefused) else { return nil }
     next -= UInt64(unconfirmed.count)
     waiting = unconfirmed + waiting
     unconfirmed = []
@@ -137,9 +137,9 @@ struct ConfirmedDelivery {
 
 extension StreamError {
   /// Whether a new connection may resolve the failure.
-  func isLoss(wasConnected: Bool, isTurnedAway: Bool) -> Bool {
+  func isLoss(wasConnected: Bool, isRefused: Bool) -> Bool {
     switch self {
-    case .disconnected: wasConnected || !isTurnedAway
+    case .disconnected: wasConnected || !isRefused
     case .cannotConnect: wasConnected
     case .canceled: true
     case .rejected, .invalid, .lagged, .failed, .cutOff: false

@@ -93,10 +93,10 @@ struct Resumption {
   }
 
   /// - Parameters:
-  ///   - isTurnedAway: whether the server refused the connection.
+  ///   - isRefused: whether the server refused the connection.
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
-  mutating func fail(_ error: StreamError, isTurnedAway: Bool, fraction: Double) -> Consequence {
-    let isLoss = error.isLoss(wasConnected: wasConnected, isTurnedAway: isTurnedAway)
+  mutating func fail(_ error: StreamError, isRefused: Bool, fraction: Double) -> Consequence {
+    let isLoss = error.isLoss(wasConnected: wasConnected, isRefused: isRefused)
     guard isLoss, !hasBareEvents else { return .end }
     wasConnected = true
     resumedAfter = lastID

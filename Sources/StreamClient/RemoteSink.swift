@@ -62,7 +62,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   /// Values that arrived and were not sent on this connection.
   private var waiting: ArraySlice<[UInt8]> = []
   private var isComplete = false
-  private var waitsToSpeak = false
+  private var isScheduled = false
   private var isAsking = false
   /// The number of values that may be sent: the first one opens the request, the others need the server's credit.
   private var credit = Subscribers.Demand.max(1)
@@ -97,31 +97,31 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
       inbox.upstream = subscription
       return true
     }
-    if isFirst { tell { _ in } } else { subscription.cancel() }
+    if isFirst { updateInbox { _ in } } else { subscription.cancel() }
   }
 
   /// Receives a requested value.
   /// - Returns: none; more values are requested when there is credit.
   public func receive(_ value: [UInt8]) -> Subscribers.Demand {
-    tell { $0.values.append(value) }
+    updateInbox { $0.values.append(value) }
     return .none
   }
 
   /// Receives the publisher's completion. The sink's own completion follows.
   public func receive(completion: Subscribers.Completion<Never>) {
-    tell { $0.isComplete = true }
+    updateInbox { $0.isComplete = true }
   }
 
   /// Stops requesting and sending values; no completion is reported. The values that the server has received stay in
   /// the stream.
   public func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    tell { _ in }
+    updateInbox { _ in }
   }
 
   /// Changes the inbox and notifies the loop. Values are gathered until the loop reads them, even if they arrive on the
   /// loop itself.
-  private func tell(_ change: (inout Inbox) -> Void) {
+  private func updateInbox(_ change: (inout Inbox) -> Void) {
     let mustPost = inbox.withLock { inbox in
       change(&inbox)
       defer { inbox.isPosted = true }
@@ -143,9 +143,9 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   private func proceed() {
     if isCancelled.load(ordering: .acquiring) { return giveUp() }
     switch phase {
-    case .over: letGo()
+    case .over: releaseUpstream()
     case .idle where isDelivered, .waiting where isDelivered: end(.finished)
-    case .idle, .greeting, .open, .confirming, .waiting, .cancelled: speakIfNeeded()
+    case .idle, .greeting, .open, .confirming, .waiting, .cancelled: scheduleIfNeeded()
     }
   }
 
@@ -188,7 +188,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     upstream.request(.max(count))
     isAsking = false
     takeInbox()  // with the values that arrived immediately
-    if wantedCount > 0 { tell { _ in } }  // some are already sent, so more can be requested, after other requests
+    if wantedCount > 0 { updateInbox { _ in } }  // some are sent, so more can be requested, after other requests
   }
 
   private var hasSignal: Bool {
@@ -200,15 +200,15 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     }
   }
 
-  private func speakIfNeeded() {
-    guard hasSignal, !waitsToSpeak else { return }
-    waitsToSpeak = true
-    transport.hear(self)
+  private func scheduleIfNeeded() {
+    guard hasSignal, !isScheduled else { return }
+    isScheduled = true
+    transport.schedule(self)
   }
 
   func takeSignal() throws(StreamError) -> RequestSignal {
     transport.loop.assertOnLoop()
-    waitsToSpeak = false
+    isScheduled = false
     guard hasSignal else { return .nothing }
     switch phase {
     case .idle:
@@ -226,7 +226,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
       let isLast = waiting.isEmpty && isComplete
       if isLast { phase = .confirming(id) }
       // Runs after these values were passed to the transport.
-      if !values.isEmpty { tell { _ in } }
+      if !values.isEmpty { updateInbox { _ in } }
       return .values(id, values, isComplete: isLast)
     case .cancelled(let id):
       phase = .over
@@ -255,7 +255,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     transport.loop.assertOnLoop()
     guard delivery != nil else {
       phase = .open(id)
-      return speakIfNeeded()
+      return scheduleIfNeeded()
     }
     phase = .greeting(id)
     credit = .none
@@ -277,7 +277,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
       guard case .greeting = phase else { return fail(id) }
       phase = .open(id)
       report = news
-    case .nonsense: return fail(id)
+    case .invalid: return fail(id)
     }
     if let report { delivery?.policy.report(report) }
     ask()
@@ -287,7 +287,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   /// Handles a server that violates the rules of named publishing.
   private func fail(_ id: StreamID) {
     phase = .cancelled(id)
-    speakIfNeeded()
+    scheduleIfNeeded()
     self.report(.failure(.failed(.invalid, "unexpected confirmation from the server")))
   }
 
@@ -302,13 +302,13 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     transport.loop.assertOnLoop()
     guard case .open(let id) = phase else { return }
     phase = .cancelled(id)
-    speakIfNeeded()
+    scheduleIfNeeded()
     report(.failure(.canceled("the server accepts no more values")))
   }
 
   func end(_ completion: Subscribers.Completion<StreamError>) {
     transport.loop.assertOnLoop()
-    if case .failure(let error) = completion, waits(after: error) { return }
+    if case .failure(let error) = completion, retries(after: error) { return }
     var completion = completion
     if completion == .finished {
       switch phase {
@@ -322,7 +322,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
   }
 
   /// - Returns: true if the sink outlives the failure and waits for its next attempt.
-  private func waits(after error: StreamError) -> Bool {
+  private func retries(after error: StreamError) -> Bool {
     guard delivery != nil, receiveCompletion != nil, !transport.isClosed, !isCancelled.load(ordering: .acquiring) else {
       return false
     }
@@ -334,7 +334,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     let fraction = Double.random(in: 0..<1)
     guard
       let (delay, news) = delivery?.retry(
-        after: error, isTurnedAway: transport.isTurnedAway, fraction: fraction, &waiting)
+        after: error, isRefused: transport.isRefused, fraction: fraction, &waiting)
     else { return false }
     credit = waiting.isEmpty ? .max(1) : .none  // a value opens the next request
     phase = .waiting(
@@ -351,7 +351,7 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     switch phase {
     case .greeting(let id), .open(let id), .confirming(let id):
       phase = .cancelled(id)
-      speakIfNeeded()
+      scheduleIfNeeded()
     case .waiting(let timer):
       transport.loop.cancel(timer)
       phase = .over
@@ -359,18 +359,18 @@ public final class RemoteSink: Subscriber, Cancellable, TransportRequest, @unche
     case .cancelled, .over: break
     }
     receiveCompletion = nil
-    letGo()
+    releaseUpstream()
   }
 
   private func report(_ completion: Subscribers.Completion<StreamError>) {
     let receive = receiveCompletion
     receiveCompletion = nil
-    letGo()
+    releaseUpstream()
     if !isCancelled.load(ordering: .acquiring) { receive?(completion) }
   }
 
   /// Releases the request, and cancels the publisher's subscription unless the publisher has finished.
-  private func letGo() {
+  private func releaseUpstream() {
     let ended = upstream
     upstream = nil
     waiting = []

@@ -38,7 +38,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   private var resumption: Resumption?
   /// The subscriber; released at the end, on the thread that ends the subscription.
   private var down: Down?
-  private var waitsToSpeak = false
+  private var isScheduled = false
 
   init(_ request: RemoteRequest, _ down: Down) {
     transport = request.connection.transport
@@ -61,15 +61,15 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   func request(_ more: Subscribers.Demand) {
-    tell { $0.demand += more }
+    updateInbox { $0.demand += more }
   }
 
   func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
-    tell { _ in }
+    updateInbox { _ in }
   }
 
-  private func tell(_ change: (inout Inbox) -> Void) {
+  private func updateInbox(_ change: (inout Inbox) -> Void) {
     let mustPost = inbox.withLock { inbox in
       change(&inbox)
       defer { inbox.isPosted = true }
@@ -105,7 +105,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     } else {
       demand.add(more)
     }
-    speakIfNeeded()
+    scheduleIfNeeded()
   }
 
   private var hasSignal: Bool {
@@ -116,15 +116,15 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     }
   }
 
-  private func speakIfNeeded() {
-    guard hasSignal, !waitsToSpeak else { return }
-    waitsToSpeak = true
-    transport.hear(self)
+  private func scheduleIfNeeded() {
+    guard hasSignal, !isScheduled else { return }
+    isScheduled = true
+    transport.schedule(self)
   }
 
   func takeSignal() throws(StreamError) -> RequestSignal {
     transport.loop.assertOnLoop()
-    waitsToSpeak = false
+    isScheduled = false
     switch phase {
     case .idle:
       guard let request, demand.hasGrant else { return .nothing }
@@ -153,7 +153,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     demand.spend()
     if resumption != nil, !mayDeliver(event) { return }
     demand.add(down.receive(event))
-    speakIfNeeded()
+    scheduleIfNeeded()
   }
 
   /// - Returns: false if the event was delivered before, or the subscriber has cancelled.
@@ -161,7 +161,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     switch resumption?.receive(event) {
     case .drop:
       demand.add(.max(1))
-      speakIfNeeded()
+      scheduleIfNeeded()
       return false
     case .deliver(let report?):
       resumption?.policy.report(report)
@@ -172,7 +172,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
 
   func end(_ completion: Subscribers.Completion<StreamError>) {
     transport.loop.assertOnLoop()
-    if case .failure(let error) = completion, waits(after: error) { return }
+    if case .failure(let error) = completion, retries(after: error) { return }
     phase = .over
     request = nil
     guard let ended = down else { return }
@@ -181,19 +181,19 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   }
 
   /// - Returns: true if the subscription outlives the failure and waits for its next attempt.
-  private func waits(after error: StreamError) -> Bool {
+  private func retries(after error: StreamError) -> Bool {
     guard down != nil, !transport.isClosed, !isCancelled.load(ordering: .acquiring) else { return false }
     let fraction = Double.random(in: 0..<1)
     guard
       case .retry(let delay, let report)? = resumption?.fail(
-        error, isTurnedAway: transport.isTurnedAway, fraction: fraction)
+        error, isRefused: transport.isRefused, fraction: fraction)
     else { return false }
     demand.takeBack()
     if let id = resumption?.lastID { request?.options.from = .after(id: id) }
     phase = .waiting(
       transport.loop.schedule(after: delay) { [self] in
         phase = .idle
-        speakIfNeeded()
+        scheduleIfNeeded()
       })
     if let report { resumption?.policy.report(report) }
     return true

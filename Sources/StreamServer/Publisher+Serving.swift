@@ -16,7 +16,7 @@ extension Publisher where Output == [UInt8] {
   ///   - replay: Events that a newcomer gets unless it asks for something else.
   ///   - overflow: What becomes of events that a client has not taken when the buffer is full.
   /// - Returns: Ends the stream and closes the socket when cancelled or released.
-  /// - Throws: ``StreamServer/Mistake`` for a name that is the server's own, `SystemError` for a socket that can't be made.
+  /// - Throws: ``StreamServer/AddStreamError`` for a reserved name, `SystemError` for a socket that cannot be created.
   public func serve(
     as name: String, at path: String, replay: Int = 1, overflow: OverflowPolicy = .drop
   ) throws -> AnyCancellable {

@@ -9,16 +9,16 @@ public struct StreamChange {
   /// What feeds a stream.
   public struct Feed {
     let source: AnyPublisher<EventBatch, StreamFailure>
-    let inlet: PublishSource?
+    let publishSource: PublishSource?
     let status: SourceStatus
 
-    /// As `StreamServer.add` takes them. The inlet may be the one that the stream has: its publishers stay then.
+    /// The parameters of `StreamServer.add`. With the stream's present publish source, its publishers stay.
     public init(
-      source: some Publisher<EventBatch, StreamFailure>, inlet: PublishSource? = nil,
+      source: some Publisher<EventBatch, StreamFailure>, publishSource: PublishSource? = nil,
       status: SourceStatus = SourceStatus()
     ) {
       self.source = source.eraseToAnyPublisher()
-      self.inlet = inlet
+      self.publishSource = publishSource
       self.status = status
     }
   }

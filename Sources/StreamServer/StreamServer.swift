@@ -13,7 +13,7 @@ import Synchronization
 /// it writes no log itself.
 public final class StreamServer: Sendable {
   /// A stream that cannot be served.
-  public enum Mistake: Error, Equatable {
+  public enum AddStreamError: Error, Equatable {
     /// There is a stream of that name.
     case nameTaken(String)
     /// Names that begin with `$` are the server's own.
@@ -44,7 +44,7 @@ public final class StreamServer: Sendable {
   ///   - version: of the program, for `$stats`.
   ///   - wantsDetails: whether `.clientActs` is to be reported now; called on the event loops as often as that happens.
   ///   - report: called on the event loops; must not block.
-  /// - Throws: `SystemError` when the process is out of descriptors, `Mistake.noMemory`.
+  /// - Throws: `SystemError` when the process is out of descriptors, `AddStreamError.noMemory`.
   public init(
     limits: ServerLimits = .init(), restores: Bool = false, version: String = "",
     wantsDetails: @escaping @Sendable () -> Bool = { false },
@@ -86,26 +86,26 @@ public final class StreamServer: Sendable {
   ///
   /// - Parameters:
   ///   - log: with the limits of `configuration`, and used by no other stream; nil: a fresh one in memory.
-  ///   - inlet: what clients may publish to, as `configuration.write` says, and what `source` begins with. It belongs to
-  ///     this stream alone, which is subscribed to it from now on, whatever `configuration.start` says: clients may
+  ///   - publishSource: receives the values of clients that `configuration.write` admits; the first publisher of
+  ///     `source`. Used by this stream only, which subscribes at once, whatever `configuration.start` is: clients may
   ///     publish while there is no subscription.
   ///   - status: what the source's states are noted in; it shows in `$streams`.
-  /// - Throws: `Mistake`.
+  /// - Throws: `AddStreamError`.
   public func add(
     _ configuration: StreamConfiguration, log: EventLog? = nil,
-    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, inlet: PublishSource? = nil,
+    source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, publishSource: PublishSource? = nil,
     status: SourceStatus = SourceStatus()
-  ) throws(Mistake) {
+  ) throws(AddStreamError) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
     guard let storage = log ?? EventLog(name: configuration.name, limits: configuration.limits) else {
       throw .noMemory(SystemError("memfd_create", configuration.name))
     }
     var configuration = configuration
-    if let inlet {
+    if let publishSource {
       configuration.start = .always
-      inlet.open(configuration.limits)
+      publishSource.open(configuration.limits)
     }
-    let stream = ServedStream(configuration, storage: storage, inlet: inlet, status: status)
+    let stream = ServedStream(configuration, storage: storage, publishSource: publishSource, status: status)
     stream.setSource(source, report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
@@ -114,8 +114,8 @@ public final class StreamServer: Sendable {
   }
 
   /// The pipeline before a stream failed on an event; counted in `$stats`.
-  public func noteValueError(of name: String) {
-    streams[name]?.noteValueError()
+  public func countValueError(of name: String) {
+    streams[name]?.countValueError()
   }
 
   /// Where the source of a stream resumes, by what its log holds; nil: nothing is known of it.
@@ -127,8 +127,8 @@ public final class StreamServer: Sendable {
   }
 
   /// What is to be known of a stream beside how its source is doing; shows in `$streams` when there is nothing worse.
-  public func note(_ remark: String, of name: String) {
-    streams[name]?.note(remark)
+  public func setRemark(_ remark: String, of name: String) {
+    streams[name]?.setRemark(remark)
   }
 
   private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
@@ -136,7 +136,7 @@ public final class StreamServer: Sendable {
   private func addSystemStream(
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
     _ render: @escaping @Sendable (Visibility) -> [UInt8]
-  ) throws(Mistake) {
+  ) throws(AddStreamError) {
     let made = systemStreams.add(name, description, everyMilliseconds: milliseconds, render: render)
     guard let stream = made else { throw .noMemory(SystemError("memfd_create", name)) }
     guard streams.insert(stream) else { throw .nameTaken(name) }
@@ -195,7 +195,7 @@ public final class StreamServer: Sendable {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
       report(.connectionLimitReached(limits.connections))
-      return Self.turnAway(socket, "the server has \(limits.connections) connections already (max_connections)")
+      return Self.refuse(socket, "the server has \(limits.connections) connections already (max_connections)")
     }
     let user = ClientUser(credentials, of: socket.raw)
     let free = limits.connections - open
@@ -206,7 +206,7 @@ public final class StreamServer: Sendable {
       let client = ClientIdentity(number: number, credentials: credentials)
       let isGiven = limits.connectionsPerUser != nil
       report(.userConnectionLimitReached(client, entry.connections, left: isGiven ? nil : free))
-      return Self.turnAway(
+      return Self.refuse(
         socket,
         "\(client.user) has \(entry.connections) connections already"
           + (isGiven
@@ -219,7 +219,7 @@ public final class StreamServer: Sendable {
 
   /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;
   /// nothing waits for it to be read.
-  public static func turnAway(_ socket: consuming OwnedDescriptor, _ reason: String) {
+  public static func refuse(_ socket: consuming OwnedDescriptor, _ reason: String) {
     var machine = ConnectionMachine()
     machine.close(.rejectedSetup, reason)
     let bytes = machine.takeOutput()
@@ -256,7 +256,7 @@ public final class StreamServer: Sendable {
       version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
       streams: byStream.count, connections: counts.open.load(ordering: .relaxed),
       subscribers: byStream.reduce(0) { $0 + $1.subscribers },
-      publishers: streams.all.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) },
+      publishers: streams.all.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
       eventsIn: byStream.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
       bytesIn: byStream.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
@@ -278,7 +278,7 @@ public final class StreamServer: Sendable {
     let byStream = streams.map { $0.statistics(hasLag: hasLag) }
     return VisibleStatistics(
       version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
-      publishers: streams.reduce(0) { $0 + ($1.inlet?.publisherCount ?? 0) }, byStream: byStream)
+      publishers: streams.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) }, byStream: byStream)
   }
 
   /// Streams, the system's own not counted, and live subscriptions to them: `statistics` without the rest.

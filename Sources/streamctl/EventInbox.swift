@@ -59,7 +59,7 @@ final class EventInbox: Subscriber, Sendable {
 
   /// Adds one message per loss or recovery of the connection. At least one event lies between two losses, so the
   /// messages are limited by the requested events.
-  func note(_ report: ReconnectPolicy.Report) {
+  func post(_ report: ReconnectPolicy.Report) {
     let notice =
       switch report {
       case .lost: "connection lost, reconnecting"
@@ -67,7 +67,7 @@ final class EventInbox: Subscriber, Sendable {
       case .forgotten:
         "reconnected; the daemon has forgotten this publisher: unconfirmed events may be in the stream twice"
       }
-    note(notice)
+    post(notice)
   }
 
   /// Prepares for another subscription after the last one has ended.
@@ -82,7 +82,7 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   /// Ends `wait` at once, without an event.
-  func nudge() {
+  func wakeUp() {
     change { _ in }
   }
 
@@ -98,7 +98,7 @@ final class EventInbox: Subscriber, Sendable {
   var hasHadEvents: Bool { state.withLock { $0.hasHadEvents } }
 
   /// Adds a message besides the events.
-  func note(_ notice: String) {
+  func post(_ notice: String) {
     change { $0.notices.append(notice) }
   }
 

@@ -4,7 +4,7 @@ import StreamClient
 /// total at the end.
 struct GapReport {
   /// The gaps of one sentence.
-  private struct Tally {
+  private struct Total {
     var gapCount = 0
     var lostCount: UInt64 = 0
     var hasUnknown = false
@@ -41,10 +41,10 @@ struct GapReport {
   }
 
   private let startID: UInt64?
-  private var unsaid = Tally()
-  private var total = Tally()
+  private var unreported = Total()
+  private var total = Total()
   private var sentenceCount = 0
-  private var saidAt: UInt64 = 0
+  private var reportedAt: UInt64 = 0
 
   /// Minimum nanoseconds between two sentences.
   private static let interval: UInt64 = 1_000_000_000
@@ -59,18 +59,18 @@ struct GapReport {
   ///   - previous: the id of the previous event; `nil` for the first.
   ///   - time: monotonic, in nanoseconds.
   /// - Returns: a sentence, if one is due.
-  mutating func note(_ gap: EventGap, after previous: UInt64?, before id: UInt64?, at time: UInt64) -> String? {
+  mutating func add(_ gap: EventGap, after previous: UInt64?, before id: UInt64?, at time: UInt64) -> String? {
     let startID = previous == nil ? startID : nil
-    unsaid.add(gap, startID: startID, before: id)
+    unreported.add(gap, startID: startID, before: id)
     total.add(gap, startID: startID, before: id)
-    guard sentenceCount == 0 || time - saidAt >= Self.interval else { return nil }
-    saidAt = time
+    guard sentenceCount == 0 || time - reportedAt >= Self.interval else { return nil }
+    reportedAt = time
     return say()
   }
 
   /// - Returns: the remaining sentences.
   mutating func end() -> [String] {
-    let rest = unsaid.gapCount > 0 ? [say()] : []
+    let rest = unreported.gapCount > 0 ? [say()] : []
     return sentenceCount > 1 ? rest + ["in all \(total.sentence(isTotal: true))"] : rest
   }
 
@@ -78,8 +78,8 @@ struct GapReport {
   var isEmpty: Bool { total.gapCount == 0 }
 
   private mutating func say() -> String {
-    defer { unsaid = Tally() }
+    defer { unreported = Total() }
     sentenceCount += 1
-    return unsaid.sentence(isTotal: false)
+    return unreported.sentence(isTotal: false)
   }
 }

@@ -30,7 +30,7 @@ struct Session {
       _ = try Signals(ends + (screen == nil ? [] : Screen.signals), on: loop) { [inbox] number in
         guard ends.contains(number) else {
           screen?.received(signal: number)
-          return inbox.nudge()
+          return inbox.wakeUp()
         }
         inbox.cancel()
         // After the CANCEL, which may be queued after a request-n.
@@ -40,7 +40,7 @@ struct Session {
           _exit(Stop.signal(number).exitCode)
         }
       }
-      if let screen { _ = Keyboard(on: loop, for: screen) { [inbox] in inbox.nudge() } }
+      if let screen { _ = Keyboard(on: loop, for: screen) { [inbox] in inbox.wakeUp() } }
       if watchesOutput { _ = OutputWatch(on: loop) { [inbox] in inbox.interrupt(.done) } }
       try loop.start()
     } catch {
@@ -96,7 +96,7 @@ struct Session {
 
   private func follow(_ name: String, _ wanted: Arguments.Subscription, _ gaps: inout GapReport) throws(Stop) {
     var output = Output()
-    let reconnect = wanted.reconnects ? ReconnectPolicy { [inbox] in inbox.note($0) } : nil
+    let reconnect = wanted.reconnects ? ReconnectPolicy { [inbox] in inbox.post($0) } : nil
     connection.stream(name, options: wanted.options, reconnect: reconnect).subscribe(inbox)
     var unwritten = wanted.count ?? .max
     var granted = min(wanted.credit, unwritten)
@@ -109,7 +109,7 @@ struct Session {
       for notice in inbox.takeNotices() { Stop.say(notice) }  // after the events to which they belong
       for event in events {
         if let gap = event.gap,
-          let notice = gaps.note(gap, after: previousID, before: event.id, at: EventLoop.monotonicNow())
+          let notice = gaps.add(gap, after: previousID, before: event.id, at: EventLoop.monotonicNow())
         {
           Stop.say(notice)
         }

@@ -9,7 +9,7 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   private let connection: StreamConnection
   private let inbox: EventInbox
   private var answer: AnyCancellable?
-  private var isTold = false
+  private var isReported = false
 
   /// When the state is checked, unless an event has arrived: a source whose upstream does not respond counts as failing
   /// only after its own timeout.
@@ -32,17 +32,17 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   }
 
   private func look() {
-    guard !isTold, !inbox.hasHadEvents else { return }
+    guard !isReported, !inbox.hasHadEvents else { return }
     answer = connection.value(of: "$streams").sink(
       receiveCompletion: { _ in }, receiveValue: { [self] in read($0) })
   }
 
   private func read(_ catalogue: StreamEvent) {
-    guard !isTold, !inbox.hasHadEvents, let table = try? StreamTable(json: catalogue.data),
+    guard !isReported, !inbox.hasHadEvents, let table = try? StreamTable(json: catalogue.data),
       let row = table.rows.first(where: { $0.name == name }), let state = row.state,
       ["failing", "failed", "blocked"].contains(state)
     else { return }
-    isTold = true
-    inbox.note("\"\(name)\" is \(state)" + (row.message.map { ": \($0)" } ?? "") + "; waiting for an event")
+    isReported = true
+    inbox.post("\"\(name)\" is \(state)" + (row.message.map { ": \($0)" } ?? "") + "; waiting for an event")
   }
 }

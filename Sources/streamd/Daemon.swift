@@ -53,7 +53,7 @@ final class Daemon {
   ///   - remark: the status line's remark if the file is not what is served.
   ///   - passed: the service manager's descriptors; now owned by the daemon.
   ///   - stored: stores the configuration for the next process.
-  /// - Throws: `SystemError`, `StreamServer.Mistake`: the machine lacks a resource.
+  /// - Throws: `SystemError`, `StreamServer.AddStreamError`: the machine lacks a resource.
   init(
     _ source: ConfigurationSource, from path: String, remark: String?, passed: PassedDescriptors,
     stored: StoredConfiguration, journal: Journal, manager: ServiceManager
@@ -76,7 +76,7 @@ final class Daemon {
   }
 
   /// Serves until a signal.
-  /// - Throws: `SystemError`, `StreamServer.Mistake`.
+  /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
   func run() throws {
     signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [self] in handle($0) }
     Self.openTimers()

@@ -15,19 +15,19 @@ final class FeedReports: Sendable {
   }
 
   func take(_ report: SourceReport) {
-    if let state = SourceState(report) { status.note(state) }
+    if let state = SourceState(report) { status.set(state) }
     journal.write(Journal.Entry(report, of: stream))
   }
 
   func take(_ report: PipelineReport) {
     switch report {
     case .valueError(let reason):
-      server.noteValueError(of: stream)
-      status.note(.failing("the last event failed: \(reason)"), of: .lastEvent)
+      server.countValueError(of: stream)
+      status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
       journal.write(Journal.Entry(valueError: reason, of: stream))
-    case .passing: status.note(.healthy, of: .lastEvent)
+    case .passing: status.set(.healthy, of: .lastEvent)
     case .process(let report):
-      if let state = SourceState(report) { status.note(state, of: .pipeline) }
+      if let state = SourceState(report) { status.set(state, of: .pipeline) }
       journal.write(Journal.Entry(report, of: stream))
     }
   }

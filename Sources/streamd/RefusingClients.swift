@@ -7,12 +7,12 @@ import Systemd
 /// A client that waits on such a socket makes the service manager start the daemon again as soon as it has ended.
 /// Without a response the starts would reach StartLimitBurst= at once, and the manager would close the socket. With
 /// this response each client receives an error, and there is at most one start a second while clients connect.
-func turnClientsAway(from sockets: [PassedDescriptors.Listener]) {
+func refuseClients(from sockets: [PassedDescriptors.Listener]) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let listeners = sockets.map { socket in
     Listener(
       OwnedDescriptor(socket.descriptor), on: loop,
-      accepted: { StreamServer.turnAway($0, "streamd cannot start: its configuration has errors") },
+      accepted: { StreamServer.refuse($0, "streamd cannot start: its configuration has errors") },
       paused: { _ in })
   }
   for listener in listeners { try? listener.start() }

@@ -22,7 +22,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   private var configuration: Configuration
   private var phase = Phase.idle
   /// Whether another reload was requested during the current one.
-  private var isWantedAgain = false
+  private var isRequestedAgain = false
   private var isOver = false
   private var ended: (() -> Void)?
 
@@ -53,7 +53,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     loop.assertOnLoop()
     guard !isOver else { return }
     guard phase == .idle else {
-      isWantedAgain = true
+      isRequestedAgain = true
       return
     }
     phase = .reading
@@ -70,10 +70,10 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     isOver = true
     guard phase == .applying else { return completed() }
     ended = completed
-    _ = loop.schedule(after: Self.changeTimeout) { [self] in tellEnd() }
+    _ = loop.schedule(after: Self.changeTimeout) { [self] in reportEnd() }
   }
 
-  private func tellEnd() { ended.take()?() }
+  private func reportEnd() { ended.take()?() }
 
   private func take(_ reading: Result<ConfigurationSource, ConfigurationErrors>) {
     loop.assertOnLoop()
@@ -127,10 +127,10 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   private func finish(_ status: String) {
     loop.assertOnLoop()
     phase = .idle
-    if isOver { return tellEnd() }
+    if isOver { return reportEnd() }
     manager.notify(.ready, .status(status))
-    guard isWantedAgain else { return }
-    isWantedAgain = false
+    guard isRequestedAgain else { return }
+    isRequestedAgain = false
     begin()
   }
 }

@@ -14,12 +14,12 @@ final class RunningStreams: @unchecked Sendable {
   private struct Feed {
     let reports: FeedReports
     /// The source of a stream to which clients publish; unchanged while clients are the source.
-    let inlet: PublishSource
+    let publishSource: PublishSource
     let takesValues: Bool
     /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
 
-    var usedInlet: PublishSource? { takesValues ? inlet : nil }
+    var activePublishSource: PublishSource? { takesValues ? publishSource : nil }
   }
 
   /// The queue for slow work: reading user databases and disks, writing logs.
@@ -38,7 +38,7 @@ final class RunningStreams: @unchecked Sendable {
   var storedLogCount: Int { logs.storedCount }
 
   /// Starts the first streams.
-  /// - Throws: `SystemError`, `StreamServer.Mistake`.
+  /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
   func begin(_ streams: [Configuration.Stream]) throws {
     for stream in streams { try add(stream, logs.log(of: stream)) }
     logs.finish()
@@ -64,7 +64,7 @@ final class RunningStreams: @unchecked Sendable {
       journal.write(
         .stateNotKept, .error, "the stream continues with its current buffer: \(error)", .stream(name))
     }
-    for (name, remark) in remarks { server.note(remark, of: name) }
+    for (name, remark) in remarks { server.setRemark(remark, of: name) }
     for name in difference.removed {
       feeds[name] = nil
       logs.forget(name)
@@ -92,15 +92,16 @@ final class RunningStreams: @unchecked Sendable {
   private func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
     let feed = makeFeed(of: stream)
     try server.add(
-      StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed), inlet: feed.usedInlet,
+      StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed),
+      publishSource: feed.activePublishSource,
       status: feed.reports.status)
-    if let remark = kept.remark { server.note(remark, of: stream.name) }
+    if let remark = kept.remark { server.setRemark(remark, of: stream.name) }
   }
 
   private func replaceFeed(_ change: ConfigurationDifference.Change) -> StreamChange.Feed {
     let feed = makeFeed(of: change.stream)
     return StreamChange.Feed(
-      source: source(of: change.stream, feed), inlet: feed.usedInlet, status: feed.reports.status)
+      source: source(of: change.stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
   }
 
   /// Creates the stream's feed, which replaces an existing one.
@@ -108,7 +109,7 @@ final class RunningStreams: @unchecked Sendable {
     let former = feeds[stream.name]
     let feed = Feed(
       reports: FeedReports(of: stream.name, for: server, journal),
-      inlet: former?.usedInlet ?? PublishSource(), takesValues: stream.source == .publish,
+      publishSource: former?.activePublishSource ?? PublishSource(), takesValues: stream.source == .publish,
       place: former?.place ?? ProgramPlace())
     feeds[stream.name] = feed
     return feed
@@ -117,7 +118,7 @@ final class RunningStreams: @unchecked Sendable {
   private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
     let source = stream.source.publisher(
-      for: stream, inlet: feed.inlet, in: feed.place, on: sources,
+      for: stream, publishSource: feed.publishSource, in: feed.place, on: sources,
       checkpoint: { [weak server = server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) }
     ) { reports.take($0) }
     return stream.pipeline(from: source, on: sources) { reports.take($0) }.setFailureType(to: StreamFailure.self)

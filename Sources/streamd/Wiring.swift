@@ -110,16 +110,16 @@ extension Configuration.Source {
   /// The publisher at the start of the stream's pipeline.
   ///
   /// - Parameters:
-  ///   - inlet: the source of a stream to which clients publish.
+  ///   - publishSource: the source of a stream to which clients publish.
   ///   - place: the place of a source program.
   ///   - checkpoint: the resumption state in the stream's log.
   func publisher(
-    for stream: Configuration.Stream, inlet: PublishSource, in place: ProgramPlace, on thread: SourceThread,
+    for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
-    case .publish: return inlet.eraseToAnyPublisher()
+    case .publish: return publishSource.eraseToAnyPublisher()
     case .timer(let timer):
       return TimerSource(
         every: timer.every, leeway: timer.leeway, times: timer.times

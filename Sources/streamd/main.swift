@@ -26,7 +26,7 @@ func endWithoutConfiguration(
   _ summary: String, _ passed: PassedDescriptors, _ journal: Journal, _ manager: ServiceManager
 ) -> Never {
   manager.notify(.status(summary))
-  turnClientsAway(from: passed.listeners)
+  refuseClients(from: passed.listeners)
   journal.flush(within: .seconds(1))
   manager.flush(within: .seconds(1))
   // The service manager releases its stored descriptors once the service has failed permanently: if there are any, it

@@ -23,7 +23,7 @@ final class Machine {
   private var logs: LogStore!
   private var manager: ServiceManager!
   private var journal: Journal!
-  private var inlets: [String: PublishSource] = [:]
+  private var publishSources: [String: PublishSource] = [:]
   private(set) var upstreams: [String: Upstream] = [:]
   private var auditors: [String: Auditor] = [:]
   private let queue = DispatchQueue(label: "streams")
@@ -86,7 +86,8 @@ final class Machine {
   private func add(_ stream: StreamSpecification) throws {
     let kept = try logs.log(of: stream.configuration)
     try server.add(
-      StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream), inlet: inlets[stream.name])
+      StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
+      publishSource: publishSources[stream.name])
     if let served = server.streams[stream.name] { audit(served) }
   }
 
@@ -96,9 +97,9 @@ final class Machine {
 
   private func source(of stream: StreamSpecification) -> AnyPublisher<EventBatch, StreamFailure> {
     if stream.isPublished {
-      let inlet = inlets[stream.name] ?? PublishSource()
-      inlets[stream.name] = inlet
-      return inlet.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+      let publishSource = publishSources[stream.name] ?? PublishSource()
+      publishSources[stream.name] = publishSource
+      return publishSource.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
     }
     let upstream = Upstream()
     upstreams[stream.name] = upstream
@@ -121,7 +122,7 @@ final class Machine {
       return StreamChange(
         StreamConfiguration(stream.configuration),
         feed: world.feedsChanged.contains(stream.name)
-          ? StreamChange.Feed(source: source(of: stream), inlet: inlets[stream.name]) : nil,
+          ? StreamChange.Feed(source: source(of: stream), publishSource: publishSources[stream.name]) : nil,
         makeLog: hasOtherLog ? { [logs] in try logs!.log(of: stream.configuration, insteadOf: $0).log } : nil)
     }
     let removed = pairs.filter { $0.isServed && !$1.isServed }.map(\.0.name)
@@ -129,12 +130,12 @@ final class Machine {
     for name in removed {
       logs.forget(name)
       auditors[name]?.end()
-      (inlets[name], upstreams[name], auditors[name]) = (nil, nil, nil)
+      (publishSources[name], upstreams[name], auditors[name]) = (nil, nil, nil)
     }
     for (stream, kept) in added {
       try? server.add(
         StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
-        inlet: inlets[stream.name])
+        publishSource: publishSources[stream.name])
       if let served = server.streams[stream.name] { audit(served) }
     }
     logs.finish()
@@ -175,7 +176,7 @@ final class Machine {
     for auditor in auditors.values { auditor.end() }
     auditors = [:]
     upstreams = [:]
-    inlets = [:]
+    publishSources = [:]
     let objects = watchedObjects
     server = nil
     logs = nil

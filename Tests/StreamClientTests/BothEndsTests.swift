@@ -17,10 +17,10 @@ import Testing
     try server.add(StreamConfiguration(name: "five", description: "One to five", replay: 5), source: source)
     try server.start()
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
-    let inlet = PublishSource()
+    let publishSource = PublishSource()
     try server.add(
-      StreamConfiguration(name: "lines", replay: 65536), source: inlet.setFailureType(to: StreamFailure.self),
-      inlet: inlet)
+      StreamConfiguration(name: "lines", replay: 65536), source: publishSource.setFailureType(to: StreamFailure.self),
+      publishSource: publishSource)
     let result = try await body(path)
     await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
     return result

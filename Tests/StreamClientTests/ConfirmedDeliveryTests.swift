@@ -17,7 +17,7 @@ import Testing
     delivery.send([[1], [2], [3]])
     let confirmation = delivery.receive(PublishConfirmation(confirmed: 2).bytes, &waiting)
     #expect(confirmation == .confirmed)
-    let retry = delivery.retry(after: .disconnected("gone"), isTurnedAway: false, fraction: 0, &waiting)
+    let retry = delivery.retry(after: .disconnected("gone"), isRefused: false, fraction: 0, &waiting)
     #expect(retry != nil)
     #expect(waiting == [[3]])
     let entry = try delivery.entry

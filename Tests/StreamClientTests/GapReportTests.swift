@@ -14,7 +14,7 @@ import Testing
     for (index, gap) in gaps.enumerated() {
       let time = 7 * Self.second + UInt64(index) * Self.second / 2
       let id = UInt64(index + 1)
-      if let sentence = report.note(gap, after: id - 1, before: id, at: time) { sentences.append(sentence) }
+      if let sentence = report.add(gap, after: id - 1, before: id, at: time) { sentences.append(sentence) }
     }
     #expect(report.isEmpty == gaps.isEmpty)
     return sentences + report.end()
@@ -32,9 +32,9 @@ import Testing
     var report = GapReport(from: 5)
     let range = "the stream's log does not have all events in between, and the daemon cannot know how many"
     #expect(
-      report.note(.unknown, after: nil, before: 9, at: 0) == "events may be lost between event 5 and event 9: \(range)")
-    #expect(report.note(.events(3), after: nil, before: 9, at: Self.second) == "3 events lost before event 9")
-    let later = report.note(.unknown, after: 9, before: 20, at: 3 * Self.second)
+      report.add(.unknown, after: nil, before: 9, at: 0) == "events may be lost between event 5 and event 9: \(range)")
+    #expect(report.add(.events(3), after: nil, before: 9, at: Self.second) == "3 events lost before event 9")
+    let later = report.add(.unknown, after: 9, before: 20, at: 3 * Self.second)
     #expect(later == "events may be lost before event 20: \(Self.unknown)")
   }
 

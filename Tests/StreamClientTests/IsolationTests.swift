@@ -17,10 +17,10 @@ import Testing
     let server = try StreamServer(limits: ServerLimits(workers: 1))
     let numbers = (1...3).map { [Array("\($0)".utf8)] }.publisher.setFailureType(to: StreamFailure.self)
     try server.add(StreamConfiguration(name: "numbers", replay: 3, start: .always), source: numbers)
-    let inlet = PublishSource()
+    let publishSource = PublishSource()
     try server.add(
-      StreamConfiguration(name: "words", replay: 100), source: inlet.setFailureType(to: StreamFailure.self),
-      inlet: inlet)
+      StreamConfiguration(name: "words", replay: 100), source: publishSource.setFailureType(to: StreamFailure.self),
+      publishSource: publishSource)
     try server.start()
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
     do {

@@ -82,7 +82,7 @@ import Testing
   @Test func whatCannotBeServedIsAnError() throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
-    #expect(throws: StreamServer.Mistake.nameReserved("$x")) { try Just(1).serve(as: "$x", at: path) }
+    #expect(throws: StreamServer.AddStreamError.nameReserved("$x")) { try Just(1).serve(as: "$x", at: path) }
     let served = try Just(1).serve(as: "x", at: path)
     #expect(throws: SystemError.self) { try Just(1).serve(as: "x", at: path) }
     served.cancel()

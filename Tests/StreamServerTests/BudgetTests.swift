@@ -400,7 +400,7 @@ import Testing
     server.save { connections in saved.withLock { $0 = connections } }
     for _ in 0..<3 { loop.runOneTurn() }
     let connections = try #require(saved.withLock { $0 })
-    #expect(connections.sessions[0].input.count > 0)
+    #expect(connections.connections[0].input.count > 0)
     let next = try ServerHarness(ServerLimits(workers: 1), restores: true)
     let descriptors = connections.descriptors.map { fcntl($0, F_DUPFD_CLOEXEC, 0) }
     let arrived = try SavedConnections(state: connections.state(ofFirst: 1), descriptors)

@@ -15,8 +15,12 @@ import Testing
     return configuration
   }
 
-  private func feed(_ inlet: PublishSource, _ change: @escaping ([UInt8]) -> [UInt8] = { $0 }) -> StreamChange.Feed {
-    .init(source: inlet.map { EventBatch($0.map(change)) }.setFailureType(to: StreamFailure.self), inlet: inlet)
+  private func feed(_ publishSource: PublishSource, _ change: @escaping ([UInt8]) -> [UInt8] = { $0 })
+    -> StreamChange.Feed
+  {
+    .init(
+      source: publishSource.map { EventBatch($0.map(change)) }.setFailureType(to: StreamFailure.self),
+      publishSource: publishSource)
   }
 
   private func grant(_ client: WireClient) throws -> Int {
@@ -30,14 +34,15 @@ import Testing
 
   @Test func aPublisherGoesOnThroughAnotherPipelineWithTheCreditItHas() async throws {
     try await withServer { harness in
-      let inlet = try harness.addPublished("p")
+      let publishSource = try harness.addPublished("p")
       let publisher = try WireClient.ready(harness.path)
       publisher.publish("p", [0])
       let credit = try grant(publisher)
       let subscriber = try WireClient.ready(harness.path)
       subscriber.subscribe("p", credit: 0x7FFF_FFFF)
       #expect(try subscriber.events(1) == [[0]])
-      #expect(harness.server.change([StreamChange(terms(), feed: feed(inlet) { $0 + [9] })], removing: []).isEmpty)
+      #expect(
+        harness.server.change([StreamChange(terms(), feed: feed(publishSource) { $0 + [9] })], removing: []).isEmpty)
       for _ in 0..<credit { publisher.value([1]) }
       #expect(try subscriber.events(credit) == Array(repeating: [1, 9], count: credit))
       #expect(try grant(publisher) > 0)
@@ -60,7 +65,7 @@ import Testing
         configuration.limits = .init(events: 4)
         configuration.overflow = .block(timeout: nil)
       }
-      let inlet = try harness.addPublished("p", full)
+      let publishSource = try harness.addPublished("p", full)
       let reader = try WireClient.ready(harness.path)
       reader.subscribe("p", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
@@ -70,7 +75,7 @@ import Testing
       #expect(try reader.events(1) == [[0]])
       for number in 1...credit { publisher.value([UInt8(number)]) }
       harness.eventually { harness.server.statistics.eventsIn == UInt64(credit) + 1 }
-      _ = harness.server.change([StreamChange(terms(full), feed: feed(inlet))], removing: [])
+      _ = harness.server.change([StreamChange(terms(full), feed: feed(publishSource))], removing: [])
       var frame = try publisher.receive()
       while case .requestN = frame { frame = try publisher.receive() }
       #expect(
@@ -99,8 +104,8 @@ import Testing
       #expect(try client.events(1) == [[1]])
       client.publish("p", [2], id: 5)
       #expect(try client.receive() == .error(StreamID(5), .rejected, #""p" does not accept values"#))
-      let inlet = PublishSource()
-      _ = harness.server.change([StreamChange(terms(), feed: feed(inlet))], removing: [])
+      let publishSource = PublishSource()
+      _ = harness.server.change([StreamChange(terms(), feed: feed(publishSource))], removing: [])
       #expect(source.cancellations == 1)
       client.publish("p", [3], isComplete: true, id: 7)
       #expect(

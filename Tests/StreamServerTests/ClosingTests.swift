@@ -47,10 +47,10 @@ import Testing
         return
       }
       let saved = try await first.handOver()
-      let silent = saved.sessions.map { session in
-        SavedSession(
-          descriptor: session.descriptor, number: session.number, machine: session.machine,
-          silence: 120_000_000_000, input: [], unsent: [], subscriptions: [], publications: [])
+      let silent = saved.connections.map { connection in
+        SavedConnection(
+          descriptor: connection.descriptor, number: connection.number, machine: connection.machine,
+          silence: 120_000_000_000, input: [], unsent: [], subscriptions: [], channels: [])
       }
       await next.restore(SavedConnections(silent, waiting: []))
       next.eventually { next.server.statistics.connections == 0 }
@@ -135,9 +135,10 @@ import Testing
     let loop = server.loops[0]
     let source = HandFedSource()
     try server.add(StreamConfiguration(name: "s", start: .always), source: source)
-    let inlet = PublishSource()
+    let publishSource = PublishSource()
     try server.add(
-      StreamConfiguration(name: "p", write: .init()), source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet
+      StreamConfiguration(name: "p", write: .init()), source: publishSource.setFailureType(to: StreamFailure.self),
+      publishSource: publishSource
     )
     let client = try WireClient(server, user: 1001)
     client.subscribe("s", credit: Self.unlimited)

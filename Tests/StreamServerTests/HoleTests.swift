@@ -145,7 +145,7 @@ import Testing
   @Test func aRemarkShowsInTheCatalogue() async throws {
     try await withServer { harness in
       _ = try add(harness, before: [])
-      harness.server.note("not on disk: it is full", of: "s")
+      harness.server.setRemark("not on disk: it is full", of: "s")
       let client = try WireClient.ready(harness.path)
       client.get("$streams")
       #expect(

@@ -171,10 +171,10 @@ import Testing
     let log = try #require(EventLog(name: "s", limits: limits))
     for (round, next) in [(1, 1), (2, 3)] as [(UInt8, UInt64)] {
       try await withServer { harness in
-        let inlet = PublishSource()
+        let publishSource = PublishSource()
         try harness.server.add(
           StreamConfiguration(name: "s", limits: limits), log: log,
-          source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
+          source: publishSource.setFailureType(to: StreamFailure.self), publishSource: publishSource)
         let client = try WireClient.ready(harness.path, Self.setup)
         try open(client)
         #expect(try news(client) == .greeting(committed: next - 1, next: next))
@@ -353,27 +353,27 @@ import Testing
   }
 
   @Test func whatAnotherPipelineLostOfOneThatHasGoneIsNotCounted() throws {
-    let inlet = PublishSource()
-    inlet.admitNamed(nil)
+    let publishSource = PublishSource()
+    publishSource.admitNamed(nil)
     let (gone, other) = (PublisherKey([1], of: nil), PublisherKey([2], of: nil))
     let (former, later) = (Taker(), Taker())
-    inlet.receive(subscriber: former)
-    let queue = try inlet.join(gone, firstNumber: 1) {}.queue
-    _ = inlet.take([[1], [2]], isComplete: false, from: queue)
+    publishSource.receive(subscriber: former)
+    let queue = try publishSource.join(gone, firstNumber: 1) {}.queue
+    _ = publishSource.take([[1], [2]], isComplete: false, from: queue)
     #expect(former.batches.withLock { $0.map { PublisherMarks($0.checkpoint)[gone] } } == [2])
-    inlet.leave(queue)
-    let otherQueue = try inlet.join(other, firstNumber: 1) {}.queue
-    _ = inlet.take([[9]], isComplete: false, from: otherQueue)
-    inlet.interrupt()
-    inlet.receive(subscriber: later)
+    publishSource.leave(queue)
+    let otherQueue = try publishSource.join(other, firstNumber: 1) {}.queue
+    _ = publishSource.take([[9]], isComplete: false, from: otherQueue)
+    publishSource.interrupt()
+    publishSource.receive(subscriber: later)
     #expect(later.batches.withLock { $0.isEmpty })
-    #expect(throws: PublishSource.Obstacle.inUse) { try inlet.join(gone, firstNumber: 1) {} }
-    inlet.admitNamed(nil)
+    #expect(throws: PublishSource.Obstacle.inUse) { try publishSource.join(gone, firstNumber: 1) {} }
+    publishSource.admitNamed(nil)
     let batches = later.batches.withLock { $0 }
     #expect(batches.map { Array($0) } == [[[9]]])
     let marks = PublisherMarks(batches.first?.checkpoint)
     #expect(marks[gone] == nil && marks[other] == 1)
-    let again = try inlet.join(gone, firstNumber: 1) {}
+    let again = try publishSource.join(gone, firstNumber: 1) {}
     #expect(again.committed == 0 && again.next == 1)
   }
 

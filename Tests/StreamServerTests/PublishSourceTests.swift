@@ -7,7 +7,7 @@ import Testing
 
 @testable import StreamServer
 
-/// The inlet by itself: what it delivers, when, from whom, and how far it lets publishers ahead.
+/// The publish source by itself: what it delivers, when, from whom, and how far it lets publishers ahead.
 @Suite struct PublishSourceTests {
   /// A stream that asks for exactly what a test says.
   final class Stream: Subscriber, Sendable {
@@ -22,9 +22,9 @@ import Testing
     }
     let seen = Locked(Seen())
 
-    init(_ inlet: PublishSource, asksAgain: Bool = false) {
+    init(_ publishSource: PublishSource, asksAgain: Bool = false) {
       seen.withLock { $0.more = asksAgain ? .max(1) : .none }
-      inlet.subscribe(self)
+      publishSource.subscribe(self)
       if asksAgain { request(1) }
     }
 
@@ -51,39 +51,39 @@ import Testing
   /// A publisher that counts how often its loop is called.
   final class Publisher: Sendable {
     let queue: PublishQueue
-    private let inlet: PublishSource
+    private let publishSource: PublishSource
     private let calls: Calls
 
     private final class Calls: Sendable {
       let count = Atomic(0)
     }
 
-    init(_ inlet: PublishSource) throws {
+    init(_ publishSource: PublishSource) throws {
       let calls = Calls()
-      self.inlet = inlet
+      self.publishSource = publishSource
       self.calls = calls
-      queue = try #require(inlet.join { calls.count.add(1, ordering: .relaxed) })
+      queue = try #require(publishSource.join { calls.count.add(1, ordering: .relaxed) })
     }
 
     @discardableResult
     func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishSource.PublishStatus {
-      inlet.take(EventBatch(values), isComplete: isComplete, from: queue)
+      publishSource.take(EventBatch(values), isComplete: isComplete, from: queue)
     }
-    func look() -> PublishSource.PublishStatus { inlet.look(at: queue) }
-    func leave() { inlet.leave(queue) }
+    func look() -> PublishSource.PublishStatus { publishSource.status(of: queue) }
+    func leave() { publishSource.leave(queue) }
     var callCount: Int { calls.count.load(ordering: .relaxed) }
   }
 
-  private func inlet(events: Int = 65536, bytes: Int = 8 << 20) -> PublishSource {
-    let inlet = PublishSource()
-    inlet.open(EventLog.Limits(events: events, bytes: bytes))
-    return inlet
+  private func publishSource(events: Int = 65536, bytes: Int = 8 << 20) -> PublishSource {
+    let publishSource = PublishSource()
+    publishSource.open(EventLog.Limits(events: events, bytes: bytes))
+    return publishSource
   }
 
   @Test func nothingIsDeliveredWithoutDemandAndThenOneBatchOfAllThatWaits() throws {
-    let inlet = inlet()
-    let stream = Stream(inlet)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let stream = Stream(publishSource)
+    let publisher = try Publisher(publishSource)
     #expect(publisher.bring([[1], [2]]).heldCount == 2)
     #expect(publisher.bring([[3]]).heldBytes == 3)
     #expect(stream.batches.isEmpty)
@@ -92,9 +92,9 @@ import Testing
   }
 
   @Test func aStreamThatAsksAtOnceHoldsNothingUpAndNobodysLoopIsCalled() throws {
-    let inlet = inlet()
-    let stream = Stream(inlet, asksAgain: true)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let stream = Stream(publishSource, asksAgain: true)
+    let publisher = try Publisher(publishSource)
     for number in 1...5 {
       let standing = publisher.bring([[UInt8(number)]], isComplete: number == 5)
       #expect(standing.heldCount == 0 && standing.isDone == (number == 5))
@@ -104,9 +104,9 @@ import Testing
   }
 
   @Test func valuesCountAsHeldUntilTheStreamAsksAgain() throws {  // SEMANTICS 36
-    let inlet = inlet()
-    let stream = Stream(inlet)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let stream = Stream(publishSource)
+    let publisher = try Publisher(publishSource)
     stream.request(1)
     let standing = publisher.bring([[1], [2]], isComplete: true)
     #expect(stream.values == [[1], [2]])
@@ -118,9 +118,9 @@ import Testing
   }
 
   @Test func theLoopOfAPublisherIsCalledOnceForEachHalfOfWhatItHadBrought() throws {
-    let inlet = inlet(events: 4)
-    let stream = Stream(inlet)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource(events: 4)
+    let stream = Stream(publishSource)
+    let publisher = try Publisher(publishSource)
     publisher.bring((0..<16).map { [$0] })
     stream.request(1)
     stream.request(1)
@@ -135,9 +135,9 @@ import Testing
   }
 
   @Test func severalPublishersHaveAnEqualShareOfEachBatch() throws {  // SEMANTICS 36
-    let inlet = inlet(events: 16)
-    let stream = Stream(inlet)
-    let publishers = try (0..<2).map { _ in try Publisher(inlet) }
+    let publishSource = publishSource(events: 16)
+    let stream = Stream(publishSource)
+    let publishers = try (0..<2).map { _ in try Publisher(publishSource) }
     publishers[0].bring((0..<100).map { [0, $0] })
     publishers[1].bring((0..<20).map { [1, $0] })
     for _ in 0..<3 { stream.request(1) }
@@ -152,17 +152,17 @@ import Testing
   }
 
   @Test func morePublishersThanABatchHasRoomForTakeTurns() throws {
-    let inlet = inlet(events: 2)
-    let stream = Stream(inlet)
-    for number in 0..<5 { try Publisher(inlet).bring([[UInt8(number)], [UInt8(number)]]) }
+    let publishSource = publishSource(events: 2)
+    let stream = Stream(publishSource)
+    for number in 0..<5 { try Publisher(publishSource).bring([[UInt8(number)], [UInt8(number)]]) }
     for _ in 0..<5 { stream.request(1) }
     #expect(stream.values.map { $0[0] } == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
   }
 
   @Test func aBatchIsNoLargerThanTheBuffer() throws {
-    let inlet = inlet(bytes: 4096)
-    let stream = Stream(inlet)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource(bytes: 4096)
+    let stream = Stream(publishSource)
+    let publisher = try Publisher(publishSource)
     publisher.bring((0..<4).map { [UInt8](repeating: $0, count: 3000) })
     stream.request(1)
     #expect(stream.values.count == 2)
@@ -171,61 +171,61 @@ import Testing
   }
 
   @Test func whatAPublisherBroughtOutlivesIt() throws {
-    let inlet = inlet()
-    let stream = Stream(inlet)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let stream = Stream(publishSource)
+    let publisher = try Publisher(publishSource)
     publisher.bring([[1]])
     publisher.leave()
-    #expect(inlet.publisherCount == 0)
+    #expect(publishSource.publisherCount == 0)
     stream.request(2)
     #expect(stream.values == [[1]])
     #expect(publisher.callCount == 0)
   }
 
   @Test func publishersThatLeaveValuesBehindCannotFillTheMemory() throws {
-    let inlet = inlet(bytes: 64 << 20)
-    let stream = Stream(inlet)
+    let publishSource = publishSource(bytes: 64 << 20)
+    let stream = Stream(publishSource)
     let large = [UInt8](repeating: 0, count: 1 << 20)
     for _ in 0..<16 {
-      let publisher = try Publisher(inlet)
+      let publisher = try Publisher(publishSource)
       publisher.bring([large])
       publisher.leave()
     }
-    #expect(inlet.join {} == nil)
+    #expect(publishSource.join {} == nil)
     stream.request(2)
-    #expect(inlet.join {} != nil)
+    #expect(publishSource.join {} != nil)
   }
 
   @Test func looseValuesBeyondTheRoomAreDropped() {
-    let inlet = inlet(events: 3)
-    let stream = Stream(inlet)
-    #expect(inlet.takeUnconfirmed([[1], [2]]) {} == 2)
-    #expect(inlet.takeUnconfirmed([[3], [4]]) {} == 1)
-    #expect(inlet.takeUnconfirmed([[5]]) {} == 0)
+    let publishSource = publishSource(events: 3)
+    let stream = Stream(publishSource)
+    #expect(publishSource.takeUnconfirmed([[1], [2]]) {} == 2)
+    #expect(publishSource.takeUnconfirmed([[3], [4]]) {} == 1)
+    #expect(publishSource.takeUnconfirmed([[5]]) {} == 0)
     stream.request(1)
     stream.request(1)
-    #expect(inlet.takeUnconfirmed([[6]]) {} == 1)
+    #expect(publishSource.takeUnconfirmed([[6]]) {} == 1)
     stream.request(1)
     #expect(stream.values == [[1], [2], [3], [6]])
   }
 
   @Test func anInletThatHasEndedHoldsNoneOfThoseThatBroughtLooseValues() {
     final class Owner: Sendable {}
-    let inlet = inlet()
-    let stream = Stream(inlet)
+    let publishSource = publishSource()
+    let stream = Stream(publishSource)
     weak var owner: Owner?
     do {
       let new = Owner()
       owner = new
-      #expect(inlet.takeUnconfirmed([[1]]) { withExtendedLifetime(new) {} } == 1)
+      #expect(publishSource.takeUnconfirmed([[1]]) { withExtendedLifetime(new) {} } == 1)
     }
     stream.cancel()
     #expect(owner == nil)
   }
 
   @Test func whoPublishesFromInsideADeliveryIsServedAfterIt() throws {  // SEMANTICS 17, 18, 19
-    let inlet = inlet()
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let publisher = try Publisher(publishSource)
     let depth = Locked((now: 0, most: 0))
     var values: [[UInt8]] = []
     var subscription: (any Subscription)?
@@ -239,17 +239,17 @@ import Testing
         depth.withLock { $0.now -= 1 }
         return .none
       })
-    inlet.subscribe(stream)
+    publishSource.subscribe(stream)
     subscription?.request(.max(1))
     publisher.bring([[0]])
-    while values.count < 100 { inlet.deliver() }
+    while values.count < 100 { publishSource.deliver() }
     #expect(values == (0..<100).map { [UInt8($0)] })
     #expect(depth.withLock { $0.most } == 1)
   }
 
   @Test func aThreadThatDeliversForOthersHandsTheWorkOnAfterAWhile() throws {
-    let inlet = inlet()
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let publisher = try Publisher(publishSource)
     var count = 0
     let stream = AnySubscriber<EventBatch, Never>(
       receiveSubscription: { $0.request(.max(1)) },
@@ -259,22 +259,22 @@ import Testing
         _ = publisher.look()
         return .max(1)
       })
-    inlet.subscribe(stream)
+    publishSource.subscribe(stream)
     publisher.bring([[0]])
     #expect(count == 8)
     #expect(publisher.callCount > 0)
   }
 
   @Test func fromManyThreadsEveryValueArrivesOnceInItsPublishersOrder() async throws {
-    let inlet = inlet(events: 64)
-    let stream = Stream(inlet, asksAgain: true)
+    let publishSource = publishSource(events: 64)
+    let stream = Stream(publishSource, asksAgain: true)
     await withTaskGroup(of: Void.self) { group in
       for number in 0..<4 {
         group.addTask {
-          guard let publisher = try? Publisher(inlet) else { return }
+          guard let publisher = try? Publisher(publishSource) else { return }
           for round in 0..<250 { publisher.bring([[UInt8(number), UInt8(round)]]) }
           publisher.bring([], isComplete: true)
-          while !publisher.look().isDone { inlet.deliver() }
+          while !publisher.look().isDone { publishSource.deliver() }
           publisher.leave()
         }
       }
@@ -301,22 +301,22 @@ import Testing
   }
 
   @Test func aStreamThatEndsTellsItsPublishersAndTakesNoMore() throws {
-    let inlet = inlet()
-    let stream = Stream(inlet)
-    let publisher = try Publisher(inlet)
+    let publishSource = publishSource()
+    let stream = Stream(publishSource)
+    let publisher = try Publisher(publishSource)
     publisher.bring([[1]])
     stream.cancel()
     #expect(publisher.callCount == 1)
     #expect(publisher.look().hasEnded)
     #expect(!publisher.bring([[2]], isComplete: true).isDone)
-    #expect(inlet.takeUnconfirmed([[3]]) {} == 0)
+    #expect(publishSource.takeUnconfirmed([[3]]) {} == 0)
     #expect(stream.batches.isEmpty)
   }
 
   @Test func aSecondSubscriberGetsAnEmptyPublisher() {
-    let inlet = inlet()
-    let first = Stream(inlet)
-    let second = Stream(inlet)
+    let publishSource = publishSource()
+    let first = Stream(publishSource)
+    let second = Stream(publishSource)
     #expect(!first.seen.withLock { $0.isFinished })
     #expect(second.seen.withLock { $0.isFinished })
   }

@@ -86,7 +86,7 @@ import Testing
   @Test func publishersWhoseValuesGrowStayWithinTheRoomOfTheirStream() async throws {
     let count = 40
     try await withServer(ServerLimits(workers: 2)) { harness in
-      let inlet = try harness.addPublished("p") {
+      let publishSource = try harness.addPublished("p") {
         $0.limits = .init(events: 1024, bytes: 2 << 20); $0.overflow = .block(timeout: nil); $0.write = .init()
       }
       let reader = try WireClient.ready(harness.path)
@@ -105,7 +105,7 @@ import Testing
       for _ in 0..<9 {
         for publisher in publishers {
           publisher.value(value)
-          most = max(most, inlet.heldBytes)
+          most = max(most, publishSource.heldBytes)
         }
       }
       // The room that there is, and the value that each had begun.
@@ -113,7 +113,7 @@ import Testing
       #expect(most > PublishWindow.totalBytes)
       publishers = []
       harness.eventually { harness.server.statistics.connections == 1 }
-      #expect(inlet.heldBytes < PublishWindow.totalBytes + count * (1 << 20))
+      #expect(publishSource.heldBytes < PublishWindow.totalBytes + count * (1 << 20))
       let newcomer = try WireClient.ready(harness.path)
       newcomer.publish("p", [2])
       #expect(
@@ -121,7 +121,7 @@ import Testing
           == .error(StreamID(1), .rejected, "\"p\" has no space: values of other publishers wait in it"))
       reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
       var smallCount = 0
-      while inlet.heldBytes > 0 { if try reader.event().data == [1] { smallCount += 1 } }
+      while publishSource.heldBytes > 0 { if try reader.event().data == [1] { smallCount += 1 } }
       newcomer.publish("p", [2], id: 3)
       while true {
         let data = try reader.event().data
@@ -327,12 +327,12 @@ import Testing
 
   @Test func fireAndForgetWithoutRoomIsDroppedCountedAndReported() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
-      // Nothing asks the inlet for anything: what is between it and the stream waits for another publisher.
-      let inlet = PublishSource()
+      // Nothing asks the publish source for anything: what is between it and the stream waits for another publisher.
+      let publishSource = PublishSource()
       var configuration = StreamConfiguration(name: "p")
       configuration.limits.events = 4
       try harness.server.add(
-        configuration, source: Empty<[[UInt8]], StreamFailure>(), inlet: inlet)
+        configuration, source: Empty<[[UInt8]], StreamFailure>(), publishSource: publishSource)
       let client = try WireClient.ready(harness.path)
       for id in 0..<6 as Range<UInt32> { client.toss("p", [1], id: 2 * id + 1) }
       #expect(try client.isSilent())
@@ -423,9 +423,10 @@ import Testing
 
   @Test func publishersOfAStreamThatEndsAreTold() async throws {
     try await withServer { harness in
-      let inlet = PublishSource()
+      let publishSource = PublishSource()
       try harness.server.add(
-        StreamConfiguration(name: "p"), source: inlet.prefix(2).setFailureType(to: StreamFailure.self), inlet: inlet)
+        StreamConfiguration(name: "p"), source: publishSource.prefix(2).setFailureType(to: StreamFailure.self),
+        publishSource: publishSource)
       let client = try WireClient.ready(harness.path)
       client.publish("p", [1])
       _ = try grant(client)
@@ -436,10 +437,11 @@ import Testing
 
   @Test func operatorsMayStandBetweenTheInletAndTheStream() async throws {
     try await withServer { harness in
-      let inlet = PublishSource()
-      let source = inlet.map { $0.filter { $0 != [0] }.map { $0 + [9] } }
+      let publishSource = PublishSource()
+      let source = publishSource.map { $0.filter { $0 != [0] }.map { $0 + [9] } }
       try harness.server.add(
-        StreamConfiguration(name: "p", replay: 9), source: source.setFailureType(to: StreamFailure.self), inlet: inlet)
+        StreamConfiguration(name: "p", replay: 9), source: source.setFailureType(to: StreamFailure.self),
+        publishSource: publishSource)
       try WireClient.ready(harness.path).publishAll("p", [[1], [0], [2]])
       let client = try WireClient.ready(harness.path)
       client.subscribe("p", credit: 9)

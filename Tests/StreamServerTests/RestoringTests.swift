@@ -196,19 +196,19 @@ import Testing
       while client.hasInput { _ = try client.event() }
       // As it would be, had the clock been an hour ahead until now.
       let ahead: UInt64 = 3_600_000_000
-      let sessions = saved.sessions.map { session in
-        SavedSession(
-          descriptor: session.descriptor, number: session.number, machine: session.machine, silence: 0,
+      let connections = saved.connections.map { connection in
+        SavedConnection(
+          descriptor: connection.descriptor, number: connection.number, machine: connection.machine, silence: 0,
           input: [], unsent: [],
-          subscriptions: session.subscriptions.map {
+          subscriptions: connection.subscriptions.map {
             .init(
               stream: $0.stream, id: $0.id, frames: $0.frames, onLag: $0.onLag,
               cursor: Cursor(position: $0.cursor.position + ahead), credit: $0.credit)
-          }, publications: [])
+          }, channels: [])
       }
       let ends = saved.ends.mapValues { StreamEnd(position: $0.position + ahead) }
       #expect(ends.count == 3)
-      await next.restore(SavedConnections(sessions, ends: ends))
+      await next.restore(SavedConnections(connections, ends: ends))
       later.send([1])
       let id = try client.event().id
       #expect(try id >= #require(ends[name]?.position))
@@ -224,22 +224,22 @@ import Testing
       client.subscribe("s", credit: Self.unlimited)
       first.eventually { first.server.statistics.subscribers == 1 }
       let saved = try await first.handOver()
-      let session = try #require(saved.sessions.first)
+      let connection = try #require(saved.connections.first)
       for position in [UInt64.max, 1 << 62, 0] {
-        let subscription = try #require(session.subscriptions.first)
-        let moved = SavedSession(
-          descriptor: dup(session.descriptor), number: session.number, machine: session.machine, silence: 0,
+        let subscription = try #require(connection.subscriptions.first)
+        let moved = SavedConnection(
+          descriptor: dup(connection.descriptor), number: connection.number, machine: connection.machine, silence: 0,
           input: [], unsent: [],
           subscriptions: [
             .init(
               stream: "s", id: subscription.id, frames: subscription.frames, onLag: subscription.onLag,
               cursor: Cursor(position: position), credit: .unlimited)
-          ], publications: [])
+          ], channels: [])
         await next.restore(SavedConnections([moved], ends: ["s": StreamEnd(position: position)]))
         later.send([UInt8(truncatingIfNeeded: position)])
         #expect(try client.event().data == [UInt8(truncatingIfNeeded: position)])
       }
-      close(session.descriptor)
+      close(connection.descriptor)
     }
   }
 
@@ -254,16 +254,16 @@ import Testing
       log.append([Array("sixsix".utf8)])
       let source = HandFedSource()
       try next.server.add(StreamConfiguration(name: "s", start: .always), log: log, source: source)
-      let session = try #require(saved.sessions.first)
-      let subscription = try #require(session.subscriptions.first)
-      let moved = SavedSession(
-        descriptor: session.descriptor, number: session.number, machine: session.machine, silence: 0,
+      let connection = try #require(saved.connections.first)
+      let subscription = try #require(connection.subscriptions.first)
+      let moved = SavedConnection(
+        descriptor: connection.descriptor, number: connection.number, machine: connection.machine, silence: 0,
         input: [], unsent: [],
         subscriptions: [
           .init(
             stream: "s", id: subscription.id, frames: subscription.frames, onLag: subscription.onLag,
             cursor: Cursor(position: 100, sentBytes: sentBytes), credit: .unlimited)
-        ], publications: [])
+        ], channels: [])
       await next.restore(SavedConnections([moved]))
       if sentBytes < 6 {
         #expect(try client.event().data == Array("sixsix".utf8.dropFirst(sentBytes)))
@@ -299,9 +299,9 @@ import Testing
       let saved = try await first.handOver()
       client.send(.keepalive(respond: true, position: 0, data: [7]))
       let copies = SavedConnections(
-        saved.sessions.map { session in
-          var copy = session
-          copy.descriptor = dup(session.descriptor)
+        saved.connections.map { connection in
+          var copy = connection
+          copy.descriptor = dup(connection.descriptor)
           return copy
         }, waiting: [.init(stream: "s", events: [[2]])], ends: saved.ends)
       await withCheckedContinuation { continuation in failing.server.restore(copies) { continuation.resume() } }
@@ -314,7 +314,7 @@ import Testing
       var ready = pollfd(fd: client.descriptor.raw, events: Int16(POLLIN), revents: 0)
       #expect(poll(&ready, 1, 100) == 0)
       await next.restore(
-        SavedConnections(saved.sessions, waiting: [.init(stream: "s", events: [[2]])], ends: saved.ends))
+        SavedConnections(saved.connections, waiting: [.init(stream: "s", events: [[2]])], ends: saved.ends))
       later.send([3])
       var events: [[UInt8]] = []
       var others: [Frame] = []
@@ -404,26 +404,27 @@ import Testing
   @Test func aConnectionThatNoServerSavesIsReplacedByOneThatEnds() async throws {
     let state = try await savedState { _ in }
     let saved = try SavedConnections(state: state)
-    let session = saved.sessions[0]
+    let connection = saved.connections[0]
     func replaced(
-      _ change: (SavedSession) -> (UInt64, [SavedSession.Subscription], [SavedSession.Publication])
+      _ change: (SavedConnection) -> (UInt64, [SavedConnection.Subscription], [SavedConnection.Channel])
     ) -> Bool {
-      let (number, subscriptions, publications) = change(session)
-      let changed = SavedSession(
-        descriptor: -1, number: number, machine: session.machine, silence: 0, input: [], unsent: [],
+      let (number, subscriptions, channels) = change(connection)
+      let changed = SavedConnection(
+        descriptor: -1, number: number, machine: connection.machine, silence: 0, input: [], unsent: [],
         subscriptions: subscriptions,
-        publications: publications)
-      let read = try? SavedConnections(state: SavedConnections([changed, session]).state(ofFirst: 2))
-      #expect(read?.sessions.last?.subscriptions == session.subscriptions)
-      return read?.sessions.first == .invalid(number: number)
+        channels: channels)
+      let read = try? SavedConnections(state: SavedConnections([changed, connection]).state(ofFirst: 2))
+      #expect(read?.connections.last?.subscriptions == connection.subscriptions)
+      return read?.connections.first == .invalid(number: number)
     }
-    #expect(!replaced { ($0.number, $0.subscriptions, $0.publications) })
-    #expect(replaced { ($0.number, $0.subscriptions + $0.subscriptions, $0.publications) })
+    #expect(!replaced { ($0.number, $0.subscriptions, $0.channels) })
+    #expect(replaced { ($0.number, $0.subscriptions + $0.subscriptions, $0.channels) })
     #expect(replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(7), stream: "p", credit: 1, named: nil)]) })
     #expect(
       replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40, named: nil)]) })
     for (nameBytes, next) in [(1, 0), (1, 1 << 63), (1, .max), (49, 1)] as [(Int, UInt64)] {
-      let named = InboundNumbering(name: Array(repeating: 0xff, count: nameBytes), next: next, demand: 1, told: .max)
+      let named = InboundNumbering(
+        name: Array(repeating: 0xff, count: nameBytes), next: next, demand: 1, confirmed: .max)
       #expect(
         replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1, named: named)]) })
     }

@@ -41,7 +41,7 @@ import Testing
       request.inboundCredit = id + 1
       return request
     }
-    let session = SavedSession(
+    let connection = SavedConnection(
       descriptor: -1, number: 258, machine: machine, silence: 1_000_000_000, input: split.suffix(2) + asked,
       unsent: answered,
       subscriptions: [
@@ -49,15 +49,16 @@ import Testing
           stream: "s", id: StreamID(1), frames: EventFormat(ids: true, completes: true), onLag: .latest,
           cursor: Cursor(position: 1002, sentBytes: 1), credit: .max(3), gap: Gap(count: 2))
       ],
-      publications: [
+      channels: [
         .init(id: StreamID(3), stream: "p", credit: 5, named: nil),
         .init(
-          id: StreamID(5), stream: "p", credit: 6, named: InboundNumbering(name: [9], next: 10, demand: 11, told: 8)),
+          id: StreamID(5), stream: "p", credit: 6,
+          named: InboundNumbering(name: [9], next: 10, demand: 11, confirmed: 8)),
       ])
     var waiting = EventBatch([[], [1, 2, 3]])
     waiting.checkpoint = Checkpoint([4])
     return SavedConnections(
-      [session, SavedSession(descriptor: -1, number: 259)], waiting: [.init(stream: "s", events: waiting)],
+      [connection, SavedConnection(descriptor: -1, number: 259)], waiting: [.init(stream: "s", events: waiting)],
       ends: ["p": StreamEnd(position: 300), "s": StreamEnd(position: 1004, countedFrom: 1000)])
   }
 
@@ -80,7 +81,7 @@ import Testing
     saved.attach(pair[0], to: 0)
     saved.dropDetached()
     // The fragment that was half sent belongs to another log.
-    saved.sessions[0].subscriptions[0].cursor.sentBytes = 0
+    saved.connections[0].subscriptions[0].cursor.sentBytes = 0
     let harness = try ServerHarness(restores: true)
     var configuration = StreamConfiguration(name: "s", start: .always)
     configuration.limits = .init(events: 8)

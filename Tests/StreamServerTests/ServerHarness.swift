@@ -122,9 +122,10 @@ final class ServerHarness: Sendable {
   func addPublished(_ name: String, _ change: (inout StreamConfiguration) -> Void = { _ in }) throws -> PublishSource {
     var configuration = StreamConfiguration(name: name, source: "publish", replay: 65536)
     change(&configuration)
-    let inlet = PublishSource()
-    try server.add(configuration, source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
-    return inlet
+    let publishSource = PublishSource()
+    try server.add(
+      configuration, source: publishSource.setFailureType(to: StreamFailure.self), publishSource: publishSource)
+    return publishSource
   }
 
   /// Gives every connection to another server, by the way that they take to another process.

@@ -48,7 +48,7 @@ import Testing
       harness.eventually { source.isSubscribed }
       source.send([1])
       let event = try client.event()
-      status.note(.failing("HTTP 503"))
+      status.set(.failing("HTTP 503"))
       client.get("$streams", id: 5)
       let failing = try catalogue(try client.event().data)
       #expect(
@@ -56,8 +56,8 @@ import Testing
           == Row(
             name: "b", description: "the second", type: "application/json", source: "publisher", state: "failing",
             message: "HTTP 503", errors: 0, subscribers: 1, last_id: event.id))
-      status.note(.waiting("example.org rests"))
-      harness.server.noteValueError(of: "b")
+      status.set(.waiting("example.org rests"))
+      harness.server.countValueError(of: "b")
       client.get("$streams", id: 7)
       let waiting = try catalogue(try client.event().data)[1]
       #expect(waiting.state == "waiting" && waiting.message == "example.org rests" && waiting.errors == 1)
@@ -68,7 +68,7 @@ import Testing
     try await withServer { harness in
       let (former, next) = (SourceStatus(), SourceStatus())
       _ = try harness.add("s", status: former)
-      former.note(.failing("HTTP 503"), of: .lastEvent)
+      former.set(.failing("HTTP 503"), of: .lastEvent)
       let client = try WireClient.ready(harness.path)
       func state(_ id: UInt32) throws -> String? {
         client.get("$streams", id: id)
@@ -79,10 +79,10 @@ import Testing
       #expect(
         harness.server.change([StreamChange(StreamConfiguration(name: "s", start: .always), feed: feed)], removing: [])
           .isEmpty)
-      former.note(.failing("HTTP 500"))
+      former.set(.failing("HTTP 500"))
       #expect(try state(3) == "running")
-      next.note(.waiting("example.org rests"), of: .source)
-      next.note(.failing("exit 1"), of: .pipeline)
+      next.set(.waiting("example.org rests"), of: .source)
+      next.set(.failing("exit 1"), of: .pipeline)
       #expect(try state(5) == "waiting", "the first part on the way that is not healthy")
     }
   }
@@ -199,7 +199,7 @@ import Testing
     try await withServer { harness in
       _ = try harness.add("s")
       let client = ClientIdentity(number: 7, credentials: .init(process: 4711, user: 1001, group: 1001))
-      harness.server.streams["s"]?.note(ServedStream.Holder(client: client, unread: 3))
+      harness.server.streams["s"]?.setHolder(ServedStream.Holder(client: client, unread: 3))
       for (user, message) in [
         (0, "stalled by client 7 (uid 1001, pid 4711), 3 events behind"),
         (1002, "stalled by a subscriber, 3 events behind"),
@@ -312,9 +312,9 @@ import Testing
 
   @Test func namesOfTheSystemAndNamesTakenAreRefused() async throws {
     try await withServer { harness in
-      #expect(throws: StreamServer.Mistake.nameReserved("$x")) { _ = try harness.add("$x") }
+      #expect(throws: StreamServer.AddStreamError.nameReserved("$x")) { _ = try harness.add("$x") }
       _ = try harness.add("s")
-      #expect(throws: StreamServer.Mistake.nameTaken("s")) { _ = try harness.add("s") }
+      #expect(throws: StreamServer.AddStreamError.nameTaken("s")) { _ = try harness.add("s") }
     }
   }
 

@@ -46,7 +46,7 @@ import Testing
   @Test func anHeirThatKeepsThePaceIsNeverOverdueAndOneThatRestsIsSoon() throws {
     var debts = UserDebts()
     var cut = debt(.seconds(60))
-    cut.beginAnew()
+    cut.restart()
     debts.keep(cut, of: .uid(1), at: 0, limit: Self.limit)
     var heir = try #require(heir(&debts, at: 0))
     for position in 0..<30 as Range<UInt64> {

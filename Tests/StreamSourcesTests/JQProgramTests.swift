@@ -113,7 +113,7 @@ struct JQProgramTests {
 
   @Test func aNULIsAMistake() {
     #expect(throws: JQProgram.CompileError(sentence: "a NUL character")) { try JQProgram(".\0a") }
-    #expect(JQTransform.mistake(in: ".a[] | {b}") == nil)
-    #expect(JQTransform.mistake(in: "nope") == "nope/0 is not defined")
+    #expect(JQTransform.compileError(in: ".a[] | {b}") == nil)
+    #expect(JQTransform.compileError(in: "nope") == "nope/0 is not defined")
   }
 }

@@ -96,7 +96,7 @@ extension Connection {
         throw SubscribeOptions.Malformed("a request for one value accepts only the option \"ids\"")
       }
       let start = isSingle ? .latest : options.from
-      let isCurrent = start == .new || bringUpToDate(stream)
+      let isCurrent = start == .new || refresh(stream)
       let (position, gap) = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Malformed) in
           let position = try start.position(in: storage, replay: stream.configuration.replay)
@@ -128,7 +128,7 @@ extension Connection {
   }
 
   /// - Returns: whether the stream is current; if not, its lane is notified when it is.
-  private func bringUpToDate(_ stream: ServedStream) -> Bool {
+  private func refresh(_ stream: ServedStream) -> Bool {
     guard let feed = stream.feed else { return true }
     return feed.isCurrent(in: stream, for: worker) { [worker] in
       worker.loop.execute { worker.existingLane(of: stream)?.streamIsCurrent() }
@@ -213,8 +213,8 @@ extension Connection {
     let machine = SubscriptionMachine(
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
-      state: bringUpToDate(stream) ? .idle : .updating(beginsWithNewest: true))
-    lane.add(insert(subscription.request, lane, machine, gap: subscription.tellsGaps ? Gap.unknown : nil))
+      state: refresh(stream) ? .idle : .updating(beginsWithNewest: true))
+    lane.add(insert(subscription.request, lane, machine, gap: subscription.reportsGaps ? Gap.unknown : nil))
   }
 
   // MARK: From one process to the next

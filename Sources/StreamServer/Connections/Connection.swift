@@ -41,7 +41,7 @@ class Connection: EventLoop.Handler {
   private var clock: TimerID?
   var subscriptions = SubscriptionList()
   private var unsent: [UInt8] = []
-  var heardAt: UInt64
+  var lastReceivedAt: UInt64
   /// Made for the first that it is needed for.
   private var extras: Extras?
   /// Of `unsent`: a client that reads nothing makes that no longer than some MiB.
@@ -84,7 +84,7 @@ class Connection: EventLoop.Handler {
     self.share = share
     self.socket = socket
     self.worker = worker
-    heardAt = worker.loop.now
+    lastReceivedAt = worker.loop.now
   }
 
   // MARK: What a protocol overrides
@@ -201,7 +201,7 @@ class Connection: EventLoop.Handler {
         if hasLostReader, !hasInbound { return close() }
         return watch()
       }
-      heardAt = worker.loop.now
+      lastReceivedAt = worker.loop.now
       let input = unsafe UnsafeRawBufferPointer(rebasing: worker.input[..<count])
       let handled = unsafe process(input, until: deadline)
       if handled < count { waitingInput = unsafe WaitingInput(input[handled...]) }
@@ -417,7 +417,7 @@ class Connection: EventLoop.Handler {
   // MARK: From one process to the next
 
   /// Nanoseconds since the client was heard of.
-  var silence: UInt64 { worker.loop.now - heardAt }
+  var silence: UInt64 { worker.loop.now - lastReceivedAt }
 
   /// What was read and not handled, and the rest of what the socket took only in part.
   var savedBytes: (input: [UInt8], unsent: [UInt8]) {
@@ -427,7 +427,7 @@ class Connection: EventLoop.Handler {
   /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
   func restore(silence: UInt64, input: [UInt8], unsent: [UInt8]) {
     worker.loop.assertOnLoop()
-    heardAt = worker.loop.now - min(worker.loop.now, silence)
+    lastReceivedAt = worker.loop.now - min(worker.loop.now, silence)
     self.unsent = unsent
     if !input.isEmpty { waitingInput = WaitingInput(input) }
   }

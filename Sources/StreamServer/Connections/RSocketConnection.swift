@@ -103,7 +103,7 @@ final class RSocketConnection: Connection {
     let promised = machine.maximumLifetime
     let isPromised = promised > .zero && promised <= worker.limits.lifetime
     let lifetime = isPromised ? promised : worker.limits.lifetime
-    if holdsInput { heardAt = worker.loop.now }  // the client may have sent something: it is not read
+    if holdsInput { lastReceivedAt = worker.loop.now }  // the client may have sent something: it is not read
     let silence = Duration.nanoseconds(Int64(silence))
     guard silence < lifetime else {
       drop("silent for \(isPromised ? "its maximum lifetime of \(lifetime)" : "\(lifetime), the longest allowed")")
@@ -191,16 +191,16 @@ final class RSocketConnection: Connection {
   ///
   /// A publisher whose values wait for room in a stream gets CANCELED: they are not in the stream.
   /// - Returns: nil for a connection that ends here.
-  func save() -> SavedSession? {
+  func save() -> SavedConnection? {
     guard phase == .open else { return nil }
     inbound?.abandon("streamd restarts before the stream has stored all values")
     _ = flush()
     guard phase == .open else { return nil }
     let (input, unsent) = savedBytes
-    let saved = SavedSession(
+    let saved = SavedConnection(
       descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: silence, input: input,
       unsent: unsent,
-      subscriptions: subscriptions.map(SavedSession.Subscription.init), publications: inbound?.saved ?? [])
+      subscriptions: subscriptions.map(SavedConnection.Subscription.init), channels: inbound?.saved ?? [])
     leaveSocket()
     inbound?.leaveAll()
     inbound = nil
@@ -208,22 +208,22 @@ final class RSocketConnection: Connection {
   }
 
   /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
-  func restore(_ saved: SavedSession) {
+  func restore(_ saved: SavedConnection) {
     restore(silence: saved.silence, input: saved.input, unsent: saved.unsent)
     for saved in saved.subscriptions {
       restore(
         RequestID(saved.id), to: saved.stream, cursor: saved.cursor, demand: saved.credit, onLag: saved.onLag,
         saved.frames, gap: saved.gap)
     }
-    for publication in saved.publications { restore(publication) }
+    for channel in saved.channels { restore(channel) }
   }
 
-  private func restore(_ saved: SavedSession.Publication) {
+  private func restore(_ saved: SavedConnection.Channel) {
     let request = RequestID(saved.id)
     guard let stream = worker.streams[saved.stream] else {
       return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
     }
-    guard let source = stream.inlet else {
+    guard let source = stream.publishSource else {
       return sendFailure(request, .canceled("\"\(saved.stream)\" no longer accepts values"))
     }
     guard admits(stream.configuration.write) else { return refuse(request, mayNotWrite(stream)) }

@@ -18,16 +18,16 @@ extension Lane {
   struct StallDetector {
     var timer: TimerID?
     /// When it looks next, and when it looked last, in nanoseconds on the loop's clock.
-    var nextLook = UInt64.max
-    var lookedAt: UInt64
+    var nextCheck = UInt64.max
+    var lastCheck: UInt64
     /// Of members that have rested while the source waited.
     var debts: [ObjectIdentifier: Debt] = [:]
     /// The client that the stream's state names.
-    var noted: ClientIdentity?
+    var reportedHolder: ClientIdentity?
   }
 
   /// What there is to see at one moment.
-  private struct Look {
+  private struct Observation {
     let now: UInt64
     /// When the look before was.
     let before: UInt64
@@ -61,60 +61,62 @@ extension Lane {
   private static let period = Duration.seconds(1)
 
   /// Between two looks, at least: after a cut, and while a member waits for its own. A look costs some 100 ns for each member.
-  private var moment: Duration { .milliseconds(10) + .microseconds(members.count) }
+  private var shortPeriod: Duration { .milliseconds(10) + .microseconds(members.count) }
 
   /// Looks from now on, for as long as a member rests or owes something.
   func watchForStalls() {
     worker.loop.assertOnLoop()
     guard stallDetector == nil, !worker.hasSaved else { return }
-    stallDetector = StallDetector(lookedAt: worker.loop.now)
-    look()
+    stallDetector = StallDetector(lastCheck: worker.loop.now)
+    check()
   }
 
   func stopWatchingForStalls() {
     if let timer = stallDetector?.timer { worker.loop.cancel(timer) }
-    note(nil)
+    setHolder(nil)
     stallDetector = nil
   }
 
   /// A member is new: it may leave before it is looked at.
-  func noteNewcomer(_ member: StreamSubscription) {
-    guard let nextLook = stallDetector?.nextLook else { return }
+  func startDebt(of member: StreamSubscription) {
+    guard let nextCheck = stallDetector?.nextCheck else { return }
     let now = worker.loop.now
     stallDetector?.debts[ObjectIdentifier(member)] = Debt(position: member.cursor.position, since: now)
     guard stream.debts.withLock({ $0.owes(member.connection.share.account.user, at: now) }) else { return }
-    let moment = moment
-    if nextLook > now + UInt64(moment / .nanoseconds(1)) { look(after: moment) }
+    let shortPeriod = shortPeriod
+    if nextCheck > now + UInt64(shortPeriod / .nanoseconds(1)) { scheduleCheck(after: shortPeriod) }
   }
 
   /// A member leaves, and its user owes for it. Before it has ended.
   func keepDebt(of member: StreamSubscription) {
     guard var debt = stallDetector?.debts.removeValue(forKey: ObjectIdentifier(member)),
-      let look = glance()
+      let observation = observe()
     else { return }
-    look.settle(&debt, of: member)
-    keep(debt, of: member, look)
+    observation.settle(&debt, of: member)
+    keep(debt, of: member, observation)
   }
 
-  private func keep(_ debt: Debt, of member: StreamSubscription, _ look: Look) {
-    guard let timeout = look.timeout else { return }
-    stream.debts.withLock { $0.keep(debt, of: member.connection.share.account.user, at: look.now, limit: timeout) }
+  private func keep(_ debt: Debt, of member: StreamSubscription, _ observation: Observation) {
+    guard let timeout = observation.timeout else { return }
+    stream.debts.withLock {
+      $0.keep(debt, of: member.connection.share.account.user, at: observation.now, limit: timeout)
+    }
   }
 
   /// - Parameter holder: the client that the source waits for, for longer than ordinary backpressure takes.
-  private func note(_ holder: (client: ClientIdentity, unread: UInt64)?) {
-    guard stallDetector?.noted != holder?.client else { return }
-    if let noted = stallDetector?.noted { stream.release(noted) }
-    stallDetector?.noted = holder?.client
-    if let holder { stream.note(.init(client: holder.client, unread: holder.unread)) }
+  private func setHolder(_ holder: (client: ClientIdentity, unread: UInt64)?) {
+    guard stallDetector?.reportedHolder != holder?.client else { return }
+    if let reportedHolder = stallDetector?.reportedHolder { stream.clearHolder(reportedHolder) }
+    stallDetector?.reportedHolder = holder?.client
+    if let holder { stream.setHolder(.init(client: holder.client, unread: holder.unread)) }
   }
 
   /// - Returns: nil for a stream that drops.
-  private func glance() -> Look? {
+  private func observe() -> Observation? {
     guard case .block(let timeout, let pace) = stream.configuration.overflow else { return nil }
     let now = worker.loop.now
-    return Look(
-      now: now, before: stallDetector?.lookedAt ?? now,
+    return Observation(
+      now: now, before: stallDetector?.lastCheck ?? now,
       period: min(Self.period, worker.limits.stallTime / 4, (timeout ?? Self.period) / 4), timeout: timeout,
       pace: pace, waitedFor: stream.log.positionUpstreamWaitsFor,
       newest: stream.log.read { storage, _ in
@@ -122,71 +124,71 @@ extension Lane {
       })
   }
 
-  private func look() {
+  private func check() {
     guard stallDetector?.debts.isEmpty == false || members.contains(where: \.machine.isResting)
     else { return stopWatchingForStalls() }
-    guard let seen = glance() else { return stopWatchingForStalls() }
-    let pause = judge(seen)
-    if stallDetector != nil { look(after: pause) }  // else the last member was cut off
+    guard let seen = observe() else { return stopWatchingForStalls() }
+    let pause = evaluate(seen)
+    if stallDetector != nil { scheduleCheck(after: pause) }  // else the last member was cut off
   }
 
-  private func look(after pause: Duration) {
+  private func scheduleCheck(after pause: Duration) {
     if let timer = stallDetector?.timer { worker.loop.cancel(timer) }
-    stallDetector?.nextLook = worker.loop.now + UInt64(pause / .nanoseconds(1))
-    stallDetector?.timer = worker.loop.schedule(after: pause) { [self] in look() }
+    stallDetector?.nextCheck = worker.loop.now + UInt64(pause / .nanoseconds(1))
+    stallDetector?.timer = worker.loop.schedule(after: pause) { [self] in check() }
   }
 
   /// - Returns: when to look again.
-  private func judge(_ look: Look) -> Duration {
-    stallDetector?.lookedAt = look.now
+  private func evaluate(_ observation: Observation) -> Duration {
+    stallDetector?.lastCheck = observation.now
     let unread = stream.log.read { storage, _ in storage.count(from: oldestUnread, to: storage.endPosition) }
     let stallTime = worker.limits.stallTime
-    let isSlowest = look.waitedFor == oldestUnread
+    let isSlowest = observation.waitedFor == oldestUnread
     var holder: StreamSubscription?
     var overdue: [StreamSubscription] = []
     var isRow = false
-    for member in members where stallDetector?.debts.isEmpty == false || look.waitedFor != nil {
-      let owes = look.owes(member)
+    for member in members where stallDetector?.debts.isEmpty == false || observation.waitedFor != nil {
+      let owes = observation.owes(member)
       let holds = owes && isSlowest && member.cursor.position == oldestUnread
-      guard let debt = settle(member, owes: owes, look), owes else { continue }
-      if holds, look.reaches(stallTime, debt) {
+      guard let debt = settle(member, owes: owes, observation), owes else { continue }
+      if holds, observation.reaches(stallTime, debt) {
         if !debt.isReported { report(member, unread) }
         holder = holder ?? member
       }
-      guard let timeout = look.timeout, look.reaches(timeout, debt) else { continue }
+      guard let timeout = observation.timeout, observation.reaches(timeout, debt) else { continue }
       if holds { overdue.append(member) } else { isRow = true }  // its turn comes with the end of another
     }
-    note(holder.map { ($0.connection.identity, unread) })
+    setHolder(holder.map { ($0.connection.identity, unread) })
     // The end of one may be the end of its connection, and of others with it.
     for member in overdue where member.state != .ended {
-      stallDetector?.debts[ObjectIdentifier(member)]?.beginAnew()
+      stallDetector?.debts[ObjectIdentifier(member)]?.restart()
       worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
       member.connection.fail(
-        member, .lagged("stalled \"\(stream.name)\" for \(look.timeout ?? .zero), \(unread) events behind"))
+        member, .lagged("stalled \"\(stream.name)\" for \(observation.timeout ?? .zero), \(unread) events behind"))
     }
-    return overdue.isEmpty && !isRow ? look.period : min(look.period, moment)
+    return overdue.isEmpty && !isRow ? observation.period : min(observation.period, shortPeriod)
   }
 
   /// Brings a member's debt up to date.
   /// - Returns: nil for none.
-  private func settle(_ member: StreamSubscription, owes: Bool, _ look: Look) -> Debt? {
+  private func settle(_ member: StreamSubscription, owes: Bool, _ observation: Observation) -> Debt? {
     let key = ObjectIdentifier(member)
     var debt: Debt
     if let known = stallDetector?.debts[key] {
       debt = known
-      look.settle(&debt, of: member)
+      observation.settle(&debt, of: member)
     } else {
       guard owes else { return nil }
-      debt = Debt(position: member.cursor.position, since: look.now)
+      debt = Debt(position: member.cursor.position, since: observation.now)
     }
     let user = member.connection.share.account.user
-    if owes, let kept = stream.debts.withLock({ $0.take(user, at: look.now) }) { debt.inherit(kept) }
+    if owes, let kept = stream.debts.withLock({ $0.take(user, at: observation.now) }) { debt.inherit(kept) }
     if !debt.reaches(worker.limits.stallTime, tolerance: .zero) { debt.isReported = false }
     if owes || debt.own > .zero {
       stallDetector?.debts[key] = debt
     } else {
       stallDetector?.debts[key] = nil
-      keep(debt, of: member, look)  // it decays there
+      keep(debt, of: member, observation)  // it decays there
     }
     return debt
   }

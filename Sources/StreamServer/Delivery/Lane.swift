@@ -67,7 +67,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
           Gap(stream.log.read { [oldestUnread] storage, _ in storage.missedEvents(from: position, to: oldestUnread) }))
       }
     }
-    noteNewcomer(subscription)
+    startDebt(of: subscription)
     raiseRequest(for: subscription)
     stream.log.subscriberJoined()
   }
@@ -89,7 +89,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if subscription.state == .waiting { stopWaiting(subscription) }
     keepDebt(of: subscription)
     subscription.machine.end()
-    subscription.tellGap()
+    subscription.clearGap()
     let last = members.removeLast()
     if last !== subscription {
       members[Int(subscription.memberIndex)] = last

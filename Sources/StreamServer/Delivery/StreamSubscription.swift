@@ -26,7 +26,7 @@ final class StreamSubscription {
   let lane: Lane
   // In this order, and the last as small as they are, because there may be very many.
   var machine: SubscriptionMachine
-  let tellsGaps: Bool
+  let reportsGaps: Bool
   let request: RequestID
   /// Its place in the lane's list of all.
   var memberIndex: Int32 = 0
@@ -38,7 +38,7 @@ final class StreamSubscription {
     self.lane = lane
     self.request = request
     self.machine = machine
-    tellsGaps = gap != nil
+    reportsGaps = gap != nil
     if let gap { miss(gap) }
   }
 
@@ -47,16 +47,16 @@ final class StreamSubscription {
 
   /// What was missed before the event at its cursor; `none` where it did not ask for that. The lane has those of its few
   /// members with one.
-  var gap: Gap { tellsGaps ? lane.gaps[ObjectIdentifier(self)] ?? .none : .none }
+  var gap: Gap { reportsGaps ? lane.gaps[ObjectIdentifier(self)] ?? .none : .none }
 
   /// Events before the cursor were missed.
   func miss(_ more: Gap) {
-    guard tellsGaps, more != .none else { return }
+    guard reportsGaps, more != .none else { return }
     lane.gaps[ObjectIdentifier(self), default: .none] += more
   }
 
   /// The missed events are reported, or no longer matter: the event at the cursor is on its way.
-  func tellGap() {
+  func clearGap() {
     if !lane.gaps.isEmpty { lane.gaps[ObjectIdentifier(self)] = nil }
   }
 }

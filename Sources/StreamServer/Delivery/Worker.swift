@@ -100,7 +100,7 @@ import Synchronization
   }
 
   /// Takes a connection over from another process. On the loop.
-  func restore(_ saved: SavedSession) {
+  func restore(_ saved: SavedConnection) {
     loop.assertOnLoop()
     let credentials = PeerCredentials(of: saved.descriptor)
     let user = ClientUser(credentials, of: saved.descriptor)
@@ -130,7 +130,7 @@ import Synchronization
   }
 
   /// Saves every connection; its descriptor stays open for as long as the worker lives. On the loop.
-  func save() -> [SavedSession] {
+  func save() -> [SavedConnection] {
     saved = connections.compactMap { $0 as? RSocketConnection }
     hasSaved = true
     connections = []
@@ -198,8 +198,8 @@ import Synchronization
   private func endTurn() -> UInt64? {
     loop.assertOnLoop()
     takeWaitingInput()
-    let patience = sendReady()
-    return inputRound.isEmpty ? patience : 0
+    let delay = sendReady()
+    return inputRound.isEmpty ? delay : 0
   }
 
   // MARK: Input
@@ -429,8 +429,8 @@ import Synchronization
     case .gone: return 1
     }
     let progress = block.progress(after: sent)
-    if sent > 0, subscription.tellsGaps {
-      subscription.tellGap()
+    if sent > 0, subscription.reportsGaps {
+      subscription.clearGap()
       subscription.miss(progress.gap)
     }
     let position = subscription.cursor.position

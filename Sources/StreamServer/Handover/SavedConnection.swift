@@ -3,7 +3,7 @@ import Reactive
 import StreamProtocol
 
 /// One connection on its way from one process to the next: the terms, what is under way, and where each request stands.
-struct SavedSession: Equatable, Sendable {
+struct SavedConnection: Equatable, Sendable {
   /// One subscription. Its stream is identified by name: the next process has a log of its own for it.
   struct Subscription: Equatable, Sendable {
     var stream = ""
@@ -17,7 +17,7 @@ struct SavedSession: Equatable, Sendable {
   }
 
   /// One channel on which a client publishes; the stream has everything that came on it.
-  struct Publication: Equatable, Sendable {
+  struct Channel: Equatable, Sendable {
     var id = StreamID.connection
     var stream = ""
     /// Values that it may still send.
@@ -36,15 +36,15 @@ struct SavedSession: Equatable, Sendable {
   /// The rest of what the socket took only in part.
   var unsent: [UInt8] = []
   var subscriptions: [Subscription] = []
-  var publications: [Publication] = []
+  var channels: [Channel] = []
 
   /// Takes the place of one that no server can have saved: that connection ends with an error, and the others are restored.
-  static func invalid(number: UInt64) -> SavedSession {
-    var session = SavedSession()
-    session.number = number
+  static func invalid(number: UInt64) -> SavedConnection {
+    var connection = SavedConnection()
+    connection.number = number
     Frame.error(.connection, .connectionClose, "the saved state of this connection is not valid")
-      .encode(into: &session.machine.output)
-    return session
+      .encode(into: &connection.machine.output)
+    return connection
   }
 
   /// Connections are counted from 1 on.
@@ -52,10 +52,10 @@ struct SavedSession: Equatable, Sendable {
 
   /// Whether a server can have saved it.
   var isPossible: Bool {
-    let ids = subscriptions.map(\.id) + publications.map(\.id)
+    let ids = subscriptions.map(\.id) + channels.map(\.id)
     return machine.isPossible && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)
-      && publications.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
+      && channels.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
   }
 
   /// A greater number is none.
@@ -73,12 +73,12 @@ extension InboundNumbering {
   }
 }
 
-extension SavedSession.Subscription {
+extension SavedConnection.Subscription {
   init(_ subscription: StreamSubscription) {
     self.init(
       stream: subscription.lane.stream.name, id: StreamID(subscription.request),
       frames: subscription.machine.format, onLag: subscription.machine.onLag, cursor: subscription.cursor,
       credit: subscription.machine.demand,
-      gap: subscription.tellsGaps ? subscription.gap : nil)
+      gap: subscription.reportsGaps ? subscription.gap : nil)
   }
 }

@@ -20,23 +20,23 @@ public struct SavedConnections: Equatable, Sendable {
     var events: EventBatch
   }
 
-  var sessions: [SavedSession]
+  var connections: [SavedConnection]
   var waiting: [Waiting]
   /// By the stream's name.
   var ends: [String: StreamEnd]
 
-  init(_ sessions: [SavedSession], waiting: [Waiting] = [], ends: [String: StreamEnd] = [:]) {
-    self.sessions = sessions
+  init(_ connections: [SavedConnection], waiting: [Waiting] = [], ends: [String: StreamEnd] = [:]) {
+    self.connections = connections
     self.waiting = waiting
     self.ends = ends
   }
 
   /// How many connections there are.
-  public var count: Int { sessions.count }
+  public var count: Int { connections.count }
 
   /// One per connection, -1 for one without. They belong to the server that saved them, or to the caller that makes this
   /// of its parts, until they are restored.
-  public var descriptors: [CInt] { sessions.map(\.descriptor) }
+  public var descriptors: [CInt] { connections.map(\.descriptor) }
 
   // MARK: State
 
@@ -45,7 +45,7 @@ public struct SavedConnections: Equatable, Sendable {
   /// - Parameter count: of the first connections alone.
   public func state(ofFirst count: Int) -> [UInt8] {
     var saved = self
-    saved.sessions = Array(sessions.prefix(count))
+    saved.connections = Array(connections.prefix(count))
     return SavedState.seal(StateFields.bytes(of: saved), as: .connections)
   }
 
@@ -77,28 +77,28 @@ public struct SavedConnections: Equatable, Sendable {
   // MARK: Connections
 
   /// Gives a connection its descriptor, in place of the one that it has.
-  public mutating func attach(_ descriptor: CInt, to index: Int) { sessions[index].descriptor = descriptor }
+  public mutating func attach(_ descriptor: CInt, to index: Int) { connections[index].descriptor = descriptor }
 
   /// Takes out the connections that have no descriptor.
-  public mutating func dropDetached() { sessions.removeAll { $0.descriptor < 0 } }
+  public mutating func dropDetached() { connections.removeAll { $0.descriptor < 0 } }
 
   /// Ends the connections from the one at `index` on with CANCELED: there was no room for them. As far as their sockets take
   /// it at once.
   public func cancel(from index: Int) {
-    for (index, session) in sessions.enumerated().dropFirst(index) { cancel(index, by: session.descriptor) }
+    for (index, connection) in connections.enumerated().dropFirst(index) { cancel(index, by: connection.descriptor) }
   }
 
   /// The same of one connection. Its socket can be used by no process afterwards.
   ///
   /// - Parameter descriptor: the connection's; stays the caller's.
   public func cancel(_ index: Int, by descriptor: CInt) {
-    let session = sessions[index]
-    var machine = ConnectionMachine(restoring: session.machine, limits: ConnectionLimits())
-    for id in session.subscriptions.map(\.id) + session.publications.map(\.id) {
+    let connection = connections[index]
+    var machine = ConnectionMachine(restoring: connection.machine, limits: ConnectionLimits())
+    for id in connection.subscriptions.map(\.id) + connection.channels.map(\.id) {
       machine.sendError(id, .canceled, "streamd is restarting")
     }
     machine.close(.connectionClose, "streamd is restarting")
-    let bytes = session.unsent + machine.takeOutput()
+    let bytes = connection.unsent + machine.takeOutput()
     unsafe send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
     shutdown(descriptor, CInt(SHUT_RDWR))
   }

@@ -25,7 +25,7 @@ extension SavedConnections: SavedRecord {
     var ends = ends.sorted { $0.key < $1.key }.map { NamedEnd(name: $0.key, end: $0.value) }
     try fields.field(1, &waiting)
     try fields.field(2, &ends)
-    try fields.field(3, &sessions)
+    try fields.field(3, &connections)
     self.ends = Dictionary(ends.map { ($0.name, $0.end) }) { $1 }
   }
 }
@@ -51,7 +51,7 @@ extension SavedConnections.Waiting: SavedRecord {
   }
 }
 
-extension SavedSession: SavedRecord {
+extension SavedConnection: SavedRecord {
   mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &number)
     try fields.field(2, &machine)
@@ -59,14 +59,14 @@ extension SavedSession: SavedRecord {
     try fields.field(4, &input)
     try fields.field(5, &unsent)
     try fields.field(6, &subscriptions)
-    try fields.field(7, &publications)
+    try fields.field(7, &channels)
     // A record without a number is refused at once: a list of nothing but byte counts costs no more than they are.
     guard !fields.isReading || hasNumber else { throw Malformed(reason: "no server had its connection \(number)") }
     if fields.isReading, !isPossible { self = .invalid(number: number) }
   }
 }
 
-extension SavedSession.Subscription: SavedRecord {
+extension SavedConnection.Subscription: SavedRecord {
   mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var (id, ids, completes, onLag) = (id.rawValue, frames.ids, frames.completes, onLag.rawValue)
     var (position, sentBytes) = (cursor.position, UInt64(cursor.sentBytes))
@@ -92,7 +92,7 @@ extension SavedSession.Subscription: SavedRecord {
   }
 }
 
-extension SavedSession.Publication: SavedRecord {
+extension SavedConnection.Channel: SavedRecord {
   mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var (id, credit) = (id.rawValue, UInt64(credit))
     var named = named.map { [$0] } ?? []
@@ -108,13 +108,13 @@ extension SavedSession.Publication: SavedRecord {
 }
 
 extension InboundNumbering: SavedRecord {
-  init() { self.init(name: [], next: 0, demand: 0, told: 0) }
+  init() { self.init(name: [], next: 0, demand: 0, confirmed: 0) }
 
   mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &name)
     try fields.field(2, &next)
     try fields.field(3, &demand)
-    try fields.field(4, &told)
+    try fields.field(4, &confirmed)
   }
 }
 

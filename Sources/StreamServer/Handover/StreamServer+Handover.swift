@@ -15,22 +15,22 @@ extension StreamServer {
     workers[0].loop.execute { [self] in
       workers[0].stopListening()
       let left = Countdown(workers.count)
-      let sessions = Locked<[SavedSession]>([])
+      let connections = Locked<[SavedConnection]>([])
       for worker in workers {
         worker.loop.execute { [self] in
           let saved = worker.save()
-          sessions.withLock { $0 += saved }
+          connections.withLock { $0 += saved }
           guard left.isLast() else { return }
           for stream in streams.all { stream.shutDown() }
-          completed(savedConnections(of: sessions.withLock { $0 }))
+          completed(savedConnections(of: connections.withLock { $0 }))
         }
       }
     }
   }
 
   /// With what the streams leave.
-  private func savedConnections(of sessions: [SavedSession]) -> SavedConnections {
-    var saved = SavedConnections(sessions)
+  private func savedConnections(of connections: [SavedConnection]) -> SavedConnections {
+    var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
     for stream in streams.all {
       let events = stream.log.takeOverflow().reduce(into: EventBatch()) { $0 += $1 }
@@ -52,9 +52,9 @@ extension StreamServer {
   ///
   /// - Parameter completed: called once, on one of the loops: every connection is at its place.
   public func restore(_ saved: SavedConnections, completed: @escaping @Sendable () -> Void) {
-    let sessions = saved.sessions
-    counts.accepted.store(sessions.reduce(0) { max($0, $1.number) }, ordering: .relaxed)
-    counts.open.add(sessions.count, ordering: .relaxed)
+    let connections = saved.connections
+    counts.accepted.store(connections.reduce(0) { max($0, $1.number) }, ordering: .relaxed)
+    counts.open.add(connections.count, ordering: .relaxed)
     // Before any cursor is looked at.
     for (name, end) in saved.ends { streams[name]?.begin(after: end) }
     systemStreams.begin(at: saved.ends.mapValues(\.position))
@@ -62,7 +62,7 @@ extension StreamServer {
     let left = Countdown(workers.count)
     for (index, worker) in workers.enumerated() {
       worker.loop.execute { [self] in
-        for saved in stride(from: index, to: sessions.count, by: workers.count).map({ sessions[$0] }) {
+        for saved in stride(from: index, to: connections.count, by: workers.count).map({ connections[$0] }) {
           worker.restore(saved)
         }
         if left.isLast() { completed() }

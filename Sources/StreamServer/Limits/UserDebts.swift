@@ -12,7 +12,7 @@ struct Debt {
   private(set) var own = Duration.zero
   /// What subscriptions of its user have left to it.
   private(set) var inherited = Duration.zero
-  private(set) var isHeir = false
+  private(set) var hasInherited = false
   var isReported = false
 
   init(position: UInt64, since: UInt64) {
@@ -31,7 +31,7 @@ struct Debt {
 
   /// Whether it owes `limit`. Inherited debt counts once the member itself has let its source wait.
   func reaches(_ limit: Duration, tolerance: Duration) -> Bool {
-    own + inherited >= limit && own >= (isHeir ? tolerance : limit)
+    own + inherited >= limit && own >= (hasInherited ? tolerance : limit)
   }
 
   var isZero: Bool { own == .zero && inherited == .zero }
@@ -49,11 +49,11 @@ struct Debt {
   mutating func inherit(_ kept: UserDebts.Kept) {
     own += kept.own
     inherited += kept.inherited
-    isHeir = true
+    hasInherited = true
   }
 
   /// The member is cut off: the next one of its user has time to show that it keeps the pace.
-  mutating func beginAnew() {
+  mutating func restart() {
     (own, inherited) = (.zero, own + inherited)
   }
 }
@@ -98,9 +98,9 @@ struct UserDebts {
     let former = users[user]?.decayed(at: now)
     var kept = former ?? Kept(since: now, time: now)
     // One that came after the debt, and left before a look could give it that, is an heir as well.
-    let isHeir = debt.isHeir || former.map { debt.since >= $0.since } ?? false
-    kept.inherited = min(limit, kept.inherited + debt.inherited + (isHeir ? .zero : debt.own))
-    kept.own = min(limit, kept.own + (isHeir ? debt.own : .zero))
+    let hasInherited = debt.hasInherited || former.map { debt.since >= $0.since } ?? false
+    kept.inherited = min(limit, kept.inherited + debt.inherited + (hasInherited ? .zero : debt.own))
+    kept.own = min(limit, kept.own + (hasInherited ? debt.own : .zero))
     users[user] = kept
     guard users.count > Self.capacity else { return }
     users = users.compactMapValues { $0.decayed(at: now) }

@@ -11,7 +11,7 @@ struct InboundNumbering: Sendable, Equatable {
   /// How many times it may still be told.
   var demand: UInt32
   /// Up to which value it was told that all is in the stream.
-  var told: UInt64
+  var confirmed: UInt64
 
   /// With so many more times that it may be told.
   func granted(_ count: UInt32) -> Self {
@@ -25,12 +25,12 @@ struct InboundNumbering: Sendable, Equatable {
 final class InboundChannel: @unchecked Sendable {  // its connection's loop alone looks inside
   let id: StreamID
   let stream: ServedStream
-  let inlet: PublishSource
+  let publishSource: PublishSource
   let queue: PublishQueue
   /// What the read under way has brought.
   private(set) var arrived = EventBatch()
   private(set) var isComplete = false
-  /// Bytes of it that wait in the inlet, and by how many these are more than its share of the stream's room.
+  /// Bytes of it that wait in the publish source, and by how many these are more than its share of the stream's room.
   var heldBytes = 0
   var excessBytes = 0
   /// What it may still send.
@@ -42,12 +42,14 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
-  init(id: StreamID, stream: ServedStream, inlet: PublishSource, queue: PublishQueue, _ named: InboundNumbering?) {
+  init(
+    id: StreamID, stream: ServedStream, publishSource: PublishSource, queue: PublishQueue, _ named: InboundNumbering?
+  ) {
     self.id = id
     self.named = named
     if named != nil { receivedCount = 1 }  // the request itself brings none
     self.stream = stream
-    self.inlet = inlet
+    self.publishSource = publishSource
     self.queue = queue
   }
 
@@ -79,12 +81,12 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   func grant(_ count: UInt32) { named = named?.granted(count) }
 
   /// - Returns: up to which value all is in the stream, when the publisher is to be told.
-  func takeNews(_ standing: PublishSource.PublishStatus) -> UInt64? {
-    guard let committed = standing.committedNumber, let named, named.demand > 0, committed > named.told else {
+  func takeConfirmation(_ standing: PublishSource.PublishStatus) -> UInt64? {
+    guard let committed = standing.committedNumber, let named, named.demand > 0, committed > named.confirmed else {
       return nil
     }
     if named.demand != Credit.unlimited { self.named?.demand -= 1 }
-    self.named?.told = committed
+    self.named?.confirmed = committed
     return committed
   }
 
@@ -101,7 +103,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   func passOn() -> PublishSource.PublishStatus {
     var values = EventBatch()
     swap(&values, &arrived)
-    return inlet.take(values, isComplete: isComplete, from: queue)
+    return publishSource.take(values, isComplete: isComplete, from: queue)
   }
 
   /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to continue
@@ -120,7 +122,7 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
 
 /// What one connection publishes.
 ///
-/// What a read of the socket brings is gathered, and handed to each inlet in one go.
+/// What a read of the socket brings is gathered, and handed to each publish source in one go.
 final class InboundChannels: @unchecked Sendable {  // its connection's loop alone looks inside
   /// The connection that owns this, until its end.
   private let connection: RSocketConnection
@@ -129,7 +131,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   /// Those of which the read under way has brought something.
   private var arriving: [InboundChannel] = []
   /// What fire-and-forget has brought in the read under way, by stream.
-  private var unconfirmed: [(stream: ServedStream, inlet: PublishSource, values: EventBatch)] = []
+  private var unconfirmed: [(stream: ServedStream, publishSource: PublishSource, values: EventBatch)] = []
   /// Bytes of values that wait for room in their streams.
   private(set) var heldBytes = 0
   /// By how many bytes these are more than their requests' shares.
@@ -153,22 +155,22 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   ) {
     worker.loop.assertOnLoop()
     var refusal: Connection.Refusal?
-    if stream.inlet == nil {
+    if stream.publishSource == nil {
       refusal = .init(stream.name, "\"\(stream.name)\" does not accept values")
     } else if !connection.admits(stream.configuration.write) {
       refusal = connection.mayNotWrite(stream)
-    } else if kind == .fireAndForget, let sentence = stream.mistake(inValueOf: data.count) {
+    } else if kind == .fireAndForget, let sentence = stream.valueError(ofSize: data.count) {
       refusal = .init(stream.name, sentence)
     }
-    if let inlet = stream.inlet, refusal == nil {
+    if let publishSource = stream.publishSource, refusal == nil {
       if kind == .channel {
         worker.trace(connection.identity, stream: stream.name, "publishes")
         if let publisher {
-          return begin(id, to: stream, inlet, publisher, data, isComplete: isComplete, demand: demand)
+          return begin(id, to: stream, publishSource, publisher, data, isComplete: isComplete, demand: demand)
         }
-        begin(id, to: stream, inlet, data, isComplete: isComplete)
+        begin(id, to: stream, publishSource, data, isComplete: isComplete)
       } else {
-        fireAndForget(data, to: stream, inlet)
+        fireAndForget(data, to: stream, publishSource)
       }
     } else {
       if kind == .fireAndForget { worker.counters.droppedValues.add(1, ordering: .relaxed) }
@@ -177,39 +179,41 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   }
 
   /// Its data is the first value.
-  private func begin(_ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, _ data: [UInt8], isComplete: Bool)
-  {
-    if let sentence = stream.mistake(inValueOf: data.count) {
+  private func begin(
+    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ data: [UInt8], isComplete: Bool
+  ) {
+    if let sentence = stream.valueError(ofSize: data.count) {
       return connection.machine.sendError(id, .invalid, sentence)
     }
-    guard join(id, to: stream, inlet) != nil else { return }
+    guard join(id, to: stream, publishSource) != nil else { return }
     unsafe data.withUnsafeBytes { unsafe receive(id, CollectionOfOne($0), isComplete: isComplete) }
   }
 
   /// A named publisher begins, or is back. It hears first what the stream has of it, and where to continue.
   private func begin(
-    _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, _ publisher: PublisherEntry, _ data: [UInt8],
+    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ publisher: PublisherEntry,
+    _ data: [UInt8],
     isComplete: Bool, demand: UInt32
   ) {
     guard data.isEmpty else {
       return connection.machine.sendError(id, .invalid, "the request of a named publisher must have no data")
     }
     let numbering = InboundNumbering(
-      name: publisher.name, next: publisher.firstNumber, demand: demand, told: .max)
-    guard let channel = join(id, to: stream, inlet, numbering) else { return }
+      name: publisher.name, next: publisher.firstNumber, demand: demand, confirmed: .max)
+    guard let channel = join(id, to: stream, publishSource, numbering) else { return }
     arriving.append(channel)
     if isComplete { channel.complete() }
   }
 
   /// - Parameter numbering: of a named publisher, as it says itself.
   private func join(
-    _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, _ numbering: InboundNumbering? = nil,
+    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ numbering: InboundNumbering? = nil,
     isRestored: Bool = false
   ) -> InboundChannel? {
     let wake: @Sendable () -> Void = { [self, worker] in
       worker.loop.execute {
-        inlet.deliver()
-        self.look(at: id)
+        publishSource.deliver()
+        self.update(id)
       }
     }
     let queue: PublishQueue
@@ -217,17 +221,17 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     do throws(PublishSource.Obstacle) {
       if let numbering {
         let key = PublisherKey(numbering.name, of: connection.identity.credentials)
-        let (joined, committed, next, isKnown) = try inlet.join(
+        let (joined, committed, next, isKnown) = try publishSource.join(
           key, firstNumber: numbering.next, isRestored: isRestored, wake: wake)
         queue = joined
         named?.next = next
         if !isRestored {
           let confirmation = PublishConfirmation(confirmed: isKnown ? committed : 0, next: next)
           connection.machine.sendPayload(id, Payload(data: confirmation.bytes))
-          named?.told = committed
+          named?.confirmed = committed
           if numbering.demand != Credit.unlimited { named?.demand -= 1 }
         }
-      } else if let joined = inlet.join(wake: wake) {
+      } else if let joined = publishSource.join(wake: wake) {
         queue = joined
       } else {
         throw .noRoom
@@ -248,7 +252,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       }
       return nil
     }
-    let channel = InboundChannel(id: id, stream: stream, inlet: inlet, queue: queue, named)
+    let channel = InboundChannel(id: id, stream: stream, publishSource: publishSource, queue: queue, named)
     channels[id] = channel
     return channel
   }
@@ -258,7 +262,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     worker.loop.assertOnLoop()
     guard let channel = channels[id], channel.named != nil else { return }
     channel.grant(count)
-    if channel.arrived.isEmpty { answer(channel, channel.inlet.look(at: channel.queue)) }
+    if channel.arrived.isEmpty { answer(channel, channel.publishSource.status(of: channel.queue)) }
   }
 
   /// A value was over the limit of all that is half assembled, and is dropped; those before it are in the stream.
@@ -279,16 +283,16 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     if channel.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     let stream = channel.stream
     if let byteCount = channel.arrive(values, limit: stream.maximumEventBytes) {
-      let sentence = stream.mistake(inValueOf: byteCount) ?? "it is too large"
+      let sentence = stream.valueError(ofSize: byteCount) ?? "it is too large"
       connection.machine.sendError(id, .invalid, "value \(channel.nextNumber): \(sentence)")
       return leave(id)
     }
     if isComplete { channel.complete() }
   }
 
-  private func fireAndForget(_ data: [UInt8], to stream: ServedStream, _ inlet: PublishSource) {
+  private func fireAndForget(_ data: [UInt8], to stream: ServedStream, _ publishSource: PublishSource) {
     worker.loop.assertOnLoop()
-    if unconfirmed.last?.stream !== stream { unconfirmed.append((stream, inlet, [])) }
+    if unconfirmed.last?.stream !== stream { unconfirmed.append((stream, publishSource, [])) }
     unconfirmed[unconfirmed.count - 1].values.append(data)
   }
 
@@ -302,8 +306,8 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       answer(channel, channel.passOn())
     }
     arriving.removeAll(keepingCapacity: true)
-    for (stream, inlet, values) in unconfirmed {
-      let taken = inlet.takeUnconfirmed(values) { [worker] in worker.loop.execute { inlet.deliver() } }
+    for (stream, publishSource, values) in unconfirmed {
+      let taken = publishSource.takeUnconfirmed(values) { [worker] in worker.loop.execute { publishSource.deliver() } }
       guard taken < values.count else { continue }
       worker.counters.droppedValues.add(UInt64(values.count - taken), ordering: .relaxed)
       worker.report(.valuesDropped(connection.identity, stream: stream.name, count: values.count - taken))
@@ -312,9 +316,9 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   }
 
   /// Something has changed for the channel since it was last looked at, if it is still there.
-  private func look(at id: StreamID) {
+  private func update(_ id: StreamID) {
     guard let channel = channels[id] else { return }
-    answer(channel, channel.inlet.look(at: channel.queue))
+    answer(channel, channel.publishSource.status(of: channel.queue))
     connection.settle()
     _ = connection.flush()
   }
@@ -324,7 +328,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     channel.heldBytes = standing.heldBytes
     excessBytes += standing.excessBytes - channel.excessBytes
     channel.excessBytes = standing.excessBytes
-    if let number = channel.takeNews(standing) {
+    if let number = channel.takeConfirmation(standing) {
       let data = PublishConfirmation(confirmed: number).bytes
       connection.machine.sendPayload(channel.id, Payload(data: data))
     }
@@ -354,7 +358,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       let stream = channel.stream
       if worker.streams[stream.name] !== stream {
         connection.machine.sendError(id, .canceled, "\"\(stream.name)\" is no longer served")
-      } else if stream.inlet !== channel.inlet {
+      } else if stream.publishSource !== channel.publishSource {
         connection.machine.sendError(id, .canceled, "\"\(stream.name)\" no longer accepts values")
       } else if !connection.admits(stream.configuration.write) {
         connection.refuse(RequestID(id), connection.mayNotWrite(stream))
@@ -368,9 +372,9 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   // MARK: From one process to the next
 
   /// Channels that another process can continue, once `abandon` has been called.
-  var saved: [SavedSession.Publication] {
+  var saved: [SavedConnection.Channel] {
     ids.map {
-      SavedSession.Publication(
+      SavedConnection.Channel(
         id: $0, stream: channels[$0]!.stream.name, credit: channels[$0]!.credit, named: channels[$0]!.named)
     }
   }
@@ -379,7 +383,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   func abandon(_ sentence: String) {
     worker.loop.assertOnLoop()
     for id in ids {
-      guard let channel = channels[id], channel.inlet.look(at: channel.queue).heldCount > 0 else {
+      guard let channel = channels[id], channel.publishSource.status(of: channel.queue).heldCount > 0 else {
         continue
       }
       connection.machine.sendError(id, .canceled, sentence)
@@ -389,12 +393,12 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   /// Takes over one that may still send `credit` values.
   func restore(
-    _ id: StreamID, to stream: ServedStream, _ inlet: PublishSource, credit: Int, _ named: InboundNumbering?
+    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, credit: Int, _ named: InboundNumbering?
   ) {
     worker.loop.assertOnLoop()
-    guard let channel = join(id, to: stream, inlet, named, isRestored: true) else { return }
+    guard let channel = join(id, to: stream, publishSource, named, isRestored: true) else { return }
     channel.restore(credit: credit)
-    answer(channel, inlet.look(at: channel.queue))
+    answer(channel, publishSource.status(of: channel.queue))
   }
 
   // MARK: The end
@@ -411,7 +415,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
   func leaveAll() {
     worker.loop.assertOnLoop()
     passOn()
-    for channel in channels.values { channel.inlet.leave(channel.queue) }
+    for channel in channels.values { channel.publishSource.leave(channel.queue) }
     channels = [:]
     (heldBytes, excessBytes) = (0, 0)
   }
@@ -423,6 +427,6 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     channels[channel.id] = nil
     heldBytes -= channel.heldBytes
     excessBytes -= channel.excessBytes
-    channel.inlet.leave(channel.queue)
+    channel.publishSource.leave(channel.queue)
   }
 }

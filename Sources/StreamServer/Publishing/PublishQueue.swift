@@ -1,7 +1,7 @@
 import StreamRuntime
 import Events
 
-/// What one publisher has sent and its stream has not taken in. Locked by the lock of its inlet.
+/// What one publisher has sent and its stream has not taken in. Locked by the lock of its source.
 final class PublishQueue: @unchecked Sendable {  // every access is under that lock
   /// What waits for its turn.
   private(set) var values = EventBatch()
@@ -55,7 +55,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
 
   /// The publisher's loop looks here, and brings something or not.
   /// - Returns: whether there was nothing before and is something now.
-  func bring(_ batch: EventBatch, isComplete: Bool) -> Bool {
+  func append(_ batch: EventBatch, isComplete: Bool) -> Bool {
     isWatched = true
     if isComplete { self.isComplete = true }
     guard !batch.isEmpty, !(hasLostValues && key != nil) else { return false }
@@ -110,13 +110,13 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   }
 
   /// The publisher has gone; what it brought stays.
-  func beLeft() {
+  func publisherLeft() {
     isLeft = true
     wake = nil
   }
 
   /// The batch that it had a share in may be lost. Its loop is to be called.
-  func lose() {
+  func discardUnsettled() {
     unsettledCount = 0
     unsettledBytes = 0
     hasLostValues = true
@@ -127,7 +127,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
 
   /// The publisher's loop has seen how things stand, and is called when that has changed.
   /// - Returns: whether the publisher is complete and all of it in the stream.
-  func look() -> Bool {
+  func observe() -> Bool {
     isWatched = false
     seenCount = heldCount
     return isDone

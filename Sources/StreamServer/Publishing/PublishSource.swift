@@ -3,26 +3,25 @@ import Events
 import Reactive
 import ReplayLog
 
-// How publishing flows. Each REQUEST_CHANNEL has a queue in the inlet of its stream. A connection hands over what one read of
-// its socket brought, one batch per channel. The thread that brings values or demand delivers while there are both, outside of
-// the lock; one thread at a time: a second one leaves its values to the first, which after some batches hands over to the
-// loop of a publisher whose values wait, so that no loop works for others for long. In a stream that drops,
-// the stream asks for the next batch at once, so values pass within the read that brought them and no queue ever fills.
-// In a stream that waits for its slowest subscriber they stay in the queues, which are bounded by the credit that their
-// publishers got.
+// The flow of published values. Each REQUEST_CHANNEL has a queue in the `PublishSource` of its stream. A connection passes
+// on the values of one read, one batch per channel. The thread that adds values or demand delivers while there are both,
+// outside the lock, one thread at a time: a second one leaves its values to the first, which after some batches passes
+// the work to the loop of another publisher, so that no loop works for others for long. A stream that drops requests the
+// next batch at once, so values pass within the read that brought them, and no queue fills. In a stream that waits for
+// its slowest subscriber, values stay in the queues, which are limited by the publishers' credit.
 //
-// A batch is settled when the stream asks for the next one. Until then its values count as held: they may wait in the
-// log for room.
+// A batch is settled when the stream requests the next one. Until then its values count as held: they may wait for space
+// in the log.
 
-/// Where the values come in that clients publish to a stream: its source.
+/// The source of a stream to which clients publish.
 ///
-/// One value is a batch of events, as one unit of demand. Operators may stand between the inlet and its stream:
-/// `server.add(configuration, source: inlet.map { … }, inlet: inlet)`. It has one subscriber at a time, and another one
-/// only where the server changes what leads to the stream; else that gets an empty publisher. It never ends by itself;
-/// cancelled, its publishers are told that the stream has ended. An operator that makes new batches keeps their
-/// `checkpoint`: else the stream does not know after a restart what it has of named publishers.
+/// One value is a batch of events, which is one unit of demand. Operators can be placed between it and its stream:
+/// `server.add(configuration, source: values.map { … }, publishSource: values)`. It has one subscriber at a time, and a
+/// new one only when the server replaces the stream's pipeline; otherwise that one gets an empty publisher. It never
+/// completes; when it is cancelled, its publishers receive the end of the stream. An operator that makes new batches
+/// must keep their `checkpoint`: without it, a restarted stream has lost the numbers of named publishers.
 ///
-/// Thread-safe. Without demand it holds what publishers send within the credit that they have: 4 MiB each or thereabouts.
+/// Thread-safe. Without demand it holds the values that publishers send within their credit: about 4 MiB each.
 public final class PublishSource: Publisher, Sendable {
   /// A batch: from one publisher in the order in which it sent, from several in turn.
   public typealias Output = EventBatch
@@ -82,7 +81,7 @@ public final class PublishSource: Publisher, Sendable {
   /// What fire-and-forget brings, of all clients.
   private let unconfirmed = PublishQueue(wake: nil)
 
-  /// An inlet for one stream.
+  /// A publish source for one stream.
   public init() {}
 
   // MARK: Downstream
@@ -99,22 +98,24 @@ public final class PublishSource: Publisher, Sendable {
       subscriber.receive(subscription: Subscriptions.empty)
       return subscriber.receive(completion: .finished)
     }
-    subscriber.receive(subscription: Link(inlet: self, generation: generation))
+    subscriber.receive(subscription: Link(publishSource: self, generation: generation))
   }
 
   private final class Link: Subscription {
-    private let inlet: PublishSource
+    private let publishSource: PublishSource
     private let generation: Int
-    init(inlet: PublishSource, generation: Int) { (self.inlet, self.generation) = (inlet, generation) }
-    func request(_ demand: Subscribers.Demand) {
-      inlet.drain { if $0.generation == generation { $0.demand += demand } }
+    init(publishSource: PublishSource, generation: Int) {
+      (self.publishSource, self.generation) = (publishSource, generation)
     }
-    func cancel() { inlet.end(generation) }
+    func request(_ demand: Subscribers.Demand) {
+      publishSource.drain { if $0.generation == generation { $0.demand += demand } }
+    }
+    func cancel() { publishSource.end(generation) }
   }
 
   /// The stream has cancelled: notifies the publishers, unless the server does.
   private func end(_ generation: Int) {
-    let (subscriber, told) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
+    let (subscriber, wakes) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
       guard state.generation == generation else { return (nil, []) }
       state.hasEnded = true
       unconfirmed.wake = nil
@@ -122,7 +123,7 @@ public final class PublishSource: Publisher, Sendable {
       return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
     }
     _ = subscriber  // its end is foreign code, and not to come under the lock
-    for wake in told { wake() }
+    for wake in wakes { wake() }
   }
 
   // MARK: From the server
@@ -150,21 +151,21 @@ public final class PublishSource: Publisher, Sendable {
   /// Detaches the pipeline, which is being replaced. Values that it was given and has not settled may be lost; their
   /// publishers are notified.
   func interrupt() {
-    let (subscriber, told) = state.withLock { state in
+    let (subscriber, wakes) = state.withLock { state in
       defer {
         (state.subscriber, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
         state.generation += 1
         state.needsMarks = true
       }
       for queue in state.unsettled {
-        state.weigh(queue) { $0.lose() }
+        state.weigh(queue) { $0.discardUnsettled() }
         state.forgetIfDone(queue)
       }
       state.ready.removeAll { $0.values.isEmpty }
       return (state.subscriber, state.unsettled.compactMap(\.wake))
     }
     _ = subscriber  // its end is foreign code, and not to come under the lock
-    for wake in told { wake() }
+    for wake in wakes { wake() }
   }
 
   /// Bytes of values that publishers have sent, those that have gone included, and that the stream does not have yet.
@@ -181,7 +182,7 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: From publishers, each on its own loop
 
-  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``deliver()`` and to ``look(at:)`` the queue.
+  /// - Parameter wake: called outside the lock, on any thread: the loop must call ``deliver()`` and ``status(of:)``.
   /// - Returns: `nil` while what publishers left behind fills all the room there is.
   func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
     let queue = PublishQueue(wake: wake)
@@ -245,7 +246,7 @@ public final class PublishSource: Publisher, Sendable {
     state.withLock { state in
       guard state.publishers.removeValue(forKey: ObjectIdentifier(queue)) != nil else { return }
       if let key = queue.key, queue.isDone { state.marks.finish(key) }
-      queue.beLeft()
+      queue.publisherLeft()
       state.leftWeight += queue.weight
       state.forgetIfDone(queue)
     }
@@ -254,16 +255,16 @@ public final class PublishSource: Publisher, Sendable {
   /// Takes in what has arrived, and delivers it if that is wanted.
   func take(_ values: EventBatch, isComplete: Bool, from queue: PublishQueue) -> PublishStatus {
     drain { state in
-      guard !state.hasEnded, queue.bring(values, isComplete: isComplete) else { return }
+      guard !state.hasEnded, queue.append(values, isComplete: isComplete) else { return }
       state.ready.append(queue)
     }
-    return look(at: queue)
+    return status(of: queue)
   }
 
   /// What has become of what the publisher brought. From now on its loop is called when that changes.
-  func look(at queue: PublishQueue) -> PublishStatus {
+  func status(of queue: PublishQueue) -> PublishStatus {
     state.withLock { state in
-      let isDone = queue.look()
+      let isDone = queue.observe()
       return PublishStatus(
         heldCount: queue.heldCount, heldBytes: queue.heldBytes, isDone: isDone,
         hasEnded: state.hasEnded && !state.isStopping, window: state.window, hasLostValues: queue.hasLostValues,
@@ -288,7 +289,7 @@ public final class PublishSource: Publisher, Sendable {
         (window.byteCount - unconfirmed.heldBytes) / Swift.max(1, largest))
       count = Swift.min(Swift.max(0, room), values.count)
       unconfirmed.wake = wake
-      if unconfirmed.bring(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(unconfirmed) }
+      if unconfirmed.append(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(unconfirmed) }
     }
     return count
   }
@@ -401,7 +402,7 @@ extension PublishSource.State {
   }
 }
 
-/// How far one publisher may be ahead of its stream: values that it has credit for, and those that wait in the inlet.
+/// How far one publisher may be ahead of its stream: its credit, and its values that wait in the publish source.
 struct PublishWindow {
   /// Events that the stream holds: no publisher is further ahead than that, so that a lossless stream with a small buffer
   /// holds its publishers to it.

@@ -41,7 +41,7 @@ final class ServedStream: Sendable {
     var configuration: StreamConfiguration
     /// Less what could never fit into the log, whatever its size is then.
     var source: AnyPublisher<EventBatch, StreamFailure>?
-    var inlet: PublishSource?
+    var publishSource: PublishSource?
   }
 
   /// Apart from the stream, which would otherwise own itself by way of what feeds it.
@@ -52,15 +52,15 @@ final class ServedStream: Sendable {
 
   var configuration: StreamConfiguration { terms.withLock { $0.configuration } }
   /// Where clients publish to it; nil for a stream that takes nothing from them.
-  var inlet: PublishSource? { terms.withLock { $0.inlet } }
+  var publishSource: PublishSource? { terms.withLock { $0.publishSource } }
 
   init(
-    _ configuration: StreamConfiguration, storage: EventLog, inlet: PublishSource? = nil,
+    _ configuration: StreamConfiguration, storage: EventLog, publishSource: PublishSource? = nil,
     status: SourceStatus = SourceStatus(), feed: SystemFeed? = nil
   ) {
     name = configuration.name
     sourceStatus = Locked(status)
-    terms = Locked(Terms(configuration: configuration, inlet: inlet))
+    terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
     eventLimit = EventLimit(configuration.limits.maximumEventBytes)
     self.feed = feed
     firstID = Atomic(storage.endPosition)
@@ -99,11 +99,11 @@ final class ServedStream: Sendable {
   /// The rules for reading and for writing together: clients that match one see that the stream exists.
   var visibleTo: Set<AccessRules.Rule> {
     let configuration = configuration
-    return inlet == nil ? configuration.read.rules : configuration.read.rules.union(configuration.write.rules)
+    return publishSource == nil ? configuration.read.rules : configuration.read.rules.union(configuration.write.rules)
   }
 
   /// What is wrong with a value of so many bytes that a client publishes; nil: nothing.
-  func mistake(inValueOf byteCount: Int) -> String? {
+  func valueError(ofSize byteCount: Int) -> String? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
     return "a value of \(byteCount) bytes is too large for \"\(name)\", whose limit is \(limit) bytes"
@@ -114,7 +114,7 @@ final class ServedStream: Sendable {
 
   /// Cancels the source for good; the server tells its clients.
   func shutDown() {
-    inlet?.stop()
+    publishSource?.stop()
     log.shutDown()
   }
 
@@ -125,15 +125,17 @@ final class ServedStream: Sendable {
   /// - Returns: the storage, which stays unchanged meanwhile.
   func begin(_ change: StreamChange, report: @escaping @Sendable (ServerReport) -> Void) -> EventLog {
     var configuration = change.configuration
-    let (oldInlet, oldLimit) = (inlet, eventLimit.bytes.load(ordering: .relaxed))
-    let newInlet = change.feed.map(\.inlet) ?? oldInlet
-    if newInlet != nil { configuration.start = .always }
+    let (oldPublishSource, oldLimit) = (publishSource, eventLimit.bytes.load(ordering: .relaxed))
+    let newPublishSource = change.feed.map(\.publishSource) ?? oldPublishSource
+    if newPublishSource != nil { configuration.start = .always }
     let storage = log.freeze(start: configuration.start, overflow: configuration.overflow.ofLog)
     let limit = configuration.limits.maximumEventBytes
     // What is on its way may be too large for a smaller log: it is not to arrive.
     if change.feed != nil || limit < oldLimit {
       let source = change.feed.map { fitting($0.source, report) } ?? terms.withLock { $0.source }
-      if let oldInlet { if oldInlet === newInlet { oldInlet.interrupt() } else { oldInlet.stop() } }
+      if let oldPublishSource {
+        if oldPublishSource === newPublishSource { oldPublishSource.interrupt() } else { oldPublishSource.stop() }
+      }
       if let source {
         terms.withLock { $0.source = source }
         log.replaceUpstream(source)
@@ -142,7 +144,7 @@ final class ServedStream: Sendable {
     }
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     configuration.limits = storage.limits
-    terms.withLock { ($0.configuration, $0.inlet) = (configuration, newInlet) }
+    terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     if change.makeLog != nil { remark.withLock { $0 = nil } }
     return storage
   }
@@ -153,41 +155,41 @@ final class ServedStream: Sendable {
     let limit = limits.maximumEventBytes
     var reports: [ServerReport] = []
     log.thaw(storage) { Self.fitting($0, into: name, limit) { reports.append($0) } }
-    let inlet = terms.withLock { terms in
+    let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
-      return terms.inlet
+      return terms.publishSource
     }
     eventLimit.bytes.store(limit, ordering: .relaxed)
-    inlet?.open(limits)
+    publishSource?.open(limits)
     admitNamedPublishers()
     reports.forEach(report)
   }
 
   /// Lets named publishers join: all that is on its way to the log is in it, or waits for room.
   func admitNamedPublishers() {
-    guard let inlet else { return }
+    guard let publishSource else { return }
     let newest = log.overflowInputs.last { $0.checkpoint != nil }?.checkpoint
-    inlet.admitNamed(newest ?? log.read { storage, _ in storage.checkpoint })
+    publishSource.admitNamed(newest ?? log.read { storage, _ in storage.checkpoint })
   }
 
   /// Of what feeds it now.
   var status: SourceStatus { sourceStatus.withLock { $0 } }
 
   /// Its pipeline failed on an event.
-  func noteValueError() {
+  func countValueError() {
     valueErrors.add(1, ordering: .relaxed)
   }
 
-  func note(_ remark: String) {
+  func setRemark(_ remark: String) {
     self.remark.withLock { $0 = remark }
   }
 
-  func note(_ holder: Holder) {
+  func setHolder(_ holder: Holder) {
     self.holder.withLock { $0 = holder }
   }
 
   /// The client no longer holds the stream up.
-  func release(_ client: ClientIdentity) {
+  func clearHolder(_ client: ClientIdentity) {
     holder.withLock { if $0?.client == client { $0 = nil } }
   }
 

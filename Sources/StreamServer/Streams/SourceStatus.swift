@@ -32,8 +32,8 @@ public final class SourceStatus: Sendable {
   public var state: SourceState { states.withLock { $0.first { $0 != .healthy } ?? .healthy } }
 
   /// Sets the state of one part. Thread-safe.
-  public func note(_ state: SourceState, of part: Part = .source) { states.withLock { $0[part.rawValue] = state } }
+  public func set(_ state: SourceState, of part: Part = .source) { states.withLock { $0[part.rawValue] = state } }
 
   /// Every part is healthy: the source is subscribed to anew.
-  func reset() { for part in Part.allCases { note(.healthy, of: part) } }
+  func reset() { for part in Part.allCases { set(.healthy, of: part) } }
 }

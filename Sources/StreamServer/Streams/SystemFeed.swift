@@ -49,27 +49,27 @@ final class SystemFeed: Sendable {
   ///
   /// - Parameters:
   ///   - worker: that asks, and is called once for all that it asks until then.
-  ///   - looked: called on any thread, if it is not, when it is.
+  ///   - updated: called on any thread, if it is not, when it is.
   func isCurrent(
-    in stream: ServedStream, for worker: AnyObject, orAfter looked: @escaping @Sendable () -> Void
+    in stream: ServedStream, for worker: AnyObject, orAfter updated: @escaping @Sendable () -> Void
   ) -> Bool {
     let (isCurrent, isFirst) = state.withLock { state in
       if state.isYounger(than: maximumAge) { return (true, false) }
       let isFirst = state.waiting.isEmpty
-      state.waiting[ObjectIdentifier(worker)] = looked
+      state.waiting[ObjectIdentifier(worker)] = updated
       return (false, isFirst)
     }
-    if isFirst { queue.async { [self] in bringUpToDate(stream) } }
+    if isFirst { queue.async { [self] in refresh(stream) } }
     return isCurrent
   }
 
-  private func bringUpToDate(_ stream: ServedStream) {
-    if let changed = look(for: stream, after: maximumAge) { stream.log.append([changed]) }
+  private func refresh(_ stream: ServedStream) {
+    if let changed = update(for: stream, after: maximumAge) { stream.log.append([changed]) }
     let waiting = state.withLock { state in
       defer { state.waiting = [:] }
       return state.waiting
     }
-    for looked in waiting.values { looked() }
+    for updated in waiting.values { updated() }
   }
 
   /// The value at each tick of a timer, when it has changed. The stream is not kept alive.
@@ -78,7 +78,7 @@ final class SystemFeed: Sendable {
       .compactMap { [self, weak stream] _ in
         guard let stream else { return nil }
         // The first tick comes with the first subscriber, for whom there was a look already.
-        return queue.sync { look(for: stream, after: UInt64(interval) * 500_000) }.map { [$0] }
+        return queue.sync { update(for: stream, after: UInt64(interval) * 500_000) }.map { [$0] }
       }
       .setFailureType(to: StreamFailure.self)
       .eraseToAnyPublisher()
@@ -88,7 +88,7 @@ final class SystemFeed: Sendable {
   ///
   /// - Parameter age: nothing is looked at if the last look is younger, in nanoseconds.
   /// - Returns: the value, if it is another than before.
-  private func look(for stream: ServedStream, after age: UInt64) -> [UInt8]? {
+  private func update(for stream: ServedStream, after age: UInt64) -> [UInt8]? {
     let now = EventLoop.monotonicNow()
     guard !state.withLock({ $0.isYounger(than: age) }) else { return nil }
     let value = current()

@@ -21,7 +21,7 @@ public struct JQTransform: Sendable, Equatable {
   /// Computes the key by which consecutive events are compared; equal ones are dropped. nil: no comparison.
   public var distinctBy: String?
 
-  /// Takes texts in which `JQTransform.mistake(in:)` finds no error.
+  /// Takes texts in which `JQTransform.compileError(in:)` finds no error.
   public init(program: String? = nil, distinctBy: String? = nil) {
     self.program = program
     self.distinctBy = distinctBy
@@ -29,7 +29,7 @@ public struct JQTransform: Sendable, Equatable {
 
   /// jq's error message for a text that is not a program, as a sentence; nil for a valid one. The first call for a text
   /// takes some 30 ms with jq 1.6.
-  public static func mistake(in text: String) -> String? {
+  public static func compileError(in text: String) -> String? {
     if sound.withLock({ $0.contains(text) }) { return nil }
     do throws(JQProgram.CompileError) {
       _ = try JQProgram(text)

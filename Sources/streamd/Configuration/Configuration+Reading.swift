@@ -65,8 +65,8 @@ extension Configuration {
     let reader = ConfigurationReader(
       credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms)
     let configuration = reader.configuration(root)
-    guard let configuration, reader.collector.mistakes.isEmpty else {
-      throw ConfigurationErrors(file: file, reader.collector.mistakes)
+    guard let configuration, reader.collector.errors.isEmpty else {
+      throw ConfigurationErrors(file: file, reader.collector.errors)
     }
     return configuration
   }
@@ -125,7 +125,7 @@ struct ConfigurationReader {
   private func streams(_ table: ConfigurationTable) -> [Configuration.Stream] {
     table.keys.compactMap { name in
       if !isStreamName(name) {
-        table.mistake("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
+        table.addError("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
       }
       return table.table(name) { stream(named: name, $0) }
     }

@@ -13,7 +13,7 @@ extension ConfigurationReader {
   private func command(_ table: ConfigurationTable) -> [String]? {
     let form = #"a list such as ["sensor", "--json"] (no shell is used)"#
     guard table.holds("command") else {
-      table.mistake("expected command, \(form), got none")
+      table.addError("expected command, \(form), got none")
       return nil
     }
     guard table.text("command") == nil else {
@@ -23,9 +23,9 @@ extension ConfigurationReader {
     let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) })
     guard let program = words?.first else { return words }
     if program.isEmpty {
-      table.mistake("expected the name of a program first, got \"\"", at: "command")
+      table.addError("expected the name of a program first, got \"\"", at: "command")
     } else if checksPrograms, let reason = ProgramSearch.failure(of: program) {
-      table.mistake("expected a program that can be run, got \(reason)", at: "command")
+      table.addError("expected a program that can be run, got \(reason)", at: "command")
     }
     return words
   }
@@ -33,7 +33,7 @@ extension ConfigurationReader {
   private func environment(_ table: ConfigurationTable) -> [Configuration.Variable] {
     table.keys.compactMap { name in
       if !isVariableName(name) {
-        table.mistake("expected a name of letters, digits and \"_\", not a digit first", at: name)
+        table.addError("expected a name of letters, digits and \"_\", not a digit first", at: name)
       }
       return variable(name, table).map { Configuration.Variable(name: name, value: $0) }
     }

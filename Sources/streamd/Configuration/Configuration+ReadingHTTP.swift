@@ -14,7 +14,7 @@ extension ConfigurationReader {
     var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
     http.eventForm = table.value("sse", .choice, default: http.eventForm)
     if table.holds("sse"), fetching.map({ !$0.isServerSentEvents }) == true {
-      table.mistake("expected sse only with stream = \"sse\"", at: "sse")
+      table.addError("expected sse only with stream = \"sse\"", at: "sse")
     }
     http.timeout = table.value("timeout", .duration(), default: http.timeout)
     http.maxBodyBytes = table.value("max_body", .size(1...1 << 30))
@@ -24,7 +24,7 @@ extension ConfigurationReader {
     http.unixSocket = table.value("unix_socket", .socketPath)
     http.settings = settings(table)
     if table.holds("unix_socket"), table.holds("proxy"), http.settings.proxy != .none {
-      table.mistake("expected proxy or unix_socket, got both", at: "proxy")
+      table.addError("expected proxy or unix_socket, got both", at: "proxy")
     }
     return url == nil || fetching == nil ? nil : http
   }
@@ -34,19 +34,19 @@ extension ConfigurationReader {
     let format: Configuration.HTTP.Format? = table.value("stream", .choice)
     let idleTimeout = table.value("idle_timeout", .duration())
     guard table.holds("stream") else {
-      if table.holds("idle_timeout") { table.mistake("expected idle_timeout only with stream", at: "idle_timeout") }
-      if !table.holds("every") { table.mistake("expected every, such as every = \"30s\", or stream, got neither") }
+      if table.holds("idle_timeout") { table.addError("expected idle_timeout only with stream", at: "idle_timeout") }
+      if !table.holds("every") { table.addError("expected every, such as every = \"30s\", or stream, got neither") }
       return table.value("every", .duration()).map { .poll(every: $0) }
     }
     if table.holds("every") {
-      table.mistake("expected every or stream, got both")
+      table.addError("expected every or stream, got both")
       _ = table.value("every", .duration())
     }
     return format.map { .stream($0, idleTimeout: idleTimeout) }
   }
 
   private func url(_ table: ConfigurationTable) -> String? {
-    if !table.holds("url") { table.mistake("expected url, such as url = \"https://example.org/\", got none") }
+    if !table.holds("url") { table.addError("expected url, such as url = \"https://example.org/\", got none") }
     guard let text = table.value("url", .text("a URL such as \"https://example.org/\"") { _ in true }) else {
       return nil
     }
@@ -56,10 +56,10 @@ extension ConfigurationReader {
     } catch {
       switch error {
       case .holdsCredentials:
-        table.mistake(
+        table.addError(
           "expected a URL without a user or password; use basic, bearer, headers or query with a credential", at: "url")
       case .holdsVariable:
-        table.mistake("expected a URL without ${…}: no variable is replaced in it", at: "url")
+        table.addError("expected a URL without ${…}: no variable is replaced in it", at: "url")
       case .noURL:
         // It may still contain a password or a key.
         table.expected(
@@ -78,9 +78,9 @@ extension ConfigurationReader {
     let header = headers.first { $0.name.lowercased() == "authorization" }
     let ways = ["bearer", "basic"].filter { table.holds($0) }
     if ways.count == 2 {
-      table.mistake("expected bearer or basic, got both", at: "basic")
+      table.addError("expected bearer or basic, got both", at: "basic")
     } else if let way = ways.first, let header {
-      table.mistake("expected \(way) or the header \(header.name), got both", at: way)
+      table.addError("expected \(way) or the header \(header.name), got both", at: way)
     }
     return bearer.map(Configuration.Authorization.bearer) ?? basic.map(Configuration.Authorization.basic)
   }
@@ -88,7 +88,7 @@ extension ConfigurationReader {
   private func query(_ table: ConfigurationTable) -> [Configuration.QueryItem] {
     table.keys.compactMap { name in
       if !(1...256).contains(name.utf8.count) || name.hasControlCharacters {
-        table.mistake("expected a name of 1 to 256 bytes without control characters", at: name)
+        table.addError("expected a name of 1 to 256 bytes without control characters", at: name)
       }
       return header(name, table).map { Configuration.QueryItem(name: name, value: $0) }
     }
@@ -96,7 +96,7 @@ extension ConfigurationReader {
 
   private func headers(_ table: ConfigurationTable) -> [Configuration.Header] {
     table.keys.compactMap { name in
-      if !isToken(name) { table.mistake("expected the name of a header", at: name) }
+      if !isToken(name) { table.addError("expected the name of a header", at: name) }
       return header(name, table).map { Configuration.Header(name: name, value: $0) }
     }
   }

@@ -41,7 +41,7 @@ extension ConfigurationReader {
     }
     return table.table("proxy", expecting: form) { table in
       if !table.holds("url") {
-        table.mistake("expected url, such as url = \"http://proxy.example.org:3128\", got none")
+        table.addError("expected url, such as url = \"http://proxy.example.org:3128\", got none")
       }
       let login = table.holds("user") || table.holds("password") ? login(table) : nil
       guard let url = table.text("url"), isProxy(url) else {
@@ -80,7 +80,7 @@ extension ConfigurationReader {
     let passphrase = table.table("client_key_passphrase", expecting: "{ credential = \"name\" }", secret)
     for key in ["client_key", "client_key_passphrase"]
     where table.holds(key) && (isNone || !table.holds("client_certificate")) {
-      table.mistake("expected \(key) only with client_certificate", at: key)
+      table.addError("expected \(key) only with client_certificate", at: key)
     }
     if isNone { return Said(value: nil) }
     guard let certificate, let key else { return nil }

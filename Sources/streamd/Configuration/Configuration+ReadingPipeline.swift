@@ -11,8 +11,8 @@ extension ConfigurationReader {
   }
 
   private func check(_ program: String?, _ table: ConfigurationTable, _ key: String) {
-    guard let program, let mistake = JQTransform.mistake(in: program) else { return }
-    table.mistake("not a jq program: \(mistake)", at: key)
+    guard let program, let mistake = JQTransform.compileError(in: program) else { return }
+    table.addError("not a jq program: \(mistake)", at: key)
   }
 }
 

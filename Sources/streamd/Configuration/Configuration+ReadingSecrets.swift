@@ -3,13 +3,13 @@ extension ConfigurationReader {
   ///
   /// - Returns: `nil`, after recording an error, when the secret cannot be read.
   func secret(_ table: ConfigurationTable) -> Secret? {
-    if !table.holds("credential") { table.mistake("expected { credential = \"name\" }, got no credential") }
+    if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
     let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
     guard let name else { return nil }
     do {
       return try credentials.secret(named: name)
     } catch {
-      table.mistake("the credential \"\(name)\" cannot be read: \(error.reason)", at: "credential")
+      table.addError("the credential \"\(name)\" cannot be read: \(error.reason)", at: "credential")
       return nil
     }
   }
@@ -18,7 +18,7 @@ extension ConfigurationReader {
   ///
   /// - Returns: `nil`, after recording an error, when either is missing or invalid.
   func login(_ table: ConfigurationTable) -> Configuration.Login? {
-    for key in ["user", "password"] where !table.holds(key) { table.mistake("expected \(key), got none") }
+    for key in ["user", "password"] where !table.holds(key) { table.addError("expected \(key), got none") }
     let form = "a name of at most 256 bytes without a colon and control characters"
     let user = table.value(
       "user",
@@ -40,11 +40,11 @@ extension ConfigurationReader {
         line.hasPrefix("-----BEGIN ") && line.contains(label)
       }
       if !isOfTheKind {
-        table.mistake("expected a file in PEM with a \(label.lowercased()), \(path) has none", at: key)
+        table.addError("expected a file in PEM with a \(label.lowercased()), \(path) has none", at: key)
       }
       return path
     } catch {
-      table.mistake("\(path) cannot be read: \(error.reason)", at: key)
+      table.addError("\(path) cannot be read: \(error.reason)", at: key)
       return nil
     }
   }
@@ -57,11 +57,11 @@ extension ConfigurationReader {
         key, .text(form) { $0.hasPrefix("/") && $0.utf8.count < 4096 && !$0.hasControlCharacters })
     }
     return table.table(key, expecting: form) { table in
-      if !table.holds("credential") { table.mistake("expected { credential = \"name\" }, got no credential") }
+      if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
       let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
       guard let name else { return nil }
       if credentials.path == nil {
-        table.mistake(
+        table.addError(
           "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence.reason)", at: "credential")
       }
       return credentials.path.map { "\($0)/\(name)" }

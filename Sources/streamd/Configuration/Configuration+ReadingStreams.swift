@@ -11,16 +11,16 @@ extension ConfigurationReader {
       "description", .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }, default: stream.description)
     stream.type = table.value("type", .mediaType, default: stream.type)
     pipeline(table, into: &stream)
-    let mistakesBefore = collector.mistakes.count
+    let errorsBefore = collector.errors.count
     stream.buffer = table.table("buffer", buffer) ?? stream.buffer
-    if collector.mistakes.count == mistakesBefore, let (key, bytes) = stream.sizeOverBuffer {
-      table.mistake(
+    if collector.errors.count == errorsBefore, let (key, bytes) = stream.sizeOverBuffer {
+      table.addError(
         "expected \(key) of at most buffer.bytes, which is \(stream.buffer.bytes) bytes, got \(bytes) bytes: "
           + "larger events are dropped", at: key.hasPrefix("http") ? "http" : "exec")
     }
     stream.replay = table.value("replay", .count(0...Self.mostEvents), default: stream.replay)
     // Compared only when both are valid: a default in place of an error would cause a second error.
-    if collector.mistakes.count == mistakesBefore && stream.replay > stream.buffer.events {
+    if collector.errors.count == errorsBefore && stream.replay > stream.buffer.events {
       table.expected("at most buffer.events, which is \(stream.buffer.events)", at: "replay")
     }
     stream.start = table.value("start", .choice, default: stream.start)
@@ -30,7 +30,7 @@ extension ConfigurationReader {
     stream.blockTimeout = table.value("block_timeout", .durationOrNever, default: stream.blockTimeout)
     stream.blockPace = table.value("block_pace", .duration(), default: stream.blockPace)
     for key in ["block_timeout", "block_pace"] where stream.overflow != .block && table.holds(key) {
-      table.mistake("expected \(key) only with overflow = \"block\"", at: key)
+      table.addError("expected \(key) only with overflow = \"block\"", at: key)
     }
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.keep = table.value("keep", .choice, default: stream.keep)
@@ -38,10 +38,10 @@ extension ConfigurationReader {
     stream.write = table.values("write", .accessRule)
     if table.holds("publish") {
       for key in ["start", "linger", "retry"] where table.holds(key) {
-        table.mistake("expected no \(key) with publish: clients may publish at any time", at: key)
+        table.addError("expected no \(key) with publish: clients may publish at any time", at: key)
       }
     } else if table.holds("write") {
-      table.mistake("expected write only with publish: no other source accepts values from clients", at: "write")
+      table.addError("expected write only with publish: no other source accepts values from clients", at: "write")
     }
     return source == nil ? nil : stream
   }
@@ -56,9 +56,9 @@ extension ConfigurationReader {
     let exec = table.table("exec", exec)
     let publish = publish(table)
     switch present.count {
-    case 0: table.mistake("expected one source (timer, http, exec or publish), got none")
+    case 0: table.addError("expected one source (timer, http, exec or publish), got none")
     case 1: break
-    default: table.mistake("expected one source, got \(present.joined(separator: " and "))")
+    default: table.addError("expected one source, got \(present.joined(separator: " and "))")
     }
     return timer.map(Configuration.Source.timer) ?? http.map(Configuration.Source.http)
       ?? exec.map(Configuration.Source.exec) ?? publish
@@ -69,7 +69,7 @@ extension ConfigurationReader {
     guard table.holds("publish") else { return nil }
     if let isMeant = table.flag("publish") {
       if !isMeant {
-        table.mistake("expected true or {}; omit publish if clients do not publish", at: "publish")
+        table.addError("expected true or {}; omit publish if clients do not publish", at: "publish")
       }
       return isMeant ? .publish : nil
     }
@@ -88,7 +88,7 @@ extension ConfigurationReader {
 
   /// The interval, which the source requires.
   private func every(_ table: ConfigurationTable) -> Duration? {
-    if !table.holds("every") { table.mistake("expected every, such as every = \"30s\", got none") }
+    if !table.holds("every") { table.addError("expected every, such as every = \"30s\", got none") }
     return table.value("every", .duration())
   }
 
@@ -102,11 +102,11 @@ extension ConfigurationReader {
 
   private func retry(_ table: ConfigurationTable) -> Configuration.Retry {
     let standard = Configuration.Retry()
-    let mistakesBefore = collector.mistakes.count
+    let errorsBefore = collector.errors.count
     let retry = Configuration.Retry(
       first: table.value("first", .duration(), default: standard.first),
       max: table.value("max", .duration(), default: standard.max))
-    if collector.mistakes.count == mistakesBefore && retry.first > retry.max {
+    if collector.errors.count == errorsBefore && retry.first > retry.max {
       if table.holds("first") {
         table.expected("at most max" + (table.holds("max") ? "" : ", which is 5m"), at: "first")
       } else {

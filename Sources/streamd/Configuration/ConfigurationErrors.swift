@@ -12,14 +12,14 @@ struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
     return (sentences.first ?? "") + more
   }
 
-  init(file: String, _ mistakes: [ConfigurationError]) {
+  init(file: String, _ errors: [ConfigurationError]) {
     // Stable, which `sort` does not guarantee: errors of one line keep the order of reading.
-    let ordered = mistakes.enumerated().sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
-    sentences = ordered.map { _, mistake in
+    let ordered = errors.enumerated().sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
+    sentences = ordered.map { _, error in
       var place = file
-      if mistake.line > 0 { place += ":\(mistake.line)" }
-      if mistake.line > 0 && mistake.column > 0 { place += ":\(mistake.column)" }
-      return [place, mistake.key, mistake.text].filter { !$0.isEmpty }.joined(separator: ": ")
+      if error.line > 0 { place += ":\(error.line)" }
+      if error.line > 0 && error.column > 0 { place += ":\(error.column)" }
+      return [place, error.key, error.text].filter { !$0.isEmpty }.joined(separator: ": ")
     }
   }
 }
@@ -37,15 +37,15 @@ struct ConfigurationError: Error {
 
 /// Collects errors while a file is read, so that all of them are reported at once.
 final class ConfigurationErrorCollector {
-  private(set) var mistakes: [ConfigurationError] = []
+  private(set) var errors: [ConfigurationError] = []
   /// The valid keys of each table, by its place.
   private(set) var knownKeys: [[String]: Set<String>] = [:]
 
-  func add(_ mistake: ConfigurationError) {
-    mistakes.append(mistake)
+  func add(_ error: ConfigurationError) {
+    errors.append(error)
   }
 
-  func note(_ keys: Set<String>, at place: [String]) {
+  func addKnownKeys(_ keys: Set<String>, at place: [String]) {
     knownKeys[place] = keys
   }
 }

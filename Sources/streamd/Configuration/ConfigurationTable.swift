@@ -84,11 +84,11 @@ final class ConfigurationTable {
   ///
   /// - Parameter secret: the value may be a secret: the message states only its type.
   func expected(_ what: String, at key: String, secret: Bool = false) {
-    mistake("expected \(what), got \(members[key]?.described(secret: secret) ?? "nothing")", at: key)
+    addError("expected \(what), got \(members[key]?.described(secret: secret) ?? "nothing")", at: key)
   }
 
   /// Records an error at `key`, or about the table itself.
-  func mistake(_ text: String, at key: String? = nil) {
+  func addError(_ text: String, at key: String? = nil) {
     let node = key.flatMap { members[$0] }
     collector.add(.init(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text))
   }
@@ -110,18 +110,18 @@ final class ConfigurationTable {
 
   /// Records an error for every key that was not read. Called once, after reading.
   func refuseUnknownKeys() {
-    collector.note(knownKeys, at: place)
+    collector.addKnownKeys(knownKeys, at: place)
     for key in keys where !knownKeys.contains(key) {
       let homes = ConfigurationPlaces.tables(with: key, for: place) { members[$0] != nil }
       if !homes.isEmpty, !place.isEmpty || nearest(to: key, among: knownKeys) == nil {
-        mistake("unknown key; \(key) belongs \(homes.joined(separator: " or "))", at: key)
+        addError("unknown key; \(key) belongs \(homes.joined(separator: " or "))", at: key)
       } else if let neighbour = nearest(to: key, among: knownKeys) {
-        mistake("unknown key; did you mean \"\(neighbour)\"?", at: key)
+        addError("unknown key; did you mean \"\(neighbour)\"?", at: key)
       } else if let hintForTable, case .table = members[key]?.value {
-        mistake("unknown key; \(hintForTable(key))", at: key)
+        addError("unknown key; \(hintForTable(key))", at: key)
       } else {
         let offered = knownKeys.sorted().joined(separator: ", ")
-        mistake("unknown key; expected \(offered.isEmpty ? "none" : "one of: \(offered)")", at: key)
+        addError("unknown key; expected \(offered.isEmpty ? "none" : "one of: \(offered)")", at: key)
       }
     }
   }

@@ -77,8 +77,9 @@ private final class World {
         name: name, replay: 3, limits: EventLog.Limits(events: isSmall ? 2 : 8, bytes: isSmall ? 4096 : 16384),
         start: .always, overflow: blocks ? .block(timeout: .milliseconds(3)) : .drop, read: access, write: access)
       if name.hasPrefix("publish") {
-        let inlet = PublishSource()
-        try? server.add(configuration, source: inlet.setFailureType(to: StreamFailure.self), inlet: inlet)
+        let publishSource = PublishSource()
+        try? server.add(
+          configuration, source: publishSource.setFailureType(to: StreamFailure.self), publishSource: publishSource)
       } else {
         try? server.add(configuration, source: sources[name == "drop" ? 0 : 1])
       }
