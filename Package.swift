@@ -1,18 +1,19 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// The libraries for all programs, Reactive and ReactiveFoundation: no warnings. No unsafe flags: in a program's release
+/// The libraries for all programs, Reactive and ReactiveFoundation: no warnings, and every use of what the compiler cannot
+/// check is marked `unsafe`, or `@safe` at a declaration that gives the reason. No unsafe flags: in a program's release
 /// build exclusive access is checked in them as in the program itself, and the package can be depended on by version.
-let librarySettings: [SwiftSetting] = [.treatAllWarnings(as: .error)]
+let librarySettings: [SwiftSetting] = [.treatAllWarnings(as: .error), .strictMemorySafety()]
 
-/// Every other Swift target: besides, one optimisation across all modules for release, so that a generic is specialised
-/// where it is used. Exclusive access is checked in debug builds, which the tests are.
-let settings =
-  librarySettings + [
-    .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release))
-  ]
+/// Tests: no warnings, and one optimisation across all modules for release, so that a generic is specialised where it is
+/// used. Exclusive access is checked in debug builds, which the tests are.
+let settings: [SwiftSetting] = [
+  .treatAllWarnings(as: .error),
+  .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release)),
+]
 
-/// All modules and programs, but not their tests: every use of what the compiler cannot check is marked `unsafe`.
+/// All other modules and programs: as tests, and marked as the libraries are.
 let strictSettings = settings + [.strictMemorySafety()]
 
 let package = Package(

@@ -89,8 +89,8 @@ extension Publishers.Folded {
   @usableFromInline let upstream = UpstreamSlot()
   @usableFromInline let phase = Atomic<UInt8>(Phase.starting)
   /// Taken by the thread that sets `over`.
-  @usableFromInline @exclusivity(unchecked) var down: Down?
-  @usableFromInline @exclusivity(unchecked) var result: Down.Input?
+  @safe @usableFromInline @exclusivity(unchecked) var down: Down?
+  @safe @usableFromInline @exclusivity(unchecked) var result: Down.Input?
   @usableFromInline let description: String
 
   @inlinable init(_ down: Down, _ description: String) { (self.down, self.description) = (down, description) }

@@ -27,8 +27,8 @@ import Synchronization
   @usableFromInline let serial = Serial<Step>()
   @usableFromInline let over = Atomic(false)
   // Accessed only by the handling thread.
-  @usableFromInline @exclusivity(unchecked) var demand = Subscribers.Demand.none
-  @usableFromInline @exclusivity(unchecked) var down: Down?
+  @safe @usableFromInline @exclusivity(unchecked) var demand = Subscribers.Demand.none
+  @safe @usableFromInline @exclusivity(unchecked) var down: Down?
 
   @usableFromInline let description: String
 

@@ -24,7 +24,7 @@ import Synchronization
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let registry = Guarded(Registry())
   // Accessed only by the handling thread.
-  @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: MergeInlet<Down>)>()
+  @safe @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: MergeInlet<Down>)>()
 
   @inlinable init(_ down: Down, _ description: String) { core = JunctionCore(down, description) }
 
@@ -180,7 +180,7 @@ import Synchronization
   @usableFromInline let link: MergeLink<Down>
   @usableFromInline let outer: Inlet?
   /// The inlet's index in the registry.
-  @usableFromInline @exclusivity(unchecked) var index = 0
+  @usableFromInline var index = 0
   /// The number of its waiting values, plus one until upstream has finished.
   @usableFromInline let pending = Atomic(1)
 

@@ -17,7 +17,7 @@
   @usableFromInline let core: JunctionCore<Event, Down>
   /// Decides about an event: deliver a value if there is demand, else drop it; skip, and request a replacement; finish;
   /// or `nil` for no action: a value is then still used later.
-  @usableFromInline @exclusivity(unchecked) var rule: ((Event) -> Verdict<Down.Input>?)?
+  @safe @usableFromInline @exclusivity(unchecked) var rule: ((Event) -> Verdict<Down.Input>?)?
   @usableFromInline let first = Inlet()
   @usableFromInline let second = Inlet()
   @usableFromInline let secondIsTrigger: Bool

@@ -64,7 +64,7 @@ import Synchronization
   @usableFromInline let subscription: SequentialSubscription
   @usableFromInline let down: Down
   /// Counted by the current upstream, whose signals are serial.
-  @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
+  @safe @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
   @usableFromInline let loop = DrainLoop()
   @usableFromInline var upcoming: (() -> Void)?
 

@@ -165,7 +165,7 @@ where Context.SchedulerTimeType == Rule.Moment {
   @usableFromInline let state: Guarded<State>
   @usableFromInline let loop = DrainLoop()
   /// Accessed only by the draining thread.
-  @usableFromInline @exclusivity(unchecked) var batch: [Rule.Output] = []
+  @safe @usableFromInline @exclusivity(unchecked) var batch: [Rule.Output] = []
   @usableFromInline let scheduler: Context
   @usableFromInline let tolerance: Moment.Stride
   @usableFromInline let options: Context.SchedulerOptions?

@@ -24,10 +24,10 @@ import Synchronization
   private static var caller: UInt { 1 << 48 }
   @usableFromInline static var address: UInt { (1 << 48) - 16 }
 
-  deinit { Self.object(word.load(ordering: .acquiring))?.release() }
+  deinit { unsafe Self.object(word.load(ordering: .acquiring))?.release() }
 
   private static func object(_ word: UInt) -> Unmanaged<SubscriptionObject>? {
-    UnsafeRawPointer(bitPattern: word & address).map { unsafe Unmanaged.fromOpaque($0) }
+    unsafe UnsafeRawPointer(bitPattern: word & address).map { unsafe Unmanaged.fromOpaque($0) }
   }
 
   /// True until the end, also before the subscription arrives. One load, because it is read for every value.
@@ -58,8 +58,8 @@ import Synchronization
   }
 
   @usableFromInline func attach(object subscription: SubscriptionObject) -> Bool {
-    let object = Unmanaged.passRetained(subscription)
-    let address = UInt(bitPattern: object.toOpaque())
+    let object = unsafe Unmanaged.passRetained(subscription)
+    let address = unsafe UInt(bitPattern: object.toOpaque())
     precondition(address & ~Self.address == 0, "an address that does not fit: \(address)")
     var before = word.load(ordering: .relaxed)
     let flags = before & Self.asks != 0 && subscription.dropsSubscriber ? Self.drops : 0
@@ -69,7 +69,7 @@ import Synchronization
       if exchanged { return true }
       before = current
     }
-    object.release()
+    unsafe object.release()
     subscription.cancel()
     return false
   }
@@ -85,7 +85,7 @@ import Synchronization
   @discardableResult
   @usableFromInline func finish(_ body: (SubscriptionObject?) -> Void = { _ in }) -> Bool {
     guard let before = countIn(ending: true) else { return false }
-    if let object = Self.object(before) { object._withUnsafeGuaranteedRef(body) } else { body(nil) }
+    if let object = unsafe Self.object(before) { unsafe object._withUnsafeGuaranteedRef(body) } else { body(nil) }
     _ = leave()
     return true
   }
@@ -107,14 +107,14 @@ import Synchronization
     let left = word.subtract(Self.caller, ordering: .acquiringAndReleasing).newValue
     guard left & ~(Self.address | Self.drops | Self.asks) == Self.over else { return false }
     word.store(Self.over, ordering: .releasing)  // no caller is inside, and none can enter
-    Self.object(left)?.release()
+    unsafe Self.object(left)?.release()
     return true
   }
 
   /// Calls `body` with the live subscription, if any.
   private func call(_ body: (SubscriptionObject) -> Void) {
     guard let before = countIn(ending: false) else { return }
-    Self.object(before)?._withUnsafeGuaranteedRef(body)
+    unsafe Self.object(before)?._withUnsafeGuaranteedRef(body)
     _ = leave()
   }
 

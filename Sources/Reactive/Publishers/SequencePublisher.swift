@@ -36,10 +36,10 @@ where Down.Input == Elements.Element {
   @usableFromInline let total = TotalDemand()
   @usableFromInline let cancelled = Atomic(false)
   // Accessed only by the draining thread.
-  @usableFromInline @exclusivity(unchecked) var iterator: Elements.Iterator?
-  @usableFromInline @exclusivity(unchecked) var upcoming: Elements.Element?
-  @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
-  @usableFromInline @exclusivity(unchecked) var down: Down?
+  @safe @usableFromInline @exclusivity(unchecked) var iterator: Elements.Iterator?
+  @safe @usableFromInline @exclusivity(unchecked) var upcoming: Elements.Element?
+  @safe @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
+  @safe @usableFromInline @exclusivity(unchecked) var down: Down?
 
   @usableFromInline let name: String?
   @usableFromInline let sequence: Elements

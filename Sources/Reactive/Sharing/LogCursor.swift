@@ -30,9 +30,9 @@ where Down.Input == Storage.Element, Down.Failure == Failure {
   @usableFromInline let loop = DrainLoop(held: true)
   @usableFromInline let demand = TotalDemand()
 
-  @exclusivity(unchecked) @usableFromInline var down: Down?
-  @exclusivity(unchecked) @usableFromInline var position: UInt64 = 0
-  @exclusivity(unchecked) @usableFromInline var delivered: UInt64 = 0
+  @safe @usableFromInline @exclusivity(unchecked) var down: Down?
+  @safe @usableFromInline @exclusivity(unchecked) var position: UInt64 = 0
+  @safe @usableFromInline @exclusivity(unchecked) var delivered: UInt64 = 0
   /// The subscriber has requested every element before this position, and the log has recorded that.
   @usableFromInline let requestedThrough = Atomic<UInt64>(0)
   @usableFromInline let announced = Atomic<UInt64>(0)

@@ -34,15 +34,15 @@ import Synchronization
   @usableFromInline var post: (Event) -> Void = { _ in }
   @usableFromInline let upstreams: Upstreams
   @usableFromInline let description: String
-  @exclusivity(unchecked) @usableFromInline var noted: Noted
+  @safe @usableFromInline @exclusivity(unchecked) var noted: Noted
   /// Signals for subscriptions that a thread other than the handling one is starting.
   @usableFromInline let backlog = Guarded<[(Member, Member.Signal)]>([])
   // Accessed only by the handling thread.
-  @exclusivity(unchecked) @usableFromInline let subscriptions = SubscriptionList<Member>()
-  @exclusivity(unchecked) @usableFromInline var cancelled = 0
-  @exclusivity(unchecked) @usableFromInline var completion: Subscribers.Completion<Failure>?
+  @usableFromInline let subscriptions = SubscriptionList<Member>()
+  @usableFromInline var cancelled = 0
+  @safe @usableFromInline @exclusivity(unchecked) var completion: Subscribers.Completion<Failure>?
   /// The newest delivered value; `nil` if none is kept.
-  @exclusivity(unchecked) @usableFromInline var newest: Output?
+  @safe @usableFromInline @exclusivity(unchecked) var newest: Output?
   @usableFromInline let keepsNewest: Bool
 
   /// - Parameter newest: The initial value, if the newest value is kept for new subscribers.
@@ -93,7 +93,7 @@ import Synchronization
   @usableFromInline func count() { serial.count { handle($0) } }
 
   /// The value sent last. Only for a hub that keeps a value.
-  var value: Output { serial.queue.withLock { _ in noted.value }.unsafelyUnwrapped }
+  var value: Output { serial.queue.withLock { _ in noted.value }! }
 
   func finish(_ completion: Subscribers.Completion<Failure>) {
     serial.queue.withLock { queue in
@@ -177,7 +177,7 @@ import Synchronization
     }
     // The list does not change during this loop.
     for index in 0..<subscriptions.count {
-      subscriptions[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) }
+      unsafe subscriptions[index]._withUnsafeGuaranteedRef { deliver(.value(value), to: $0) }
     }
   }
 

@@ -24,7 +24,7 @@ import Synchronization
   @usableFromInline let hub: SubjectHub<Output, Failure>
   /// Formed where the subscriber's type is known; empty after the end. Accessed only by the thread that calls the
   /// subscriber.
-  @exclusivity(unchecked) @usableFromInline var outlet: Outlet
+  @safe @usableFromInline @exclusivity(unchecked) var outlet: Outlet
   /// The unmet demand; `unlimited`, or `over`.
   @usableFromInline let unmet = Atomic<UInt64>(0)
   /// A thread other than the handling one is delivering the first value.
@@ -35,9 +35,9 @@ import Synchronization
   @usableFromInline let hasBegun = Atomic(false)
   /// Whether a value was delivered before it joined. Guarded by the lock of the queue, later accessed only by the
   /// handling thread.
-  @exclusivity(unchecked) @usableFromInline var wasStarted = false
+  @usableFromInline var wasStarted = false
   /// Accessed only by the handling thread.
-  @exclusivity(unchecked) @usableFromInline var isJoined = false
+  @usableFromInline var isJoined = false
 
   @usableFromInline static var over: UInt64 { .max }
   @usableFromInline static var unlimited: UInt64 { .max - 1 }

@@ -2,47 +2,47 @@
 ///
 /// Not an array: iterating over one retains its buffer and each element, at twice the cost of a delivery. This list
 /// itself holds the elements, and its owner ensures that it does not change during an iteration.
-@usableFromInline final class SubscriptionList<Element: AnyObject> {
-  @usableFromInline @exclusivity(unchecked) var count = 0
+@safe @usableFromInline final class SubscriptionList<Element: AnyObject> {
+  @safe @usableFromInline @exclusivity(unchecked) var count = 0
   @usableFromInline @exclusivity(unchecked) var slots: UnsafeMutablePointer<Unmanaged<Element>>
-  @usableFromInline @exclusivity(unchecked) var capacity = 1
+  @usableFromInline var capacity = 1
 
-  @inlinable init() { slots = .allocate(capacity: 1) }
+  @inlinable init() { unsafe slots = .allocate(capacity: 1) }
 
   @inlinable deinit {
     _ = removeAll()
-    slots.deallocate()
+    unsafe slots.deallocate()
   }
 
-  @inlinable subscript(index: Int) -> Unmanaged<Element> { slots[index] }
+  @inlinable subscript(index: Int) -> Unmanaged<Element> { unsafe slots[index] }
 
   @inlinable func append(_ element: Element) {
     if count == capacity {
       let larger = UnsafeMutablePointer<Unmanaged<Element>>.allocate(capacity: 2 * capacity)
-      larger.moveInitialize(from: slots, count: count)
-      slots.deallocate()
-      slots = larger
+      unsafe larger.moveInitialize(from: slots, count: count)
+      unsafe slots.deallocate()
+      unsafe slots = larger
       capacity *= 2
     }
-    (slots + count).initialize(to: .passRetained(element))
+    unsafe (slots + count).initialize(to: .passRetained(element))
     count += 1
   }
 
   /// Removes and returns all elements.
   @inlinable func removeAll() -> [Element] {
     defer { count = 0 }
-    return (0..<count).map { slots[$0].takeRetainedValue() }
+    return (0..<count).map { unsafe slots[$0].takeRetainedValue() }
   }
 
   /// Releases the elements for which the closure returns true.
   @inlinable func removeAll(where isOver: (Element) -> Bool) {
     var kept = 0
     for index in 0..<count {
-      let element = slots[index]
-      if element._withUnsafeGuaranteedRef(isOver) {
-        element.release()
+      let element = unsafe slots[index]
+      if unsafe element._withUnsafeGuaranteedRef(isOver) {
+        unsafe element.release()
       } else {
-        slots[kept] = element
+        unsafe slots[kept] = element
         kept += 1
       }
     }

@@ -17,7 +17,7 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
 
   /// The identifier of this subscriber.
   public let combineIdentifier = CombineIdentifier()
-  @exclusivity(unchecked) private var closures: SinkClosures<Input, Failure, Bool>
+  @safe @exclusivity(unchecked) private var closures: SinkClosures<Input, Failure, Bool>
   private let upstream = UpstreamSlot()
   private let isPaused = Atomic(false)
 

@@ -23,7 +23,7 @@ extension Subscribers {
     // releases them. Calls by a subscription that drops its subscriber are not counted, because counting would cost
     // more than the call. They are only marked, which needs no atomic exchange, since they are serial.
 
-    @usableFromInline @exclusivity(unchecked) var closures: SinkClosures<Input, Failure, Void>
+    @safe @usableFromInline @exclusivity(unchecked) var closures: SinkClosures<Input, Failure, Void>
     @usableFromInline let upstream: UpstreamSlot
     /// Whether a value that is not counted is being delivered.
     @usableFromInline let isTaking = Atomic(false)
