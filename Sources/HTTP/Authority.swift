@@ -60,6 +60,7 @@ public struct Authority: Equatable, Sendable {
   }
 
   private static func isIPv4(_ text: Substring) -> Bool {
+    guard text.utf8.last?.isDigit == true else { return false }
     let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
     return parts.count == 4
       && parts.allSatisfy { part in

@@ -13,20 +13,15 @@ public struct BodyDecoder: Equatable, Sendable {
   }
 
   /// What another process needs to continue a body.
-  public struct Saved: Equatable, Sendable {
+  package struct Saved: Equatable, Sendable {
     /// The raw value of the phase.
-    public var phase: UInt8
+    package var phase: UInt8 = 0
     /// Bytes left of the body or of the chunk, or the part of a chunk's size that has arrived.
-    public var byteCountLeft: UInt64
+    package var byteCountLeft: UInt64 = 0
     /// The size of what is bounded in this phase: digits, an extension or all trailers.
-    public var lineByteCount: UInt16
+    package var lineByteCount: UInt16 = 0
 
-    /// Creates a state, which ``BodyDecoder/init(_:)-(Saved)`` checks.
-    public init(phase: UInt8, byteCountLeft: UInt64, lineByteCount: UInt16) {
-      self.phase = phase
-      self.byteCountLeft = byteCountLeft
-      self.lineByteCount = lineByteCount
-    }
+    package init() {}
   }
 
   /// The next byte is…
@@ -67,7 +62,7 @@ public struct BodyDecoder: Equatable, Sendable {
   /// Continues with a state from ``saved``, which may have been damaged.
   ///
   /// - Returns: nil for a state that no decoder can have.
-  public init?(_ saved: Saved) {
+  package init?(_ saved: Saved) {
     guard let phase = Phase(rawValue: saved.phase) else { return nil }
     let lineLimit: Int
     switch phase {
@@ -85,8 +80,10 @@ public struct BodyDecoder: Equatable, Sendable {
   }
 
   /// The state between two inputs.
-  public var saved: Saved {
-    Saved(phase: phase.rawValue, byteCountLeft: byteCountLeft, lineByteCount: lineByteCount)
+  package var saved: Saved {
+    var saved = Saved()
+    (saved.phase, saved.byteCountLeft, saved.lineByteCount) = (phase.rawValue, byteCountLeft, lineByteCount)
+    return saved
   }
 
   /// Whether the body is complete.

@@ -89,29 +89,25 @@ extension ByteWriter {
   /// Appends bytes in base64 with padding. `start` must be a multiple of 3, as is the result before the end. Source:
   /// RFC 4648, section 4.
   mutating func append(base64 bytes: Span<UInt8>, from start: Int, reserving reserve: Int = 0) -> Int {
-    var index = start
-    while index < bytes.count, room - reserve >= 4 {
-      let byteCount = min(3, bytes.count - index)
-      var group: UInt32 = 0
-      for offset in 0..<3 { group = group << 8 | (offset < byteCount ? UInt32(bytes[index + offset]) : 0) }
-      for offset in 0..<4 {
-        let value = UInt8(truncatingIfNeeded: group >> (18 - 6 * offset)) & 63
-        append(offset <= byteCount ? Self.base64Digit(value) : UInt8(ascii: "="))
+    let groupCount = max(0, min((bytes.count - start + 2) / 3, (room - reserve) / 4))
+    let end = min(bytes.count, start + 3 * groupCount)
+    let digits = unsafe Self.base64Digits.utf8Start
+    guard let target = unsafe advance(by: 4 * groupCount) else { return end }
+    for group in 0..<groupCount {
+      let index = start + 3 * group
+      let byteCount = min(3, end - index)
+      let second = byteCount > 1 ? bytes[index + 1] : 0
+      let bits = UInt32(bytes[index]) << 16 | UInt32(second) << 8 | UInt32(byteCount > 2 ? bytes[index + 2] : 0)
+      for place in 0..<4 {
+        let digit = unsafe digits[Int(bits >> (18 - 6 * UInt32(place)) & 63)]
+        let byte = place <= byteCount ? digit : UInt8(ascii: "=")
+        unsafe target.storeBytes(of: byte, toByteOffset: 4 * group + place, as: UInt8.self)
       }
-      index += byteCount
     }
-    return index
+    return end
   }
 
-  private static func base64Digit(_ value: UInt8) -> UInt8 {
-    switch value {
-    case 0..<26: UInt8(ascii: "A") + value
-    case 26..<52: UInt8(ascii: "a") + value - 26
-    case 52..<62: UInt8(ascii: "0") + value - 52
-    case 62: UInt8(ascii: "+")
-    default: UInt8(ascii: "/")
-    }
-  }
+  private static let base64Digits: StaticString = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
   /// Appends text on one line: CR, LF and NUL become spaces.
   mutating func append(singleLine text: String) {

@@ -87,7 +87,7 @@
   }
 
   /// - Returns: where to write the bytes; nil: nowhere.
-  private mutating func advance(by byteCount: Int) -> UnsafeMutableRawPointer? {
+  mutating func advance(by byteCount: Int) -> UnsafeMutableRawPointer? {
     precondition(byteCount <= room, "\(byteCount) bytes exceed the room of \(room) after \(count)")
     defer { count += byteCount }
     guard let base = unsafe base else { return nil }

@@ -76,20 +76,28 @@ public struct EventEncoding: Equatable, Sendable {
     return counter.count
   }
 
+  /// Returns a room in which every event with this head makes progress.
+  public static func sufficientRoom(for head: EventHead) -> Int {
+    // The longest frame of an envelope has 94 bytes, one piece of data 7; a byte of a text becomes at most 6.
+    128 + 6 * ((head.name?.utf8.count ?? 0) + (head.position?.utf8.count ?? 0))
+  }
+
   /// Writes an event, or the next part of it.
   ///
   /// - Parameter offset: 0, or the result of the previous call for this event.
   /// - Returns: the number of bytes of `data` that are written now; the event is complete when this is `data.count`.
-  ///   Nil, and nothing is written, if the room is too small: 128 bytes and six times the head's texts are enough.
+  ///   Nil, and nothing is written, if the room is too small: ``sufficientRoom(for:)`` is not.
   public func write(_ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter) -> Int? {
     guard offset == 0 || 0..<data.count ~= offset else { return data.count }
     let suffix = suffix
     let reserve = suffix.utf8.count
     let start = writer.count
     if offset == 0 {
-      var counter = ByteWriter()
-      writePrefix(head, to: &counter)
-      guard counter.count + reserve <= writer.room else { return nil }
+      if writer.room < Self.sufficientRoom(for: head) {
+        var counter = ByteWriter()
+        writePrefix(head, to: &counter)
+        guard counter.count + reserve <= writer.room else { return nil }
+      }
       writePrefix(head, to: &writer)
     }
     guard reserve <= writer.room else { return nil }

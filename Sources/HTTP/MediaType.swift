@@ -1,5 +1,5 @@
 /// A media type, or in an Accept field a range of them. Source: RFC 9110, sections 8.3.1 and 12.5.1.
-public struct MediaType: Equatable, Sendable {
+public struct MediaType: Sendable {
   /// The type and the subtype with small letters, such as `text/html`; in a range each may be `*`.
   public let name: String
   private let type: String
@@ -22,11 +22,6 @@ public struct MediaType: Equatable, Sendable {
     }
   }
 
-  /// Equal types have the same name and parameters.
-  public static func == (first: MediaType, second: MediaType) -> Bool {
-    first.name == second.name && first.parameters.elementsEqual(second.parameters, by: ==)
-  }
-
   /// Returns the index of the type in `offered` that an Accept field prefers.
   ///
   /// The most specific range that includes a type gives its quality; of equal ones the first wins. A parameter of a
@@ -39,7 +34,7 @@ public struct MediaType: Equatable, Sendable {
   /// - Returns: nil if none is accepted: the answer is 406.
   /// - Complexity: O(field × offered types).
   public static func preferred(_ accept: String?, among offered: [MediaType]) -> Int? {
-    guard let accept else { return offered.indices.first }
+    guard let accept, accept != "*/*" else { return offered.indices.first }
     let ranges = accept.elements(separatedBy: .comma).compactMap { MediaType(String($0)) }
     guard !ranges.isEmpty else { return offered.indices.first }
     var best: (index: Int, quality: Int)?

@@ -14,6 +14,9 @@ public struct RequestParser: Sendable {
   /// The maximum number of empty lines before a request line, which some clients send after a body.
   public static let maximumEmptyLineCount = 4
 
+  /// The number of bytes that a buffer for a head must hold.
+  public static let maximumInputByteCount = maximumHeadByteCount + 2 * maximumEmptyLineCount + 1
+
   private struct RequestLine {
     var method: Range<Int>
     var target: Range<Int>
@@ -38,7 +41,8 @@ public struct RequestParser: Sendable {
   /// one.
   ///
   /// - Parameter bytes: all that the client has sent after the previous request: at least as much as in the previous
-  ///   call, unless that returned a head. The caller drops ``RequestHead/byteCount`` bytes if there is a result.
+  ///   call, unless that returned a head. Beyond ``maximumInputByteCount`` bytes there is a result or an error. The
+  ///   caller drops ``RequestHead/byteCount`` bytes if there is a result.
   /// - Returns: nil while bytes are missing.
   /// - Throws: 400, 414, 431 or 505. The connection cannot be used any more, except for the response.
   /// - Complexity: O(new bytes), with two allocations for a head.
@@ -59,7 +63,6 @@ public struct RequestParser: Sendable {
         return try finish(bytes)
       default:
         guard !followsReturn else { throw .malformed("a carriage return is not followed by a line feed") }
-        guard byte != 0 else { throw .malformed("the request's head contains a zero byte") }
         guard
           requestLine != nil || byte == .carriageReturn
             || scannedByteCount - lineStart < Self.maximumRequestLineByteCount
@@ -75,7 +78,9 @@ public struct RequestParser: Sendable {
   /// - Returns: whether the line is the one that ends the head.
   private mutating func receive(_ line: Range<Int>, _ bytes: Span<UInt8>) throws(Rejection) -> Bool {
     switch (requestLine, line.isEmpty) {
-    case (nil, false): requestLine = try parseRequestLine(line, bytes)
+    case (nil, false):
+      requestLine = try parseRequestLine(line, bytes)
+      fields.reserveCapacity(16)
     case (nil, true):
       guard emptyLineCount < Self.maximumEmptyLineCount else {
         throw .malformed("more than \(Self.maximumEmptyLineCount) empty lines precede the request")

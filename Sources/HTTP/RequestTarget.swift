@@ -46,7 +46,7 @@ public struct RequestTarget: Equatable, Sendable {
     }
     let end = rest.firstIndex(of: UInt8(ascii: "?")) ?? rest.endIndex
     let path = try Self.decoded(rest[..<end], isPath: true)
-    let segments = path.utf8.split(separator: .slash, omittingEmptySubsequences: false)
+    let segments = path.utf8.contains(UInt8(ascii: ".")) ? path.utf8.split(separator: .slash) : []
     guard !segments.contains(where: { $0.elementsEqual(".".utf8) || $0.elementsEqual("..".utf8) }) else {
       throw .malformed("the request's path contains a segment \".\" or \"..\"")
     }
@@ -66,6 +66,7 @@ public struct RequestTarget: Equatable, Sendable {
   }
 
   private static func decoded(_ bytes: ArraySlice<UInt8>, isPath: Bool) throws(Rejection) -> String {
+    guard bytes.contains(.percent) else { return String(decoding: bytes, as: UTF8.self) }  // visible ASCII
     var decoded: [UInt8] = []
     decoded.reserveCapacity(bytes.count)
     var index = bytes.startIndex

@@ -8,7 +8,11 @@ public struct ResponseHead: Sendable {
   /// Begins with the status line. It names HTTP/1.1 also to a client of HTTP/1.0: RFC 9110, section 6.2.
   public init(_ status: Status) {
     bytes.reserveCapacity(256)
-    bytes += "HTTP/1.1 \(status.rawValue) \(status.title)\r\n".utf8
+    bytes += "HTTP/1.1 ".utf8
+    for place in [100, 10, 1] { bytes.append(UInt8(ascii: "0") + UInt8(status.rawValue / place % 10)) }
+    bytes.append(.space)
+    bytes += status.title.utf8
+    bytes += "\r\n".utf8
   }
 
   /// Adds a field.
@@ -18,7 +22,9 @@ public struct ResponseHead: Sendable {
   public mutating func add(_ name: StaticString, _ value: String) {
     name.withUTF8Buffer { unsafe bytes.append(contentsOf: $0) }
     bytes += ": ".utf8
-    for byte in value.utf8 { bytes.append(byte.isFieldText ? byte : .space) }
+    let start = bytes.count
+    bytes += value.utf8
+    for index in start..<bytes.count where !bytes[index].isFieldText { bytes[index] = .space }
     bytes += "\r\n".utf8
   }
 

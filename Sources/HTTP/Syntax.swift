@@ -53,7 +53,9 @@ extension StringProtocol {
   }
 
   /// The text with small letters for the capital ones of ASCII.
-  var asciiLowercased: String { String(decoding: utf8.map(\.lowercased), as: UTF8.self) }
+  var asciiLowercased: String {
+    utf8.contains { $0 != $0.lowercased } ? String(decoding: utf8.map(\.lowercased), as: UTF8.self) : String(self)
+  }
 
   /// The text without spaces and tabs at its ends.
   var trimmed: Substring {

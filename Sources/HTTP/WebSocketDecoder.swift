@@ -27,26 +27,17 @@ public struct WebSocketDecoder: Equatable, Sendable {
   }
 
   /// What another process needs to continue, besides the bytes of the incomplete message.
-  public struct Saved: Equatable, Sendable {
+  package struct Saved: Equatable, Sendable {
+    /// The raw value of the phase.
+    package var phase: UInt8 = 0
     /// Bytes left of the current frame.
-    public var byteCountLeft: UInt64
+    package var byteCountLeft: UInt64 = 0
     /// The mask of the next four bytes: its lowest byte is that of the next one.
-    public var mask: UInt32
-    /// Whether a frame of data is incomplete.
-    public var isInFrame: Bool
-    /// Whether a message has begun and not ended.
-    public var isInMessage: Bool
+    package var mask: UInt32 = 0
     /// Whether the current frame is the message's last one.
-    public var isLastFrame: Bool
+    package var isLastFrame = false
 
-    /// Creates a state, which ``WebSocketDecoder/init(maximumMessageByteCount:restoring:messageByteCount:)`` checks.
-    public init(byteCountLeft: UInt64, mask: UInt32, isInFrame: Bool, isInMessage: Bool, isLastFrame: Bool) {
-      self.byteCountLeft = byteCountLeft
-      self.mask = mask
-      self.isInFrame = isInFrame
-      self.isInMessage = isInMessage
-      self.isLastFrame = isLastFrame
-    }
+    package init() {}
   }
 
   private struct Header {
@@ -76,21 +67,22 @@ public struct WebSocketDecoder: Equatable, Sendable {
   /// Continues with a state from ``saved``, which may have been damaged.
   /// - Parameter messageByteCount: the size of the incomplete message.
   /// - Returns: nil for a state that no decoder can have, and for a message that exceeds the maximum.
-  public init?(maximumMessageByteCount: Int, restoring saved: Saved, messageByteCount: Int) {
-    guard saved.isInMessage || !saved.isInFrame && messageByteCount == 0,
-      saved.isInFrame == (saved.byteCountLeft > 0), messageByteCount <= maximumMessageByteCount,
+  package init?(maximumMessageByteCount: Int, restoring saved: Saved, messageByteCount: Int) {
+    guard let phase = Phase(rawValue: saved.phase), phase != .idle || messageByteCount == 0,
+      (phase == .frame) == (saved.byteCountLeft > 0), messageByteCount <= maximumMessageByteCount,
       saved.byteCountLeft <= maximumMessageByteCount - messageByteCount
     else { return nil }
     self.maximumMessageByteCount = maximumMessageByteCount
-    phase = saved.isInFrame ? .frame : saved.isInMessage ? .betweenFrames : .idle
-    (byteCountLeft, mask, isLastFrame) = (saved.byteCountLeft, saved.mask, saved.isLastFrame)
+    (self.phase, byteCountLeft, mask, isLastFrame) = (phase, saved.byteCountLeft, saved.mask, saved.isLastFrame)
   }
 
   /// The state between two inputs.
-  public var saved: Saved {
-    Saved(
-      byteCountLeft: byteCountLeft, mask: mask, isInFrame: phase == .frame, isInMessage: phase != .idle,
-      isLastFrame: isLastFrame)
+  package var saved: Saved {
+    var saved = Saved()
+    (saved.phase, saved.byteCountLeft, saved.mask, saved.isLastFrame) = (
+      phase.rawValue, byteCountLeft, mask, isLastFrame
+    )
+    return saved
   }
 
   /// Reads until something is complete.

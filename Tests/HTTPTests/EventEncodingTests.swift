@@ -19,7 +19,7 @@ import Testing
     #expect(next == data.count)
     for room in 1...whole.count + 40 { #expect(parts(encoding, head, data, room: room).map { $0 == whole } ?? true) }
     #expect(
-      parts(encoding, head, data, room: 128 + 6 * ((head.name ?? "") + (head.position ?? "")).utf8.count) == whole)
+      parts(encoding, head, data, room: EventEncoding.sufficientRoom(for: head)) == whole)
     return whole
   }
 
@@ -57,6 +57,16 @@ import Testing
   func linesOfAnEventBecomeFields(data: String, form: String) {
     #expect(text(encoding(.serverSentEvents, .text), EventHead(), data) == form)
     #expect(text(encoding(.serverSentEvents, .json), head, data) == "id: 41\nevent: a\n" + form)
+  }
+
+  @Test func lineFeedAfterAPartThatEndsWithAReturnIsSkipped() {
+    let data = [UInt8]("a\r\nb\n\n".utf8)
+    for (offset, form) in [
+      (1, "\ndata: b\ndata: \ndata: \n\n"), (2, "b\ndata: \ndata: \n\n"), (5, "\ndata: \n\n"), (6, ""),
+    ] {
+      let part = written { _ = encoding(.serverSentEvents).write(head, data.span, from: offset, to: &$0) }
+      #expect(String(decoding: part, as: UTF8.self) == form)
+    }
   }
 
   @Test func namesAndPositionsCannotAddFields() {

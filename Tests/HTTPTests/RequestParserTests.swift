@@ -140,6 +140,11 @@ import Testing
     #expect(readRequests(request("A: " + String(repeating: "a", count: rest)), checkingSplits: false).count == 2)
     let refused = rejection(request("A: " + String(repeating: "a", count: rest + 1)), checkingSplits: false)
     #expect(refused?.status == .requestHeaderFieldsTooLarge)
+    let empty = String(repeating: "\r\n", count: RequestParser.maximumEmptyLineCount)
+    let endless = [UInt8]((empty + "GET / HTTP/1.1\r\nA: " + String(repeating: "a", count: 1 << 15)).utf8)
+    let most = RequestParser.maximumInputByteCount
+    #expect(rejection([UInt8](endless[..<(most - 1)]), checkingSplits: false) == nil)
+    #expect(rejection([UInt8](endless[..<most]), checkingSplits: false)?.status == .requestHeaderFieldsTooLarge)
   }
 
   @Test func numberOfFieldsIsLimited() {

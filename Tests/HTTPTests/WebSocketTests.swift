@@ -113,19 +113,21 @@ import Testing
   }
 
   @Test func restoredStateIsChecked() {
-    func restored(_ left: UInt64, _ isInFrame: Bool, _ isInMessage: Bool, message: Int) -> WebSocketDecoder? {
-      let saved = WebSocketDecoder.Saved(
-        byteCountLeft: left, mask: 1, isInFrame: isInFrame, isInMessage: isInMessage, isLastFrame: false)
+    func restored(_ phase: UInt8, _ left: UInt64, message: Int) -> WebSocketDecoder? {
+      var saved = WebSocketDecoder.Saved()
+      (saved.phase, saved.byteCountLeft) = (phase, left)
       return WebSocketDecoder(maximumMessageByteCount: 10, restoring: saved, messageByteCount: message)
     }
-    #expect(restored(4, true, true, message: 6) != nil)
-    #expect(restored(4, true, true, message: 7) == nil)
-    #expect(restored(.max, true, true, message: 0) == nil)
-    #expect(restored(0, true, true, message: 0) == nil)
-    #expect(restored(1, false, true, message: 0) == nil)
-    #expect(restored(1, true, false, message: 0) == nil)
-    #expect(restored(0, false, false, message: 1) == nil)
-    #expect(restored(0, false, true, message: 11) == nil)
+    let (idle, frame, betweenFrames) = (UInt8(0), UInt8(1), UInt8(2))
+    #expect(restored(frame, 4, message: 6) != nil)
+    #expect(restored(frame, 4, message: 7) == nil)
+    #expect(restored(frame, .max, message: 0) == nil)
+    #expect(restored(frame, 0, message: 0) == nil)
+    #expect(restored(betweenFrames, 1, message: 0) == nil)
+    #expect(restored(idle, 1, message: 0) == nil)
+    #expect(restored(idle, 0, message: 1) == nil)
+    #expect(restored(3, 0, message: 0) == nil)
+    #expect(restored(betweenFrames, 0, message: 11) == nil)
   }
 
   @Test func serverWritesUnmaskedFramesWithShortHeaders() {

@@ -162,7 +162,7 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
         precondition(offset ?? .max > start || data.isEmpty, "a part is empty")
       } while offset ?? data.count < data.count
       if offset == nil {
-        precondition(room < 128 + 6 * (name ?? "").utf8.count, "the room must suffice")
+        precondition(room < EventEncoding.sufficientRoom(for: head), "the room must suffice")
         continue
       }
       precondition(parts == whole, "parts are not the whole")
@@ -206,17 +206,15 @@ private func checkTexts(_ bytes: [UInt8], _ variant: Int) {
   precondition(String(validating: Problem(.badRequest, text).body, as: UTF8.self) != nil, "a problem is not UTF-8")
 
   let number = bytes.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-  let saved = BodyDecoder.Saved(
-    phase: UInt8(variant), byteCountLeft: number, lineByteCount: UInt16(truncatingIfNeeded: number))
+  var saved = BodyDecoder.Saved()
+  (saved.phase, saved.byteCountLeft, saved.lineByteCount) = (UInt8(variant), number, UInt16(truncatingIfNeeded: number))
   var offset = 0
   if var decoder = BodyDecoder(saved) {
     precondition(decoder.saved == saved, "a state changed")
     while let step = try? decoder.next(in: bytes.span, from: &offset), step != .needsBytes, step != .end {}
   }
-  let other = WebSocketDecoder.Saved(
-    byteCountLeft: number, mask: UInt32(truncatingIfNeeded: number), isInFrame: variant & 1 != 0,
-    isInMessage: variant & 2 != 0,
-    isLastFrame: variant & 4 != 0)
+  var other = WebSocketDecoder.Saved()
+  (other.phase, other.byteCountLeft, other.mask) = (UInt8(variant & 3), number, UInt32(truncatingIfNeeded: number))
   if var decoder = WebSocketDecoder(maximumMessageByteCount: 1 << 16, restoring: other, messageByteCount: bytes.count) {
     var (message, offset) = (bytes, 0)
     while let step = try? decoder.next(in: bytes.span, from: &offset, message: &message), step != .needsBytes {
