@@ -6,11 +6,11 @@
   import Testing
 
   @Suite(.timeLimit(.minutes(2))) struct DataTaskTests {
-    /// Takes one connection at a time on the loopback interface and answers a request with `answer`, or never.
+    /// Accepts one connection at a time on the loopback interface and answers a request with `answer`, or never.
     private final class Server: Sendable {
       let port: UInt16
       private let socket: CInt
-      /// Signalled when a request is there, and when its connection has been closed by the client.
+      /// Signalled when a request has arrived, and when the client has closed its connection.
       let asked = DispatchSemaphore(value: 0)
       let left = DispatchSemaphore(value: 0)
 
@@ -54,7 +54,7 @@
 
     private func wait(_ semaphore: DispatchSemaphore) -> Bool { semaphore.wait(timeout: .now() + 60) == .success }
 
-    @Test func anAnswerIsAValueWhateverItsStatus() async throws {
+    @Test func responseIsDeliveredWithAnyStatus() async throws {
       let server = try Server(answer: "nothing here")
       let url = try #require(server.url)
       let session = URLSession(configuration: .ephemeral)
@@ -67,7 +67,7 @@
       session.invalidateAndCancel()
     }
 
-    @Test func nothingIsAskedForBeforeThereIsDemand() throws {
+    @Test func nothingIsRequestedBeforeDemand() throws {
       let server = try Server(answer: nil)
       let session = URLSession(configuration: .ephemeral)
       var subscription: (any Subscription)?
@@ -81,7 +81,7 @@
       session.invalidateAndCancel()
     }
 
-    @Test func cancellingClosesTheConnectionAndIsSilent() throws {
+    @Test func cancelClosesTheConnectionAndSendsNothing() throws {
       let server = try Server(answer: nil)
       let session = URLSession(configuration: .ephemeral)
       nonisolated(unsafe) var signals = 0
@@ -94,7 +94,7 @@
       session.invalidateAndCancel()
     }
 
-    @Test func noAnswerIsAFailure() async throws {
+    @Test func missingResponseIsAFailure() async throws {
       let publisher = URLSession.shared.dataTaskPublisher(for: try #require(URL(string: "http://127.0.0.1:1/")))
       await #expect(throws: URLError.self) { for try await _ in publisher.values {} }
     }

@@ -3,7 +3,7 @@ import ReactiveFoundation
 import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct ReactiveFoundationTests {
-  /// A run loop on a thread of its own.
+  /// A run loop on its own thread.
   private final class Loop: @unchecked Sendable {
     let runLoop: RunLoop
 
@@ -13,7 +13,7 @@ import Testing
       let started = DispatchSemaphore(value: 0)
       Thread {
         box.loop = .current
-        // Keeps a loop from ending that has nothing to do.
+        // Keeps a loop without work from ending.
         RunLoop.current.add(Timer(timeInterval: 86400, repeats: true) { _ in }, forMode: .default)
         started.signal()
         while RunLoop.current.run(mode: .default, before: .distantFuture) {}
@@ -26,7 +26,7 @@ import Testing
 
   private struct Item: Codable, Equatable { var name: String }
 
-  /// Everything up to the end.
+  /// All values up to the completion.
   private func values<P: Publisher>(of publisher: P) async throws -> [P.Output] {
     var values: [P.Output] = []
     for try await value in publisher.buffer(size: .max, prefetch: .byRequest, whenFull: .dropNewest).values {
@@ -35,14 +35,14 @@ import Testing
     return values
   }
 
-  @Test func runLoopDeliversInOrderAlsoWhenItSleeps() async throws {
+  @Test func runLoopDeliversInOrderAlsoAfterSleeping() async throws {
     let loop = Loop()
     let delivered = (1...100).publisher.receive(on: loop.runLoop)
       .handleEvents(receiveOutput: { _ in #expect(RunLoop.current === loop.runLoop) })
     #expect(try await values(of: delivered) == Array(1...100))
   }
 
-  @Test func runLoopWaitsForItsTime() async throws {
+  @Test func runLoopDeliversAtTheScheduledTime() async throws {
     let loop = Loop()
     let start = loop.runLoop.now
     let delayed = Just(1).delay(for: .milliseconds(20), scheduler: loop.runLoop)
@@ -57,7 +57,7 @@ import Testing
     #expect(try await values(of: delivered) == Array(1...1000))
   }
 
-  @Test func schedulersHaveTimesOfTheirOwn() throws {
+  @Test func schedulersHaveTheirOwnTimeTypes() throws {
     #expect(RunLoop.SchedulerTimeType.self != OperationQueue.SchedulerTimeType.self)
     #expect(RunLoop.SchedulerTimeType.Stride(exactly: 2) == .seconds(2.0))
     let strides = [
@@ -67,7 +67,7 @@ import Testing
     for stride in strides { #expect(String(decoding: stride, as: UTF8.self) == #"{"magnitude":1.5}"#) }
   }
 
-  @Test func repeatedWorkEndsWithItsCancellable() async throws {
+  @Test func cancellableEndsRepeatedWork() async throws {
     let queue = OperationQueue()
     let loop = Loop()
     for ticks in [
@@ -86,7 +86,7 @@ import Testing
     return subject.handleEvents(receiveCancel: { timer.cancel() }).eraseToAnyPublisher()
   }
 
-  @Test func timerTicksWhileItIsConnected() async throws {
+  @Test func timerTicksWhileConnected() async throws {
     let loop = Loop()
     let timer = Timer.publish(every: 0.002, on: loop.runLoop, in: .default)
     let connection = timer.connect()
@@ -108,7 +108,7 @@ import Testing
     #expect(seen == [1, 3])
   }
 
-  @Test func foundationsCodersAreTopLevelCoders() async throws {
+  @Test func foundationCodersAreTopLevelCoders() async throws {
     let items = [Item(name: "a"), Item(name: "b")]
     let json = items.publisher.encode(encoder: JSONEncoder()).decode(type: Item.self, decoder: JSONDecoder())
     #expect(try await values(of: json) == items)

@@ -1,8 +1,8 @@
 import Synchronization
 
 extension Publishers {
-  /// The part that operators share that consume all values and deliver at most one result. They request unlimited
-  /// values from upstream on subscription, independent of downstream demand; the result waits for demand.
+  /// The shared part of operators that consume all values and deliver at most one result. Unlimited values are requested
+  /// from upstream on subscription, independent of downstream demand; the result waits for demand.
   public struct Folded<Upstream: Publisher, Output, Mode: Fallibility<Upstream.Failure>>: Operator {
     /// The subscriber's failure type: upstream's failure, or the error that a closure throws.
     public typealias Failure = Mode.Failure

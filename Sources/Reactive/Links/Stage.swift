@@ -24,8 +24,8 @@
 }
 
 extension Publishers {
-  /// The part that operators share that handle each upstream value immediately. The operator supplies only the result
-  /// for a value; demand, cancellation and silence after the end are the same for all.
+  /// The shared part of operators that handle each upstream value immediately. The operator supplies only the result for
+  /// a value; demand, cancellation and silence after the end are the same for all.
   public struct Staged<Upstream: Publisher, Output, Mode: FailureMode<Upstream.Failure>>: Operator {
     /// The subscriber's failure type: upstream's failure, or the error that a closure throws.
     public typealias Failure = Mode.Failure

@@ -62,7 +62,7 @@ extension TimedRule {
 }
 
 extension Publishers {
-  /// The part that operators share that deliver on a scheduler. A rule decides when each value is ready.
+  /// The shared part of operators that deliver on a scheduler. A rule decides when each value is ready.
   public struct Timed<Upstream: Publisher, Output>: Operator {
     /// The upstream publisher.
     public let upstream: Upstream
