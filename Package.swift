@@ -55,7 +55,8 @@ let package = Package(
     .target(
       name: "StreamServer",
       dependencies: [
-        "CChecksum", "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime",
+        "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StreamProtocol",
+        "StreamRuntime",
       ],
       swiftSettings: strictSettings),
     .target(

@@ -115,7 +115,7 @@ extension ByteWriter {
   }
 
   /// Appends text as a JSON string with its quotes.
-  mutating func append(quoted text: String) {
+  public mutating func append(quoted text: String) {
     append(.quote)
     let bytes = text.utf8.span
     _ = append(jsonString: bytes, from: 0, reserving: 0)

@@ -97,7 +97,7 @@
 
 extension ByteWriter {
   /// Appends to an array what `write` writes, which is called twice: once to count.
-  static func append(to bytes: inout [UInt8], _ write: (inout ByteWriter) -> Void) {
+  public static func append(to bytes: inout [UInt8], _ write: (inout ByteWriter) -> Void) {
     var counter = ByteWriter()
     write(&counter)
     bytes.append(addingCapacity: counter.count) { output in

@@ -3,6 +3,8 @@
 ///
 /// Pointers need no alignment. Every function takes the address of a frame's u24 length, its first byte.
 public enum PayloadFrame {
+  /// The bytes of a frame's own length, which a transport with messages leaves out.
+  public static var lengthByteCount: Int { FrameLayout.lengthByteCount }
   /// The bytes before the data of a frame without metadata: length, stream ID, type and flags.
   @inlinable public static var headerByteCount: Int { FrameLayout.lengthByteCount + FrameLayout.headerByteCount }
   /// The bytes that metadata adds to the header: its u24 length.

@@ -380,7 +380,8 @@ public final class EventLog {
 
   private func following(_ position: UInt64) -> UInt64 { skip(position + 1) }
 
-  private func time(of position: UInt64) -> UInt64 { layout.time(at: layout.offset(of: position)) }
+  /// When an event was taken in, in microseconds since the Unix epoch.
+  package func time(of position: UInt64) -> UInt64 { layout.time(at: layout.offset(of: position)) }
 
   private func drop(to first: UInt64) {
     guard first != firstPosition else { return }

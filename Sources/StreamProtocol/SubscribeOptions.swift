@@ -135,7 +135,7 @@ extension SubscribeOptions {
     }
     for (name, value) in options.sorted(by: { $0.key < $1.key }) {
       switch (name, value) {
-      case ("from", .string(let text)): from = try Self.start(text)
+      case ("from", .string(let text)): from = try Start(position: text)
       case ("from", .number(let id)): from = .after(id: id)
       case ("from", _): throw Malformed("option \"from\" must be a position such as \"replay\" or an event id")
       case ("on_lag", .string(let text)):
@@ -148,21 +148,6 @@ extension SubscribeOptions {
       case ("gaps", _): throw Malformed("option \"gaps\" must be true or false")
       default: throw Malformed("unknown option \"\(name)\"")
       }
-    }
-  }
-
-  private static func start(_ text: String) throws(Malformed) -> Start {
-    switch text {
-    case "replay": return .replay
-    case "latest": return .latest
-    case "new": return .new
-    default:
-      guard StartTime(text) != nil else {
-        throw Malformed(
-          "option \"from\" must be \"replay\", \"latest\", \"new\", an event id, an RFC 3339 time or a duration such as "
-            + "\"-5m\"")
-      }
-      return .since(text)
     }
   }
 
@@ -184,5 +169,28 @@ extension SubscribeOptions {
         self = .other
       }
     }
+  }
+}
+
+extension SubscribeOptions.Start {
+  /// - Parameter text: `replay`, `latest`, `new`, an RFC 3339 time or a duration such as `-5m`.
+  package init(position text: String) throws(SubscribeOptions.Malformed) {
+    switch text {
+    case "replay": self = .replay
+    case "latest": self = .latest
+    case "new": self = .new
+    default:
+      guard StartTime(text) != nil else {
+        throw SubscribeOptions.Malformed(
+          "option \"from\" must be \"replay\", \"latest\", \"new\", an event id, an RFC 3339 time or a duration such as "
+            + "\"-5m\"")
+      }
+      self = .since(text)
+    }
+  }
+
+  /// - Parameter text: also an event id in decimal digits, as in a URL.
+  package init(text: String) throws(SubscribeOptions.Malformed) {
+    if let id = UInt64(text) { self = .after(id: id) } else { try self.init(position: text) }
   }
 }

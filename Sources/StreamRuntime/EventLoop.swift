@@ -67,6 +67,8 @@ import Synchronization
   private var freeSlots: [UInt32] = []
   private var timers = TimerQueue()
   private let busy = Atomic<UInt64>(0)
+  /// When the turn under way began, in nanoseconds of the monotonic clock; 0 between two turns.
+  private let turnBegan = Atomic<UInt64>(0)
   /// The time up to which `busy` counts.
   private var countedUntil: UInt64
 
@@ -121,6 +123,13 @@ import Synchronization
 
   /// Nanoseconds in which the loop was not waiting. Without the current turn.
   public var busyNanoseconds: UInt64 { busy.load(ordering: .relaxed) }
+
+  /// How long the turn under way has taken; zero between two turns.
+  public var turnDuration: Duration {
+    let began = turnBegan.load(ordering: .relaxed)
+    let now = Self.monotonicNow()
+    return began == 0 || began > now ? .zero : .nanoseconds(Int64(clamping: now - began))
+  }
 
   /// Ends `run` after the current turn.
   public func stop() {
@@ -231,6 +240,7 @@ import Synchronization
       now = Self.monotonicNow()
       countBusy(until: now)
     }
+    turnBegan.store(now, ordering: .relaxed)
     var deadline = now &+ Self.slice
     repeat {
       guard deliveredCount < readyCount else { break }
@@ -261,6 +271,7 @@ import Synchronization
         timeout = min(timeout ?? .max, deadline > current ? deadline - current : 0)
       }
     }
+    turnBegan.store(0, ordering: .relaxed)
     let count = unsafe wait(for: readyEvents, atMost: timeout)
     precondition(count >= 0 || errno == EINTR, "epoll_pwait2: errno \(errno)")
     (readyCount, deliveredCount) = (max(0, Int(count)), 0)

@@ -54,6 +54,7 @@ public final class StreamServer: Sendable {
     sourcesWait = Atomic(restores)
     self.version = version
     let counts = counts
+    let loops = LoopList()
     let systemStreams = SystemStreams(maximumAge: limits.systemStreamAge)
     self.systemStreams = systemStreams
     self.report = { event in
@@ -64,7 +65,7 @@ public final class StreamServer: Sendable {
     workers = try (0..<count).map { [report = self.report, streams, accounts] index in
       try Worker(
         name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
-        accounts: accounts, wantsDetails: wantsDetails, report: report)
+        accounts: accounts, loops: loops, wantsDetails: wantsDetails, report: report)
     }
     try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
       [weak self] visibility in

@@ -6,7 +6,11 @@ import Reactive
 enum RequestFailure: Error, Equatable {
   /// Something in the request itself.
   case invalid(String)
-  /// A limit, a name that no stream has, or a rule that does not admit the client.
+  /// No stream has this name.
+  case unknownStream(String)
+  /// A rule does not admit the client.
+  case forbidden(String)
+  /// A limit is reached, or the stream does not do that.
   case rejected(String)
   /// The stream is no longer served, or has ended before it took everything.
   case canceled(String)
@@ -14,6 +18,14 @@ enum RequestFailure: Error, Equatable {
   case lagged(String)
   /// The stream has failed.
   case failed(String)
+
+  var sentence: String {
+    switch self {
+    case .invalid(let text), .unknownStream(let text), .forbidden(let text), .rejected(let text), .canceled(let text),
+      .lagged(let text), .failed(let text):
+      text
+    }
+  }
 }
 
 // What a connection asks of streams, whatever its protocol.
@@ -26,29 +38,33 @@ extension Connection {
   /// - Throws: for an unknown name, and for a client that has as many requests as it may.
   func stream(named name: String) throws(Refusal) -> ServedStream {
     guard name.utf8.count <= Self.nameLimit else {
-      throw Refusal(nil, "no stream has a name of \(name.utf8.count) bytes")
+      throw Refusal(nil, .unknownStream("no stream has a name of \(name.utf8.count) bytes"))
     }
-    guard let named = worker.streams[name] else { throw Refusal(nil, "no stream named \"\(name)\"") }
+    guard let named = worker.streams[name] else { throw Refusal(nil, .unknownStream("no stream named \"\(name)\"")) }
     let limit = worker.limits.requestsPerUser
     guard share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount) <= limit else {
-      throw Refusal(name, "\(identity.user) has \(limit) requests already")
+      throw Refusal(name, .rejected("\(identity.user) has \(limit) requests already"))
     }
-    guard let stream = view(of: named) else { throw Refusal(name, "too many views of \"\(name)\"") }
+    guard let stream = view(of: named) else { throw Refusal(name, .rejected("too many views of \"\(name)\"")) }
     return stream
   }
 
   /// A request that is turned away, and counted and reported as such.
   struct Refusal: Error {
     let stream: String?
-    let reason: String
+    let failure: RequestFailure
 
-    init(_ stream: String?, _ reason: String) { (self.stream, self.reason) = (stream, reason) }
+    init(_ stream: String?, _ failure: RequestFailure) { (self.stream, self.failure) = (stream, failure) }
   }
 
   func refuse(_ request: RequestID, _ refusal: Refusal) {
     worker.loop.assertOnLoop()
-    sendFailure(request, .rejected(refusal.reason))
-    worker.report(.clientRefused(identity, stream: refusal.stream, reason: refusal.reason))
+    sendFailure(request, refusal.failure)
+    report(refusal)
+  }
+
+  func report(_ refusal: Refusal) {
+    worker.report(.clientRefused(identity, stream: refusal.stream, reason: refusal.failure.sentence))
   }
 
   /// The stream as this client sees it.
@@ -69,21 +85,26 @@ extension Connection {
     rules.admit(identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
   }
 
-  private func mayNotRead(_ stream: ServedStream) -> Refusal {
-    Refusal(stream.name, "\(identity.user) may not read \"\(stream.name)\"")
+  func mayNotRead(_ stream: ServedStream) -> Refusal {
+    Refusal(stream.name, .forbidden("\(identity.user) may not read \"\(stream.name)\""))
   }
 
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
-    Refusal(stream.name, "\(identity.user) may not write \"\(stream.name)\"")
+    Refusal(stream.name, .forbidden("\(identity.user) may not write \"\(stream.name)\""))
   }
 
   /// Begins a subscription; a request that cannot begin ends with what the client gets for that.
   ///
   /// - Parameters:
-  ///   - isSingle: it is for one event, now or when there is the first.
-  ///   - data: the request's options.
+  ///   - isSingle: the first event completes the request.
+  ///   - options: the request's own.
+  ///   - encoding: what its events become.
+  ///   - follows: false: only the events that are there now, which limits the demand.
+  ///   - missed: events before the first one that the client has missed; nil: those that `options` show.
   func subscribe(
-    _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand, _ data: [UInt8]
+    _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand,
+    _ options: SubscribeOptions, as encoding: EventFormat.Encoding = .rsocket, follows: Bool = true,
+    missed: Gap? = nil
   ) {
     worker.loop.assertOnLoop()
     guard !hasLostReader else { return forget(request) }
@@ -91,24 +112,25 @@ extension Connection {
     let lane = worker.lane(of: stream)
     defer { worker.release(lane) }
     do throws(SubscribeOptions.Malformed) {
-      let options = try SubscribeOptions(json: data)
-      if isSingle, options.from != .replay || options.onLag != nil || options.gaps {
-        throw SubscribeOptions.Malformed("a request for one value accepts only the option \"ids\"")
-      }
-      let start = isSingle ? .latest : options.from
+      let start = options.from
       let isCurrent = start == .new || refresh(stream)
-      let (position, gap) = try stream.log.read { storage, _ in
+      let (position, gap, count) = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Malformed) in
           let position = try start.position(in: storage, replay: stream.configuration.replay)
-          return (position, start.gap(before: position, in: storage))
+          return (
+            position, start.gap(before: position, in: storage),
+            storage.count(from: position, to: storage.endPosition)
+          )
         }
       }.get()
+      var demand = demand
+      if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count))) }
       let machine = SubscriptionMachine(
         cursor: Cursor(position: position), demand: demand,
-        onLag: isSingle ? .latest : options.onLag ?? stream.configuration.onLag,
-        format: EventFormat(ids: options.ids, completes: isSingle),
+        onLag: options.onLag ?? stream.configuration.onLag,
+        format: EventFormat(encoding, ids: options.ids, completes: isSingle),
         state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest))
-      lane.add(insert(request, lane, machine, gap: options.gaps ? gap : nil))
+      lane.add(insert(request, lane, machine, gap: options.gaps ? missed ?? gap : nil))
       worker.trace(
         identity, stream: stream.name,
         isSingle ? "requests a value" : "subscribes from event \(position), with a demand of \(demand)")
@@ -177,6 +199,7 @@ extension Connection {
     subscription.lane.remove(subscription)
     worker.release(subscription.lane)
     settle()
+    didRemove()
   }
 
   // MARK: When streams change

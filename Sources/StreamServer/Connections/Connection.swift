@@ -29,7 +29,7 @@ class Connection: EventLoop.Handler {
   }
 
   let identity: ClientIdentity
-  let socket: OwnedDescriptor
+  private(set) var socket: OwnedDescriptor
   let worker: Worker
   let share: UserShare
   private(set) var phase = Phase.open
@@ -50,6 +50,8 @@ class Connection: EventLoop.Handler {
   var readyCount: UInt8 = 0
   /// It stands in its user's queue of those with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
+  /// The peer sends nothing any more, and may still read.
+  private(set) var hasLostWriter = false
   /// The peer takes nothing any more. What it has sent is read to its end: its values go into their streams.
   private(set) var hasLostReader = false
   /// What its user's account counts of it.
@@ -136,6 +138,32 @@ class Connection: EventLoop.Handler {
   /// Whether the connection is needed though the peer reads no more.
   var hasInbound: Bool { false }
 
+  /// Whether the connection is needed though the peer sends no more.
+  var hasOutbound: Bool { false }
+
+  /// All that was to be written is written, and the connection is open.
+  func didWriteAll() {}
+
+  /// A part of a response's body was sent.
+  /// - Parameter isAll: nothing more is in the log.
+  func didSend(_ subscription: StreamSubscription, isAll: Bool) {}
+
+  /// A subscription has ended, and is in no list any more.
+  func didRemove() {}
+
+  /// The first event is there for a subscription to a notice.
+  func answer(_ subscription: StreamSubscription) {}
+
+  /// What each event of a subscription carries in a response with several streams.
+  func label(of subscription: StreamSubscription) -> EventLabel? { nil }
+
+  /// - Returns: what the process needs that continues with the socket; nil for a connection that ends here. Nothing is
+  ///   read or written any more.
+  func save() -> SavedConnection? { nil }
+
+  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
+  func restore(_ saved: SavedConnection) {}
+
   /// The server stops, or cannot serve the connection: every request ends, then the connection.
   func stop(_ reason: String = "streamd is stopping") { finishClosing() }
 
@@ -162,6 +190,8 @@ class Connection: EventLoop.Handler {
       if flush() { unblock() }
     }
     guard readiness.contains(.readable) else { return }
+    // Not asked for, and reported all the same: the peer has closed the other direction, too.
+    if hasLostWriter, phase != .closed { return close() }
     switch phase {
     case .open: if !isWaitingForTurn, watched.contains(.readable) || !isBlocked { worker.take(inputOf: self) }
     case .closing, .closed: break  // a peer that is gone shows when something is written to it
@@ -196,6 +226,10 @@ class Connection: EventLoop.Handler {
     } else {
       let count = unsafe recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
       guard count > 0 else {
+        if count == 0, hasOutbound {
+          hasLostWriter = true
+          return watch()
+        }
         if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
         // One that neither reads nor has published is of no use any more.
         if hasLostReader, !hasInbound { return close() }
@@ -248,6 +282,9 @@ class Connection: EventLoop.Handler {
 
   // MARK: Output
 
+  /// Something is to be written before any event.
+  var hasUnsent: Bool { unsent.count > unsentOffset || answerByteCount > 0 }
+
   private var unsentOffset: Int {
     get { Int(unsentStart) }
     set { unsentStart = UInt32(newValue) }
@@ -282,6 +319,8 @@ class Connection: EventLoop.Handler {
         close()
         return false
       }
+      didWriteAll()
+      guard phase != .closed else { return false }
     }
     watch()
     return !isBlocked
@@ -320,7 +359,7 @@ class Connection: EventLoop.Handler {
   func watch() {
     guard let registration else { return }
     var wanted: EventLoop.Readiness = []
-    if phase == .open, !isWaitingForTurn, unsent.count - unsentOffset <= Self.unsentLimit, !holdsInput {
+    if phase == .open, !isWaitingForTurn, !hasLostWriter, unsent.count - unsentOffset <= Self.unsentLimit, !holdsInput {
       wanted.insert(.readable)
     }
     if isBlocked { wanted.insert(.writable) }
@@ -371,7 +410,10 @@ class Connection: EventLoop.Handler {
   private func unblock() {
     let unblocked = extras?.blocked ?? []
     extras?.blocked = []
-    for subscription in unblocked { worker.perform(subscription.machine.socketIsWritable(), subscription) }
+    for subscription in unblocked {
+      worker.perform(subscription.machine.socketIsWritable(), subscription)
+      if subscription.machine.format.isBody { subscription.lane.raiseRequest(for: subscription) }
+    }
   }
 
   // MARK: Clocks
@@ -451,6 +493,26 @@ class Connection: EventLoop.Handler {
 
   /// The protocol's part of that.
   func finishRestoringProtocol() {}
+
+  /// Leaves the socket to another connection object, which takes the place of this one: what this one has ends here.
+  func releaseSocket() -> OwnedDescriptor {
+    worker.loop.assertOnLoop()
+    if let registration { worker.loop.unregister(registration) }
+    registration = nil
+    cancelClocks()
+    phase = .closed
+    settle()
+    var socket = OwnedDescriptor(-1)
+    swap(&socket, &self.socket)
+    return socket
+  }
+
+  /// Continues with input that the protocol has held back.
+  func resume(with input: [UInt8]) {
+    guard phase == .open else { return }
+    if !input.isEmpty { waitingInput = WaitingInput(input) }
+    if waitingInput != nil { waitForTurn() } else { watch() }
+  }
 
   // MARK: The end
 

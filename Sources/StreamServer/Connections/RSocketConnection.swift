@@ -3,8 +3,10 @@ import RSocket
 import Reactive
 
 /// A client that speaks RSocket: its frames become requests, and what becomes of these becomes frames.
-final class RSocketConnection: Connection {
+class RSocketConnection: Connection {
   var machine: ConnectionMachine
+  /// A byte has arrived: the first one selects the protocol.
+  private var hasInput: Bool
   /// Made for the first value that the client publishes.
   private var inbound: InboundChannels?
 
@@ -22,6 +24,7 @@ final class RSocketConnection: Connection {
     machine: ConnectionMachine? = nil, worker: Worker
   ) {
     self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
+    hasInput = machine.map { $0.isOpen || $0.partialByteCount(perRequest: 1) > 0 } ?? false
     super.init(socket, number: number, credentials, share, worker: worker)
   }
 
@@ -44,6 +47,16 @@ final class RSocketConnection: Connection {
   // MARK: Input
 
   override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    if !hasInput {
+      hasInput = true
+      if HTTPConnection.speaks(unsafe bytes[0]), acceptsOtherProtocols {
+        let input = unsafe Array(bytes)
+        worker.replace(self, input: input) {
+          HTTPConnection($0, number: identity.number, identity.credentials, share, worker: worker)
+        }
+        return bytes.count
+      }
+    }
     var (offset, frameCount) = (0, 0)
     var events: [ConnectionMachine.Event] = []
     repeat {
@@ -151,6 +164,31 @@ final class RSocketConnection: Connection {
     }
   }
 
+  /// - Parameter data: the request's options.
+  private func subscribe(
+    _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand, _ data: [UInt8]
+  ) {
+    guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    do throws(SubscribeOptions.Malformed) {
+      var options = try SubscribeOptions(json: data)
+      if isSingle {
+        guard options.from == .replay, options.onLag == nil, !options.gaps else {
+          throw SubscribeOptions.Malformed("a request for one value accepts only the option \"ids\"")
+        }
+        (options.from, options.onLag) = (.latest, .latest)
+      }
+      subscribe(request, to: stream, isSingle: isSingle, demand, options, as: encoding)
+    } catch {
+      sendFailure(request, .invalid(error.sentence))
+    }
+  }
+
+  /// The first byte may select another protocol.
+  var acceptsOtherProtocols: Bool { true }
+
+  /// What events become on this connection.
+  var encoding: EventFormat.Encoding { .rsocket }
+
   private func needInbound() -> InboundChannels {
     let needed = inbound ?? InboundChannels(connection: self, worker: worker)
     inbound = needed
@@ -163,15 +201,15 @@ final class RSocketConnection: Connection {
   }
 
   override func sendFailure(_ request: RequestID, _ failure: RequestFailure) {
-    let (code, sentence): (ErrorCode, String) =
+    let code: ErrorCode =
       switch failure {
-      case .invalid(let sentence): (.invalid, sentence)
-      case .rejected(let sentence): (.rejected, sentence)
-      case .canceled(let sentence): (.canceled, sentence)
-      case .lagged(let sentence): (.lagged, sentence)
-      case .failed(let sentence): (.applicationError, sentence)
+      case .invalid: .invalid
+      case .unknownStream, .forbidden, .rejected: .rejected
+      case .canceled: .canceled
+      case .lagged: .lagged
+      case .failed: .applicationError
       }
-    machine.sendError(StreamID(request), code, sentence)
+    machine.sendError(StreamID(request), code, failure.sentence)
   }
 
   override func sendCompletion(_ request: RequestID) { machine.sendComplete(StreamID(request)) }
@@ -191,7 +229,7 @@ final class RSocketConnection: Connection {
   ///
   /// A publisher whose values wait for room in a stream gets CANCELED: they are not in the stream.
   /// - Returns: nil for a connection that ends here.
-  func save() -> SavedConnection? {
+  override func save() -> SavedConnection? {
     guard phase == .open else { return nil }
     inbound?.abandon("streamd restarts before the stream has stored all values")
     _ = flush()
@@ -208,7 +246,7 @@ final class RSocketConnection: Connection {
   }
 
   /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
-  func restore(_ saved: SavedConnection) {
+  override func restore(_ saved: SavedConnection) {
     restore(silence: saved.silence, input: saved.input, unsent: saved.unsent)
     for saved in saved.subscriptions {
       restore(

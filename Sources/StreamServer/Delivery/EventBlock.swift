@@ -20,6 +20,8 @@ import ReplayLog
   private var pieceCount = 0
   private var log: ObjectIdentifier?
   private var format = EventFormat(ids: true, completes: false)
+  private var label: EventLabel?
+  private var writer = EventWriter(EventFormat(ids: true, completes: false))
   /// What the first event says is missing before it.
   private var gap = Gap.none
   private var request = RequestID(0)
@@ -31,7 +33,7 @@ import ReplayLog
   private var crossesGap = false
 
   init() {
-    unsafe base = .allocate(byteCount: Self.targetBytes + EventFormat.maximumPieceBytes, alignment: 16)
+    unsafe base = .allocate(byteCount: Self.targetBytes + EventWriter.maximumPieceBytes, alignment: 16)
     unsafe ends = .allocate(capacity: Self.maximumPieceCount)
   }
 
@@ -51,7 +53,7 @@ import ReplayLog
   /// Makes the block what the subscription needs; under the log's lock.
   /// - Parameter gap: events that the subscriber missed before its cursor and was not told of.
   func fill(
-    from storage: EventLog, for machine: SubscriptionMachine, _ gap: Gap, _ request: RequestID
+    from storage: EventLog, for machine: SubscriptionMachine, _ gap: Gap, _ request: RequestID, _ label: EventLabel?
   ) -> SubscriptionMachine.Finding {
     let cursor = machine.cursor
     logEnd = storage.endPosition
@@ -64,10 +66,12 @@ import ReplayLog
     let position = storage.skip(cursor.position)
     guard position == cursor.position else { return .inGap(end: position) }
     guard position < storage.endPosition else { return .nothing }
-    guard machine.demand > .none else { return .events }
+    guard machine.demand > .none, !machine.format.isNotice else { return .events }
     let gap = cursor.sentBytes == 0 && machine.format.ids ? gap : .none
-    let fits = log == ObjectIdentifier(storage) && start == cursor && format == machine.format && self.gap == gap
-    if !fits { clear(storage, at: cursor, machine.format, gap, request) }
+    let fits =
+      log == ObjectIdentifier(storage) && start == cursor && format == machine.format && self.gap == gap
+      && self.label == label
+    if !fits { clear(storage, at: cursor, machine.format, label, gap, request) }
     extend(from: storage, to: machine.demand.max ?? .max)
     if self.request != request { address(to: request) }
     return .events
@@ -119,10 +123,12 @@ import ReplayLog
   }
 
   private func clear(
-    _ storage: EventLog, at cursor: Cursor, _ format: EventFormat, _ gap: Gap, _ request: RequestID
+    _ storage: EventLog, at cursor: Cursor, _ format: EventFormat, _ label: EventLabel?, _ gap: Gap,
+    _ request: RequestID
   ) {
     (log, start, end, crossesGap) = (ObjectIdentifier(storage), cursor, cursor, false)
-    (self.format, self.gap, self.request) = (format, gap, request)
+    (self.format, self.label, self.gap, self.request) = (format, label, gap, request)
+    writer = EventWriter(format, label)
     pieceCount = 0
   }
 
@@ -135,7 +141,7 @@ import ReplayLog
     let records = storage.records(in: end.position..<runEnd)
     var byteCount = byteCount
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
-      let piece = unsafe format.write(
+      let piece = unsafe writer.write(
         records[end.position], from: end.sentBytes, pieceCount == 0 ? gap : .none, for: request, at: base + byteCount)
       byteCount += piece.byteCount
       unsafe ends[pieceCount] = UInt32(byteCount)

@@ -1,20 +1,88 @@
-import StreamProtocol
+import HTTP
 import RSocket
 import ReplayLog
+import StreamProtocol
 
 /// How a subscription's events become bytes. Subscriptions of equal format share the same block.
+///
+/// Two bytes, because every subscription has one.
 struct EventFormat: Equatable {
-  /// The protocol that the bytes belong to.
+  /// What an event becomes.
   enum Encoding: Equatable {
     /// PAYLOAD frames.
     case rsocket
+    /// PAYLOAD frames, each in a binary message.
+    case webSocket
+    /// A part of a response's body.
+    case body(EventEncoding, BodyCoding)
+    /// Nothing: the connection is notified of the first event, and answers itself.
+    case notice
+
+    var isNotice: Bool { self == .notice }
   }
 
-  var encoding = Encoding.rsocket
+  /// How a streaming response's body is divided.
+  struct BodyCoding: Equatable {
+    /// Each event is a chunk; otherwise the connection's end is that of the body.
+    var isChunked: Bool
+    /// The response has several streams: each event carries the name of its stream.
+    var isNamed: Bool
+  }
+
+  /// For formats of responses: 0x80, chunked 0x40, named 0x20, envelope 0x10, content (2 bits), format (2 bits).
+  /// Otherwise the place in `frameEncodings`.
+  private let code: UInt8
+  private let flags: UInt8
+
+  private static let frameEncodings: [Encoding] = [.rsocket, .webSocket, .notice]
+
+  init(_ encoding: Encoding = .rsocket, ids: Bool, completes: Bool) {
+    flags = (ids ? 1 : 0) | (completes ? 2 : 0)
+    switch encoding {
+    case .rsocket: code = 0
+    case .webSocket: code = 1
+    case .notice: code = 2
+    case .body(let encoding, let coding):
+      code =
+        0x80 | (coding.isChunked ? 0x40 : 0) | (coding.isNamed ? 0x20 : 0) | (encoding.hasEnvelope ? 0x10 : 0)
+        | encoding.content.rawValue << 2 | encoding.format.rawValue
+    }
+  }
+
+  /// - Parameter code: as ``savedEncoding`` gave it.
+  /// - Returns: nil for one that no server saves.
+  init?(savedEncoding code: UInt8, ids: Bool, completes: Bool) {
+    self.code = code
+    flags = (ids ? 1 : 0) | (completes ? 2 : 0)
+    guard code & 0x80 == 0 ? code <= 1 : body != nil else { return nil }
+  }
+
   /// Whether each event carries its id and time.
-  let ids: Bool
+  var ids: Bool { flags & 1 != 0 }
   /// Whether the first event also completes the request.
-  let completes: Bool
+  var completes: Bool { flags & 2 != 0 }
+  /// Whether events are part of a response, of which space in the socket is the credit.
+  var isBody: Bool { code & 0x80 != 0 }
+  var isNamed: Bool { code & 0xA0 == 0xA0 }
+  var isNotice: Bool { code == 2 }
+  /// The place of the format's blocks among those of a worker, below `encodingCount`.
+  var encodingIndex: Int { Int(code) }
+  /// A number for saved state.
+  var savedEncoding: UInt8 { code }
+
+  static let encodingCount = 256
+
+  private var body: EventEncoding? {
+    guard isBody, let format = EventEncoding.Format(rawValue: code & 3),
+      let content = EventEncoding.Content(rawValue: code >> 2 & 3)
+    else { return nil }
+    return EventEncoding(format, content, hasEnvelope: code & 0x10 != 0)
+  }
+
+  var encoding: Encoding {
+    if let body { return .body(body, BodyCoding(isChunked: code & 0x40 != 0, isNamed: isNamed)) }
+    return Self.frameEncodings[min(Int(code), 2)]
+  }
 }
 
 /// Which of its connection's requests a subscription answers: the protocol's own number.
@@ -24,7 +92,17 @@ struct RequestID: Hashable, Comparable {
   static func < (one: RequestID, other: RequestID) -> Bool { one.rawValue < other.rawValue }
 }
 
-extension EventFormat {
+/// What an event of a response with several streams carries beside its own data.
+struct EventLabel: Equatable {
+  /// The stream's.
+  let name: String
+  /// The positions in the other streams: around the event's id they make the position of a client that has the event.
+  let before: String
+  let after: String
+}
+
+/// Writes the events of one format.
+struct EventWriter {
   /// One piece that is written as a whole: an event, or a fragment of a large one.
   struct Piece {
     /// With everything around the data.
@@ -36,7 +114,15 @@ extension EventFormat {
   }
 
   /// The most that a piece has.
-  static let maximumPieceBytes = PayloadFrame.maximumContentByteCount + 64
+  static let maximumPieceBytes = PayloadFrame.maximumContentByteCount + 4096
+
+  private let format: EventFormat
+  private let encoding: EventFormat.Encoding
+  private let label: EventLabel?
+
+  init(_ format: EventFormat, _ label: EventLabel? = nil) {
+    (self.format, encoding, self.label) = (format, format.encoding, label)
+  }
 
   /// Writes the next piece of an event.
   ///
@@ -45,20 +131,33 @@ extension EventFormat {
   ///   - offset: data bytes that earlier pieces had.
   ///   - gap: what the piece says is missing before the event; `.none` says nothing.
   ///   - piece: room for ``maximumPieceBytes``.
+  @inline(__always)
   func write(
     _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
     at piece: UnsafeMutableRawPointer
   ) -> Piece {
-    let stamp = offset == 0 && ids ? EventLog.stampBytes : 0
+    switch encoding {
+    case .rsocket: unsafe writeFrame(record, from: offset, gap, for: request, at: piece)
+    case .webSocket: unsafe writeMessage(record, from: offset, gap, for: request, at: piece)
+    case .body(let body, let coding): unsafe write(record, from: offset, gap, as: body, coding, at: piece)
+    case .notice: preconditionFailure("a notice has no bytes")
+    }
+  }
+
+  private func writeFrame(
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
+    at piece: UnsafeMutableRawPointer
+  ) -> Piece {
+    let stamp = offset == 0 && format.ids ? EventLog.stampBytes : 0
     let gapBytes = stamp > 0 && gap != .none ? EventStamp.gapByteCount : 0
     let left = record.count - EventLog.stampBytes - offset
     let count = min(left, PayloadFrame.maximumContentByteCount - stamp - gapBytes)
     let follows = count < left
     var flags = FrameFlags.next
     if follows { flags.insert(.follows) }
-    if completes, !follows { flags.insert(.complete) }
+    if format.completes, !follows { flags.insert(.complete) }
     let header = unsafe PayloadFrame.writeHeader(
-      StreamID(request.rawValue), flags, metadataByteCount: stamp > 0 ? stamp + gapBytes : nil, dataByteCount: count,
+      StreamID(request), flags, metadataByteCount: stamp > 0 ? stamp + gapBytes : nil, dataByteCount: count,
       at: piece)
     let source = unsafe record.baseAddress! + EventLog.stampBytes + offset - stamp
     if gapBytes == 0 {
@@ -71,8 +170,72 @@ extension EventFormat {
     return Piece(byteCount: header + stamp + gapBytes + count, dataByteCount: count, follows: follows)
   }
 
+  /// The frame as a message: without its length, which that of the message replaces.
+  private func writeMessage(
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
+    at piece: UnsafeMutableRawPointer
+  ) -> Piece {
+    let frame = unsafe piece + WebSocketFrame.maximumHeaderByteCount
+    let written = unsafe writeFrame(record, from: offset, gap, for: request, at: frame)
+    let messageByteCount = written.byteCount - PayloadFrame.lengthByteCount
+    var writer = unsafe ByteWriter(
+      UnsafeMutableRawBufferPointer(start: piece, count: WebSocketFrame.maximumHeaderByteCount))
+    WebSocketFrame.writeHeader(messageByteCount: messageByteCount, to: &writer)
+    unsafe (piece + writer.count).copyMemory(from: frame + PayloadFrame.lengthByteCount, byteCount: messageByteCount)
+    return Piece(
+      byteCount: writer.count + messageByteCount, dataByteCount: written.dataByteCount, follows: written.follows)
+  }
+
+  private func write(
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, as body: EventEncoding,
+    _ coding: EventFormat.BodyCoding, at piece: UnsafeMutableRawPointer
+  ) -> Piece {
+    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
+    let id = UInt64(bigEndian: unsafe record.loadUnaligned(as: UInt64.self))
+    let time = UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(start: piece, count: Self.maximumPieceBytes))
+    var head = EventHead(id: id, name: label?.name, microsecondsSinceEpoch: time)
+    if let label, body.format == .serverSentEvents { head.position = "\(label.before)\(id)\(label.after)" }
+    if offset == 0, gap != .none, body.format == .serverSentEvents { Self.write(gap, label, coding, to: &writer) }
+    let next =
+      unsafe coding.isChunked
+      ? body.writeChunk(head, data.span, from: offset, to: &writer)
+      : body.write(head, data.span, from: offset, to: &writer)
+    guard let next else { preconditionFailure("a piece has no room for event \(id)") }
+    return Piece(byteCount: writer.count, dataByteCount: next - offset, follows: next < data.count)
+  }
+
+  /// Tells that events are missing.
+  private static func write(
+    _ gap: Gap, _ label: EventLabel?, _ coding: EventFormat.BodyCoding, to writer: inout ByteWriter
+  ) {
+    func writeEvent(to writer: inout ByteWriter) {
+      writer.append("event: gap\ndata: {\"lost\":")
+      if gap == .unknown { writer.append("null") } else { writer.append(decimal: gap.count) }
+      if let label {
+        writer.append(",\"stream\":")
+        writer.append(quoted: label.name)
+      }
+      writer.append("}\n\n")
+    }
+    var counter = ByteWriter()
+    writeEvent(to: &counter)
+    if coding.isChunked { Chunk.writeHeader(byteCount: counter.count, to: &writer) }
+    writeEvent(to: &writer)
+    if coding.isChunked { Chunk.writeEnd(to: &writer) }
+  }
+}
+
+extension EventFormat {
   /// Gives the piece at `start` to another request.
   func address(_ start: UnsafeMutableRawPointer, to request: RequestID) {
-    unsafe PayloadFrame.setStreamID(StreamID(request.rawValue), at: start)
+    switch code {
+    case 0: unsafe PayloadFrame.setStreamID(StreamID(request), at: start)
+    case 1:
+      let length = unsafe start.load(fromByteOffset: 1, as: UInt8.self)
+      let header = length < 126 ? 2 : length == 126 ? 4 : 10
+      unsafe PayloadFrame.setStreamID(StreamID(request), at: start + header - PayloadFrame.lengthByteCount)
+    case _: break  // a response answers its connection's only request
+    }
   }
 }

@@ -67,6 +67,8 @@ struct SubscriptionList: Sequence {
   private var others: [RequestID: StreamSubscription] = [:]
 
   var isEmpty: Bool { first == nil && others.isEmpty }
+  /// There is exactly one.
+  var isOne: Bool { first == nil ? others.count == 1 : others.isEmpty }
 
   /// - Complexity: O(1), however many there are.
   subscript(request: RequestID) -> StreamSubscription? { first?.request == request ? first : others[request] }

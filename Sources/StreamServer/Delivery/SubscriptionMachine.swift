@@ -101,9 +101,10 @@ struct SubscriptionMachine: Equatable {
     self.state = state
   }
 
-  /// The position before which its demand covers everything; 0 without demand.
+  /// The position before which its demand covers everything; 0 without demand. Of a response the space in the socket is
+  /// the demand: one that is blocked demands nothing.
   var requestedThrough: UInt64 {
-    guard demand > .none else { return 0 }
+    guard demand > .none, !(format.isBody && state == .blocked) else { return 0 }
     return demand.max.map { cursor.position &+ UInt64($0) } ?? .max
   }
 

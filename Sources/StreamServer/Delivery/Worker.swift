@@ -1,4 +1,5 @@
 import Glibc
+import HTTP
 import RSocket
 import Reactive
 import ReplayLog
@@ -28,6 +29,9 @@ import Synchronization
   /// Of all workers; a connection is counted in when it is accepted.
   private let counts: ConnectionCounts
   let accounts: UserAccounts
+  /// Of all workers.
+  private let loops: LoopList
+  private var dated = (second: UInt64(0), text: "")
   private let wantsDetails: @Sendable () -> Bool
   let report: @Sendable (ServerReport) -> Void
   let counters = Counters()
@@ -35,7 +39,7 @@ import Synchronization
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var connections: Set<Connection> = []
-  private var saved: [RSocketConnection] = []
+  private var saved: [Connection] = []
   /// Connections that `finishRestore` starts; until then no connection reads or writes.
   private var restored: [Connection] = []
   /// Nothing is sent any more, and no subscription is ended.
@@ -46,7 +50,8 @@ import Synchronization
   /// Users with input that waits, and those with output that does: whose turn it is comes first.
   private var inputRound = Fifo<UserShare>()
   private var outputRound = Fifo<UserShare>()
-  private let block = EventBlock()
+  /// For each format that has been used.
+  private var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
   private var isStopping = false
   /// To be called once the last connection has gone.
   private var stopped: (@Sendable () -> Void)?
@@ -62,10 +67,12 @@ import Synchronization
 
   init(
     name: String, limits: ServerLimits, streams: StreamTable, systemStreams: SystemStreams,
-    connections: ConnectionCounts, accounts: UserAccounts, wantsDetails: @escaping @Sendable () -> Bool,
-    report: @escaping @Sendable (ServerReport) -> Void
+    connections: ConnectionCounts, accounts: UserAccounts, loops: LoopList,
+    wantsDetails: @escaping @Sendable () -> Bool, report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
+    self.loops = loops
+    loops.add(loop)
     self.limits = limits
     self.streams = streams
     self.systemStreams = systemStreams
@@ -99,20 +106,59 @@ import Synchronization
     start(RSocketConnection(socket, number: number, credentials, share(of: account), worker: self))
   }
 
+  /// Continues with the socket of a connection as another protocol's connection, whose first bytes are there. On the loop.
+  ///
+  /// - Parameter input: what the former connection has read and not handled.
+  func replace(_ former: Connection, input: [UInt8], by makeConnection: (consuming OwnedDescriptor) -> Connection) {
+    loop.assertOnLoop()
+    connections.remove(former)
+    let connection = makeConnection(former.releaseSocket())
+    connections.insert(connection)
+    guard !isStopping, connection.start() else { return connection.close() }
+    connection.resume(with: input)
+  }
+
+  /// The time for a Date field.
+  func date() -> String {
+    let second = EventLog.wallClock() / 1_000_000
+    if second != dated.second { dated = (second, ResponseHead.date(secondsSinceEpoch: second)) }
+    return dated.text
+  }
+
+  /// Whether no event loop has been in one turn for so long that its clients notice.
+  func isEveryLoopTurning() -> Bool { loops.all.allSatisfy { $0.turnDuration < Self.stuckTime } }
+
+  /// As for the watchdog: a turn takes some milliseconds.
+  private static let stuckTime = Duration.seconds(5)
+
   /// Takes a connection over from another process. On the loop.
   func restore(_ saved: SavedConnection) {
     loop.assertOnLoop()
     let credentials = PeerCredentials(of: saved.descriptor)
     let user = ClientUser(credentials, of: saved.descriptor)
     guard let account = accounts.enter(user).account else { preconditionFailure("no limit was given") }
-    let connection = RSocketConnection(
-      OwnedDescriptor(saved.descriptor), number: saved.number, credentials, share(of: account),
-      machine: ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection), worker: self)
+    let connection = makeConnection(saved, credentials, share(of: account))
     guard !isStopping else { return countOut(connection) }
     connection.share.connectionCount += 1
     connections.insert(connection)
     restored.append(connection)
     connection.restore(saved)
+  }
+
+  private func makeConnection(
+    _ saved: SavedConnection, _ credentials: PeerCredentials?, _ share: UserShare
+  ) -> Connection {
+    let socket = OwnedDescriptor(saved.descriptor)
+    guard saved.http == nil else {
+      return HTTPConnection(socket, number: saved.number, credentials, share, worker: self)
+    }
+    let machine = ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection)
+    guard let webSocket = saved.webSocket else {
+      return RSocketConnection(
+        socket, number: saved.number, credentials, share, machine: machine, worker: self)
+    }
+    return WebSocketConnection(
+      socket, number: saved.number, credentials, share, machine: machine, saved: webSocket, worker: self)
   }
 
   /// Begins to read and write what was restored. On the loop.
@@ -131,7 +177,7 @@ import Synchronization
 
   /// Saves every connection; its descriptor stays open for as long as the worker lives. On the loop.
   func save() -> [SavedConnection] {
-    saved = connections.compactMap { $0 as? RSocketConnection }
+    saved = Array(connections)
     hasSaved = true
     connections = []
     for lane in lanes.values { lane.stopWatchingForStalls() }
@@ -257,11 +303,18 @@ import Synchronization
     loop.assertOnLoop()
     guard lane.isEmpty else { return }
     lanes[ObjectIdentifier(lane.stream)] = nil
-    block.forget()
+    forgetLogs()
   }
 
   /// Drops the cached block, because a new log may reuse the old one's address. On the loop.
-  func forgetLogs() { block.forget() }
+  func forgetLogs() { for block in blocks { block?.forget() } }
+
+  private func block(for format: EventFormat) -> EventBlock {
+    if let block = blocks[format.encodingIndex] { return block }
+    let block = EventBlock()
+    blocks[format.encodingIndex] = block
+    return block
+  }
 
   /// Measures anew, at the end of the turn, how far the lane's subscribers reach and what they hold.
   func remeasure(_ lane: Lane) {
@@ -293,7 +346,10 @@ import Synchronization
     case .enqueue: enqueue(subscription)
     case .wait: subscription.lane.wait(subscription)
     case .rest:
-      if subscription.state == .blocked { subscription.connection.block(subscription) }
+      if subscription.state == .blocked {
+        subscription.connection.block(subscription)
+        if subscription.machine.format.isBody { remeasure(subscription.lane) }
+      }
       subscription.lane.rest()
     case .complete: subscription.connection.complete(subscription)
     case .finish:
@@ -395,14 +451,22 @@ import Synchronization
       perform(subscription.machine.socketIsFull(), subscription)
       return 1
     }
+    let format = subscription.machine.format
+    let block = block(for: format)
+    let label = format.isNamed ? subscription.connection.label(of: subscription) : nil
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
-      let finding = block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.request)
+      let finding = block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.request, label)
       return (finding, completion != nil)
     }
     let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))
     switch finding {
-    case .events where action == .send: return send(to: subscription, hasEnded: hasEnded)
+    case .events where action == .send:
+      guard !format.isNotice else {
+        subscription.connection.answer(subscription)
+        return 1
+      }
+      return send(block, to: subscription, hasEnded: hasEnded)
     case .events, .nothing: break
     case .inGap:
       subscription.lane.moved(subscription, from: position, past: 0)
@@ -416,11 +480,12 @@ import Synchronization
       }
     }
     perform(action, subscription)
+    if format.isBody, action == .wait { subscription.connection.didSend(subscription, isAll: true) }
     return 1
   }
 
   /// - Returns: bytes written, at least 1 for the work.
-  private func send(to subscription: StreamSubscription, hasEnded: Bool) -> Int {
+  private func send(_ block: EventBlock, to subscription: StreamSubscription, hasEnded: Bool) -> Int {
     let connection = subscription.connection
     let bytes = unsafe block.bytes(coveredBy: subscription.machine.demand.max)
     let sent: Int
@@ -446,6 +511,7 @@ import Synchronization
     counters.writes.add(1, ordering: .relaxed)
     if sent < bytes.count { unsafe connection.becomeBlocked(keeping: progress.rest) }
     if action != .wait { perform(action, subscription) }
+    if subscription.machine.format.isBody { connection.didSend(subscription, isAll: action == .wait) }
     return max(1, sent)
   }
 
@@ -455,4 +521,11 @@ import Synchronization
     counters.laggedEvents.add(lost, ordering: .relaxed)
     report(.clientLagged(client, stream: stream.name, lost: lost))
   }
+}
+
+/// The event loops of a server.
+final class LoopList: Sendable {
+  private let loops = Locked<[EventLoop]>([])
+  var all: [EventLoop] { loops.withLock { $0 } }
+  func add(_ loop: EventLoop) { loops.withLock { $0.append(loop) } }
 }

@@ -37,6 +37,10 @@ struct SavedConnection: Equatable, Sendable {
   var unsent: [UInt8] = []
   var subscriptions: [Subscription] = []
   var channels: [Channel] = []
+  /// Of a connection that speaks HTTP.
+  var http: SavedHTTP?
+  /// Of an RSocket connection in a WebSocket.
+  var webSocket: SavedWebSocket?
 
   /// Takes the place of one that no server can have saved: that connection ends with an error, and the others are restored.
   static func invalid(number: UInt64) -> SavedConnection {
@@ -53,7 +57,12 @@ struct SavedConnection: Equatable, Sendable {
   /// Whether a server can have saved it.
   var isPossible: Bool {
     let ids = subscriptions.map(\.id) + channels.map(\.id)
-    return machine.isPossible && Set(ids).count == ids.count
+    if let http {
+      return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count && http.names.count <= 64
+        && ids.allSatisfy { (1...http.names.count).contains(Int($0.rawValue)) }
+        && subscriptions.allSatisfy(\.frames.isBody)
+    }
+    return machine.isPossible && subscriptions.allSatisfy { !$0.frames.isBody } && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)
       && channels.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
   }

@@ -93,6 +93,8 @@ public struct SavedConnections: Equatable, Sendable {
   /// - Parameter descriptor: the connection's; stays the caller's.
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
+    defer { shutdown(descriptor, CInt(SHUT_RDWR)) }
+    guard connection.http == nil, connection.webSocket == nil else { return }  // the end of their connection is all they get
     var machine = ConnectionMachine(restoring: connection.machine, limits: ConnectionLimits())
     for id in connection.subscriptions.map(\.id) + connection.channels.map(\.id) {
       machine.sendError(id, .canceled, "streamd is restarting")
@@ -100,6 +102,5 @@ public struct SavedConnections: Equatable, Sendable {
     machine.close(.connectionClose, "streamd is restarting")
     let bytes = connection.unsent + machine.takeOutput()
     unsafe send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
-    shutdown(descriptor, CInt(SHUT_RDWR))
   }
 }

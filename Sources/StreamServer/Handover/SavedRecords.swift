@@ -60,6 +60,10 @@ extension SavedConnection: SavedRecord {
     try fields.field(5, &unsent)
     try fields.field(6, &subscriptions)
     try fields.field(7, &channels)
+    var (http, webSocket) = (http.map { [$0] } ?? [], webSocket.map { [$0] } ?? [])
+    try fields.field(StateFields.mandatoryBit | 1, &http)
+    try fields.field(StateFields.mandatoryBit | 2, &webSocket)
+    (self.http, self.webSocket) = (http.last, webSocket.last)
     // A record without a number is refused at once: a list of nothing but byte counts costs no more than they are.
     guard !fields.isReading || hasNumber else { throw Malformed(reason: "no server had its connection \(number)") }
     if fields.isReading, !isPossible { self = .invalid(number: number) }
@@ -72,6 +76,7 @@ extension SavedConnection.Subscription: SavedRecord {
     var (position, sentBytes) = (cursor.position, UInt64(cursor.sentBytes))
     var credit = UInt64(credit.max ?? .max)
     var gap = gap?.count
+    var encoding = frames.savedEncoding
     try fields.field(1, &stream)
     try fields.field(2, &id)
     try fields.field(3, &ids)
@@ -81,10 +86,14 @@ extension SavedConnection.Subscription: SavedRecord {
     try fields.field(7, &sentBytes)
     try fields.field(8, &credit)
     try fields.field(9, &gap)
+    try fields.field(10, &encoding)
     try fields.require(id)
+    guard let format = EventFormat(savedEncoding: encoding, ids: ids, completes: completes) else {
+      throw Malformed(reason: "there is no encoding \(encoding)")
+    }
     guard let policy = LagPolicy(rawValue: onLag) else { throw Malformed(reason: "there is no on_lag \"\(onLag)\"") }
     self.id = StreamID(id)
-    frames = EventFormat(ids: ids, completes: completes)
+    frames = format
     self.onLag = policy
     cursor = Cursor(position: position, sentBytes: Int(clamping: sentBytes))
     self.credit = credit >= Int.max ? .unlimited : .max(Int(credit))

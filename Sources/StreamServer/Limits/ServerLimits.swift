@@ -26,6 +26,11 @@ public struct ServerLimits: Equatable, Sendable {
   public var lifetime: Duration
   /// How long a new connection may take to send SETUP before it is closed.
   public var handshakeTimeout: Duration
+  /// Names of this server in addition to addresses, `localhost` and, on Unix sockets, names without a dot: requests over
+  /// HTTP for other hosts are refused, as a page of another site may have made them. With small letters, without ports.
+  public var httpHosts: Set<String> = []
+  /// Origins of other sites whose pages may use the server over HTTP, such as `https://dashboard.example.org`.
+  public var httpOrigins: Set<String> = []
   /// What a lease is given for; renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
   /// How long a subscription may stall a lossless stream before that is reported: ordinary

@@ -156,11 +156,11 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     worker.loop.assertOnLoop()
     var refusal: Connection.Refusal?
     if stream.publishSource == nil {
-      refusal = .init(stream.name, "\"\(stream.name)\" does not accept values")
+      refusal = .init(stream.name, .rejected("\"\(stream.name)\" does not accept values"))
     } else if !connection.admits(stream.configuration.write) {
       refusal = connection.mayNotWrite(stream)
     } else if kind == .fireAndForget, let sentence = stream.valueError(ofSize: data.count) {
-      refusal = .init(stream.name, sentence)
+      refusal = .init(stream.name, .rejected(sentence))
     }
     if let publishSource = stream.publishSource, refusal == nil {
       if kind == .channel {
@@ -240,12 +240,14 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
       let name = stream.name
       switch error {
       case .noRoom:
-        connection.refuse(RequestID(id), .init(name, "\"\(name)\" has no space: values of other publishers wait in it"))
+        connection.refuse(
+          RequestID(id), .init(name, .rejected("\"\(name)\" has no space: values of other publishers wait in it")))
       case .tooMany(let count, let free):
         let limit = "\(free) of \(PublisherMarks.capacity) left"
         connection.refuse(
           RequestID(id),
-          .init(name, "\(connection.identity.user) has \(count) named publishers of \"\(name)\", with \(limit)"))
+          .init(
+            name, .rejected("\(connection.identity.user) has \(count) named publishers of \"\(name)\", with \(limit)")))
       case .inUse:
         connection.machine.sendError(
           id, .canceled, "another publisher to \"\(name)\" uses this name, or the stream is being changed")

@@ -67,6 +67,12 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     return false
   }
 
+  /// Takes out what waits.
+  func withdraw() -> EventBatch {
+    defer { values = EventBatch() }
+    return values
+  }
+
   /// Whether what waits first has no more than `room` bytes.
   func fits(_ room: Int) -> Bool {
     values.byteCount <= room || values.first.map { $0.count <= room } ?? true

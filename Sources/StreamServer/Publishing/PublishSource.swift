@@ -252,6 +252,14 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
+  /// Takes back the values that wait in the queue. Those that the stream has been given stay there.
+  func withdraw(_ queue: PublishQueue) -> EventBatch {
+    state.withLock { state in
+      state.ready.removeAll { $0 === queue }
+      return state.weigh(queue) { $0.withdraw() }
+    }
+  }
+
   /// Takes in what has arrived, and delivers it if that is wanted.
   func take(_ values: EventBatch, isComplete: Bool, from queue: PublishQueue) -> PublishStatus {
     drain { state in

@@ -1,0 +1,130 @@
+import HTTP
+import Reactive
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+/// A response that waits for the first, or for a newer, event of one stream.
+final class WaitingResponse {
+  let request: HTTPRequest
+  let name: String
+  /// The If-None-Match field.
+  let condition: String?
+  /// The event that is not new; nil: none is there.
+  let knownID: UInt64?
+  /// When the wait is over, in nanoseconds of the monotonic clock.
+  let deadline: UInt64
+
+  init(_ request: HTTPRequest, _ name: String, _ condition: String?, knownID: UInt64?, deadline: UInt64) {
+    (self.request, self.name, self.condition) = (request, name, condition)
+    (self.knownID, self.deadline) = (knownID, deadline)
+  }
+}
+
+// The newest event of a stream as a resource: with a tag, and on request once there is a newer one.
+
+extension HTTPConnection {
+  /// Events that are written with the head. A larger one is sent from the log.
+  private static let inlineBytes = 64 << 10
+
+  /// The newest event, copied if it is small.
+  private struct Newest {
+    let id: UInt64
+    let time: UInt64
+    let byteCount: Int
+    let data: [UInt8]?
+  }
+
+  private static func newest(of stream: ServedStream) -> (
+    event: Newest?, completion: Subscribers.Completion<StreamFailure>?
+  ) {
+    stream.log.read { storage, completion in
+      storage.dropExpired()
+      guard storage.firstPosition < storage.endPosition else { return (nil, completion) }
+      let id = storage.position(ofLast: 1)
+      let byteCount = unsafe storage.record(at: id).count - EventLog.stampBytes
+      let data =
+        byteCount > inlineBytes
+        ? nil : unsafe Array(UnsafeRawBufferPointer(rebasing: storage.record(at: id)[EventLog.stampBytes...]))
+      return (Newest(id: id, time: storage.time(of: id), byteCount: byteCount, data: data), completion)
+    }
+  }
+
+  func respondWithNewest(
+    of stream: ServedStream, _ request: HTTPRequest, _ query: StreamQuery, _ condition: String?
+  ) throws(Rejection) {
+    // A system stream is rendered for whoever asks, but not for HEAD.
+    if stream.feed != nil, !request.isHead {
+      return wait(for: stream, request, condition, knownID: nil, from: .latest, query.wait ?? StreamQuery.longestWait)
+    }
+    let (event, completion) = Self.newest(of: stream)
+    if case .failure(let failure) = completion { throw Rejection(.badGateway, failure.message) }
+    let isKnown = event.map { event in condition.map { EntityTag(eventID: event.id).isNamed(by: $0) } ?? true } ?? true
+    if let wait = query.wait, isKnown, completion == nil, !request.isHead {
+      return self.wait(for: stream, request, condition, knownID: event?.id, from: .new, wait)
+    }
+    respond(with: event, of: stream, request, condition)
+  }
+
+  private func respond(
+    with event: Newest?, of stream: ServedStream, _ request: HTTPRequest, _ condition: String?
+  ) {
+    guard let event else { return respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") } }
+    let tag = EntityTag(eventID: event.id)
+    let isKnown = condition.map { tag.isNamed(by: $0) } ?? false
+    func addFields(_ head: inout ResponseHead) {
+      head.add("ETag", tag.fieldValue)
+      head.add("Last-Modified", ResponseHead.date(secondsSinceEpoch: event.time / 1_000_000))
+      head.add("Cache-Control", "no-cache")
+      if request.allowedOrigin == nil { head.add("Vary", "Accept") }
+    }
+    if isKnown { return respond(.notModified, to: request) { addFields(&$0) } }
+    let type = stream.configuration.type
+    guard event.data == nil || request.isHead else {
+      return respond(.ok, to: request, type, event.data ?? []) { addFields(&$0) }
+    }
+    var head = responseHead(.ok, to: request, keeps: request.keepsConnection)
+    head.add("Content-Type", type)
+    head.add("Content-Length", String(event.byteCount))
+    addFields(&head)
+    head.append(to: &output)
+    guard !request.isHead else { return endExchange(keeps: request.keepsConnection) }
+    sendEvent(event.id, of: stream, request)
+  }
+
+  /// Waits for an event, `knownID` aside.
+  private func wait(
+    for stream: ServedStream, _ request: HTTPRequest, _ condition: String?, knownID: UInt64?,
+    from start: SubscribeOptions.Start, _ time: Duration
+  ) {
+    let response = WaitingResponse(
+      request, stream.name, condition, knownID: knownID,
+      deadline: worker.loop.now + UInt64(time / .nanoseconds(1)))
+    begin(.waiting(response))
+    subscribe(
+      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .latest), as: .notice)
+    // A request that cannot begin is answered.
+    if case .waiting = exchange { setClock(after: time) }
+  }
+
+  func answerWaiting(_ subscription: StreamSubscription) {
+    guard case .waiting(let response) = exchange else { return }
+    let stream = subscription.lane.stream
+    remove(subscription)
+    begin(.head)
+    respond(with: Self.newest(of: stream).event, of: stream, response.request, response.condition)
+  }
+
+  /// No event has come.
+  func timeIsOver(for response: WaitingResponse) {
+    endSubscriptions()
+    begin(.head)
+    guard response.condition != nil, let id = response.knownID else {
+      return respond(.noContent, to: response.request) { $0.add("Cache-Control", "no-store") }
+    }
+    respond(.notModified, to: response.request) { head in
+      head.add("ETag", EntityTag(eventID: id).fieldValue)
+      head.add("Cache-Control", "no-cache")
+    }
+  }
+}

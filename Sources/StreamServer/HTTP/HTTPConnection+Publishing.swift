@@ -1,0 +1,308 @@
+import Events
+import HTTP
+import Reactive
+import StreamRuntime
+
+/// A POST: its body is one value, or one value per line.
+///
+/// The values join the queue of a publisher. The socket is read while that holds few, so that the flow control of the
+/// transport is the publisher's credit.
+final class PublishingRequest {
+  let request: HTTPRequest
+  let stream: ServedStream
+  let source: PublishSource
+  let queue: PublishQueue
+  /// Each line is a value.
+  let hasLines: Bool
+  fileprivate var decoder: BodyDecoder
+  /// Of a value in part.
+  fileprivate var part: [UInt8] = []
+  fileprivate var arrived = EventBatch()
+  /// Values that the source was given.
+  fileprivate var count: UInt64 = 0
+  fileprivate var status: PublishSource.PublishStatus?
+  /// The most values that were in the stream when last looked at.
+  fileprivate var stored: UInt64 = 0
+
+  init(
+    _ request: HTTPRequest, _ stream: ServedStream, _ source: PublishSource, _ queue: PublishQueue, hasLines: Bool,
+    _ decoder: BodyDecoder
+  ) {
+    (self.request, self.stream, self.source, self.queue) = (request, stream, source, queue)
+    (self.hasLines, self.decoder) = (hasLines, decoder)
+  }
+
+  /// The whole body has arrived.
+  var isComplete: Bool { decoder.isDone }
+
+  /// Bytes that wait here, and those beyond the publisher's share of its stream.
+  var heldByteCount: Int { part.count + arrived.byteCount + (status?.excessBytes ?? 0) }
+
+  /// Input is left in the socket until the stream has taken some values.
+  var holdsInput: Bool {
+    guard !isComplete, let status else { return isComplete }
+    return status.heldBytes * 2 > status.window.byteCount
+      || status.heldCount * 2 > PublishWindow.mostValues
+  }
+
+  func leave() { source.leave(queue) }
+
+  /// Values that were withdrawn, to be given to the next process.
+  fileprivate var withdrawn = EventBatch()
+
+  func save(to saved: inout SavedHTTP) {
+    saved.names = [.init(stream.name.utf8)]
+    (saved.body, saved.hasLines, saved.part, saved.count) = (decoder.saved, hasLines, part, count)
+    saved.values = withdrawn.map { .init($0) }
+  }
+
+  fileprivate func restore(_ saved: SavedHTTP) {
+    (part, count, arrived) = (saved.part, saved.count, EventBatch(saved.values.map(\.bytes)))
+  }
+
+  /// Takes a part of the body in.
+  /// - Throws: 413 for a value that the stream cannot hold; what comes before it is taken.
+  fileprivate func take(_ bytes: Span<UInt8>) throws(Rejection) {
+    guard hasLines else { return try append(bytes) }
+    var start = 0
+    for index in 0..<bytes.count where bytes[index] == UInt8(ascii: "\n") {
+      try append(bytes.extracting(start..<index))
+      endLine()
+      start = index + 1
+    }
+    try append(bytes.extracting(start..<bytes.count))
+  }
+
+  private func append(_ bytes: Span<UInt8>) throws(Rejection) {
+    if let sentence = stream.valueError(ofSize: part.count + bytes.count) {
+      throw Rejection(.contentTooLarge, hasLines ? "value \(count + UInt64(arrived.count) + 1): \(sentence)" : sentence)
+    }
+    unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }
+  }
+
+  /// Empty lines, which some programs add at the end, are no values.
+  private func endLine() {
+    if part.last == UInt8(ascii: "\r") { part.removeLast() }
+    if !part.isEmpty { arrived.append(part) }
+    part.removeAll(keepingCapacity: true)
+  }
+
+  /// The body has ended.
+  fileprivate func finishBody() {
+    if hasLines { endLine() } else { arrived.append(part) }
+    part = []
+  }
+
+  /// Hands over what has arrived.
+  fileprivate func passOn() {
+    var values = EventBatch()
+    swap(&values, &arrived)
+    count += UInt64(values.count)
+    update(source.take(values, isComplete: isComplete, from: queue))
+  }
+
+  fileprivate func update(_ status: PublishSource.PublishStatus) {
+    self.status = status
+    if !status.hasLostValues { stored = max(stored, count - UInt64(status.heldCount)) }
+  }
+}
+
+// Publishing by POST: answered once every value is in the stream.
+
+extension HTTPConnection {
+  /// How long the stream may have no room for a value.
+  private static let fullTime = Duration.seconds(60)
+
+  func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
+    guard head.target.parameters.isEmpty else {
+      throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
+    }
+    let stream = try visibleStream(name)
+    guard let source = stream.publishSource else {
+      let refusal = Refusal(name, .rejected("\"\(name)\" does not accept values"))
+      report(refusal)
+      return respond(Rejection(.methodNotAllowed, refusal.failure.sentence), to: request.withoutBody(of: head)) {
+        $0.add("Allow", "GET, HEAD, OPTIONS")
+      }
+    }
+    guard admits(stream.configuration.write) else { throw rejection(mayNotWrite(stream)) }
+    guard head.framing != .none else {
+      throw Rejection(.badRequest, "the request has no body: send a value, or Content-Length: 0 for an empty one")
+    }
+    let type = head["Content-Type"].flatMap { MediaType($0) }
+    let hasLines = type?.name == EventEncoding.Format.ndjson.mediaType
+    if case .length(let count) = head.framing, !hasLines, let sentence = stream.valueError(ofSize: Int(clamping: count))
+    {
+      throw Rejection(.contentTooLarge, sentence)
+    }
+    guard let queue = join(source) else {
+      throw rejection(Refusal(name, .rejected("\"\(name)\" has no space: values of other publishers wait in it")))
+    }
+    worker.trace(identity, stream: name, "publishes")
+    let publishing = PublishingRequest(
+      request, stream, source, queue, hasLines: hasLines, BodyDecoder(head.framing))
+    begin(.publishing(publishing))
+    setClock(after: Self.stallTime)
+    if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
+    if publishing.isComplete {
+      publishing.finishBody()
+      publishing.passOn()
+      answer(publishing)
+    }
+  }
+
+  private func join(_ source: PublishSource) -> PublishQueue? {
+    let reference = Reference(self)
+    return source.join { [worker] in
+      worker.loop.execute {
+        source.deliver()
+        reference.connection?.look(at: source)
+      }
+    }
+  }
+
+  /// Carried by other threads, looked into by the connection's loop alone.
+  private final class Reference: @unchecked Sendable {
+    private(set) weak var connection: HTTPConnection?
+    init(_ connection: HTTPConnection) { self.connection = connection }
+  }
+
+  /// The stream has taken values.
+  private func look(at source: PublishSource) {
+    guard phase == .open, case .publishing(let publishing) = exchange, publishing.source === source else { return }
+    publishing.update(source.status(of: publishing.queue))
+    answer(publishing)
+    settle()
+    _ = flush()
+  }
+
+  /// Reads a part of the body, and answers when all values are in the stream.
+  func read(_ publishing: PublishingRequest, _ bytes: Span<UInt8>, _ offset: inout Int) {
+    guard !publishing.isComplete else { return }
+    do throws(Rejection) {
+      loop: while true {
+        switch try publishing.decoder.next(in: bytes, from: &offset) {
+        case .data(let range): try publishing.take(bytes.extracting(range))
+        case .needsBytes: break loop
+        case .end:
+          publishing.finishBody()
+          break loop
+        }
+      }
+      publishing.passOn()
+      answer(publishing)
+    } catch {
+      publishing.passOn()
+      offset = bytes.count
+      end(publishing, error)
+    }
+  }
+
+  /// Answers if there is an answer, or waits: for the rest of the body, or for room in the stream.
+  private func answer(_ publishing: PublishingRequest) {
+    guard let status = publishing.status else { return }
+    let name = publishing.stream.name
+    if status.hasEnded {
+      end(publishing, Rejection(.serviceUnavailable, "\"\(name)\" has ended"), isLost: true)
+    } else if status.hasLostValues {
+      end(
+        publishing, Rejection(.serviceUnavailable, "\"\(name)\" was changed before it had stored all values"),
+        isLost: true)
+    } else if status.isDone {
+      publishing.leave()
+      begin(.head)
+      respond(
+        .ok, to: publishing.request, "application/json", Array("{\"accepted\":\(publishing.count)}\n".utf8)
+      ) { $0.add("Cache-Control", "no-store") }
+    } else {
+      setClock(after: status.heldCount > 0 ? Self.fullTime : Self.stallTime)
+      watch()
+    }
+  }
+
+  /// Ends the request with an error, which says how many values are in the stream.
+  /// - Parameter isLost: values that are not there yet never will be.
+  private func end(_ publishing: PublishingRequest, _ rejection: Rejection, isLost: Bool = false) {
+    let accepted = isLost ? publishing.stored : publishing.count
+    publishing.leave()
+    begin(.head)
+    let request = HTTPRequest(
+      isHead: false, keepsConnection: publishing.request.keepsConnection && publishing.isComplete,
+      allowsChunks: publishing.request.allowsChunks, allowedOrigin: publishing.request.allowedOrigin)
+    respond(rejection, to: request, accepted: accepted)
+  }
+
+  func timeIsOver(for publishing: PublishingRequest) {
+    let status = publishing.source.status(of: publishing.queue)
+    guard status.heldCount > 0 else {
+      return end(
+        publishing,
+        Rejection(.requestTimeout, "the request's body did not arrive for \(Self.stallTime.components.seconds) s"))
+    }
+    abandon(publishing, "\"\(publishing.stream.name)\" was full for \(Self.fullTime.components.seconds) s")
+  }
+
+  /// Withdraws the values that wait for room: the answer says exactly how many are in the stream.
+  func abandon(_ publishing: PublishingRequest, _ sentence: String) {
+    publishing.count -= UInt64(publishing.source.withdraw(publishing.queue).count)
+    end(publishing, Rejection(.serviceUnavailable, sentence))
+  }
+
+  /// Takes back the values that wait for room, for the next process. Those that the stream was given are its own to save:
+  /// unless something between it and the publishers may still hold them.
+  func withdraw(_ publishing: PublishingRequest) {
+    publishing.withdrawn = publishing.source.withdraw(publishing.queue)
+    publishing.count -= UInt64(publishing.withdrawn.count)
+    let held = publishing.source.status(of: publishing.queue).heldCount
+    guard held > 0, publishing.stream.log.overflowInputs.isEmpty else { return publishing.leave() }
+    publishing.update(publishing.source.status(of: publishing.queue))
+    end(
+      publishing, Rejection(.serviceUnavailable, "streamd restarts before the stream has stored all values"),
+      isLost: true)
+  }
+
+  func restorePublishing(_ saved: SavedHTTP, _ request: HTTPRequest) {
+    let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
+    var last = request
+    do throws(Rejection) {
+      guard let decoder = BodyDecoder(saved.body) else {
+        throw Rejection(.internalServerError, "the saved state of this request is not valid")
+      }
+      last = HTTPRequest(
+        isHead: false, keepsConnection: request.keepsConnection && decoder.isDone, allowsChunks: request.allowsChunks,
+        allowedOrigin: request.allowedOrigin)
+      let stream = try visibleStream(name)
+      guard let source = stream.publishSource else {
+        throw Rejection(.methodNotAllowed, "\"\(name)\" no longer accepts values")
+      }
+      guard admits(stream.configuration.write) else { throw rejection(mayNotWrite(stream)) }
+      guard let queue = join(source) else {
+        throw Rejection(.serviceUnavailable, "\"\(name)\" has no space: values of other publishers wait in it")
+      }
+      let publishing = PublishingRequest(request, stream, source, queue, hasLines: saved.hasLines, decoder)
+      publishing.restore(saved)
+      begin(.publishing(publishing))
+    } catch {
+      respond(error, to: last, accepted: saved.count)
+    }
+  }
+
+  /// Continues a request of another process.
+  func resume(_ publishing: PublishingRequest) {
+    publishing.passOn()
+    answer(publishing)
+  }
+
+  func reapplyPublishingAccess() {
+    guard phase == .open, case .publishing(let publishing) = exchange else { return }
+    let stream = publishing.stream
+    if worker.streams[stream.name] !== stream {
+      end(publishing, Rejection(.notFound, "\"\(stream.name)\" is no longer served"), isLost: true)
+    } else if stream.publishSource !== publishing.source {
+      end(publishing, Rejection(.methodNotAllowed, "\"\(stream.name)\" no longer accepts values"), isLost: true)
+    } else if !admits(stream.configuration.write) {
+      end(publishing, rejection(mayNotWrite(stream)))
+    }
+    _ = flush()
+  }
+}

@@ -1,0 +1,197 @@
+import HTTP
+import Reactive
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+// Which resource a request is for, and what its response is.
+
+extension HTTPConnection {
+  /// What a path names.
+  private enum Resource {
+    case page
+    case metrics
+    case health
+    case socket
+    /// Of streams: their names.
+    case streams([String])
+
+    init?(_ path: String) {
+      switch path {
+      case "/": self = .page
+      case "/metrics": self = .metrics
+      case "/healthz": self = .health
+      case "/rsocket": self = .socket
+      case "/streams": self = .streams(["$streams"])
+      case "/stats": self = .streams(["$stats"])
+      default:
+        guard path.hasPrefix(Self.streamsPath), path.utf8.count > Self.streamsPath.utf8.count else { return nil }
+        let names = path.dropFirst(Self.streamsPath.count)
+          .split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+        guard !names.contains("") else { return nil }
+        self = .streams(names)
+      }
+    }
+
+    private static let streamsPath = "/streams/"
+
+    var methods: String {
+      switch self {
+      case .page, .metrics, .health: "GET, HEAD, OPTIONS"
+      case .socket: "GET, OPTIONS"
+      case .streams(let names): names.count == 1 ? "GET, HEAD, POST, OPTIONS" : "GET, HEAD, OPTIONS"
+      }
+    }
+  }
+
+  /// Streams of one response.
+  private static let streamLimit = 64
+
+  func respond(to head: RequestHead) {
+    var request = HTTPRequest(head, allowedOrigin: nil)
+    do throws(Rejection) {
+      request = HTTPRequest(head, allowedOrigin: try access.check(head))
+      guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, OPTIONS") }
+      guard let resource = Resource(head.target.path) else {
+        throw Rejection(.notFound, "no resource has this path: streams are at /streams/NAME")
+      }
+      worker.trace(identity, "requests \(head.target.path)")
+      switch (resource, head.method) {
+      case (_, .options): respondToOptions(request, resource.methods)
+      case (.page, .get), (.page, .head): try respondWithPage(request, head)
+      case (.metrics, .get), (.metrics, .head): try respondWithMetrics(request, head)
+      case (.health, .get), (.health, .head): respondWithHealth(request)
+      case (.socket, .get): try openWebSocket(head)
+      case (.streams(let names), .get), (.streams(let names), .head): try respond(with: names, request, head)
+      case (.streams(let names), .post) where names.count == 1: try receive(names[0], request, head)
+      case (_, .get), (_, .head), (_, .post), (_, .other):
+        let rejection = Rejection(.methodNotAllowed, "the methods of this resource are \(resource.methods)")
+        respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", resource.methods) }
+      }
+    } catch {
+      respond(error, to: request.withoutBody(of: head)) {
+        if error.status == .upgradeRequired {
+          $0.add("Upgrade", "websocket")
+          $0.add("Sec-WebSocket-Version", WebSocketHandshake.version)
+        }
+      }
+    }
+  }
+
+  /// The rules for the fields with which a browser says where a request comes from.
+  private var access: HTTP.AccessRules {
+    HTTP.AccessRules(
+      hosts: worker.limits.httpHosts, origins: worker.limits.httpOrigins, isUnixSocket: identity.credentials != nil)
+  }
+
+  private func respondToOptions(_ request: HTTPRequest, _ methods: String) {
+    respond(.noContent, to: request) { head in
+      head.add("Allow", methods)
+      guard request.allowedOrigin != nil else { return }
+      head.add("Access-Control-Allow-Methods", methods)
+      head.add("Access-Control-Allow-Headers", "Content-Type, Last-Event-ID, If-None-Match")
+    }
+  }
+
+  /// Whether every event loop turns: an answer by this one shows it of this one alone.
+  private func respondWithHealth(_ request: HTTPRequest) {
+    let isHealthy = worker.isEveryLoopTurning()
+    respond(
+      isHealthy ? .ok : .serviceUnavailable, to: request, "text/plain; charset=utf-8",
+      Array((isHealthy ? "ok\n" : "an event loop is stuck\n").utf8)
+    ) { $0.add("Cache-Control", "no-store") }
+  }
+
+  // MARK: Streams
+
+  /// Responds with the newest event, or with events as they come.
+  private func respond(with names: [String], _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
+    let query = try StreamQuery(head.target.parameters)
+    guard names.count <= Self.streamLimit, Set(names).count == names.count else {
+      throw Rejection(.badRequest, "a response has at most \(Self.streamLimit) streams, each of them once")
+    }
+    var streams: [ServedStream] = []
+    for name in names { streams.append(try readableStream(name)) }
+    var format = query.format
+    if format == nil { format = try Self.format(streams, head["Accept"]) }
+    guard let format else {
+      try Self.check(query, isStreaming: false)
+      return try respondWithNewest(of: streams[0], request, query, head["If-None-Match"])
+    }
+    try Self.check(query, isStreaming: true)
+    guard names.count == 1 || query.count == nil else {
+      throw Rejection(.badRequest, "parameter \"count\" is for one stream")
+    }
+    try beginStreaming(streams, as: format, request, query, lastEventID: head["Last-Event-ID"] ?? query.lastEventID)
+  }
+
+  /// The stream that a request names, if the client may read it.
+  func readableStream(_ name: String) throws(Rejection) -> ServedStream {
+    let stream = try visibleStream(name)
+    guard admits(stream.configuration.read) else { throw rejection(mayNotRead(stream)) }
+    return stream
+  }
+
+  func visibleStream(_ name: String) throws(Rejection) -> ServedStream {
+    do throws(Refusal) { return try stream(named: name) } catch { throw rejection(error) }
+  }
+
+  /// Counts and reports a refusal.
+  func rejection(_ refusal: Refusal) -> Rejection {
+    report(refusal)
+    return Rejection(of: refusal.failure)
+  }
+
+  /// The streaming format that a client accepts; nil: the newest event in the stream's own type.
+  private static func format(
+    _ streams: [ServedStream], _ accept: String?
+  ) throws(Rejection) -> EventEncoding.Format? {
+    let formats: [EventEncoding.Format] = [.serverSentEvents, .ndjson, .jsonSequence]
+    var offered = formats.compactMap { MediaType($0.mediaType) }
+    if streams.count == 1 { offered.insert(type(of: streams[0]), at: 0) }
+    guard let index = MediaType.preferred(accept, among: offered) else {
+      throw Rejection(.notAcceptable, "the media types are \(offered.map(\.name).joined(separator: ", "))")
+    }
+    return streams.count > 1 ? formats[index] : index == 0 ? nil : formats[index - 1]
+  }
+
+  private static func type(of stream: ServedStream) -> MediaType {
+    MediaType(stream.configuration.type) ?? MediaType("application/octet-stream")!
+  }
+
+  private static func check(_ query: StreamQuery, isStreaming: Bool) throws(Rejection) {
+    if isStreaming, query.wait != nil { throw Rejection(.badRequest, "parameter \"wait\" is for the newest event") }
+    if !isStreaming,
+      query.from != nil || query.count != nil || !query.follows || query.onLag != nil || query.ids
+        || query.lastEventID != nil
+    {
+      throw Rejection(
+        .badRequest, "only parameter \"wait\" is for the newest event: for a streaming response add \"as\" or Accept")
+    }
+  }
+}
+
+extension Rejection {
+  /// What a client gets for a request that fails.
+  init(of failure: RequestFailure) {
+    let status: Status =
+      switch failure {
+      case .invalid: .badRequest
+      case .unknownStream: .notFound
+      case .forbidden: .forbidden
+      case .rejected: .serviceUnavailable
+      case .canceled: .notFound
+      case .lagged, .failed: .badGateway
+      }
+    self.init(status, failure.sentence)
+  }
+}
+
+extension HTTPRequest {
+  /// The request when its body is not read.
+  func withoutBody(of head: RequestHead) -> HTTPRequest {
+    HTTPRequest(
+      isHead: isHead, keepsConnection: keepsConnection && head.framing == .none, allowsChunks: allowsChunks,
+      allowedOrigin: allowedOrigin)
+  }
+}

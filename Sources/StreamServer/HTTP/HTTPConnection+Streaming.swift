@@ -1,0 +1,268 @@
+import CLinux
+import Glibc
+import HTTP
+import Reactive
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+/// A response whose body is events: of one stream or of several, until it ends.
+final class StreamingResponse {
+  let request: HTTPRequest
+  let encoding: EventEncoding
+  let isChunked: Bool
+  /// In the order of the request; the subscription to the first has the request ID 1, and so on.
+  let names: [String]
+  /// False: ends once it has sent all that was there when it began.
+  let follows: Bool
+  /// The body has a known size: one event, after which the connection takes the next request.
+  let isSingle: Bool
+  /// The head is written: a failure cannot change the status any more.
+  fileprivate(set) var hasBegun = false
+  /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
+  fileprivate var ended: [RequestID: UInt64] = [:]
+  /// Why the response is to end once the subscription that caused it is removed.
+  fileprivate var ending: (reason: String, isClean: Bool)?
+
+  init(
+    _ request: HTTPRequest, _ encoding: EventEncoding, isChunked: Bool, _ names: [String], follows: Bool,
+    isSingle: Bool = false, hasBegun: Bool = false
+  ) {
+    (self.request, self.encoding, self.isChunked, self.names) = (request, encoding, isChunked, names)
+    (self.follows, self.isSingle, self.hasBegun) = (follows, isSingle, hasBegun)
+  }
+
+  /// The id of the last event sent of a stream that has ended; 0 for one that has not.
+  func endedPosition(of request: RequestID) -> UInt64 { ended[request] ?? 0 }
+
+  func setEndedPosition(_ id: UInt64, of request: RequestID) { ended[request] = id }
+
+  var isEventStream: Bool { encoding.format == .serverSentEvents }
+
+  var coding: EventFormat.BodyCoding { .init(isChunked: isChunked, isNamed: names.count > 1) }
+}
+
+// Space in the socket is the credit of a streaming response: it demands everything while it can be written, and nothing
+// while it cannot. So the kernel's buffer is kept small: what waits there counts as sent.
+
+extension HTTPConnection {
+  /// What the kernel holds of unread events.
+  private static let sendBufferBytes: CInt = 256 << 10
+  /// After that much silence an event stream shows that it is alive. Precedent: the WHATWG text's example, 15 s.
+  private static let silence = Duration.seconds(15)
+
+  func beginStreaming(
+    _ streams: [ServedStream], as format: EventEncoding.Format, _ request: HTTPRequest, _ query: StreamQuery,
+    lastEventID: String?
+  ) throws(Rejection) {
+    let contents = streams.map { EventEncoding.Content(ofType: $0.configuration.type) }
+    let positions = try lastEventID.map { text throws(Rejection) in try Self.positions(text, count: streams.count) }
+    var encodings: [EventEncoding] = []
+    for (stream, content) in zip(streams, contents) {
+      guard let encoding = EventEncoding(format, content, hasEnvelope: query.ids) else {
+        throw Rejection(
+          .notAcceptable,
+          "events of \"\(stream.name)\" are \(stream.configuration.type)"
+            + (format == .raw ? ": ids=1 does not go with as=raw" : query.ids ? "" : ": add ids=1"))
+      }
+      encodings.append(encoding)
+    }
+    let response = StreamingResponse(
+      request, encodings[0], isChunked: request.allowsChunks, streams.map(\.name), follows: query.follows)
+    if response.isEventStream, streams.count == 1, let position = positions?[0], Self.isRead(streams[0], position) {
+      return respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") }
+    }
+    guard !request.isHead else {
+      responseHead(for: response, nil).append(to: &output)
+      return endExchange(keeps: false)
+    }
+    begin(.streaming(response))
+    for (index, stream) in streams.enumerated() where response.ending == nil {
+      guard case .streaming = exchange else { return }  // answered with an error
+      let start = Self.start(positions?[index], query, in: stream)
+      var options = SubscribeOptions(from: start.from, onLag: query.onLag)
+      options.gaps = true
+      subscribe(
+        RequestID(UInt32(index + 1)), to: stream, isSingle: false, query.count.map { .max($0) } ?? .unlimited, options,
+        as: .body(encodings[index], response.coding), follows: query.follows, missed: start.missed)
+    }
+    guard case .streaming = exchange else { return }
+    limitSendBuffer()
+    responseHead(for: response, subscriptions[RequestID(1)].map { $0.cursor.position &- 1 }).append(to: &output)
+    response.hasBegun = true
+    if response.isEventStream {
+      write(ServerSentEvents.retry(milliseconds: 2000), of: response)
+      sentAt = worker.loop.now
+      setClock(after: Self.silence)
+    }
+    for subscription in subscriptions where subscription.machine.demand == .none { finish(subscription, response) }
+  }
+
+  private func responseHead(for response: StreamingResponse, _ position: UInt64?) -> ResponseHead {
+    var head = responseHead(.ok, to: response.request, keeps: false)
+    head.add("Content-Type", response.encoding.format.mediaType)
+    if response.isChunked { head.add("Transfer-Encoding", "chunked") }
+    head.add("Cache-Control", "no-store, no-transform")
+    head.add("X-Accel-Buffering", "no")
+    if response.names.count == 1, let position { head.add("Last-Event-ID", String(position)) }
+    return head
+  }
+
+  /// The ids in a position: one for each stream of the response.
+  private static func positions(_ text: String, count: Int) throws(Rejection) -> [UInt64] {
+    let ids = text.split(separator: ",", omittingEmptySubsequences: false).map { UInt64($0) }
+    guard ids.count == count, !ids.contains(nil) else {
+      throw Rejection(.badRequest, "Last-Event-ID must be \(count) event ids, separated by commas")
+    }
+    return ids.compactMap(\.self)
+  }
+
+  /// Whether a client that has this event has all that there will ever be.
+  private static func isRead(_ stream: ServedStream, _ position: UInt64) -> Bool {
+    stream.log.read { storage, completion in completion == .finished && position &+ 1 >= storage.endPosition }
+  }
+
+  /// Where a response begins: after an event that is still to come, now, as far as that is a loss that can be reported.
+  private static func start(
+    _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream
+  ) -> (from: SubscribeOptions.Start, missed: Gap?) {
+    guard let position else { return (query.from ?? .replay, nil) }
+    let isKnown = stream.log.read { storage, _ in position < storage.endPosition }
+    return isKnown ? (.after(id: position), nil) : (.new, .unknown)
+  }
+
+  /// One event of a known size, from the log.
+  func sendEvent(_ id: UInt64, of stream: ServedStream, _ request: HTTPRequest) {
+    guard let raw = EventEncoding(.raw, .binary, hasEnvelope: false) else { return }
+    let response = StreamingResponse(
+      request, raw, isChunked: false, [stream.name], follows: true, isSingle: true, hasBegun: true)
+    begin(.streaming(response))
+    let start: SubscribeOptions.Start = id > 0 ? .after(id: id - 1) : .replay
+    limitSendBuffer()
+    subscribe(
+      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .fail),
+      as: .body(raw, response.coding))
+  }
+
+  func limitSendBuffer() {
+    var size = Self.sendBufferBytes / 2  // the kernel doubles it
+    unsafe setsockopt(socket.raw, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<CInt>.size))
+  }
+
+  /// Adds a part of the body that is no event.
+  private func write(_ text: String, of response: StreamingResponse) {
+    ByteWriter.append(to: &output) { writer in
+      if response.isChunked { Chunk.writeHeader(byteCount: text.utf8.count, to: &writer) }
+      writer.append(text)
+      if response.isChunked { Chunk.writeEnd(to: &writer) }
+    }
+  }
+
+  // MARK: While it goes out
+
+  func makeLabel(of subscription: StreamSubscription) -> EventLabel? {
+    guard case .streaming(let response) = exchange else { return nil }
+    let index = Int(subscription.request.rawValue) - 1
+    let ids = response.names.indices.map { index -> String in
+      let request = RequestID(UInt32(index + 1))
+      return String(subscriptions[request].map { $0.cursor.position &- 1 } ?? response.ended[request] ?? 0)
+    }
+    return EventLabel(
+      name: response.names[index], before: ids[..<index].map { $0 + "," }.joined(),
+      after: ids[(index + 1)...].map { "," + $0 }.joined())
+  }
+
+  func continueAfter(_ subscription: StreamSubscription, isAll: Bool) {
+    sentAt = worker.loop.now
+    guard case .streaming(let response) = exchange, subscription.state != .ended, !response.isSingle else { return }
+    if subscription.machine.demand == .none || isAll && !response.follows { finish(subscription, response) }
+  }
+
+  /// The response has all events of the stream that were asked for.
+  private func finish(_ subscription: StreamSubscription, _ response: StreamingResponse) {
+    response.ended[subscription.request] = subscription.cursor.position &- 1
+    if subscriptions.isOne { response.ending = ("complete", true) }
+    remove(subscription)
+  }
+
+  /// Shows that an idle event stream is alive.
+  func keepAlive(_ response: StreamingResponse) {
+    guard response.isEventStream else { return }
+    let silence = Duration.nanoseconds(Int64(worker.loop.now - min(worker.loop.now, sentAt)))
+    guard silence >= Self.silence else { return setClock(after: Self.silence - silence) }
+    if !hasUnsent {
+      write(ServerSentEvents.comment, of: response)
+      sentAt = worker.loop.now
+    }
+    setClock(after: Self.silence)
+  }
+
+  // MARK: The end
+
+  func completeStream(_ request: RequestID) {
+    guard case .streaming(let response) = exchange, let subscription = subscriptions[request] else {
+      return fail(request, Rejection(.noContent, ""))
+    }
+    response.ended[request] = subscription.cursor.position &- 1
+    if subscriptions.isOne { response.ending = ("finished", true) }
+  }
+
+  func failStream(_ request: RequestID, _ failure: RequestFailure) {
+    guard case .streaming(let response) = exchange, response.hasBegun else {
+      return fail(request, Rejection(of: failure))
+    }
+    switch failure {
+    case .unknownStream, .forbidden, .rejected, .canceled: response.ending = (failure.sentence, true)
+    case .invalid, .lagged, .failed: response.ending = (failure.sentence, false)
+    }
+    // A subscription that could not begin, or be restored, is not removed after this.
+    if subscriptions[request] == nil { endIfDue() }
+  }
+
+  /// The request ends with an error before its response has begun.
+  private func fail(_ id: RequestID, _ rejection: Rejection) {
+    let request: HTTPRequest
+    switch exchange {
+    case .waiting(let response): request = response.request
+    case .streaming(let response): request = response.request
+    case .publishing, .head, .finishing, .draining: return
+    }
+    begin(.head)
+    if subscriptions[id] == nil { endSubscriptions() }  // otherwise the caller removes the only one
+    guard rejection.status != .noContent else { return respond(.noContent, to: request) }
+    respond(rejection, to: request)
+  }
+
+  func endIfDue() {
+    guard case .streaming(let response) = exchange else { return }
+    if response.isSingle {
+      guard subscriptions.isEmpty else { return }
+      // A part of the event is missing: only the connection's end can say so.
+      endExchange(keeps: response.ending == nil && response.request.keepsConnection)
+    } else if let ending = response.ending {
+      end(response, ending.reason, isClean: ending.isClean)
+    }
+  }
+
+  /// Ends a streaming response.
+  ///
+  /// - Parameters:
+  ///   - isClean: the client has all that it may have. Otherwise the body stays without an end, so that a client sees that
+  ///     it is not complete; an event stream gives the reason instead.
+  ///   - milliseconds: after that long the client is to connect again.
+  func end(_ response: StreamingResponse, _ reason: String, isClean: Bool, retry milliseconds: Int? = nil) {
+    endSubscriptions()
+    if response.isEventStream {
+      if let milliseconds { write(ServerSentEvents.retry(milliseconds: milliseconds), of: response) }
+      var json: [UInt8] = []
+      ByteWriter.append(to: &json) {
+        $0.append("event: end\ndata: {\"reason\":")
+        $0.append(quoted: reason)
+        $0.append("}\n\n")
+      }
+      write(String(decoding: json, as: UTF8.self), of: response)
+    }
+    if response.isChunked, isClean || response.isEventStream { output += Chunk.last.utf8 }
+    endExchange(keeps: false)
+  }
+}

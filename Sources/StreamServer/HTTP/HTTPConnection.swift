@@ -1,0 +1,368 @@
+import Glibc
+import HTTP
+import Reactive
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+/// A client that speaks HTTP: its requests become subscriptions and published values, and what becomes of these becomes
+/// responses.
+///
+/// One request is in progress; what follows it waits in the socket. A streaming response is the connection's last.
+final class HTTPConnection: Connection {
+  /// What the connection does.
+  enum Exchange {
+    /// Waits for a request, or for the rest of its head. Can become any other.
+    case head
+    /// A response that waits for an event. Can become: head, streaming, finishing.
+    case waiting(WaitingResponse)
+    /// A request that brings values. Can become: head, finishing.
+    case publishing(PublishingRequest)
+    /// A response whose body is events. Can become: head (after a single event), finishing.
+    case streaming(StreamingResponse)
+    /// The last response is complete, and a part of it unsent. Can become: draining.
+    case finishing
+    /// Everything is sent, and the peer knows. What it still sends is discarded, so that it reads the response.
+    case draining(discarded: Int)
+  }
+
+  /// A head of which a part has arrived.
+  private final class PartialHead {
+    var parser = RequestParser()
+    var bytes: [UInt8] = []
+  }
+
+  private(set) var exchange = Exchange.head
+  /// When something was sent last, for the comments of an event stream.
+  var sentAt: UInt64 = 0
+  private var partialHead: PartialHead?
+  var output: [UInt8] = []
+  /// Input after the request in progress, of the read that brought it.
+  private var pending: [UInt8] = []
+  private var hasRequested = false
+  private var isProcessing = false
+
+  /// How long a client may take between two requests.
+  static let idleTime = Duration.seconds(60)
+  /// How long a client may take to send, or to read, more of what is in progress.
+  static let stallTime = Duration.seconds(30)
+  /// How long, and how much, a client may send after its last response.
+  private static let drainTime = Duration.seconds(1)
+  private static let drainBytes = 1 << 20
+  /// Of a head in part: more is not needed to see that it is too long.
+  private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
+
+  /// Whether a connection that begins with this byte speaks HTTP: a method begins with a capital letter, and a frame with
+  /// its length, which is less than 4 MiB for SETUP.
+  static func speaks(_ byte: UInt8) -> Bool { UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte }
+
+  // MARK: For the transport
+
+  override var isEstablished: Bool { hasRequested }
+
+  override var requestCount: Int {
+    switch exchange {
+    case .head, .finishing, .draining: 0
+    case .waiting, .publishing: 1
+    case .streaming(let response): response.names.count
+    }
+  }
+
+  override var heldByteCount: Int {
+    var count = pending.count + (partialHead?.bytes.count ?? 0)
+    if case .publishing(let request) = exchange { count += request.heldByteCount }
+    return count
+  }
+
+  override var holdsInput: Bool {
+    switch exchange {
+    case .head, .draining: false
+    case .waiting, .streaming, .finishing: true
+    case .publishing(let request): request.holdsInput
+    }
+  }
+
+  override var answerByteCount: Int { output.count }
+
+  override func takeAnswers() -> [UInt8] {
+    var taken: [UInt8] = []
+    swap(&taken, &output)
+    return taken
+  }
+
+  override var hasInbound: Bool {
+    if case .publishing = exchange { true } else { false }
+  }
+
+  override var hasOutbound: Bool {
+    guard !hasLostReader else { return false }
+    switch exchange {
+    case .head: return hasUnsent
+    case .waiting, .streaming, .finishing: return true
+    case .publishing(let request): return request.isComplete
+    case .draining: return false
+    }
+  }
+
+  override func save() -> SavedConnection? { saveExchange() }
+  override func restore(_ saved: SavedConnection) { restoreExchange(saved) }
+  override func finishRestoringProtocol() { continueExchange() }
+  override func answer(_ subscription: StreamSubscription) { answerWaiting(subscription) }
+  override func label(of subscription: StreamSubscription) -> EventLabel? { makeLabel(of: subscription) }
+  override func didSend(_ subscription: StreamSubscription, isAll: Bool) { continueAfter(subscription, isAll: isAll) }
+  override func sendCompletion(_ request: RequestID) { completeStream(request) }
+  override func sendFailure(_ request: RequestID, _ failure: RequestFailure) { failStream(request, failure) }
+  override func didRemove() { endIfDue() }
+  override func reapplyWriteAccess() { reapplyPublishingAccess() }
+
+  override func didWriteAll() {
+    switch exchange {
+    case .finishing: finishWriting()
+    case .head: if hasLostWriter { close() }
+    case .waiting, .publishing, .streaming, .draining: break
+    }
+  }
+
+  override func timeIsOver() {
+    switch exchange {
+    case .head:
+      guard partialHead != nil else { return close() }
+      reject(Rejection(.requestTimeout, "the request's head did not arrive in time"))
+    case .waiting(let response): timeIsOver(for: response)
+    case .publishing(let request): timeIsOver(for: request)
+    case .streaming(let response): keepAlive(response)
+    case .finishing:
+      drop("did not read its response for \(Self.stallTime)")
+      close()
+    case .draining: close()
+    }
+    _ = flush()
+  }
+
+  // MARK: Input
+
+  override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    isProcessing = true
+    defer { isProcessing = false }
+    var (offset, requestCount) = (0, 0)
+    let span = unsafe bytes.bindMemory(to: UInt8.self).span
+    repeat {
+      switch exchange {
+      case .head: readHead(span, &offset)
+      case .publishing(let request):
+        read(request, span, &offset)
+        if case .publishing = exchange, request.isComplete { stash(span, &offset) }
+      case .waiting, .streaming, .finishing: stash(span, &offset)
+      case .draining(let discarded):
+        let discarded = discarded + span.count - offset
+        exchange = .draining(discarded: discarded)
+        offset = span.count
+        if discarded > Self.drainBytes { close() }
+      }
+      requestCount += 1
+    } while offset < span.count && phase == .open && requestCount < Slices.connectionFrames
+      && EventLoop.monotonicNow() < deadline
+    return phase == .open ? offset : span.count
+  }
+
+  /// Keeps what follows the request in progress: one read at most, as no more is read meanwhile.
+  private func stash(_ bytes: Span<UInt8>, _ offset: inout Int) {
+    defer { offset = bytes.count }
+    if case .finishing = exchange { return }
+    if case .streaming = exchange { return }
+    unsafe bytes.extracting(offset..<bytes.count).withUnsafeBytes { unsafe pending.append(contentsOf: $0) }
+  }
+
+  private func readHead(_ bytes: Span<UInt8>, _ offset: inout Int) {
+    do throws(Rejection) {
+      let head: RequestHead?
+      if let partialHead {
+        let before = partialHead.bytes.count
+        let count = min(bytes.count - offset, max(0, Self.partialHeadBytes - before))
+        unsafe bytes.extracting(offset..<offset + count).withUnsafeBytes {
+          unsafe partialHead.bytes.append(contentsOf: $0)
+        }
+        head = try partialHead.parser.parse(partialHead.bytes.span)
+        offset += head.map { $0.byteCount - before } ?? count
+      } else {
+        let partial = PartialHead()
+        let rest = bytes.extracting(offset..<bytes.count)
+        head = try partial.parser.parse(rest)
+        if let head {
+          offset += head.byteCount
+        } else {
+          unsafe rest.withUnsafeBytes { unsafe partial.bytes.append(contentsOf: $0) }
+          offset = bytes.count
+          partialHead = partial
+          if hasRequested { setClock(after: worker.limits.handshakeTimeout) }
+        }
+      }
+      guard let head else { return }
+      partialHead = nil
+      hasRequested = true
+      clearClock()
+      respond(to: head)
+    } catch {
+      offset = bytes.count
+      reject(error)
+    }
+  }
+
+  // MARK: From one process to the next
+
+  /// A head in part, or what follows the request in progress.
+  var heldInput: [UInt8] { partialHead?.bytes ?? pending }
+
+  func restoreHead(_ saved: SavedHTTP) {
+    hasRequested = saved.hasRequested
+    guard !saved.input.isEmpty else { return }
+    pending = Array(saved.input.prefix(Self.heldInputBytes))
+  }
+
+  /// A head in part is read again, before what was read and not handled.
+  func restoreInput() {
+    guard case .head = exchange, !pending.isEmpty else { return }
+    let input = pending + savedBytes.input
+    pending = []
+    resume(with: input)
+  }
+
+  /// Restores something that must not write before all connections are at their places.
+  func withoutWriting(_ body: () -> Void) {
+    isProcessing = true
+    body()
+    isProcessing = false
+  }
+
+  /// What one read brings, and a head in part.
+  private static let heldInputBytes = 128 << 10
+
+  // MARK: Responses
+
+  /// Answers what is no request, or one whose end is not known. The connection ends.
+  func reject(_ rejection: Rejection) {
+    partialHead = nil
+    hasRequested = true
+    respond(rejection, to: .malformed)
+  }
+
+  /// Answers with an error.
+  func respond(
+    _ rejection: Rejection, to request: HTTPRequest, accepted: UInt64? = nil,
+    _ fields: (inout ResponseHead) -> Void = { _ in }
+  ) {
+    var problem = Problem(rejection)
+    problem.accepted = accepted
+    respond(rejection.status, to: request, Problem.mediaType, problem.body) { head in
+      head.add("Cache-Control", "no-store")
+      if rejection.status == .serviceUnavailable { head.add("Retry-After", "10") }
+      fields(&head)
+    }
+  }
+
+  /// Answers a request; the next one may begin.
+  ///
+  /// - Parameters:
+  ///   - type: of the body; nil: there is no body, and no length of one.
+  ///   - fields: adds the others.
+  func respond(
+    _ status: Status, to request: HTTPRequest, _ type: String? = nil, _ body: [UInt8] = [],
+    _ fields: (inout ResponseHead) -> Void = { _ in }
+  ) {
+    var head = responseHead(status, to: request, keeps: request.keepsConnection)
+    if let type {
+      head.add("Content-Type", type)
+      head.add("Content-Length", String(body.count))
+    }
+    fields(&head)
+    head.append(to: &output)
+    if !request.isHead { output += body }
+    endExchange(keeps: request.keepsConnection)
+  }
+
+  /// The fields that every response has.
+  func responseHead(_ status: Status, to request: HTTPRequest, keeps: Bool) -> ResponseHead {
+    var head = ResponseHead(status)
+    head.add("Date", worker.date())
+    if !keeps {
+      head.add("Connection", "close")
+    } else if !request.allowsChunks {
+      head.add("Connection", "keep-alive")
+    }
+    head.add("X-Content-Type-Options", "nosniff")
+    if let origin = request.allowedOrigin {
+      head.add("Access-Control-Allow-Origin", origin)
+      head.add("Vary", "Origin")
+    }
+    return head
+  }
+
+  /// The request in progress is answered.
+  func endExchange(keeps: Bool) {
+    exchange = keeps ? .head : .finishing
+    setClock(after: keeps ? Self.idleTime : Self.stallTime)
+    guard !isProcessing else { return }
+    var input: [UInt8] = []
+    swap(&input, &pending)
+    settle()
+    _ = flush()
+    guard phase == .open else { return }
+    switch exchange {
+    case .head: resume(with: input)
+    case .finishing: if !hasUnsent { finishWriting() }
+    case .waiting, .publishing, .streaming, .draining: break
+    }
+  }
+
+  func begin(_ exchange: Exchange) { self.exchange = exchange }
+
+  /// The connection's socket and what was read after the request become a WebSocket's.
+  func becomesWebSocket(_ handshake: [UInt8]) {
+    begin(.finishing)
+    worker.replace(self, input: []) {
+      WebSocketConnection(
+        $0, number: identity.number, identity.credentials, share, handshake: handshake, worker: worker)
+    }
+  }
+
+  /// Whether a response is made while input is handled, which is written after that.
+  var isAnsweringAtOnce: Bool { isProcessing }
+
+  // MARK: The end
+
+  /// The response is sent: the client learns that nothing follows, and what it still sends is discarded. To close at once
+  /// would discard what the client has not read yet (RFC 9112, section 9.6).
+  func finishWriting() {
+    guard !hasLostWriter else { return close() }
+    shutdown(socket.raw, CInt(SHUT_WR))
+    exchange = .draining(discarded: 0)
+    setClock(after: Self.drainTime)
+    resume(with: [])
+  }
+
+  override func refuse(_ sentence: String) {
+    switch exchange {
+    case .streaming, .finishing, .draining: finishClosing()
+    case .head, .waiting, .publishing: reject(Rejection(.serviceUnavailable, sentence))
+    }
+  }
+
+  override func stop(_ reason: String = "streamd is stopping") {
+    guard phase == .open else { return }
+    switch exchange {
+    case .head, .finishing, .draining: break
+    case .waiting(let response):
+      exchange = .head
+      respond(Rejection(.serviceUnavailable, reason), to: response.request)
+    case .publishing(let request): abandon(request, reason)
+    case .streaming(let response): end(response, reason, isClean: true, retry: 30_000)
+    }
+    finishClosing()
+  }
+
+  override func leaveAll() {
+    super.leaveAll()
+    if case .publishing(let request) = exchange { request.leave() }
+    exchange = .finishing
+  }
+}

@@ -1,0 +1,138 @@
+import HTTP
+import Reactive
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+/// What a response needs of its request.
+struct HTTPRequest {
+  /// The response has no body.
+  let isHead: Bool
+  /// The client accepts a further request on the connection.
+  let keepsConnection: Bool
+  /// The body may be chunked.
+  let allowsChunks: Bool
+  /// A page of this origin may read the response.
+  let allowedOrigin: String?
+
+  init(_ head: RequestHead, allowedOrigin: String?) {
+    isHead = head.method == .head
+    // A body that nothing reads would be taken for the next request.
+    keepsConnection = head.keepsConnection && (head.method == .post || head.framing == .none)
+    allowsChunks = head.version == .http11
+    self.allowedOrigin = allowedOrigin
+  }
+
+  init(isHead: Bool, keepsConnection: Bool, allowsChunks: Bool, allowedOrigin: String?) {
+    (self.isHead, self.keepsConnection) = (isHead, keepsConnection)
+    (self.allowsChunks, self.allowedOrigin) = (allowsChunks, allowedOrigin)
+  }
+
+  /// For an answer to what is no request: the connection ends.
+  static let malformed = HTTPRequest(isHead: false, keepsConnection: false, allowsChunks: true, allowedOrigin: nil)
+}
+
+/// The parameters of a request for streams. Source: docs/HTTP.md, "Parameters".
+struct StreamQuery: Equatable {
+  /// How the response gives events; nil: as the Accept field says.
+  var format: EventEncoding.Format?
+  /// Where to begin; nil: where the stream's replay begins.
+  var from: SubscribeOptions.Start?
+  var lastEventID: String?
+  /// Events of the response.
+  var count: Int?
+  /// False: ends with the newest event that there is.
+  var follows = true
+  var onLag: LagPolicy?
+  /// Each event in an envelope with its id and time.
+  var ids = false
+  /// How long to wait for a newer event.
+  var wait: Duration?
+
+  /// The longest wait.
+  static let longestWait = Duration.seconds(60)
+
+  /// - Throws: 400 for a parameter that is unknown, repeated or malformed.
+  init(_ parameters: [RequestTarget.Parameter]) throws(Rejection) {
+    var seen: Set<String> = []
+    for parameter in parameters {
+      guard seen.insert(parameter.name).inserted else {
+        throw Rejection(.badRequest, "parameter \"\(parameter.name)\" occurs twice")
+      }
+      try read(parameter.name, parameter.value)
+    }
+  }
+
+  private mutating func read(_ name: String, _ value: String) throws(Rejection) {
+    func mistake(_ what: String) -> Rejection { Rejection(.badRequest, "parameter \"\(name)\" must be \(what)") }
+    switch name {
+    case "as":
+      switch value {
+      case "sse": format = .serverSentEvents
+      case "ndjson": format = .ndjson
+      case "json-seq": format = .jsonSequence
+      case "raw": format = .raw
+      default: throw mistake("sse, ndjson, json-seq or raw")
+      }
+    case "from":
+      do throws(SubscribeOptions.Malformed) {
+        from = try SubscribeOptions.Start(text: value)
+      } catch {
+        throw Rejection(.badRequest, error.sentence)
+      }
+    case "lastEventID": lastEventID = value
+    case "count":
+      guard let count = Int(value), count > 0 else { throw mistake("a number of events, at least 1") }
+      self.count = count
+    case "follow":
+      guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
+      follows = flag
+    case "on_lag":
+      guard let policy = LagPolicy(rawValue: value) else { throw mistake("skip, latest or fail") }
+      onLag = policy
+    case "ids":
+      guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
+      ids = flag
+    case "wait":
+      guard let duration = Self.duration(value), duration <= Self.longestWait else {
+        throw mistake("a duration such as 500ms or 30s, at most \(Self.longestWait.components.seconds)s")
+      }
+      wait = duration
+    default: throw Rejection(.badRequest, "unknown parameter \"\(name)\"")
+    }
+  }
+
+  private static func flag(_ text: String) -> Bool? { text == "1" ? true : text == "0" ? false : nil }
+
+  private static func duration(_ text: String) -> Duration? {
+    for (suffix, unit) in [("ms", Duration.milliseconds(1)), ("s", .seconds(1)), ("m", .seconds(60))]
+    where text.hasSuffix(suffix) {
+      guard let count = UInt32(text.dropLast(suffix.count)) else { return nil }
+      return unit * Int(count)
+    }
+    return nil
+  }
+}
+
+extension EventEncoding.Format {
+  var mediaType: String {
+    switch self {
+    case .serverSentEvents: "text/event-stream"
+    case .ndjson: "application/x-ndjson"
+    case .jsonSequence: "application/json-seq"
+    case .raw: "application/octet-stream"
+    }
+  }
+}
+
+extension EventEncoding.Content {
+  /// Of events of a media type.
+  init(ofType type: String) {
+    let name = MediaType(type)?.name ?? ""
+    if name == "application/json" || name.hasSuffix("+json") {
+      self = .json
+    } else {
+      self = name.hasPrefix("text/") ? .text : .binary
+    }
+  }
+}

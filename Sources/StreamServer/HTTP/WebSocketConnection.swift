@@ -1,0 +1,139 @@
+import HTTP
+import RSocket
+import StreamRuntime
+
+/// A client that speaks RSocket in binary messages: one frame each, without its length.
+final class WebSocketConnection: RSocketConnection {
+  private var decoder: WebSocketDecoder
+  /// Of a message in part.
+  private var message: [UInt8] = []
+  /// Of a frame's header in part.
+  private var headerPart: [UInt8] = []
+  /// Answers to pings, which go before frames.
+  private var control: [UInt8]
+  /// The last frame, which goes after all others.
+  private var ending: [UInt8] = []
+
+  /// The most bytes of a message: those of an RSocket frame.
+  private static let maximumMessageBytes = 0xFF_FFFF
+
+  /// - Parameters:
+  ///   - handshake: the response that opens the WebSocket, to be written first.
+  ///   - saved: of a connection that continues here; nil for a new one.
+  init(
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
+    handshake: [UInt8] = [], machine: ConnectionMachine? = nil, saved: SavedWebSocket? = nil, worker: Worker
+  ) {
+    control = handshake
+    decoder = WebSocketDecoder(maximumMessageByteCount: Self.maximumMessageBytes)
+    super.init(socket, number: number, credentials, share, machine: machine, worker: worker)
+    guard let saved else { return }
+    if let decoder = saved.decoder(maximumMessageByteCount: Self.maximumMessageBytes) {
+      (self.decoder, message, headerPart) = (decoder, saved.message, saved.headerPart)
+    } else {
+      self.machine.close(.connectionClose, "the saved state of this connection is not valid")
+    }
+  }
+
+  override var encoding: EventFormat.Encoding { .webSocket }
+  override var acceptsOtherProtocols: Bool { false }
+  override var heldByteCount: Int { super.heldByteCount + message.count + headerPart.count }
+  override var answerByteCount: Int { control.count + super.answerByteCount + ending.count }
+
+  override func takeAnswers() -> [UInt8] {
+    var bytes = control + Self.messages(of: super.takeAnswers())
+    bytes += ending
+    (control, ending) = ([], [])
+    return bytes
+  }
+
+  /// Frames with their lengths as messages.
+  private static func messages(of frames: [UInt8]) -> [UInt8] {
+    guard !frames.isEmpty else { return [] }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(frames.count + frames.count / 4)
+    var offset = 0
+    while offset + 3 <= frames.count {
+      let count = Int(frames[offset]) << 16 | Int(frames[offset + 1]) << 8 | Int(frames[offset + 2])
+      ByteWriter.append(to: &bytes) { WebSocketFrame.writeHeader(messageByteCount: count, to: &$0) }
+      bytes += frames[offset + 3..<min(frames.count, offset + 3 + count)]
+      offset += 3 + count
+    }
+    return bytes
+  }
+
+  override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    guard !headerPart.isEmpty else { return unsafe read(bytes.bindMemory(to: UInt8.self).span, until: deadline) }
+    let before = headerPart.count
+    let joined = unsafe headerPart + Array(bytes)
+    headerPart = []
+    return max(0, read(joined.span, until: deadline) - before)
+  }
+
+  /// - Returns: how many of the bytes were handled.
+  private func read(_ bytes: Span<UInt8>, until deadline: UInt64) -> Int {
+    var (offset, messageCount) = (0, 0)
+    do throws(WebSocketDecoder.Violation) {
+      repeat {
+        switch try decoder.next(in: bytes, from: &offset, message: &message) {
+        case .needsBytes:
+          unsafe bytes.extracting(offset..<bytes.count).withUnsafeBytes { headerPart = unsafe Array($0) }
+          return bytes.count
+        case .message: handleMessage(until: deadline)
+        case .ping(let payload): control += WebSocketFrame.pong(payload)
+        case .pong: break
+        case .close(let code):
+          ending = WebSocketFrame.close(code)
+          finishClosing()
+        }
+        messageCount += 1
+      } while phase == .open && offset < bytes.count && messageCount < Slices.connectionFrames
+        && EventLoop.monotonicNow() < deadline
+    } catch {
+      drop(error.reason)
+      ending = WebSocketFrame.close(error.code, error.reason)
+      finishClosing()
+    }
+    return phase == .open ? offset : bytes.count
+  }
+
+  private func handleMessage(until deadline: UInt64) {
+    var frame = [0, 8, 16].reversed().map { UInt8(truncatingIfNeeded: message.count >> $0) }
+    frame += message
+    message = []
+    unsafe frame.withUnsafeBytes { _ = unsafe super.process($0, until: deadline) }
+  }
+
+  override func refuse(_ sentence: String) {
+    ending = WebSocketFrame.close(1008)
+    super.refuse(sentence)
+  }
+
+  override func stop(_ reason: String = "streamd is stopping") {
+    ending = WebSocketFrame.close(1001)
+    super.stop(reason)
+  }
+
+  override func save() -> SavedConnection? {
+    var saved = super.save()
+    saved?.webSocket = SavedWebSocket(decoder.saved, message: message, headerPart: headerPart)
+    return saved
+  }
+}
+
+extension HTTPConnection {
+  /// Continues as a WebSocket.
+  func openWebSocket(_ head: RequestHead) throws(Rejection) {
+    guard head.target.parameters.isEmpty else {
+      throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
+    }
+    let accept = try WebSocketHandshake.accept(head)
+    var response = ResponseHead(.switchingProtocols)
+    response.add("Upgrade", "websocket")
+    response.add("Connection", "Upgrade")
+    response.add("Sec-WebSocket-Accept", accept)
+    var handshake: [UInt8] = []
+    response.append(to: &handshake)
+    becomesWebSocket(handshake)
+  }
+}

@@ -1,0 +1,112 @@
+import Events
+import HTTP
+import RSocket
+
+/// What continues a WebSocket, beside the RSocket connection in it.
+struct SavedWebSocket: Equatable, Sendable, SavedRecord {
+  private var saved = WebSocketDecoder.Saved()
+  private(set) var message: [UInt8] = []
+  private(set) var headerPart: [UInt8] = []
+
+  init() {}
+
+  init(_ saved: WebSocketDecoder.Saved, message: [UInt8], headerPart: [UInt8]) {
+    (self.saved, self.message, self.headerPart) = (saved, message, headerPart)
+  }
+
+  /// - Returns: nil for a state that no connection can have.
+  func decoder(maximumMessageByteCount: Int) -> WebSocketDecoder? {
+    guard headerPart.count <= Self.maximumHeaderPartBytes else { return nil }
+    return WebSocketDecoder(
+      maximumMessageByteCount: maximumMessageByteCount, restoring: saved, messageByteCount: message.count)
+  }
+
+  /// A header, and the payload of a control frame.
+  private static let maximumHeaderPartBytes = 14 + WebSocketFrame.maximumControlByteCount
+
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &saved.phase)
+    try fields.field(2, &saved.byteCountLeft)
+    try fields.field(3, &saved.mask)
+    try fields.field(4, &saved.isLastFrame)
+    try fields.field(5, &message)
+    try fields.field(6, &headerPart)
+  }
+}
+
+/// What continues an HTTP connection: the request in progress, if there is one.
+struct SavedHTTP: Equatable, Sendable, SavedRecord {
+  /// As `HTTPConnection.Exchange`.
+  enum State: UInt8, Sendable {
+    case head
+    case waiting
+    case publishing
+    case streaming
+    case finishing
+  }
+
+  /// One of a list of texts or values.
+  struct Item: Equatable, Sendable, SavedRecord {
+    var bytes: [UInt8] = []
+    init() {}
+    init(_ bytes: some Sequence<UInt8>) { self.bytes = Array(bytes) }
+    mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
+  }
+
+  var state = State.head
+  /// The client has sent a request before.
+  var hasRequested = false
+  /// A head in part, or what follows the request in progress.
+  var input: [UInt8] = []
+  /// Bits of the request: 1 HEAD, 2 keeps the connection, 4 allows chunks.
+  var request: UInt8 = 0
+  var allowedOrigin: [UInt8] = []
+  /// Of the streams; of one in all states but `streaming`.
+  var names: [Item] = []
+
+  // Streaming.
+  var encoding: UInt8 = 0
+  /// Bits: 1 follows, 2 is single.
+  var flags: UInt8 = 0
+  /// For each stream, the id of the last event sent; 0 for a stream that has not ended.
+  var ended: [Item] = []
+
+  // Waiting.
+  var condition: [Item] = []
+  var knownID: UInt64?
+  /// What is left of the wait, in nanoseconds.
+  var wait: UInt64 = 0
+
+  // Publishing.
+  var body = BodyDecoder.Saved()
+  var hasLines = false
+  var part: [UInt8] = []
+  /// Values that are in the stream.
+  var count: UInt64 = 0
+  /// Values that are not.
+  var values: [Item] = []
+
+  init() {}
+
+  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &state)
+    try fields.field(2, &hasRequested)
+    try fields.field(3, &input)
+    try fields.field(4, &request)
+    try fields.field(5, &allowedOrigin)
+    try fields.field(6, &names)
+    try fields.field(7, &encoding)
+    try fields.field(8, &flags)
+    try fields.field(9, &ended)
+    try fields.field(10, &condition)
+    try fields.field(11, &knownID)
+    try fields.field(12, &wait)
+    try fields.field(13, &body.phase)
+    try fields.field(14, &body.byteCountLeft)
+    try fields.field(15, &body.lineByteCount)
+    try fields.field(16, &hasLines)
+    try fields.field(17, &part)
+    try fields.field(18, &count)
+    try fields.field(19, &values)
+  }
+}
