@@ -100,6 +100,9 @@ extension ConnectionMachine {
     }
   }
 
+  /// Of SETUP: its first byte is 0, so that the first byte of a connection can select the protocol.
+  private static let maximumSetupBytes = 0xffff
+
   private func wantedByteCountOfTail() throws(ProtocolViolation) -> Int {
     try unsafe tail.withUnsafeBufferPointer { head throws(ProtocolViolation) in
       try unsafe wantedByteCount(UnsafeRawBufferPointer(head))
@@ -117,6 +120,10 @@ extension ConnectionMachine {
       throw .malformed("a frame length of \(length) is shorter than the header of \(FrameLayout.headerByteCount)")
     }
     if phase == .awaitingSetup {
+      guard length <= Self.maximumSetupBytes else {
+        throw ProtocolViolation(
+          .invalidSetup, "the first frame must be SETUP, with at most \(Self.maximumSetupBytes) bytes")
+      }
       guard head.count >= PayloadFrame.headerByteCount else { return PayloadFrame.headerByteCount }
       let type = unsafe FrameType(rawValue: head[7] >> 2)
       guard type == .setup || type == .resume, unsafe PayloadFrame.streamID(at: head.baseAddress!) == .connection else {

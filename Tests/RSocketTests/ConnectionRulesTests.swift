@@ -55,10 +55,10 @@ struct ConnectionRulesTests {
   @Test("A frame that is no SETUP is refused by its header, before the rest arrives")
   func earlyRefusal() {
     let server = Side(ConnectionMachine())
-    #expect(server.receive(hex("7fffff 00000000 0c")) == [])
+    #expect(server.receive(hex("00ffff 00000000 0c")) == [])
     #expect(server.receive([0x80]).count == 1)
     let other = Side(ConnectionMachine())
-    #expect(other.receive(hex("7fffff 00000001 0400")).count == 1)
+    #expect(other.receive(hex("00ffff 00000001 0400")).count == 1)
   }
 
   @Test("Another version is UNSUPPORTED_SETUP", arguments: [(UInt16(2), UInt16(0)), (1, 1), (0, 2)])

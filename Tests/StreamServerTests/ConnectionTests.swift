@@ -47,8 +47,16 @@ import Testing
   @Test func garbageFirstIsInvalidSetup() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path)
-      client.send(Array("GET / HTTP/1.1\r\n\r\n".utf8))
+      client.send(Array("get / HTTP/1.1\r\n\r\n".utf8))
       try expectEnd(client, .invalidSetup)
+    }
+  }
+
+  @Test func aSetupThatIsTooLongToBeToldFromHTTPIsInvalid() async throws {
+    try await withBystander { (harness) throws in
+      let client = try WireClient(harness.path)
+      client.send([1, 0, 0, 0, 0, 0, 0, 4, 0])
+      try expectEnd(client, .invalidSetup, "the first frame must be SETUP, with at most 65535 bytes")
     }
   }
 
