@@ -94,7 +94,6 @@ extension Publishers.Share { fileprivate var name: String { "Share" } }
     #expect(Publishers.CollectByCount(upstream: one, count: 3).count == 3)
     #expect(Publishers.Contains(upstream: one, output: 3).output == 3)
     #expect(Publishers.ReplaceError(upstream: one, output: 3).output == 3)
-    #expect(PassthroughSubject<Int, Never>().map(\.description).keyPath == \.description)
     #expect(Publishers.Print(upstream: one, prefix: "p").prefix == "p")
     let merged = Publishers.Merge8(one, two, one, one, one, one, one, two)
     #expect(merged.a == one && merged.b == two && merged.h == two)

@@ -25,18 +25,12 @@ extension Publishers {
 
   /// Delivers a property of each value.
   public struct MapKeyPath<Upstream: Publisher, Output>: CompositePublisher {
-    /// The upstream publisher.
-    public let upstream: Upstream
-    /// The property.
-    public let keyPath: KeyPath<Upstream.Output, Output>
-
-    @inlinable init(_ upstream: Upstream, _ keyPath: KeyPath<Upstream.Output, Output>) {
-      (self.upstream, self.keyPath) = (upstream, keyPath)
-    }
-
     /// The implementation.
-    @inlinable public var body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>> {
-      Staged(upstream, "ValueForKey") { [keyPath] in .emit($0[keyPath: keyPath]) }
+    public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
+
+    // A closure, formed where the key path is a literal: the optimiser then reads the property itself.
+    @inlinable init(_ upstream: Upstream, _ get: @escaping (Upstream.Output) -> Output) {
+      body = Staged(upstream, "ValueForKey") { .emit(get($0)) }
     }
   }
 
@@ -137,7 +131,7 @@ extension Publisher {
 
   /// Delivers a property of each value. Demand: passed upstream unchanged.
   @inlinable public func map<T>(_ keyPath: KeyPath<Output, T>) -> Publishers.MapKeyPath<Self, T> {
-    .init(self, keyPath)
+    .init(self) { $0[keyPath: keyPath] }
   }
 
   /// Delivers two properties of each value. Demand: passed upstream unchanged.
