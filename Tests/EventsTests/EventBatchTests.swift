@@ -4,7 +4,7 @@ import Testing
 @Suite struct EventBatchTests {
   private let events: [[UInt8]] = [[1], [], [2, 3, 4], [5, 6], []]
 
-  @Test func itIsACollectionOfItsEvents() {
+  @Test func aBatchIsACollectionOfEvents() {
     let batch = EventBatch(events)
     #expect(Array(batch) == events)
     #expect(batch.count == 5 && batch.byteCount == 6 && batch.largestByteCount == 3)
@@ -31,7 +31,7 @@ import Testing
     }
   }
 
-  @Test func bytesAreShownInPlaceUntilThatIsEnough() {
+  @Test func withUnsafeBytesStopsWhenTheBodyReturnsFalse() {
     var seen: [[UInt8]] = []
     EventBatch(events).withUnsafeBytes(of: 1..<5) { event in
       seen.append([UInt8](event))
@@ -57,7 +57,7 @@ import Testing
     #expect(Checkpoint([UInt8](repeating: 1, count: 4097)) == nil)
   }
 
-  @Test func aPartHasTheCheckpointWithTheLastEventAlone() {
+  @Test func onlyASliceWithTheLastEventHasTheCheckpoint() {
     #expect(EventBatch(batch[2...]).checkpoint == one && EventBatch(batch[2...]) == EventBatch(batch.suffix(3)))
     #expect(EventBatch(batch[..<4]).checkpoint == nil && EventBatch(batch.prefix(5)) == batch)
     #expect(EventBatch(batch[1..<3]) == EventBatch(events[1..<3]))
@@ -70,12 +70,12 @@ import Testing
     #expect(shorter.checkpoint == one)
   }
 
-  @Test func whatIsLeftOutWasDealtWith() {
+  @Test func aBatchKeepsItsCheckpointWhenEventsAreRemoved() {
     #expect(batch.filter { $0.isEmpty }.checkpoint == one)
     #expect(batch.filter { _ in false }.checkpoint == one && batch.filter { _ in false }.isEmpty)
   }
 
-  @Test func anAppendedBatchBringsItsCheckpoint() {
+  @Test func appendingABatchTakesItsCheckpoint() {
     var newer = EventBatch(events)
     newer.checkpoint = two
     #expect((batch + newer).checkpoint == two)

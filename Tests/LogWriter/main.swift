@@ -1,5 +1,5 @@
-// Appends to a log as fast as it can until somebody kills it; what is in is acknowledged on standard output, as the id
-// that comes next, 8 bytes in host order. For the tests of what a kill leaves.
+// Appends to a log until it is killed; stored events are acknowledged on standard output, as the id
+// of the next one, 8 bytes in host order. For the tests of kills.
 //
 // Each batch has a checkpoint: the id of its last event, in digits.
 //

@@ -1,7 +1,7 @@
 import RSocket
 import Testing
 
-/// The connection table of the wire document, row by row: the wrong byte, and the error that it gets.
+/// The connection table of the wire document, row by row: the wrong byte, and its error.
 @Suite("Rules of a connection")
 struct ConnectionRulesTests {
   private let id = StreamID(1)
@@ -110,7 +110,7 @@ struct ConnectionRulesTests {
     #expect(server.machine.isOpen)
   }
 
-  // MARK: Keepalive and what is ignored
+  // MARK: Keepalive and ignored frames
 
   @Test("KEEPALIVE with respond is echoed with its data and without respond; without, there is no answer")
   func keepalive() throws {

@@ -13,10 +13,10 @@ struct Conversation {
     self.chunkByteCount = chunkByteCount
   }
 
-  /// Carries the client's output over: what it means to the server.
+  /// Passes the client's output to the server, and returns its events.
   func toServer() -> [Side.Event] { server.receive(client.take(), chunkByteCount: chunkByteCount) }
 
-  /// Carries the server's output over: what it means to the client.
+  /// Passes the server's output to the client, and returns its events.
   func toClient() -> [Side.Event] { client.receive(server.take(), chunkByteCount: chunkByteCount) }
 }
 

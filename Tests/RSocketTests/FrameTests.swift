@@ -1,7 +1,7 @@
 import RSocket
 import Testing
 
-/// Every type, with and without what is optional.
+/// Every type, with and without optional parts.
 private let samples: [Frame] = {
   var setup = Setup(
     keepaliveInterval: .milliseconds(500), maximumLifetime: .seconds(3), honorsLease: true,

@@ -29,7 +29,7 @@ private struct SplitMix: RandomNumberGenerator {
 
 @Suite("Any bytes")
 struct PropertyTests {
-  /// What a machine makes of `bytes` in random chunks.
+  /// The result of a machine for `bytes` in random chunks.
   private func outcome(
     _ make: () -> Side, _ bytes: [UInt8], _ random: inout SplitMix, isWhole: Bool
   ) -> ([Side.Event], [UInt8], Int) {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import RSocket
 
-/// One side at a time: how requests begin, go on and end.
+/// One side at a time: how requests begin, continue and end.
 @Suite("Requests")
 struct RequestTests {
   private let id = StreamID(1)
@@ -183,7 +183,7 @@ struct RequestTests {
     #expect(server.receive(value(id, "v")) == [.closed(.connectionError, message)])
   }
 
-  /// What frames in one piece mean to who gathers values, and what stands in the range of each run.
+  /// The events of frames in one piece for a machine that gathers values, and the values in the range of each run.
   private func gathered(_ server: Side, _ bytes: [UInt8]) -> (events: [Side.Event], runs: [[Payload]]) {
     var events: [Side.Event] = []
     bytes.withUnsafeBytes { server.machine.receive($0, gathersValues: true, into: &events) }

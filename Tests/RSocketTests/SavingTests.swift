@@ -3,7 +3,7 @@ import Testing
 
 @Suite("A connection that goes on in another process")
 struct SavingTests {
-  /// Everything that a client may have under way.
+  /// Every state that a client's requests can have.
   private var conversation: [UInt8] {
     let text = Payload(metadata: [1, UInt8(ascii: "s")], data: Array("{}".utf8))
     let frames: [Frame] = [
@@ -24,7 +24,7 @@ struct SavingTests {
     return frames.flatMap(\.encoded)
   }
 
-  /// Feeds one byte at a time, and answers as a server does.
+  /// Feeds one byte at a time, and replies as a server does.
   private func feed(_ bytes: some Sequence<UInt8>, to side: Side) -> [ConnectionMachine.Event] {
     bytes.flatMap { byte in
       let events = side.receive([byte])

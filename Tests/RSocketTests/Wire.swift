@@ -16,7 +16,7 @@ extension Frame {
     return bytes
   }
 
-  /// Decodes frames that stand one after the other, each with its length.
+  /// Decodes consecutive frames, each with its length.
   static func decodeAll(_ bytes: [UInt8]) throws -> [Frame?] {
     var rest = bytes[...]
     var frames: [Frame?] = []
@@ -44,14 +44,14 @@ final class Side {
     return server
   }
 
-  /// A client whose SETUP has been taken.
+  /// A client whose SETUP was sent.
   static func openClient(_ setup: Setup = Setup(), limits: ConnectionLimits = ConnectionLimits()) -> Side {
     let client = Side(ConnectionMachine(connectingWith: setup, limits: limits))
     _ = client.machine.takeOutput()
     return client
   }
 
-  /// What `bytes` mean, fed in chunks.
+  /// The events of `bytes`, fed in chunks.
   func receive(_ bytes: [UInt8], chunkByteCount: Int = .max) -> [Event] {
     var events: [Event] = []
     var offset = 0

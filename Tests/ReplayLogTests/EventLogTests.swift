@@ -16,7 +16,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
 }
 
 @Suite struct EventLogTests {
-  @Test func anEventIsReadBackExactlyWithItsIdAndTime() throws {
+  @Test func anEventIsReadWithItsBytesIdAndTime() throws {
     let log = try makeLog()
     log.append([[1, 2, 3], [], [UInt8](repeating: 9, count: 999)])
     #expect(log.firstPosition == 100)
@@ -32,7 +32,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(Array(log.record(at: 100)) == [0, 0, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0x0F, 0x42, 0x40, 0xAB])
   }
 
-  @Test func aBatchWithACheckpointWaitsWholeForRoomThatThereCanBe() throws {
+  @Test func aBatchWithACheckpointWaitsAsAWholeForSpace() throws {
     func batch(_ events: [[UInt8]], _ number: UInt8) -> EventBatch {
       var batch = EventBatch(events)
       batch.checkpoint = Checkpoint([number])
@@ -49,7 +49,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
       log.hold(from: 102)
       #expect(log.appendWhatFits(next) == nil)
       #expect(log.endPosition == 105 && log.checkpoint == Checkpoint([2]))
-      // One that no log of this size has room for comes in parts.
+      // A batch that exceeds the log is stored in parts.
       let tooMany = batch((6...12).map { event($0) }, 3)
       log.hold(from: 105)
       let rest = try #require(log.appendWhatFits(tooMany))
@@ -58,7 +58,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     }
   }
 
-  @Test func whatIsHeldIsNotDroppedForNumberBytesOrAge() throws {
+  @Test func unreadEventsAreNotEvictedByCountBytesOrAge() throws {
     let clock = MovedClock()
     let log = try makeLog(events: 3, bytes: 4096, age: .seconds(1), clock: clock)
     log.hold(from: 100)
@@ -76,7 +76,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.firstPosition == 103 + 2 && log.endPosition == 108)
   }
 
-  @Test func anEventWaitsForRoomInBytesWhereverTheRingHasItsEnd() throws {
+  @Test func anEventWaitsForSpaceAtAnyPlaceInTheRing() throws {
     let log = try makeLog(events: 1000, bytes: 4096)
     var next: UInt64 = 100
     var held: [Int] = []
@@ -94,7 +94,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect((next..<log.endPosition).map { log.element(at: $0).data.count } == held)
   }
 
-  @Test func anEventLargerThanTheRingIsLeftOut() throws {
+  @Test func anEventLargerThanTheRingIsDropped() throws {
     let log = try makeLog(bytes: 4096)
     let most = log.limits.maximumEventBytes
     log.append([[1], [UInt8](repeating: 2, count: most + 1), [3], [UInt8](repeating: 4, count: 1 << 20)])
@@ -104,15 +104,15 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.appendWhatFits([[UInt8](repeating: 2, count: most)])?.count == 1)
   }
 
-  @Test func theOldestGoesWhenThereAreTooManyEvents() throws {
+  @Test func theOldestEventIsEvictedAtTheLimitOfEvents() throws {
     let log = try makeLog(events: 3)
     log.append(EventBatch((1...5).map { [UInt8($0)] }))
     #expect(log.firstPosition == 102)
     #expect((102..<105).map { log.element(at: $0).data } == [[3], [4], [5]])
   }
 
-  /// Whatever the sizes, what is held is exactly the newest events, each whole.
-  @Test(arguments: [1, 2, 3, 4, 5]) func whatTheRingHoldsIsTheNewestAndWhole(seed: UInt64) throws {
+  /// Whatever the sizes, the log has exactly the newest events, each intact.
+  @Test(arguments: [1, 2, 3, 4, 5]) func theRingHoldsTheNewestEventsIntact(seed: UInt64) throws {
     var random = SystemRandom(seed)
     let log = try makeLog(events: 50, bytes: 4096)
     var all: [[UInt8]] = []
@@ -134,7 +134,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     }
   }
 
-  @Test func asMuchOfTheRingIsUsedAsIsSaidAndWhatIsHeldStaysWhole() throws {
+  @Test func theUsedPartOfTheRingIsLimitedAndStoredEventsStayIntact() throws {
     var random = SystemRandom(3)
     let log = try makeLog(events: 50, bytes: 64 << 10)
     for round in 0..<2000 {
@@ -152,7 +152,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.endPosition - log.firstPosition == 4)  // of 1,024 bytes each
   }
 
-  @Test func theTimeOfTheNewestIsKnownOnceThereWasOne() throws {
+  @Test func theNewestTimeIsKnownAfterTheFirstEvent() throws {
     let clock = MovedClock()
     let log = try makeLog(age: .seconds(1), clock: clock)
     #expect(log.newestTime == nil)
@@ -163,13 +163,13 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
   }
 
   @Test func halfOfTheRingIsAlwaysUsable() throws {
-    // Records are never split, so a wrap may waste up to one record's room; small events must still fill the ring.
+    // Records are never split, so a wrap may waste up to one record's space; small events must still fill the ring.
     let log = try makeLog(events: 1000, bytes: 4096)
     for _ in 0..<1000 { log.append([[UInt8](repeating: 0, count: 40)]) }
     #expect(log.endPosition - log.firstPosition >= 62)
   }
 
-  @Test func eventsOlderThanTheAgeGoWhenLookedForAndWhenAppended() throws {
+  @Test func expiredEventsAreEvictedOnReadAndAppend() throws {
     let clock = MovedClock()
     let log = try makeLog(age: .seconds(10), clock: clock)
     log.append([[1]])
@@ -196,7 +196,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.position(since: 2_000_000) == 110)
   }
 
-  @Test func timesFollowTheClockAndIdsTheOrder() throws {  // SEMANTICS 33
+  @Test func timesFollowTheClockAndIdsFollowTheOrder() throws {  // SEMANTICS 33
     let clock = MovedClock()
     let log = try makeLog(clock: clock)
     log.append([[1]])
@@ -218,18 +218,18 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     return log
   }
 
-  @Test func aTimeIsFoundWhereTheClockWasAheadForAWhile() throws {  // SEMANTICS 33
+  @Test func aTimeIsFoundAfterTheClockWasAheadTemporarily() throws {  // SEMANTICS 33
     let clock = MovedClock()
     let log = try logOfAClockThatWasAhead(clock)
     #expect(log.position(since: clock.now - 4_000_000) == 125)
     #expect(log.position(since: clock.now - 24_000_000) == 105)
     #expect(log.position(since: 0) == 100)
     #expect(log.position(since: clock.now) == 129 && log.position(since: clock.now + 1) == 130)
-    // What cannot be placed goes along with what is after it.
+    // An event that cannot be ordered belongs to the next one.
     #expect(log.position(since: clock.now - 15_000_000) == 120)
   }
 
-  @Test func aTimeThatWasTwiceIsTheOlderOne() throws {
+  @Test func aRepeatedTimeFindsTheOlderEvent() throws {
     let clock = MovedClock()
     let log = try makeLog(clock: clock)
     for number in 0..<20 as Range<UInt64> {
@@ -241,7 +241,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.position(since: 1_000_009) == log.endPosition)
   }
 
-  @Test func aClockThatIsSetBackAgainAndAgainCostsLittle() throws {
+  @Test func aSearchIsFastWhenTheClockIsSetBackRepeatedly() throws {
     let clock = MovedClock()
     let log = try makeLog(events: 1000, bytes: 64 << 10, clock: clock)
     for _ in 0..<1000 {
@@ -257,15 +257,15 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.element(at: found).time >= log.newestTime ?? 0)
   }
 
-  @Test func anAgeIsByThePresentClock() throws {  // SEMANTICS 33
+  @Test func anAgeIsRelativeToTheCurrentClock() throws {  // SEMANTICS 33
     let clock = MovedClock()
     let log = try logOfAClockThatWasAhead(clock, age: .seconds(25))
-    // To the clock a day ahead those before were too old; now that it is right, those that it stamped are.
+    // With the clock a day ahead, earlier events had expired; now that it is right, the events that it stamped have.
     #expect(log.firstPosition == 120)
     clock.now += 20_000_000
     log.dropExpired()
     #expect(log.firstPosition == 124)
-    // Stamped later than the present by less than the age: it may be as young as that.
+    // Stamped in the future by less than the age: it may be that young.
     clock.now -= 45_000_000
     log.dropExpired()
     #expect(log.firstPosition == 124)
@@ -274,7 +274,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.firstPosition == 130)
   }
 
-  @Test func anAgeMayBeAsLongAsThereIs() throws {
+  @Test func theLargestAgeIsAccepted() throws {
     let clock = MovedClock()
     let log = try makeLog(age: .seconds(Int64.max), clock: clock)
     log.append([[1]])
@@ -283,7 +283,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.firstPosition == 100)
   }
 
-  @Test func anIdOfAFreshLogIsHigherThanAnyOfOneBefore() throws {  // WIRE: ids never go back
+  @Test func aNewLogBeginsAboveTheIdsOfEarlierLogs() throws {  // WIRE: ids never go back
     let first = try #require(EventLog(name: "a", limits: .init()))
     first.append(EventBatch(repeating: [], count: 1000))
     let last = first.endPosition - 1

@@ -5,11 +5,11 @@ import Testing
 
 @testable import ReplayLog
 
-/// What brings a log to the disk is called outside the lock that guards the log.
+/// The sync of a log is called outside the log's lock.
 @Suite struct GrowthTests {
   private typealias Log = SharedLog<EventLog, Never>
 
-  /// Looks at the log from inside the call, which would never return under its lock.
+  /// Reads the log inside the call, which would deadlock under its lock.
   private final class Growth: Sendable {
     let ends = Locked<[UInt64]>([])
     let log = Locked<Log?>(nil)
@@ -37,7 +37,7 @@ import Testing
     next.log.withLock { $0 = log }
     log.append([[1], [2]])
     #expect(growth.ends.withLock { $0 } == [12])
-    // Another storage brings its own.
+    // Another storage has its own.
     _ = log.freeze(start: .always, overflow: overflow)
     log.append([[3]])
     #expect(growth.ends.withLock { $0 } == [12])

@@ -7,7 +7,7 @@ import Testing
 
 @testable import ReplayLog
 
-/// What is remembered of the ids of a stream when its log is gone.
+/// The marks of a stream's ids, which outlive its log.
 @Suite struct IDMarksTests {
   private let boot = BootID(high: 1, low: 1)
   private let limits = EventLog.Limits(events: 100, bytes: 64 << 10)
@@ -16,7 +16,7 @@ import Testing
     IDMarks(path: folder.path("ids")) { Issue.record("\($0)") }
   }
 
-  @Test func marksOutliveTheProcess() throws {
+  @Test func marksSurviveTheProcess() throws {
     let folder = try TemporaryFolder()
     do {
       let marks = marks(folder)
@@ -36,7 +36,7 @@ import Testing
     #expect(access(folder.path("ids.new"), F_OK) != 0)
   }
 
-  @Test func marksAreWrittenWithoutBeingWaitedFor() async throws {
+  @Test func raisingAMarkDoesNotWaitForTheDisk() async throws {
     let folder = try TemporaryFolder()
     let one = marks(folder)
     one.raise("a", to: 1000)
@@ -45,7 +45,7 @@ import Testing
     #expect(marks(folder).mark(of: "a") == 2000)
   }
 
-  @Test func whatIsInTheFileMayBeAnything() throws {
+  @Test func invalidLinesOfTheFileAreIgnored() throws {
     let long = String(repeating: "x", count: 256)
     let lines = [
       "7 a", "rubbish", "", " ", "9", "-3 b", "99999999999999999999 b", "4611686018427387903 b", "5 c d", "6 a",
@@ -61,7 +61,7 @@ import Testing
     #expect(self.marks(folder).mark(of: "a") == 7 && self.marks(folder).mark(of: "b") == 3)
   }
 
-  @Test func aFileThatCannotBeWrittenIsToldOnce() throws {
+  @Test func aWriteFailureIsReportedOnce() throws {
     let folder = try TemporaryFolder()
     let reports = Locked<[String]>([])
     let path = folder.path("none/ids")
@@ -79,7 +79,7 @@ import Testing
     rmdir(folder.path("none"))
   }
 
-  @Test func idsAreReservedBeforeTheyAreGiven() throws {
+  @Test func idsAreReservedBeforeTheyAreAssigned() throws {
     let log = try makeLog(events: 10, bytes: 64 << 10)
     var reserved: [UInt64] = []
     log.reserveIDs(100) { reserved.append($0) }
@@ -91,7 +91,7 @@ import Testing
     #expect(reserved.count == 1 + 3000 / 51)
   }
 
-  @Test func idsThatAreSkippedAreReservedAtOnce() throws {
+  @Test func skippedIdsAreReservedAtOnce() throws {
     let log = try makeLog()
     var reserved: UInt64 = 0
     log.reserveIDs(100) { reserved = $0 }
@@ -100,8 +100,8 @@ import Testing
     #expect(try LogRemains(memory: dup(log.descriptor)).endPosition == 5001)
   }
 
-  /// Whatever the clock says, and however the last process ended.
-  @Test(arguments: [false, true]) func aLogThatIsGoneIsFollowedByHigherIDs(isKilled: Bool) throws {
+  /// Whatever the clock, and however the last process ended.
+  @Test(arguments: [false, true]) func theLogAfterALostOneHasHigherIDs(isKilled: Bool) throws {
     let folder = try TemporaryFolder()
     let ahead = EventLog.wallClock() + 7_200_000_000
     var end: UInt64 = 0
@@ -124,7 +124,7 @@ import Testing
     #expect(state.firstID(of: "b") < ahead)
   }
 
-  @Test func aLogThatLostItsEndGoesOnBehindTheMark() throws {
+  @Test func aTruncatedLogContinuesAboveTheMark() throws {
     let folder = try TemporaryFolder()
     let ahead = EventLog.wallClock() + 7_200_000_000
     do {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ReplayLog
 
-/// What is left of a log whose process is killed at a moment that nobody chose.
+/// A log after its process was killed at a random moment.
 @Suite(.timeLimit(.minutes(5))) struct KillTests {
   private static let rounds = 150
   private static let limits = EventLog.Limits(events: 300, bytes: 32 << 10)
@@ -53,7 +53,7 @@ import Testing
     return last
   }
 
-  /// - Returns: the id that comes next.
+  /// - Returns: the next id.
   private func check(_ log: EventLog, acknowledged: UInt64, before: UInt64) -> UInt64 {
     #expect(log.endPosition > acknowledged, "an event that was acknowledged is missing")
     #expect(log.endPosition >= before, "ids went back")
@@ -70,7 +70,7 @@ import Testing
     return log.endPosition
   }
 
-  @Test func memoryHoldsAllThatWasAcknowledgedAndNothingBroken() async throws {
+  @Test func afterAKillMemoryHasEveryAcknowledgedEventIntact() async throws {
     var random = SystemRandom(5)
     let first = try #require(EventLog(name: "killed", limits: Self.limits))
     var end = first.endPosition
@@ -82,7 +82,7 @@ import Testing
     }
   }
 
-  @Test func aFileHoldsAllThatWasAcknowledgedAndNothingBroken() async throws {
+  @Test func afterAKillAFileHasEveryAcknowledgedEventIntact() async throws {
     var random = SystemRandom(6)
     let folder = try TemporaryFolder()
     var end: UInt64 = 0

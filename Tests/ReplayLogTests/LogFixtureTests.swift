@@ -5,12 +5,12 @@ import Testing
 
 @testable import ReplayLog
 
-/// A log as one version writes it, for later ones to read.
+/// A log written by one version, which later ones read.
 @Suite struct LogFixtureTests {
   private static let limits = EventLog.Limits(events: 8, bytes: 4096)
   private static let boot = BootID(high: 1, low: 2)
 
-  /// The log of `Fixtures/log-3`: 20 events, the last 8 of which are held.
+  /// The log of `Fixtures/log-3`: 20 events, the last 8 of which are stored.
   private static func makeLog() throws -> [UInt8] {
     let region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: Self.limits)))
     var time: UInt64 = 1_700_000_000_000_000
@@ -30,13 +30,13 @@ import Testing
     return withExtendedLifetime(log) { Array(region.bytes) }
   }
 
-  /// A change of the layout adds a fixture, and leaves the others as they are.
-  @Test func theNewestFixtureIsWhatIsWrittenNow() throws {
+  /// A change of the layout adds a fixture, and does not change the others.
+  @Test func theCurrentVersionWritesTheNewestFixture() throws {
     let written = try Self.makeLog()
     #expect(try written == fixture("log-3"))
   }
 
-  @Test(arguments: [2, 3] as [UInt64]) func whatVersion3HasWrittenIsRead(boot: UInt64) throws {
+  @Test(arguments: [2, 3] as [UInt64]) func version3IsRead(boot: UInt64) throws {
     let bytes = try fixture("log-3")
     let region = try #require(MappedRegion(name: "test", byteCount: bytes.count))
     region.bytes.copyBytes(from: bytes)

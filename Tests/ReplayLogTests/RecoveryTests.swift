@@ -6,8 +6,8 @@ import Testing
 
 @testable import ReplayLog
 
-/// A log in a region that a test can look into, copy and spoil.
-struct SpoiltRegion {
+/// A log in a region that a test can inspect, copy and damage.
+struct DamagedRegion {
   static let limits = EventLog.Limits(events: 60, bytes: 16 << 10)
 
   let region: MappedRegion
@@ -29,7 +29,7 @@ struct SpoiltRegion {
     region.bytes.copyBytes(from: bytes)
   }
 
-  /// As the next process would find it.
+  /// The log as the next process reads it.
   func remains(boot: UInt64 = 1, time: UInt64 = 0) throws(LogRefusal) -> LogRemains {
     try LogRemains(file: region, boot: BootID(high: 1, low: boot), time: time)
   }
@@ -39,13 +39,13 @@ struct SpoiltRegion {
   }
 }
 
-/// Data that tells whose it is.
+/// Data that identifies its event.
 func content(of id: UInt64) -> [UInt8] {
   [UInt8](repeating: UInt8(truncatingIfNeeded: id &* 37), count: Int(id &* 0x9E37_79B9 % 500))
 }
 
 extension EventLog {
-  /// - Parameter noting: each with a checkpoint that tells its id.
+  /// - Parameter noting: each with a checkpoint that contains its id.
   func appendContents(_ count: Int, noting: Bool = false) {
     for _ in 0..<count {
       var batch: EventBatch = [content(of: endPosition)]
@@ -67,21 +67,21 @@ extension EventLog {
     return ids
   }
 
-  /// Whether every event that is held is as it was appended.
+  /// Whether every stored event is as it was appended.
   var isIntact: Bool {
     heldIDs.allSatisfy { element(at: $0).id == $0 && element(at: $0).data == content(of: $0) }
   }
 }
 
 @Suite struct RecoveryTests {
-  @Test func aChecksumIsThatOfTheStandard() {
+  @Test func theChecksumMatchesTheStandard() {
     #expect(crc32c("123456789", 9) == 0xE306_9283)
     #expect(crc32c([UInt8](repeating: 0, count: 32), 32) == 0x8A91_36AA)
     #expect(crc32c([UInt8](repeating: 0xFF, count: 32), 32) == 0x62A8_AB43)
   }
 
-  @Test func anotherProcessGoesOnExactlyWhereOneStopped() throws {
-    let place = try SpoiltRegion()
+  @Test func anotherProcessContinuesExactly() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(200)
     let again = try place.log()
@@ -93,10 +93,10 @@ extension EventLog {
     #expect(try place.log().heldIDs == again.heldIDs)
   }
 
-  @Test func whatTheAgeLimitDroppedStaysDropped() throws {
-    let place = try SpoiltRegion()
+  @Test func expiredEventsStayEvicted() throws {
+    let place = try DamagedRegion()
     let clock = MovedClock()
-    var limits = SpoiltRegion.limits
+    var limits = DamagedRegion.limits
     limits.age = .seconds(1)
     let layout = try LogLayout(reading: place.region.bytes)
     let log = EventLog(layout, try layout.state(), limits: limits, owner: place.region, clock: { clock.now })
@@ -106,10 +106,10 @@ extension EventLog {
     #expect(try place.log().heldIDs.isEmpty)
   }
 
-  // MARK: What was dropped before
+  // MARK: Evicted events
 
-  @Test func anotherProcessCountsEventsThatWereDroppedBefore() throws {
-    let place = try SpoiltRegion()
+  @Test func anotherProcessCountsEvictedEvents() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(200)
     func expectCounted(_ log: EventLog) {
@@ -122,7 +122,7 @@ extension EventLog {
     expectCounted(try place.log())
     log.noteClosed()
     expectCounted(try place.log(boot: 2))
-    // Opened again, which wrote another state; cut off by a loss of power; in another region.
+    // Opened again, which wrote another state; truncated by a power failure; in another region.
     expectCounted(try place.log(boot: 2))
     expectCounted(try place.log(boot: 3))
     let smaller = EventLog.Limits(events: 20, bytes: 8192)
@@ -131,28 +131,28 @@ extension EventLog {
     expectCounted(try LogRemains(memory: dup(other.descriptor)).log())
   }
 
-  @Test func whereItIsDamagedOrFromAnEarlierVersionWhatWasDroppedBeforeIsUnknown() throws {
-    let place = try SpoiltRegion()
+  @Test func withoutAValidHistoryTheNumberOfEvictedEventsIsUnknown() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(200)
     for change in [0 as UInt8, 1] {
-      let spoilt = try SpoiltRegion(place.bytes)
-      // Behind the copies of both states' positions.
+      let damaged = try DamagedRegion(place.bytes)
+      // After the copies of both states' positions.
       for offset in [1104, 1168] {
         if change == 0 {
-          for index in 0..<12 { spoilt.region.bytes[offset + index] = 0 }
+          for index in 0..<12 { damaged.region.bytes[offset + index] = 0 }
         } else {
-          spoilt.region.bytes[offset] ^= change
+          damaged.region.bytes[offset] ^= change
         }
       }
-      let again = try spoilt.log()
+      let again = try damaged.log()
       #expect(again.heldIDs.last == 1199 && again.isIntact)
       #expect(again.missedEvents(from: 1010, to: again.firstPosition) == nil)
       #expect(again.missedEvents(from: again.firstPosition, to: again.endPosition) != nil)
     }
   }
 
-  @Test func theNumberOfEventsBeforeAHigherBeginningIsUnknown() throws {
-    let place = try SpoiltRegion()
+  @Test func theNumberOfEventsBeforeAHigherFirstIdIsUnknown() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     #expect(log.begin(at: 5000))
     log.appendContents(200)
@@ -162,9 +162,9 @@ extension EventLog {
     }
   }
 
-  /// The hole is forgotten once nothing before it is held.
-  @Test func noCountSpansAHoleThatIsForgotten() throws {
-    let place = try SpoiltRegion()
+  /// The hole is dropped once no event before it is stored.
+  @Test func noCountSpansADiscardedHole() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(30)
     let cut = try place.log(boot: 2, time: 9000)
     let beyond = cut.endPosition
@@ -176,10 +176,10 @@ extension EventLog {
     #expect(again.missedEvents(from: beyond, to: again.firstPosition) == again.firstPosition - beyond)
   }
 
-  @Test func fewerEventsThanBeforeKeepsTheNewest() throws {
-    let place = try SpoiltRegion()
+  @Test func aSmallerLogKeepsTheNewestEvents() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(40)
-    var fewer = SpoiltRegion.limits
+    var fewer = DamagedRegion.limits
     fewer.events = 33
     let left = try place.remains()
     #expect(left.fits(fewer))
@@ -187,12 +187,12 @@ extension EventLog {
   }
 
   @Test func timesFollowTheClockAcrossARecovery() throws {
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let clock = MovedClock()
     func log() throws -> EventLog {
       let layout = try LogLayout(reading: place.region.bytes)
       return EventLog(
-        layout, try layout.intactState(), limits: SpoiltRegion.limits, owner: place.region, clock: { clock.now })
+        layout, try layout.intactState(), limits: DamagedRegion.limits, owner: place.region, clock: { clock.now })
     }
     clock.now += 86_400_000_000
     try log().append([[1]])
@@ -208,27 +208,27 @@ extension EventLog {
 
   // MARK: Refusals
 
-  @Test func anUnknownVersionIsRefusedWithASentence() throws {
-    let place = try SpoiltRegion()
+  @Test func anUnknownVersionIsRefusedWithAMessage() throws {
+    let place = try DamagedRegion()
     place.region.bytes.storeBytes(of: 7, toByteOffset: 8, as: UInt32.self)
     let sentence = "its layout is version 7, but this program supports version 3"
     #expect(throws: LogRefusal(sentence, .setAside("version-7"))) { try place.remains() }
   }
 
-  @Test func whatIsNoLogIsRefused() throws {
-    let place = try SpoiltRegion()
+  @Test func otherFilesAreRefused() throws {
+    let place = try DamagedRegion()
     place.region.bytes.storeBytes(of: 7, as: UInt64.self)
     #expect(throws: LogRefusal("it is not a streamd log")) { try place.remains() }
     #expect(throws: LogRefusal("it is not a log: it has 100 bytes")) {
-      try SpoiltRegion([UInt8](repeating: 0, count: 100)).remains()
+      try DamagedRegion([UInt8](repeating: 0, count: 100)).remains()
     }
     #expect(throws: LogRefusal("it is not the memory of a log")) { try LogRemains(memory: open("/dev/null", O_RDWR)) }
   }
 
   @Test func aSizeThatDoesNotFitTheGeometryIsRefused() throws {
-    let bytes = try SpoiltRegion().bytes
+    let bytes = try DamagedRegion().bytes
     for count in [4096, 8192, bytes.count - 8, bytes.count + 8] {
-      let place = try SpoiltRegion(Array((bytes + [UInt8](repeating: 0, count: 8)).prefix(count)))
+      let place = try DamagedRegion(Array((bytes + [UInt8](repeating: 0, count: 8)).prefix(count)))
       #expect(throws: LogRefusal("its \(count) bytes are not 64 slots and a ring of 16384 bytes")) {
         try place.remains()
       }
@@ -236,16 +236,16 @@ extension EventLog {
   }
 
   @Test(arguments: [16, 24, 32, 64 + 16, 128 + 16, 512]) func aDamagedHeaderIsRefused(offset: Int) throws {
-    let place = try SpoiltRegion()
-    // Both states, as only one is in force.
+    let place = try DamagedRegion()
+    // Both states, because only one is active.
     for offset in offset < 64 || offset > 200 ? [offset] : [80, 144] { place.region.bytes[offset] ^= 1 }
     #expect(throws: LogRefusal.self) { try place.remains() }
   }
 
   @Test(
     arguments: [(1000, .max), (.max, .max), (2000, 1000), (0, 1000), (1000, 1001)] as [(UInt64, UInt64)])
-  func impossiblePositionsAreRefusedWhereNothingElseTells(positions: (first: UInt64, end: UInt64)) throws {
-    let place = try SpoiltRegion()
+  func impossiblePositionsWithValidChecksumsAreRefused(positions: (first: UInt64, end: UInt64)) throws {
+    let place = try DamagedRegion()
     let layout = try LogLayout(reading: place.region.bytes)
     layout.positions().commit(first: positions.first)
     layout.positions().commit(end: positions.end)
@@ -254,9 +254,9 @@ extension EventLog {
 
   // MARK: The order of writing
 
-  /// At whatever point between two of its writes the process dies, what is there is whole.
+  /// Whenever the process dies between two of its writes, the log is valid.
   @Test func everyPrefixOfTheWritesOfAnAppendIsALog() throws {
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(300)
     for _ in 0..<200 {
@@ -269,22 +269,22 @@ extension EventLog {
       var dying = before
       let first = [64, 128, 1088, 1152].map { $0..<$0 + 8 }
       for range in first { dying.replaceSubrange(range, with: after[range]) }
-      #expect(try SpoiltRegion(dying).log().isIntact)
+      #expect(try DamagedRegion(dying).log().isIntact)
       for part in 1...4 {
         let ring = index.upperBound..<after.count
         let cut = ring.lowerBound + ring.count * part / 4
         dying.replaceSubrange(ring.lowerBound..<cut, with: after[ring.lowerBound..<cut])
-        #expect(try SpoiltRegion(dying).log().isIntact)
+        #expect(try DamagedRegion(dying).log().isIntact)
       }
       dying.replaceSubrange(index, with: after[index])
-      #expect(try SpoiltRegion(dying).log().isIntact)
+      #expect(try DamagedRegion(dying).log().isIntact)
       dying.replaceSubrange(header, with: after[header])
       #expect(dying == after)
     }
   }
 
-  @Test func aStateIsReplacedAsOne() throws {
-    let place = try SpoiltRegion()
+  @Test func aStateIsReplacedAtomically() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(10)
     let before = place.bytes
@@ -292,18 +292,18 @@ extension EventLog {
     let after = place.bytes
     let changed = before.indices.filter { before[$0] != after[$0] }
     var dying = before
-    // The word that says which is in force comes last, whatever the order of the others.
+    // The word that selects the active state is written last, whatever the order of the others.
     for index in changed.reversed() where index >= 64 {
       dying[index] = after[index]
-      #expect(try SpoiltRegion(dying).log().heldIDs == Array(1000..<1010))
+      #expect(try DamagedRegion(dying).log().heldIDs == Array(1000..<1010))
     }
     #expect(changed.contains { $0 < 64 })
-    #expect(try SpoiltRegion(after).log(boot: 2).endPosition == 1010)
+    #expect(try DamagedRegion(after).log(boot: 2).endPosition == 1010)
   }
 
-  /// The events of a batch and its checkpoint come at once.
-  @Test func everyPrefixOfTheWritesOfABatchHasItsCheckpointWithAllOfItsEvents() throws {
-    let place = try SpoiltRegion()
+  /// The events of a batch and its checkpoint appear at once.
+  @Test func everyPrefixOfTheWritesOfABatchHasTheCheckpointOnlyWithAllEvents() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.append(numbered(1, count: 3))
     for number in 2..<100 as Range<UInt8> {
@@ -313,40 +313,40 @@ extension EventLog {
       let after = place.bytes
       var dying = before
       var changed = before.indices.filter { before[$0] != after[$0] }
-      // Records, slots and notes may come in any order, as long as the end position comes after them.
+      // Records, slots and notes may be written in any order, as long as the end position follows them.
       let end = changed.partition { [72, 136, 1096, 1160].contains($0 & ~7) }
       let first = [64, 128, 1088, 1152]
       for index in changed where first.contains(index & ~7) { dying[index] = after[index] }
       for index in changed[..<end] {
         dying[index] = after[index]
         guard index % 16 == 0 else { continue }
-        let left = try SpoiltRegion(dying).log()
+        let left = try DamagedRegion(dying).log()
         #expect(left.endPosition == former && left.checkpoint == Checkpoint([number - 1]))
       }
-      // A half of the end position is none; the copy comes first, and is enough.
+      // Half of the end position is invalid; the copy is written first, and is sufficient.
       for index in changed[end...] where index >= 1024 { dying[index] = after[index] }
-      let left = try SpoiltRegion(dying).log()
+      let left = try DamagedRegion(dying).log()
       #expect(left.endPosition == log.endPosition && left.checkpoint == Checkpoint([number]))
     }
   }
 
-  @Test func aNoteThatWaitsForAnEventIsForgottenBeforeAnotherGetsItsId() throws {
-    let place = try SpoiltRegion()
+  @Test func aPendingNoteIsDroppedBeforeItsIdIsReused() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.append(numbered(1, count: 2))
     let before = place.bytes
     log.append(numbered(2, count: 3))
     var dying = place.bytes
     dying.replaceSubrange(..<4096, with: before[..<4096])
-    let left = try SpoiltRegion(dying)
+    let left = try DamagedRegion(dying)
     let again = try left.log()
     #expect(again.checkpoint == Checkpoint([1]))
     again.append([[1], [2], [3], [4], [5]])
     #expect(try left.log().checkpoint == Checkpoint([1]))
   }
 
-  @Test func aCheckpointOfItsOwnHoldsAtOnce() throws {
-    let place = try SpoiltRegion()
+  @Test func aCheckpointWithoutEventsIsCommittedAtOnce() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     for number in 0..<5 as Range<UInt8> {
       log.append(numbered(number, count: 0))
@@ -356,8 +356,8 @@ extension EventLog {
     #expect(log.endPosition == 1000)
   }
 
-  @Test func aCheckpointStaysUntilAnotherComes() throws {
-    let place = try SpoiltRegion()
+  @Test func aCheckpointStaysUntilTheNextOne() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     #expect(log.checkpoint == nil)
     var largest = EventBatch([[1]])
@@ -371,7 +371,7 @@ extension EventLog {
     #expect(try LogRemains(memory: dup(other.descriptor)).log().checkpoint == largest.checkpoint)
   }
 
-  @Test func aBatchOfWhichAPartIsHeldBackBringsItsCheckpointWithTheRest() throws {
+  @Test func aPartlyHeldBatchCommitsItsCheckpointWithTheRest() throws {
     let log = try makeLog(events: 3)
     log.hold(from: 100)
     let rest = try #require(log.appendWhatFits(numbered(1, count: 5)))
@@ -382,7 +382,7 @@ extension EventLog {
   }
 
   @Test func aBatchLargerThanTheRingIsALog() throws {
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let log = try place.log()
     log.append(numbered(9, count: 1000))
     #expect(log.heldIDs == Array(1940..<2000) && log.checkpoint == Checkpoint([9]))
@@ -398,57 +398,57 @@ extension EventLog {
   // MARK: Damaged positions
 
   @Test(arguments: [1, 8, 55], [false, true]) func aLoweredEndLosesNothing(by count: UInt64, isClosed: Bool) throws {
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(200)
     let held = log.heldIDs
     if isClosed { log.noteClosed() }
     for offset in [72, 136, 1096, 1160] {
-      let spoilt = try SpoiltRegion(place.bytes)
-      guard spoilt.region.bytes.load(fromByteOffset: offset, as: UInt64.self) == 1200 else { continue }
-      spoilt.region.bytes.storeBytes(of: 1200 - count, toByteOffset: offset, as: UInt64.self)
-      let again = try spoilt.log()
+      let damaged = try DamagedRegion(place.bytes)
+      guard damaged.region.bytes.load(fromByteOffset: offset, as: UInt64.self) == 1200 else { continue }
+      damaged.region.bytes.storeBytes(of: 1200 - count, toByteOffset: offset, as: UInt64.self)
+      let again = try damaged.log()
       #expect(again.heldIDs == held && again.endPosition == 1200 && again.isIntact)
     }
   }
 
   @Test(arguments: [UInt64(1), 8, 1 << 40, .max]) func aRaisedEndOrFirstChangesNothing(by count: UInt64) throws {
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(200)
     for offset in [64, 72, 128, 136, 1088, 1096, 1152, 1160] {
-      let spoilt = try SpoiltRegion(place.bytes)
-      let position = spoilt.region.bytes.load(fromByteOffset: offset, as: UInt64.self)
+      let damaged = try DamagedRegion(place.bytes)
+      let position = damaged.region.bytes.load(fromByteOffset: offset, as: UInt64.self)
       guard position >= 1100 else { continue }
-      spoilt.region.bytes.storeBytes(of: position &+ count, toByteOffset: offset, as: UInt64.self)
-      #expect(try spoilt.log().heldIDs == log.heldIDs)
+      damaged.region.bytes.storeBytes(of: position &+ count, toByteOffset: offset, as: UInt64.self)
+      #expect(try damaged.log().heldIDs == log.heldIDs)
     }
   }
 
-  // MARK: The former version
+  // MARK: The previous version
 
-  @Test func aLogOfTheFormerVersionIsTakenOver() throws {
-    let place = try SpoiltRegion()
+  @Test func aLogOfThePreviousVersionIsConverted() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(200)
-    let former = try SpoiltRegion(Array(place.bytes.dropLast(LogNote.areaBytes)))
+    let former = try DamagedRegion(Array(place.bytes.dropLast(LogNote.areaBytes)))
     former.region.bytes.storeBytes(of: 2, toByteOffset: 8, as: UInt32.self)
     for offset in [1088, 1152] { former.region.bytes.storeBytes(of: 0, toByteOffset: offset + 8, as: UInt64.self) }
     let parts = Array(former.bytes[..<32] + former.bytes[512..<768])
     former.region.bytes.storeBytes(of: crc32c(parts, parts.count), toByteOffset: 40, as: UInt32.self)
     let left = try former.remains()
-    #expect(!left.fits(SpoiltRegion.limits) && !left.isSalvaged)
-    let new = try #require(EventLog(name: "test", limits: SpoiltRegion.limits, takingOver: left.log()))
+    #expect(!left.fits(DamagedRegion.limits) && !left.isSalvaged)
+    let new = try #require(EventLog(name: "test", limits: DamagedRegion.limits, takingOver: left.log()))
     #expect(new.heldIDs == log.heldIDs && new.isIntact && new.checkpoint == nil)
-    // After a loss of power, too.
+    // After a power failure, too.
     #expect(try former.remains(boot: 2).log().heldIDs == log.heldIDs)
   }
 
   // MARK: Other limits
 
   @Test(arguments: [(1000, 1 << 20), (16, 16 << 10), (60, 4096), (1, 4096), (5000, 4096)])
-  func otherLimitsTakeOverWhatFitsOfTheNewest(events: Int, bytes: Int) throws {
-    let place = try SpoiltRegion()
+  func otherLimitsKeepTheNewestEventsThatFit(events: Int, bytes: Int) throws {
+    let place = try DamagedRegion()
     let old = try place.log()
     old.appendContents(200)
     let limits = EventLog.Limits(events: events, bytes: bytes)
@@ -462,8 +462,8 @@ extension EventLog {
     #expect(new.isIntact)
   }
 
-  @Test func anEventThatIsTooLargeNowGoesWithAllBeforeIt() throws {
-    let place = try SpoiltRegion()
+  @Test func anEventOverANewLimitIsDroppedWithAllEarlierOnes() throws {
+    let place = try DamagedRegion()
     let old = try place.log()
     old.append([[1], [UInt8](repeating: 2, count: 5000), [3], [4]])
     let small = EventLog.Limits(events: 60, bytes: 4096)

@@ -13,7 +13,7 @@ import Testing
     StateFolder(path: folder.path, boot: boot ?? self.boot) { stream, reason in Issue.record("\(stream): \(reason)") }
   }
 
-  @Test func aStreamsFileHasASafeNameOfItsOwn() {
+  @Test func aStreamsFileHasAUniqueSafeName() {
     #expect(StateFolder.fileName(for: "clock") == "clock.log")
     #expect(StateFolder.fileName(for: "a/b.c") == "a%2Fb.c.log")
     #expect(["..", "/", "."].map { StateFolder.fileName(for: $0) } == ["...log", "%2F.log", "..log"])
@@ -21,7 +21,7 @@ import Testing
     #expect(Set(long).count == 3 && long.allSatisfy { $0.utf8.count < 255 - 4 && !$0.contains("/") })
   }
 
-  @Test func aLogHasItsWholeRoomOnTheDiskAndIsTheOwnersAlone() throws {
+  @Test func aFileHasItsFullSizeAndIsPrivate() throws {
     let folder = try TemporaryFolder()
     let state = StateFolder(path: folder.path("made"), boot: boot) { _, _ in }
     defer {
@@ -35,7 +35,7 @@ import Testing
     #expect(file.st_blocks * 512 >= LogLayout.byteCount(for: limits))
   }
 
-  @Test func whatIsClosedGoesOnExactlyAfterTheNextBoot() throws {
+  @Test func aClosedLogContinuesExactlyAfterAReboot() throws {
     let folder = try TemporaryFolder()
     do {
       let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
@@ -50,7 +50,7 @@ import Testing
     #expect(try next.remains(of: "b") == nil)
   }
 
-  @Test func withoutABootThatCanBeToldALogThatWasNotClosedWasCutOff() throws {
+  @Test func withoutABootIdAnUnclosedLogCountsAsTruncated() throws {
     let folder = try TemporaryFolder()
     let state = StateFolder(path: folder.path, boot: nil) { _, _ in }
     do {
@@ -60,7 +60,7 @@ import Testing
     #expect(try #require(try state.remains(of: "a")).isSalvaged)
   }
 
-  @Test func aFolderThatAnotherUsesIsRefusedAndLeftAsItIs() throws {
+  @Test func aFolderLockedByAnotherProcessIsRefusedUnchanged() throws {
     let folder = try TemporaryFolder()
     let one = state(folder)
     let log = try one.makeLog(of: "a", limits: limits, takingOver: nil)
@@ -83,7 +83,7 @@ import Testing
   }
 
   @Test(arguments: ["", "rubbish", String(repeating: "x", count: 100_000)])
-  func rubbishIsRefusedAndSetAside(content: String) throws {
+  func anInvalidFileIsRefusedAndSetAside(content: String) throws {
     let folder = try TemporaryFolder(["a.log": content, "a.log.new": content])
     do {
       _ = try state(folder).remains(of: "a")
@@ -96,7 +96,7 @@ import Testing
     #expect(access(folder.path("a.log.new"), F_OK) != 0)
   }
 
-  @Test(arguments: [-4096, -8, -1, 1, 8, 4096]) func aFileOfAnotherLengthIsSetAside(difference: Int) throws {
+  @Test(arguments: [-4096, -8, -1, 1, 8, 4096]) func aFileOfWrongLengthIsSetAside(difference: Int) throws {
     let folder = try TemporaryFolder()
     do {
       let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
@@ -108,7 +108,7 @@ import Testing
     #expect(refusal?.remedy == .setAside("unreadable"))
   }
 
-  @Test(arguments: [0, 4096, 40_000, 70_000]) func aSectorThatCannotBeReadIsARefusal(offset: Int) throws {
+  @Test(arguments: [0, 4096, 40_000, 70_000]) func anUnreadableSectorIsRefused(offset: Int) throws {
     let folder = try TemporaryFolder()
     for stream in ["a", "b"] {
       let log = try state(folder).makeLog(of: stream, limits: limits, takingOver: nil)
@@ -134,7 +134,7 @@ import Testing
     #expect(try #require(try failing.remains(of: "b")).count == 2)
   }
 
-  @Test func aFileThatBecomesShorterWhileItIsReadIsARefusal() throws {
+  @Test func aFileTruncatedDuringReadingIsRefused() throws {
     let folder = try TemporaryFolder()
     _ = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
     let failing = state(folder)
@@ -142,7 +142,7 @@ import Testing
     #expect(throws: LogRefusal.self) { try failing.remains(of: "a") }
   }
 
-  @Test func largeFilesAreReadWithSignsOfProgress() throws {
+  @Test func progressIsReportedWhileLargeFilesAreRead() throws {
     let folder = try TemporaryFolder()
     var count = 0
     let state = StateFolder(path: folder.path, boot: boot, progress: { count += 1 }) { _, _ in }
@@ -153,7 +153,7 @@ import Testing
     #expect(count >= 16 + 10)
   }
 
-  @Test func whatIsSetAsideIsNeverReplaced() throws {
+  @Test func aFileThatWasSetAsideIsNeverReplaced() throws {
     let folder = try TemporaryFolder(["a.log": "1", "b.log": "other"])
     let state = state(folder)
     #expect(try state.setAside("a", "version-9") == "a.log.version-9")
@@ -167,7 +167,7 @@ import Testing
     #expect(stat(folder.path("a.log"), &file) == 0 && file.st_size == 5)
   }
 
-  @Test func otherLimitsMakeANewFileInPlaceOfTheOldOne() throws {
+  @Test func otherLimitsReplaceTheFile() throws {
     let folder = try TemporaryFolder()
     do {
       let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
@@ -184,7 +184,7 @@ import Testing
     #expect(again.fits(larger) && again.count == 3)
   }
 
-  @Test func aDiskWithoutRoomIsToldAndNothingIsLeftThere() async {
+  @Test func aFullDiskIsReportedAndLeavesNoFile() async {
     await #expect(processExitsWith: .success) {
       signal(SIGXFSZ, SIG_IGN)
       var limit = rlimit(rlim_cur: 1 << 20, rlim_max: 1 << 20)

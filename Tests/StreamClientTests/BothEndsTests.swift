@@ -26,12 +26,12 @@ import Testing
     return result
   }
 
-  @Test func demandIsMetExactlyAndTheEndFollowsTheLastEvent() async throws {
+  @Test func demandIsMetExactlyAndCompletionFollowsTheLastEvent() async throws {
     try await withServer { path in
       let connection = try StreamConnection(socket: path)
       let probe = connection.stream("five").probe(3)
       for number in 1...3 { #expect(await probe.next() == .value("\(number)")) }
-      // An answer on the same connection comes after all that the server had to say until then.
+      // A reply on the same connection follows all that the server had to send until then.
       let newest = try await connection.value(of: "five").value
       probe.signals.record(.value("silence"))
       #expect(await probe.next() == .value("silence"))
@@ -43,7 +43,7 @@ import Testing
     }
   }
 
-  @Test func idsRiseByOneAndResumeWhereTheyAreGiven() async throws {
+  @Test func idsRiseByOneAndResumptionFollowsTheGivenId() async throws {
     try await withServer { path in
       let connection = try StreamConnection(socket: path)
       var ids: [UInt64] = []
@@ -61,7 +61,7 @@ import Testing
     }
   }
 
-  @Test func refusalsHaveTheirKind() async throws {
+  @Test func rejectionsHaveTheirErrorCase() async throws {
     try await withServer { path in
       let connection = try StreamConnection(socket: path)
       #expect(await connection.stream("six").probe(1).next() == .failed(.rejected("no stream named \"six\"")))
@@ -70,7 +70,7 @@ import Testing
     }
   }
 
-  @Test func theProgramReadsWhatTheServerSays() async throws {
+  @Test func theProgramPrintsTheServersEvents() async throws {
     try await withServer { path in
       let events = try Command(["--socket", path, "sub", "five", "--credit", "2"])
       #expect(await events.rest() == "1\n2\n3\n4\n5\n")
@@ -88,7 +88,7 @@ import Testing
     }
   }
 
-  @Test func whatOneConnectionPublishesAnotherReadsInOrder() async throws {
+  @Test func publishedValuesArriveInOrderOnAnotherConnection() async throws {
     try await withServer { path in
       let values = (0..<2000).map { Array("value \($0)".utf8) }
       try await StreamConnection(socket: path).publish(values.async, to: "lines")
@@ -96,13 +96,13 @@ import Testing
     }
   }
 
-  @Test func theProgramPublishesItsInputLineByLine() async throws {
+  @Test func theProgramPublishesEachInputLine() async throws {
     try await withServer { path in
       let lines = (0..<5000).map { "line \($0) \(String(repeating: "x", count: $0 % 90))" }
       let command = try Command(["--socket", path, "pub", "lines"], holdsInput: true)
       await command.write("first\n")
-      #expect(try await events(1, of: "lines", at: path) == ["first"])  // as soon as it is there
-      await command.write("\n" + lines.joined(separator: "\n"))  // one without anything in it, and one without an end
+      #expect(try await events(1, of: "lines", at: path) == ["first"])  // as soon as it is stored
+      await command.write("\n" + lines.joined(separator: "\n"))  // an empty line, and one without a line end
       command.endInput()
       #expect(await command.end() == (0, ""))
       #expect(try await events(5002, of: "lines", at: path) == ["first", ""] + lines)
@@ -112,7 +112,7 @@ import Testing
     }
   }
 
-  @Test func linesLongerThanAFragmentAndThanARequestHaveTheirAnswer() async throws {
+  @Test func longLinesArePublishedInFragmentsOrRefused() async throws {
     try await withServer { path in
       let long = String(repeating: "y", count: 1_000_000)
       let command = try Command(["--socket", path, "pub", "lines"], holdsInput: true)
@@ -157,7 +157,7 @@ import Testing
     }
   }
 
-  @Test func anEventOverTheLimitEndsItsStreamAloneAndForGood() async throws {
+  @Test func anEventOverTheLimitFailsOnlyItsStreamPermanently() async throws {
     try await withLargeEvent { path, event in
       let connection = try StreamConnection(socket: path, maximumEventBytes: event.count - 1)
       let sentence = "a value has more than \(event.count - 1) bytes, the limit of the receiver"
@@ -173,14 +173,14 @@ import Testing
     }
   }
 
-  @Test func theProgramSaysWhyItsEventsAreNotTaken() async throws {
+  @Test func theProgramPrintsWhyItsEventsAreRejected() async throws {
     try await withServer { path in
       for (name, sentence) in [
         ("five", "\"five\" does not accept values"), ("six", "no stream named \"six\""),
       ] {
         let one = try Command(["--socket", path, "pub", name, "x"])
         #expect(await one.end() == (77, "streamctl: \(sentence)\n"))
-        // Its input goes on, and nobody waits for that.
+        // Its input stays open, and nothing waits for it.
         let many = try Command(["--socket", path, "pub", name], holdsInput: true)
         await many.write("x\n")
         #expect(await many.end() == (77, "streamctl: \(sentence)\n"))
@@ -190,7 +190,7 @@ import Testing
     }
   }
 
-  /// The first events that a stream holds.
+  /// The first stored events of a stream.
   private func events(_ count: Int, of name: String, at path: String) async throws -> [String] {
     let connection = try StreamConnection(socket: path)
     var texts: [String] = []

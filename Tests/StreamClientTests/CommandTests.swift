@@ -2,9 +2,9 @@ import Glibc
 import RSocket
 import Testing
 
-/// The built program against a server that says what the test wants.
+/// The built program against a scripted server.
 @Suite(.timeLimit(.minutes(1))) struct CommandTests {
-  @Test func creditIsGrantedOnceAndReplenishedAtHalf() async throws {
+  @Test func creditIsGrantedAndReplenishedAtHalf() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "clock", "--credit", "4"])
       #expect(await server.next() == .request(StreamID(1), .stream, 4, "clock", #"{"gaps":true}"#))
@@ -20,7 +20,7 @@ import Testing
     }
   }
 
-  @Test func noMoreIsAskedForThanTheCount() async throws {
+  @Test func noMoreEventsAreRequestedThanTheCount() async throws {
     try await ScriptedServer.run(script: { peer, event in
       switch event {
       case .request(let id, _, let count, _, _), .other(.requestN(let id, let count)):
@@ -56,7 +56,7 @@ import Testing
     }
   }
 
-  @Test func eachEventOfASlowStreamAppearsAtOnceAndAnInterruptCancels() async throws {
+  @Test func eachEventOfASlowStreamIsPrintedAtOnceAndAnInterruptCancels() async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.send("first", on: id) }
     }) { server in
@@ -71,7 +71,7 @@ import Testing
     }
   }
 
-  @Test func anOutputThatIsClosedEndsTheProgramQuietlyEvenWhileNothingComes() async throws {
+  @Test func aClosedOutputEndsTheProgramSilentlyEvenWithoutEvents() async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.send("first", on: id) }
     }) { server in
@@ -82,8 +82,8 @@ import Testing
     }
   }
 
-  @Test func anOutputThatBlocksHoldsUpOnlyTheCredit() async throws {
-    // The pipe is never read: what fits into it is written, and then no more is asked for, whatever comes.
+  @Test func aBlockedOutputOnlyDelaysCredit() async throws {
+    // The pipe is never read: it fills, and then no more events are requested.
     let line = String(repeating: "x", count: 9_999)
     try await ScriptedServer.run(script: { peer, event in
       switch event {
@@ -116,7 +116,7 @@ import Testing
       (64, "pub a b c"), (64, "pub a --count 1"), (64, "pub a --as b --no-reconnect"),
       (65, "pub a b --as 0123456789012345678901234567890123456789012345678"),
       (69, "--socket /nowhere pub a b"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
-    ] as [(CInt, String)]) func mistakesAreOneLineAndACode(code: CInt, arguments: String) async throws
+    ] as [(CInt, String)]) func usageErrorsAreOneLineAndAnExitCode(code: CInt, arguments: String) async throws
   {
     let end = try await Command(arguments.split(separator: " ").map(String.init)).end()
     #expect(end.code == code)
@@ -125,7 +125,7 @@ import Testing
 
   @Test(arguments: [
     (ErrorCode.rejected, CInt(77)), (.invalid, 65), (.canceled, 69), (.lagged, 75), (.applicationError, 70),
-  ]) func theServersRefusalIsOneLineAndACode(code: ErrorCode, exitCode: CInt) async throws {
+  ]) func aRejectionIsOneLineAndAnExitCode(code: ErrorCode, exitCode: CInt) async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, code, "because") }
     }) { server in
@@ -134,7 +134,7 @@ import Testing
     }
   }
 
-  @Test func linesArePublishedAgainstCreditAndTheEndIsConfirmed() async throws {
+  @Test func linesArePublishedWithinTheCreditAndTheEndIsConfirmed() async throws {
     try await ScriptedServer.run { server in
       let id = StreamID(1)
       let command = try Command(["--socket", server.path, "pub", "--no-reconnect", "log"], holdsInput: true)
@@ -155,7 +155,7 @@ import Testing
     }
   }
 
-  @Test func anInterruptGivesThePublishingUp() async throws {
+  @Test func anInterruptCancelsPublishing() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "pub", "--no-reconnect", "log"], holdsInput: true)
       await command.write("1\n")
@@ -166,7 +166,7 @@ import Testing
     }
   }
 
-  @Test func aDaemonThatIsGoneBeforeItConfirmsIsAFailure() async throws {
+  @Test func aConnectionLostBeforeTheConfirmationIsAFailure() async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request = event { peer.close() }
     }) { server in
@@ -175,7 +175,7 @@ import Testing
     }
   }
 
-  @Test func aSubscriptionOutlivesItsConnectionAndSaysSo() async throws {
+  @Test func aSubscriptionOutlivesItsConnectionAndReportsIt() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "s", "--from", "new", "--count", "5"])
       #expect(await server.next() == .request(StreamID(1), .stream, 5, "s", #"{"from":"new","gaps":true}"#))
@@ -218,7 +218,7 @@ import Testing
     }
   }
 
-  @Test func aScriptMayWantTheLossInstead() async throws {
+  @Test func withoutReconnectionALossIsAFailure() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.send("1", on: id, number: 1)
@@ -266,7 +266,9 @@ import Testing
     }
   }
 
-  @Test(arguments: ["sub", "get"]) func aSilentStreamsStateIsToldOnceAndATimeoutEndsTheWait(verb: String) async throws {
+  @Test(arguments: ["sub", "get"]) func theStateOfASilentStreamIsReportedOnceAndATimeoutEndsTheWait(verb: String)
+    async throws
+  {
     let streams = #"[{"name":"other","state":"failing"},{"name":"s","state":"failing","message":"no\u202eroute"}]"#
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, "$streams", _) = event else { return }
@@ -282,7 +284,7 @@ import Testing
     }
   }
 
-  @Test func anEventInTimeBeginsTheTimeAnew() async throws {
+  @Test func anEventRestartsTheTimeout() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "s", "--timeout", "20s", "--count", "2"])
       guard case .request(let id, _, _, "s", _) = await server.next() else { return #expect(Bool(false), "no request") }
@@ -294,7 +296,7 @@ import Testing
     }
   }
 
-  @Test func messagesFromOutsideCannotSteerTheTerminal() async throws {
+  @Test func externalMessagesCannotControlTheTerminal() async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event {
         peer.machine.sendError(
@@ -317,7 +319,7 @@ import Testing
 
       """
     ),
-  ]) func eventsArePrintedInTheFormatAskedFor(format: String, expected: String) async throws {
+  ]) func eventsArePrintedInTheRequestedFormat(format: String, expected: String) async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.send("{\"a\":\n1 }\n", on: id, number: 1)

@@ -7,7 +7,7 @@ import Testing
   @Test(arguments: [
     (PublishConfirmation(confirmed: 0, next: 3), ReconnectPolicy.Report.forgotten),
     (PublishConfirmation(confirmed: 2, next: 3), .resumed(missing: nil)),
-  ]) func aStreamThatHasForgottenThePublisherIsReported(
+  ]) func aStreamThatDiscardedThePublisherIsReported(
     answer: PublishConfirmation, report: ReconnectPolicy.Report
   ) throws {
     var delivery = ConfirmedDelivery(PublisherName("p"))

@@ -5,7 +5,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct ExampleTests {
   /// A terminal, so that each line is seen when it is printed.
-  @Test func worksOutInOneProcessWhatIsAskedForInAnother() async throws {
+  @Test func theExampleServesValuesToAnotherProcess() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     let terminal = try PseudoTerminal(width: 80, height: 24)

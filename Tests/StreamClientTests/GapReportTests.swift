@@ -7,7 +7,7 @@ import Testing
   private static let unknown = "the stream's log was lost, and the daemon cannot know how many"
   private static let second: UInt64 = 1_000_000_000
 
-  /// What is said of gaps before events 1, 2, … that come half a second apart.
+  /// The messages for gaps before events 1, 2, … that arrive half a second apart.
   private func sentences(_ gaps: EventGap...) -> [String] {
     var report = GapReport()
     var sentences: [String] = []
@@ -27,8 +27,8 @@ import Testing
     #expect(sentences(.unknown) == ["events may be lost before event 1: \(Self.unknown)"])
   }
 
-  /// Of a log that the client never read, there is no telling that it was lost.
-  @Test func aGapBeforeTheFirstEventIsThatToTheEventAskedFor() {
+  /// Whether a log that the client never read lost events is unknown.
+  @Test func aGapBeforeTheFirstEventBeginsAtTheRequestedEvent() {
     var report = GapReport(from: 5)
     let range = "the stream's log does not have all events in between, and the daemon cannot know how many"
     #expect(
@@ -38,7 +38,7 @@ import Testing
     #expect(later == "events may be lost before event 20: \(Self.unknown)")
   }
 
-  @Test func manyGapsAreASentenceASecondAndTheirSum() {
+  @Test func manyGapsAreOneSentenceASecondAndATotal() {
     #expect(
       sentences(.events(1), .events(2), .events(3), .events(4)) == [
         "1 event lost before event 1", "5 events lost in 2 gaps, the last before event 3",
@@ -46,7 +46,7 @@ import Testing
       ])
   }
 
-  @Test func whatCannotBeKnownIsNotCounted() {
+  @Test func anUnknownNumberOfEventsIsNotCounted() {
     #expect(
       sentences(.events(3), .unknown, .events(4)) == [
         "3 events lost before event 1", "at least 4 events lost in 2 gaps, the last before event 3",

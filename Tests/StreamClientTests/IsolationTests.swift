@@ -5,7 +5,7 @@ import StreamServer
 import TestSupport
 import Testing
 
-/// That every public function can be called from the main actor, from an actor and from a detached task: that it compiles
+/// Every public function can be called from the main actor, from an actor and from a detached task: compiling this
 /// is most of the test.
 @Suite(.timeLimit(.minutes(1))) struct IsolationTests {
   private static let options = SubscribeOptions(from: .replay, onLag: .skip, ids: true)
@@ -33,21 +33,21 @@ import Testing
 
   private static let expected = ["1", "2", "3", "a", "b", "c", "d", "e"]
 
-  @Test func theMainActorMayUseAll() async throws {
+  @Test func theMainActorCanUseEverything() async throws {
     try await withServer { path in
       let texts = try await MainUser(path).use()
       #expect(texts == Self.expected)
     }
   }
 
-  @Test func anActorMayUseAll() async throws {
+  @Test func anActorCanUseEverything() async throws {
     try await withServer { path in
       let texts = try await ActorUser(path).use()
       #expect(texts == Self.expected)
     }
   }
 
-  @Test func aDetachedTaskMayUseAll() async throws {
+  @Test func aDetachedTaskCanUseEverything() async throws {
     try await withServer { path in
       let options = Self.options
       let connection = try StreamConnection(socket: path)

@@ -13,7 +13,7 @@ import Testing
     "", " ", "{", "[1,]", "{\"a\"}", "{a:1}", "01", "1.", "-", "+1", "\"\n\"", "\"\\x\"", "\"\\u12g4\"", "nul", "1 2",
     "'a'",
     "[1}", "{\"a\":1,}", "NaN",
-  ]) func otherTextIsNot(text: String) {
+  ]) func invalidJSONIsRejected(text: String) {
     #expect(!JSONText.isValid(Array(text.utf8)))
   }
 
@@ -46,13 +46,13 @@ import Testing
     #expect(arguments == Arguments(socket: "/run/streamd/streamd.sock", command: .subscribe(name: "clock", .init())))
   }
 
-  @Test func theSocketIsTheOptionsThenTheEnvironments() throws {
+  @Test func theSocketOptionPrecedesTheEnvironment() throws {
     #expect(try Arguments(["list"], environment: "/e").socket == "/e")
     #expect(try Arguments(["list"], environment: "").socket == Arguments.defaultSocket)
     #expect(try Arguments(["list", "--socket", "/o"], environment: "/e").socket == "/o")
   }
 
-  @Test func positionsAreWordsIdsOrForTheServerToJudge() throws {
+  @Test func otherPositionsThanWordsAndIdsAreSentToTheServer() throws {
     let positions = ["replay", "latest", "new", "42", "-5m", "2026-11-20T16:00:00Z"].map { word in
       try? Arguments(["sub", "a", "--from", word], environment: nil).command
     }
@@ -62,7 +62,7 @@ import Testing
     #expect(positions == expected)
   }
 
-  @Test func namesThatBeginWithADashFollowTwoOfThem() throws {
+  @Test func namesWithALeadingDashFollowADoubleDash() throws {
     #expect(try Arguments(["get", "--", "-x"], environment: nil).command == .get(name: "-x", .data, timeout: nil))
   }
 }

@@ -21,7 +21,7 @@ import Testing
     }
   }
 
-  /// What the server says: up to where all is in the stream, and at first where to continue.
+  /// The server's confirmation: the number up to which all values are stored, and at first the next number.
   private static func numbers(_ numbers: UInt64...) -> Payload {
     Payload(data: numbers.flatMap { number in (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) } })
   }
@@ -35,7 +35,7 @@ import Testing
     }
   }
 
-  @Test func whatIsNotConfirmedIsSentAgainOnTheNextConnection() async throws {
+  @Test func unconfirmedValuesAreSentAgainOnTheNextConnection() async throws {
     try await ScriptedServer.run { server in
       let publishing = try publish(["1", "2", "3", "4", "5"], to: server, name())
       #expect(await server.next() == .request(StreamID(1), .channel, Credit.unlimited, "s", ""))
@@ -51,13 +51,13 @@ import Testing
       #expect(await server.next() == .request(StreamID(1), .channel, Credit.unlimited, "s", ""))
       #expect(await reports.next() == .lost(Self.loss))
       server.act(1) { peer in
-        peer.machine.sendPayload(StreamID(1), Self.numbers(1, 3))  // 2 waits there for room
+        peer.machine.sendPayload(StreamID(1), Self.numbers(1, 3))  // 2 waits there for space
         peer.machine.sendRequestN(StreamID(1), 10)
       }
       #expect(await reports.next() == .resumed(missing: nil))
       try await expectValues(["3", "4", "5"], server)
       #expect(await server.next() == .other(.complete(StreamID(1))))
-      server.act(1) { $0.close() }  // before it could say so
+      server.act(1) { $0.close() }  // before the confirmation
       #expect(await server.next() == .request(StreamID(1), .channel, Credit.unlimited, "s", ""))
       server.act(2) { $0.machine.sendPayload(StreamID(1), Self.numbers(5, 6)) }
       #expect(await reports.next() == .lost(Self.loss))
@@ -69,7 +69,7 @@ import Testing
     }
   }
 
-  @Test func whatTheStreamHasAlreadyIsNotSentAtAll() async throws {
+  @Test func valuesThatTheStreamHasAreSkipped() async throws {
     try await ScriptedServer.run { server in
       let publishing = try publish((1...1000).map { "\($0)" }, to: server, name())
       guard case .request = await server.next() else { return #expect(Bool(false), "no request") }
@@ -85,7 +85,7 @@ import Testing
     }
   }
 
-  @Test func allConfirmedIsAllDoneWhateverBecomesOfTheConnection() async throws {
+  @Test func theSinkFinishesOnceAllValuesAreConfirmed() async throws {
     try await ScriptedServer.run { server in
       let publishing = try publish(["1"], to: server, name(from: 7))
       guard case .request = await server.next() else { return #expect(Bool(false), "no request") }
@@ -108,7 +108,7 @@ import Testing
   @Test(arguments: [
     (ErrorCode.rejected, StreamError.rejected("why")), (.invalid, .invalid("why")),
     (.applicationError, .failed(.applicationError, "why")),
-  ]) func whatIsNoLossEndsIt(code: ErrorCode, expected: StreamError) async throws {
+  ]) func anErrorThatIsNotALossEndsTheSink(code: ErrorCode, expected: StreamError) async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, code, "why") }
     }) { server in
@@ -119,7 +119,7 @@ import Testing
   }
 
   @Test(arguments: [[0], [1, 1], [5, 3], [0, 0]] as [[UInt64]])
-  func aServerThatMakesNoSenseEndsIt(numbers: [UInt64]) async throws {
+  func anInvalidConfirmationEndsTheSink(numbers: [UInt64]) async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.machine.sendPayload(
@@ -133,12 +133,12 @@ import Testing
     }
   }
 
-  @Test func namesAreMadeUpWhereNoneIsGivenAndNoTwoAreEqual() {
+  @Test func generatedNamesAreUnique() {
     let names = Set((0..<100).map { _ in PublisherName().name })
     #expect(names.count == 100 && names.allSatisfy { (1...48).contains($0.utf8.count) })
   }
 
-  @Test func anImpossibleNameIsAFailure() async throws {
+  @Test func anInvalidNameIsAFailure() async throws {
     try await ScriptedServer.run { server in
       let publishing = try publish(["1"], to: server, name(""))
       #expect(
@@ -147,7 +147,7 @@ import Testing
     }
   }
 
-  @Test func aCancelledSinkDoesNotComeBack() async throws {
+  @Test func aCancelledSinkDoesNotReconnect() async throws {
     try await ScriptedServer.run { server in
       let publishing = try publish(["1"], to: server, name())
       guard case .request(let id, _, _, _, _) = await server.next() else { return #expect(Bool(false), "no request") }

@@ -2,15 +2,15 @@ import Reactive
 import StreamClient
 import Synchronization
 
-/// What a subscriber saw.
+/// The signals that a subscriber received.
 enum Signal: Equatable, Sendable {
   case value(String)
   case finished
   case failed(StreamError)
 }
 
-/// A subscriber that records what it is told, and asks only for what the test says.
-final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set once, before anybody else has the probe
+/// A subscriber that records its signals, and requests only what the test sets.
+final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set once, before other threads have the probe
   typealias Input = StreamEvent
   typealias Failure = StreamError
 
@@ -55,7 +55,7 @@ final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set o
 }
 
 extension Publisher where Output == StreamEvent, Failure == StreamError {
-  /// A probe that has asked for `count` values.
+  /// A probe that has requested `count` values.
   func probe(_ count: Int = 0) -> Probe {
     let probe = Probe()
     subscribe(probe)

@@ -3,14 +3,14 @@ import Glibc
 import Reactive
 import StreamRuntime
 
-/// A terminal for a program under test: what the program draws, as pictures.
+/// A terminal for a program under test: the program's output, as screens.
 final class PseudoTerminal: Sendable {
-  /// Nothing was drawn any more; this was until then.
+  /// No further output arrived; the output until then.
   struct Silence: Error {
     let text: String
   }
 
-  /// The program's side.
+  /// The program's end.
   let program: CInt
   private let screen: CInt
   private let seen = Locked<[UInt8]>([])
@@ -19,7 +19,7 @@ final class PseudoTerminal: Sendable {
   private static let getNumber: UInt = 0x8004_5430  // TIOCGPTN
 
   init(width: UInt16, height: UInt16) throws(SystemError) {
-    // By the kernel's own calls: the C library's leave the descriptor open in whatever is started meanwhile.
+    // With system calls: the C library's functions leave the descriptor open in programs that are started meanwhile.
     screen = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
     var (locked, number) = (CInt(0), CUnsignedInt(0))
     guard screen >= 0, ioctl(screen, Self.setLock, &locked) == 0, ioctl(screen, Self.getNumber, &number) == 0 else {
@@ -35,7 +35,7 @@ final class PseudoTerminal: Sendable {
     close(screen)
   }
 
-  /// The program is not told; that is for the test to do.
+  /// The program is not notified; the test does that.
   func resize(width: UInt16, height: UInt16) {
     var size = winsize(ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0)
     _ = ioctl(screen, UInt(TIOCSWINSZ), &size)
@@ -52,7 +52,7 @@ final class PseudoTerminal: Sendable {
     return settings.c_lflag & tcflag_t(ICANON) != 0
   }
 
-  /// All that was drawn so far.
+  /// All output so far.
   var text: String { String(decoding: seen.withLock { $0 }, as: UTF8.self) }
 
   /// Waits until the last picture is one that a test looks for. The test's time limit is the guard.
@@ -63,12 +63,12 @@ final class PseudoTerminal: Sendable {
     }
   }
 
-  /// Waits until something was drawn.
+  /// Waits for any output.
   func drawn(_ sequence: String) async throws {
     while !text.hasSuffix(sequence) { try await read() }
   }
 
-  /// From the last "cursor home" to the "erase to the end" behind it, line by line, without what else is no text.
+  /// The lines between the last "cursor home" and the next "erase to the end", without control sequences.
   private var lastPicture: [String]? {
     guard let end = text.range(ofLast: "\u{1b}[J"), let start = text[..<end.lowerBound].range(ofLast: "\u{1b}[H") else {
       return nil

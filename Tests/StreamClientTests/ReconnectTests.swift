@@ -31,7 +31,7 @@ import Testing
     return probe
   }
 
-  @Test func aStreamGoesOnAfterTheLastEventWithTheDemandThatIsLeft() async throws {
+  @Test func aStreamResumesAfterTheLastEventWithTheRemainingDemand() async throws {
     try await ScriptedServer.run { server in
       let probe = try await interrupted(server, demand: 5, options: SubscribeOptions(from: .new, onLag: .skip))
       #expect(await server.next() == .request(StreamID(1), .stream, 3, "s", #"{"from":8,"on_lag":"skip","gaps":true}"#))
@@ -47,7 +47,7 @@ import Testing
     }
   }
 
-  @Test func whatCameBeforeIsDroppedAndItsDemandGivenBack() async throws {
+  @Test func repeatedEventsAreDroppedAndTheirDemandReturned() async throws {
     try await ScriptedServer.run { server in
       let probe = try await interrupted(server, demand: 5)
       _ = await server.next()
@@ -74,7 +74,7 @@ import Testing
     }
   }
 
-  @Test func withoutAnEventTheStreamIsAskedForAsAtFirst() async throws {
+  @Test func withoutAnEventTheOriginalRequestIsRepeated() async throws {
     try await ScriptedServer.run { server in
       let options = SubscribeOptions(from: .since("-5m"))
       let probe = Probe(onSubscription: { $0.request(.unlimited) })
@@ -83,7 +83,7 @@ import Testing
         #expect(await server.next() == .request(StreamID(1), .stream, 0x7fff_ffff, "s", #"{"from":"-5m","gaps":true}"#))
         server.act(connection) { $0.close() }
       }
-      // However often: it is one loss.
+      // However often it is reported, it is one loss.
       _ = await server.next()
       server.act(4) { $0.send("1", on: StreamID(1), number: 1) }
       #expect(await probe.next() == .value("1"))
@@ -93,7 +93,7 @@ import Testing
     }
   }
 
-  @Test func withoutDemandNothingIsAskedFor() async throws {
+  @Test func withoutDemandNothingIsRequested() async throws {
     try await ScriptedServer.run { server in
       let probe = try await interrupted(server, demand: 2)
       #expect(await reports.next() == .lost(Self.loss))
@@ -103,7 +103,7 @@ import Testing
     }
   }
 
-  @Test func aDaemonThatStopsIsALoss() async throws {
+  @Test func aStoppingDaemonIsALoss() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       if peer.id == 0 {
@@ -122,7 +122,7 @@ import Testing
   @Test(arguments: [
     (ErrorCode.rejected, StreamError.rejected("why")), (.invalid, .invalid("why")), (.lagged, .lagged("why")),
     (.applicationError, .failed(.applicationError, "why")),
-  ]) func whatIsNoLossEndsAStreamThatCameBack(code: ErrorCode, expected: StreamError) async throws {
+  ]) func anErrorThatIsNotALossEndsAReconnectedStream(code: ErrorCode, expected: StreamError) async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event, peer.id > 0 else { return }
       peer.machine.sendError(id, code, "why")
@@ -132,7 +132,7 @@ import Testing
     }
   }
 
-  @Test func aLossAfterAnEventWithoutAnIdEndsTheStream() async throws {
+  @Test func aLossAfterAnEventWithoutIdEndsTheStream() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.machine.sendPayload(id, Payload(data: Array("bare".utf8)))
@@ -144,13 +144,13 @@ import Testing
     }
   }
 
-  @Test func aFirstConnectionThatIsNotMadeIsAFailure() async throws {
+  @Test func aFailedFirstConnectionIsAFailure() async throws {
     let path = "/tmp/streamd-test-there-is-no-such-folder/s"
     let probe = try StreamConnection(socket: path).stream("s", reconnect: policy()).probe(1)
     #expect(await probe.next() == .failed(.cannotConnect(SystemError("connect", path, code: ENOENT))))
   }
 
-  @Test func toBeTurnedAwayIsAFailureAtFirstAndALossLater() async throws {
+  @Test func aRejectedConnectionIsAFailureAtFirstAndALossLater() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       switch peer.id {
@@ -169,7 +169,7 @@ import Testing
     }
   }
 
-  @Test func aDaemonThatIsAwayForAWhileIsWaitedFor() async throws {
+  @Test func attemptsContinueWhileTheDaemonIsAway() async throws {
     try await ScriptedServer.run { server in
       let away = server.path + "-away"
       let probe = try StreamConnection(socket: server.path).stream("s", reconnect: policy()).probe(3)
@@ -186,7 +186,7 @@ import Testing
     }
   }
 
-  @Test func cancellingWhileItWaitsIsFinal() async throws {
+  @Test func cancellingDuringTheDelayIsFinal() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       weak var released: Probe?
@@ -204,7 +204,7 @@ import Testing
     }
   }
 
-  @Test func cancellingInTheReportIsFinalToo() async throws {
+  @Test func cancellingInTheReportIsFinal() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let cancellable = Locked<Probe?>(nil)
@@ -219,7 +219,7 @@ import Testing
       server.act { $0.close() }
       #expect(await reports.next() == .lost(Self.loss))
       for number in 0..<3 {
-        // Whatever the loop had still to do for the other one comes before these.
+        // Pending work of the loop for the other stream precedes these.
         let later = connection.stream("later \(number)").probe(1)
         guard case .request(let id, .stream, 1, "later \(number)", #"{"gaps":true}"#) = await server.next() else {
           return #expect(Bool(false), "asked for again")
@@ -232,7 +232,7 @@ import Testing
     }
   }
 
-  @Test func aClosedConnectionIsNotMadeAgain() async throws {
+  @Test func aLocallyClosedConnectionIsNotReopened() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let probe = connection.stream("s", reconnect: policy()).probe(1)
@@ -242,7 +242,7 @@ import Testing
     }
   }
 
-  @Test func valuesGoOnToo() async throws {
+  @Test func valuesContinueAfterALoss() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.send("event", on: id, number: UInt64(peer.id + 1), isComplete: peer.id == 2)
@@ -256,7 +256,7 @@ import Testing
     }
   }
 
-  @Test func waitsDoubleUpToTheLongestAndHalfOfEachIsDrawn() {
+  @Test func delaysDoubleUpToTheMaximumAndHalfOfEachIsRandom() {
     let policy = ReconnectPolicy()
     let waits = [1, 2, 3, 7, 8, Int.max].map { policy.delay(afterLosses: $0, fraction: 0) }
     #expect(waits == [50, 100, 200, 3200, 5000, 5000].map { .milliseconds($0) })

@@ -3,7 +3,7 @@ import Testing
 @testable import StreamClient
 
 @Suite struct RemoteDemandTests {
-  @Test func finiteDemandStaysBelowTheNumberThatMeansUnlimited() {  // SEMANTICS 15
+  @Test func finiteDemandStaysBelowUnlimited() {  // SEMANTICS 15
     var demand = RemoteDemand()
     demand.add(.max(Int.max))
     #expect(demand.takeGrant() == 0x7fff_fffe)
@@ -13,7 +13,7 @@ import Testing
     #expect(demand.takeGrant() == 2)
   }
 
-  @Test func unlimitedIsSaidOnceAndStays() {
+  @Test func unlimitedDemandIsSentOnceAndIsPermanent() {
     var demand = RemoteDemand()
     demand.add(.max(3))
     #expect(demand.takeGrant() == 3)

@@ -6,7 +6,7 @@ import StreamRuntime
 import Synchronization
 import Testing
 
-/// A publisher that the test feeds by hand, and that records what is asked of it.
+/// A publisher that the test feeds, and that records its demand.
 private final class Feed: Publisher, Sendable {
   typealias Output = [UInt8]
   typealias Failure = Never
@@ -36,7 +36,7 @@ private final class Feed: Publisher, Sendable {
   func finish() { subscriber.withLock { $0 }?.receive(completion: .finished) }
 }
 
-/// The publishing half of the library against a server that says what the test wants.
+/// The publishing half of the library against a scripted server.
 @Suite(.timeLimit(.minutes(1))) struct RemoteSinkTests {
   private let id = StreamID(1)
 
@@ -44,7 +44,7 @@ private final class Feed: Publisher, Sendable {
     .other(.payload(id, Payload(data: Array(text.utf8)), isComplete: false))
   }
 
-  /// Publishes what `feed` gives, with the completion as a signal.
+  /// Publishes the values of `feed`, with the completion as a signal.
   private func publish(_ feed: some Publisher<[UInt8], Never>, _ server: ScriptedServer) throws -> (
     AnyCancellable, Recorder<Signal>
   ) {
@@ -58,7 +58,7 @@ private final class Feed: Publisher, Sendable {
     return (publication, ends)
   }
 
-  @Test func oneValueIsAskedForAndOpensTheRequestAndTheOthersWaitForCredit() async throws {
+  @Test func theFirstValueOpensTheRequestAndFurtherValuesWaitForCredit() async throws {
     try await ScriptedServer.run { server in
       let feed = Feed()
       let (publication, ends) = try publish(feed, server)
@@ -81,7 +81,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func muchCreditIsPassedOnInStepsAndAllValuesArriveInOrder() async throws {
+  @Test func largeCreditIsRequestedInStepsAndValuesArriveInOrder() async throws {
     let received = Locked<[Int]>([])
     let produced = Count()
     try await ScriptedServer.run(script: { peer, event in
@@ -92,7 +92,7 @@ private final class Feed: Publisher, Sendable {
           $0.append(payload.data.count)
           return $0.count
         }
-        // What waits here and in the sockets, in values of 1 KiB and more, is bounded.
+        // Values of 1 KiB and more that wait here and in the sockets are limited.
         #expect(produced.count - count < 2000)
       case .other(.complete(let id)): peer.machine.sendComplete(id)
       default: break
@@ -115,7 +115,7 @@ private final class Feed: Publisher, Sendable {
     var count: Int { value.load(ordering: .relaxed) }
   }
 
-  @Test func aValueOfManyFragmentsIsNotTakenForAServerThatReadsNothing() async throws {
+  @Test func aValueOfManyFragmentsIsNotAStalledServer() async throws {
     let large = [UInt8](repeating: 1, count: 5 << 20)
     try await ScriptedServer.run(script: { peer, event in
       switch event {
@@ -136,7 +136,7 @@ private final class Feed: Publisher, Sendable {
 
   @Test(arguments: [
     (ErrorCode.rejected, StreamError.rejected("no")), (.invalid, .invalid("no")), (.canceled, .canceled("no")),
-  ]) func aRefusalEndsItAndThePublisherIsCancelled(code: ErrorCode, error: StreamError) async throws {
+  ]) func aRejectionEndsTheSinkAndCancelsThePublisher(code: ErrorCode, error: StreamError) async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, code, "no") }
     }) { server in
@@ -152,7 +152,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func aLostConnectionAndOneThatIsCutOffAreTold() async throws {
+  @Test func aLossAndAConnectionErrorAreReported() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request = event else { return }
       if peer.id == 0 { peer.close() } else { peer.machine.close(.connectionError, "too long") }
@@ -165,7 +165,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func whoGivesUpSaysSoAndHearsNoMore() async throws {
+  @Test func aCancelledSinkSendsAnErrorAndReceivesNothingMore() async throws {
     try await ScriptedServer.run { server in
       let feed = Feed()
       let (publication, ends) = try publish(feed, server)
@@ -180,7 +180,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func aServerThatEndsTheRequestEarlyIsAFailure() async throws {
+  @Test func anEarlyCompletionByTheServerIsAFailure() async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.machine.sendComplete(id) }
     }) { server in
@@ -194,7 +194,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func aPublisherWithoutValuesIsFinishedWithoutTheServer() async throws {
+  @Test func aPublisherWithoutValuesFinishesWithoutARequest() async throws {
     try await ScriptedServer.run { server in
       let feed = Feed()
       let (publication, ends) = try publish(feed, server)
@@ -205,7 +205,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func aNameThatNoRequestCanCarryIsInvalid() async throws {
+  @Test func aNameThatIsTooLongIsInvalid() async throws {
     try await ScriptedServer.run { server in
       let ends = Recorder<Bool>()
       let connection = try StreamConnection(socket: server.path)
@@ -217,7 +217,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func aSequenceOfATaskIsAwaitedAsCreditComes() async throws {
+  @Test func aSequenceIsAwaitedAsCreditArrives() async throws {
     try await ScriptedServer.run(script: { peer, event in
       switch event {
       case .request(let id, _, _, _, _): peer.machine.sendRequestN(id, 2)
@@ -239,7 +239,7 @@ private final class Feed: Publisher, Sendable {
     }
   }
 
-  @Test func aTaskThatIsCancelledGivesUp() async throws {
+  @Test func aCancelledTaskCancelsTheRequest() async throws {
     try await ScriptedServer.run { server in
       let (values, source) = AsyncStream.makeStream(of: [UInt8].self)
       source.yield([1])

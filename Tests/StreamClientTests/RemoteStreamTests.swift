@@ -15,12 +15,12 @@ import Testing
       probe.request(2)
       #expect(await server.next() == .other(.requestN(StreamID(1), 2)))
       probe.cancel()
-      // Nothing else was said in between.
+      // Nothing else was sent in between.
       #expect(await server.next() == .other(.cancel(StreamID(1))))
     }
   }
 
-  @Test func nothingIsSaidBeforeThereIsDemand() async throws {
+  @Test func nothingIsSentWithoutDemand() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let quiet = connection.stream("quiet").probe()
@@ -38,7 +38,7 @@ import Testing
   }
 
   /// SEMANTICS 19: no value can overtake the subscription.
-  @Test func demandOfTheHandOverIsSentInOnePiece() async throws {
+  @Test func demandDuringTheSubscriptionIsSentAtOnce() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let probe = Probe(onSubscription: { subscription in
@@ -50,7 +50,7 @@ import Testing
     }
   }
 
-  @Test func unlimitedDemandIsTheGreatestNumberOfTheWireAndIsSaidOnce() async throws {  // SEMANTICS 15
+  @Test func unlimitedDemandIsTheLargestRequestNAndIsSentOnce() async throws {  // SEMANTICS 15
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let probe = Probe(onSubscription: { $0.request(.unlimited) })
@@ -63,7 +63,7 @@ import Testing
     }
   }
 
-  @Test func whatReceiveReturnsIsAddedToTheDemand() async throws {  // SEMANTICS 16
+  @Test func demandReturnedFromReceiveIsAdded() async throws {  // SEMANTICS 16
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       for number in 1...3 { peer.send("\(number)", on: id) }
@@ -95,7 +95,7 @@ import Testing
     }
   }
 
-  @Test func valuesArriveInOrderAndTheEndAfterTheLastOne() async throws {
+  @Test func valuesArriveInOrderBeforeTheCompletion() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       for number in 1...3 { peer.send("\(number)", on: id) }
@@ -107,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func aValueThatIsAlsoTheEndIsBoth() async throws {
+  @Test func aPayloadWithNextAndCompleteIsAValueAndACompletion() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.send("last", on: id, isComplete: true)
@@ -118,7 +118,7 @@ import Testing
     }
   }
 
-  @Test func aFragmentedValueIsOneValueAndCostsOneCredit() async throws {  // WIRE: fragments; SEMANTICS 28
+  @Test func aFragmentedValueCostsOneCredit() async throws {  // WIRE: fragments; SEMANTICS 28
     let long = String(repeating: "x", count: 300_000)
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
@@ -131,7 +131,7 @@ import Testing
     }
   }
 
-  @Test func anEventCarriesItsIdAndTimeOrNeither() async throws {
+  @Test func anEventHasIdAndTimeOrNeither() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.send("a", on: id, number: 0x0102_0304_0506_0708)
@@ -152,7 +152,7 @@ import Testing
     (ErrorCode.rejected, StreamError.rejected("why")), (.invalid, .invalid("why")), (.canceled, .canceled("why")),
     (.lagged, .lagged("why")), (.applicationError, .failed(.applicationError, "why")),
     (ErrorCode(rawValue: 0x999), .failed(ErrorCode(rawValue: 0x999), "why")),
-  ]) func theServersErrorEndsThatStreamAlone(code: ErrorCode, expected: StreamError) async throws {
+  ]) func anErrorEndsOnlyItsStream(code: ErrorCode, expected: StreamError) async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, let name, _) = event else { return }
       if name == "bad" { peer.machine.sendError(id, code, "why") } else { peer.send("1", on: id) }
@@ -167,7 +167,7 @@ import Testing
     }
   }
 
-  @Test func cancellingInsideReceiveStopsValuesThatHaveArrivedAlready() async throws {  // SEMANTICS 18, 20
+  @Test func cancellingInsideReceiveDropsValuesThatHaveArrived() async throws {  // SEMANTICS 18, 20
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, let name, _) = event else { return }
       if name == "later" { return peer.send("x", on: id) }
@@ -183,7 +183,7 @@ import Testing
       connection.stream("s").subscribe(probe)
       probe.request(3)
       #expect(await probe.next() == .value("1"))
-      // All that the server sent for "s" has been seen once a later request is answered.
+      // The reply to a later request follows all that the server sent for "s".
       let later = connection.stream("later").probe(1)
       #expect(await later.next() == .value("x"))
       probe.signals.record(.value("nothing else"))
@@ -191,7 +191,7 @@ import Testing
     }
   }
 
-  @Test func aCancelledSubscriberIsLetGoOf() async throws {
+  @Test func aCancelledSubscriberIsReleased() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       weak var released: Probe?
@@ -208,7 +208,7 @@ import Testing
     }
   }
 
-  @Test func aNameThatNoTagCanCarryIsInvalidAndHarmsNobody() async throws {
+  @Test func aNameThatIsTooLongFailsOnlyItsOwnRequest() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let probe = connection.stream(String(repeating: "n", count: 256)).probe(1)
@@ -218,7 +218,7 @@ import Testing
     }
   }
 
-  @Test func theNewestValueIsOneRequestAndOneAnswer() async throws {
+  @Test func theNewestValueIsOneRequestAndOneResponse() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, let name, _) = event else { return }
       if name == "s" { peer.send("newest", on: id, isComplete: true) }

@@ -5,7 +5,7 @@ import StreamClient
 import StreamRuntime
 import TestSupport
 
-/// What happened, in order, for a test to wait for.
+/// Events in order, for which a test waits.
 final class Recorder<Value: Sendable>: Sendable {
   private let stream: AsyncStream<Value>
   private let continuation: AsyncStream<Value>.Continuation
@@ -14,7 +14,7 @@ final class Recorder<Value: Sendable>: Sendable {
 
   func record(_ value: Value) { continuation.yield(value) }
 
-  /// The next one, once it is there; nil when the test's time is up.
+  /// The next event, once it has arrived; nil when the test's time is over.
   func next() async -> Value? {
     var iterator = stream.makeAsyncIterator()
     return await iterator.next()
@@ -26,7 +26,7 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
   let id: Int
   let loop: EventLoop
   var machine = ConnectionMachine(acceptingWith: ConnectionLimits())
-  /// Cleared, the peer leaves alone what arrives until it is set again.
+  /// While false, the peer does not read.
   var reads: Bool {
     didSet { watch() }
   }
@@ -55,7 +55,7 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
     loop.update(registration, for: readiness)
   }
 
-  /// - Parameter gap: what the metadata tells behind id and time.
+  /// - Parameter gap: the number in the metadata after id and time.
   func send(_ text: String, on id: StreamID, number: UInt64 = 0, gap: UInt64? = nil, isComplete: Bool = false) {
     let numbers = [number, 1_000_000 + number] + (gap.map { [$0] } ?? [])
     let metadata = numbers.flatMap { value in (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) } }
@@ -108,7 +108,7 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
   }
 }
 
-/// What a test's script is told.
+/// The input of a test's script.
 enum ServerEvent: Equatable, Sendable {
   case request(StreamID, RequestKind, UInt32, String, String)
   case other(ConnectionMachine.Event)
@@ -118,7 +118,7 @@ enum ServerEvent: Equatable, Sendable {
   case gone
 }
 
-/// Accepts connections and does to each what the test's script says, on a loop of its own.
+/// Accepts connections and runs the test's script on each, on its own loop.
 final class ScriptedServer: Sendable {
   struct Terms: Sendable {
     var script: @Sendable (Peer, ServerEvent) -> Void
@@ -147,7 +147,7 @@ final class ScriptedServer: Sendable {
     let recordingScript: @Sendable (Peer, ServerEvent) -> Void = { [events = server.events] peer, event in
       script(peer, event)
       if case .other(.setup) = event { return }
-      // streamctl looks at the catalogue when no event comes for a while, which depends on the machine.
+      // streamctl reads the catalogue when no event arrives for a while, which depends on the machine.
       if case .request(_, .response, _, "$streams", _) = event { return }
       events.record(event)
     }
@@ -169,7 +169,7 @@ final class ScriptedServer: Sendable {
 
   func next() async -> ServerEvent? { await events.next() }
 
-  /// Runs `action` on the loop for the connection with this number, counted from 0, and writes what comes of it.
+  /// Runs `action` on the loop for the connection with this number, counted from 0, and writes its output.
   func act(_ number: Int = 0, _ action: @escaping @Sendable (Peer) -> Void) {
     loop.execute { [self] in
       guard let peer = peers.withLock({ $0.indices.contains(number) ? $0[number] : nil }) else { return }

@@ -7,9 +7,9 @@ import StreamServer
 import TestSupport
 import Testing
 
-/// A publisher in one place, its subscriber in another, a socket between.
+/// A publisher and its remote subscriber, with a socket in between.
 @Suite(.timeLimit(.minutes(1))) struct ServingTests {
-  @Test func demandCrossesTheSocket() async throws {
+  @Test func demandIsForwardedThroughTheSocket() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     let asked = Locked(Subscribers.Demand.none)
@@ -22,7 +22,7 @@ import Testing
     let connection = try StreamConnection(socket: path)
     let probe = connection.stream("numbers").probe(3)
     for number in 1...3 { #expect(await probe.next() == .value("\(number)")) }
-    // An answer on the same connection comes after all that the server had to say until then.
+    // A reply on the same connection follows all that the server had to send until then.
     #expect(try await connection.value(of: "numbers").value.data == Array("3".utf8))
     #expect(asked.withLock { $0 } == .max(3))
     probe.request(2)
@@ -34,7 +34,7 @@ import Testing
     for await isOver in isCancelled.values where isOver { break }
   }
 
-  @Test func theEndCrossesTheSocketToo() async throws {
+  @Test func completionIsForwardedThroughTheSocket() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     let served = try ["a", "b"].publisher.serve(as: "letters", at: path)
@@ -45,7 +45,7 @@ import Testing
     served.cancel()
   }
 
-  @Test func aFailureIsToldInWords() async throws {
+  @Test func aFailureIsForwardedAsAMessage() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     struct Oops: Error, CustomStringConvertible { var description: String { "the well is dry" } }
@@ -55,12 +55,12 @@ import Testing
     served.cancel()
   }
 
-  @Test func whatWasServedLeavesNothingOpen() async {
+  @Test func aReleasedServerClosesAllDescriptors() async {
     await #expect(processExitsWith: .success) {
       func descriptorCount() throws -> Int {
         try #require(opendir("/proc/self/fd")).entryCount
       }
-      /// Serves, reads and stops, and waits until the server is gone.
+      /// Serves, reads and stops, and waits until the server is released.
       func serveOnce(_ path: String) async throws {
         let served = try Just(1).serve(as: "x", at: path)
         let connection = try StreamConnection(socket: path)
@@ -69,17 +69,17 @@ import Testing
         served.cancel()
       }
       let folder = try TemporaryFolder()
-      try await serveOnce(folder.path("first"))  // what is made once for all
+      try await serveOnce(folder.path("first"))  // with everything that is created once
       try await Task.sleep(for: .milliseconds(200))
       let before = try descriptorCount()
       for number in 0..<20 { try await serveOnce(folder.path("\(number)")) }
-      // The loops end on threads of their own.
+      // The loops end on their own threads.
       for _ in 0..<500 where try descriptorCount() > before { try await Task.sleep(for: .milliseconds(20)) }
       #expect(try descriptorCount() <= before)
     }
   }
 
-  @Test func whatCannotBeServedIsAnError() throws {
+  @Test func anInvalidNameOrPathIsAnError() throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     #expect(throws: StreamServer.AddStreamError.nameReserved("$x")) { try Just(1).serve(as: "$x", at: path) }

@@ -6,7 +6,7 @@ import StreamRuntime
 import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct StreamConnectionTests {
-  @Test func theSetupNamesItsTerms() async throws {
+  @Test func theSetupCarriesKeepaliveLifetimeAndTypes() async throws {
     let setups = Recorder<Setup>()
     try await ScriptedServer.run(script: { _, event in
       if case .other(.setup(let setup)) = event { setups.record(setup) }
@@ -23,13 +23,13 @@ import Testing
     }
   }
 
-  @Test func aSocketThatNobodyServesIsCannotConnect() async throws {
+  @Test func aSocketWithoutAServerIsCannotConnect() async throws {
     let path = "/tmp/streamd-test-there-is-no-such-folder/s"
     let probe = try StreamConnection(socket: path).stream("s").probe(1)
     #expect(await probe.next() == .failed(.cannotConnect(SystemError("connect", path, code: ENOENT))))
   }
 
-  @Test func aLostConnectionFailsEveryStreamOnItAfterWhatWasSent() async throws {
+  @Test func aLostConnectionFailsEachStreamAfterItsReceivedEvents() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let first = connection.stream("first").probe(5)
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test func whoSubscribesAgainAtTheLossGetsANewConnection() async throws {  // SEMANTICS 5
+  @Test func aNewSubscriptionAfterALossOpensANewConnection() async throws {  // SEMANTICS 5
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       if peer.id == 0 { peer.close() } else { peer.send("again", on: id) }
@@ -63,7 +63,7 @@ import Testing
   @Test(arguments: [
     (ErrorCode.connectionClose, StreamError.disconnected("no more of this")),
     (.connectionError, .cutOff("no more of this")), (.rejectedSetup, .disconnected("no more of this")),
-  ]) func theServersLastWordIsPassedOn(code: ErrorCode, error: StreamError) async throws {
+  ]) func theServersFinalErrorIsReported(code: ErrorCode, error: StreamError) async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request = event { peer.machine.close(code, "no more of this") }
     }) { server in
@@ -72,7 +72,7 @@ import Testing
     }
   }
 
-  @Test func aServerThatSendsBeyondTheDemandIsCutOffAndTheSubscriberNeverSeesIt() async throws {  // SEMANTICS 15
+  @Test func valuesBeyondTheDemandCloseTheConnectionAndAreNotDelivered() async throws {  // SEMANTICS 15
     let frames = { @Sendable (id: StreamID) -> [UInt8] in
       var bytes: [UInt8] = []
       for text in ["1", "2"] {
@@ -94,7 +94,7 @@ import Testing
     }
   }
 
-  @Test func aServerThatIsSilentForItsLifetimeIsDead() async throws {
+  @Test func aServerThatIsSilentForTheLifetimeIsDisconnected() async throws {
     try await ScriptedServer.run(reads: false) { server in
       let connection = try StreamConnection(
         socket: server.path, keepaliveInterval: .milliseconds(5), maximumLifetime: .milliseconds(20))
@@ -103,7 +103,7 @@ import Testing
     }
   }
 
-  @Test func keepalivesAskForAnAnswer() async throws {
+  @Test func keepalivesRequestAReply() async throws {
     var expected: [UInt8] = []
     Frame.keepalive(respond: true, position: 0, data: []).encode(into: &expected)
     let keepalive = expected
@@ -117,7 +117,7 @@ import Testing
     ) { server in
       let connection = try StreamConnection(socket: server.path, keepaliveInterval: .milliseconds(1))
       _ = connection.stream("s").probe(1)
-      // One may come with what comes before it, or not.
+      // It may arrive together with the previous one, or not.
       var bytes: [UInt8] = []
       while !bytes.suffix(keepalive.count).elementsEqual(keepalive) {
         _ = await server.next()
@@ -126,7 +126,7 @@ import Testing
     }
   }
 
-  @Test func closingFailsWhatIsLiveAndWhatComesLater() async throws {
+  @Test func closingFailsLiveAndLaterRequests() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       let live = connection.stream("s").probe(1)
@@ -139,7 +139,7 @@ import Testing
     }
   }
 
-  @Test func aConnectionThatIsLetGoOfStaysForItsLastStream() async throws {
+  @Test func aReleasedConnectionStaysOpenForItsLastStream() async throws {
     try await ScriptedServer.run { server in
       let probe = try StreamConnection(socket: server.path).stream("s").probe(2)
       _ = await server.next()
@@ -152,8 +152,8 @@ import Testing
     }
   }
 
-  @Test func aServerThatReadsLateHearsEachRequestOnceAndAllDemand() async throws {
-    // 100 requests of 60 kB fit neither the socket nor what is kept here: most wait in their subscriptions.
+  @Test func aServerThatReadsLateReceivesEachRequestOnceAndAllDemand() async throws {
+    // 100 requests of 60 kB exceed the socket and the transport's buffer: most wait in their subscriptions.
     let long = String(repeating: "x", count: 60_000)
     try await ScriptedServer.run(reads: false) { server in
       let connection = try StreamConnection(socket: server.path)
@@ -179,7 +179,7 @@ import Testing
     }
   }
 
-  @Test func aServerThatWantsAnswersAndReadsNoneIsCutOff() async throws {
+  @Test func aServerThatRequestsRepliesWithoutReadingIsDisconnected() async throws {
     var frame: [UInt8] = []
     Frame.keepalive(respond: true, position: 0, data: [UInt8](repeating: 0, count: 60_000)).encode(into: &frame)
     let flood = [[UInt8]](repeating: frame, count: 100).flatMap { $0 }

@@ -23,7 +23,7 @@ import Testing
       streams: streams, time: 1_000_000_000 + UInt64(seconds * 1e6))
   }
 
-  @Test func ratesAreDifferencesOverTheTimeBetweenTwoLooks() {
+  @Test func ratesAreDifferencesOverTheTimeBetweenSnapshots() {
     let before = snapshot(at: 100, busy: [0, 5_000_000], stream("clock", in: 10, bytes: 100, out: 1000))
     let now = snapshot(
       at: 102, eventsIn: 2000, busy: [500_000, 6_500_000],
@@ -39,13 +39,13 @@ import Testing
       ])
   }
 
-  @Test func theFirstLookHasNoRates() {
+  @Test func theFirstSnapshotHasNoRates() {
     let lines = TopTable(snapshot(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
     #expect(lines[1] == "in -/s, -B/s; out -/s, -B/s, - per write; loops busy -")
     #expect(lines[4] == "a     running         -        -       -            1    0    -")
   }
 
-  @Test func aDaemonThatWasStartedAnewOrAStreamThatWasGivenAgainHasNoRateRatherThanANegativeOne() {
+  @Test func aRestartedDaemonOrARecreatedStreamHasNoNegativeRate() {
     let before = snapshot(at: 500, eventsIn: 9, stream("a", in: 900, bytes: 900, out: 900))
     let restarted = TopTable(snapshot(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
     #expect(restarted[1].hasPrefix("in -/s"))
@@ -57,7 +57,7 @@ import Testing
     #expect(replaced[4] == "a     running         -     1000       0            1    0    -")
   }
 
-  @Test func linesFitTheTerminalAndSayHowManyStreamsDoNot() {
+  @Test func linesFitTheTerminalAndCountTheHiddenStreams() {
     let streams = (1...9).map { stream("a-stream-with-a-long-name-\($0)") }
     var table = snapshot(at: 1)
     table.streams = streams
@@ -72,7 +72,7 @@ import Testing
     }
   }
 
-  @Test func theFastestComeFirstWhereThatIsAskedForAndEqualOnesByName() {
+  @Test func theOrderIsByRateOnRequestAndThenByName() {
     let before = snapshot(at: 1, stream("a"), stream("b"), stream("c"), stream("d"))
     let now = snapshot(at: 2, stream("d"), stream("c", in: 5), stream("b", out: 9), stream("a"))
     func names(_ order: TopTable.Order) -> [Character?] {
@@ -101,12 +101,12 @@ import Testing
     arguments: [
       (0, "0.0s"), (1_250_000, "1.2s"), (42_900_000, "42s"), (200_000_000, "3m"), (18_000_000_000, "5h"),
       (200_000_000_000, "2d"),
-    ] as [(UInt64, String)]) func agesAreInTheGreatestUnitThatFits(age: UInt64, text: String)
+    ] as [(UInt64, String)]) func agesUseTheLargestUnitThatFits(age: UInt64, text: String)
   {
     #expect(Quantity.age(microseconds: age) == text)
   }
 
-  @Test func countsKeepTheirDigitsAsLongAsTheyAreFew() {
+  @Test func smallCountsKeepAllDigits() {
     #expect([nil, 7, 99_999, 100_000].map(Quantity.count) == ["-", "7", "99999", "100k"])
   }
 }

@@ -8,7 +8,7 @@ import Testing
 
 /// The built program's `top`.
 @Suite(.timeLimit(.minutes(1))) struct TopTests {
-  /// A look at one stream, `seconds` after the daemon's start.
+  /// A snapshot of one stream, `seconds` after the daemon's start.
   private static func look(_ seconds: Int, name: String = "clock", events: Int) -> String {
     #"""
     {"version":"1.2.3","uptime_microseconds":\#(seconds)000000,"connections":1,"subscribers":2,"by_stream":[{"name":
@@ -19,7 +19,7 @@ import Testing
   private static let row = "clock  running"
   private static let restored = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l"
 
-  /// Answers each request for a look with the next of these; nil leaves one without an answer.
+  /// Replies to each request with the next snapshot; nil sends no reply.
   private func withDaemon(_ looks: [String?], body: (ScriptedServer) async throws -> Void) async throws {
     let given = Locked(0)
     try await ScriptedServer.run(
@@ -42,7 +42,7 @@ import Testing
       output: .descriptor(terminal.program))
   }
 
-  @Test func withoutATerminalItPrintsOneTablePerLookAndStopsAfterTheCount() async throws {
+  @Test func withoutATerminalItPrintsOneTablePerSnapshotUpToTheCount() async throws {
     try await withDaemon([Self.look(1, events: 0), Self.look(2, events: 5), Self.look(3, events: 25)]) { server in
       let command = try Command(["--socket", server.path, "top", "--count", "2"])
       #expect(
@@ -58,7 +58,7 @@ import Testing
     }
   }
 
-  @Test func onATerminalItDrawsInPlaceFollowsItsSizeAndGivesItBackWhenQIsPressed() async throws {
+  @Test func onATerminalItRedrawsFollowsTheSizeAndRestoresItOnQ() async throws {
     try await withDaemon([Self.look(1, events: 0), Self.look(2, name: "a\\u001b[2Jb", events: 5)]) { server in
       let terminal = try PseudoTerminal(width: 80, height: 10)
       let command = try start(["--socket", server.path, "top"], on: terminal)
@@ -79,7 +79,7 @@ import Testing
   }
 
   @Test(arguments: [SIGINT, SIGTERM, SIGHUP, SIGQUIT])
-  func aSignalGivesTheTerminalBack(signal: CInt) async throws {
+  func aSignalRestoresTheTerminal(signal: CInt) async throws {
     try await withDaemon([Self.look(1, events: 0)]) { server in
       let terminal = try PseudoTerminal(width: 80, height: 24)
       let command = try start(["--socket", server.path, "top"], on: terminal)
@@ -91,7 +91,7 @@ import Testing
     }
   }
 
-  @Test func aStoppedProgramGivesTheTerminalBackUntilItGoesOn() async throws {
+  @Test func aSuspendedProgramRestoresTheTerminalUntilItContinues() async throws {
     try await withDaemon([Self.look(1, events: 0)]) { server in
       let terminal = try PseudoTerminal(width: 80, height: 24)
       let command = try start(["--socket", server.path, "top"], on: terminal)
@@ -106,7 +106,7 @@ import Testing
     }
   }
 
-  @Test func aDaemonThatIsStartedAnewIsWaitedForAndShowsNoNegativeRate() async throws {
+  @Test func itReconnectsToARestartedDaemonWithoutNegativeRates() async throws {
     try await withDaemon(
       [Self.look(9, events: 700), Self.look(10, events: 800), nil, Self.look(1, events: 3)]
     ) { server in
@@ -124,7 +124,7 @@ import Testing
     }
   }
 
-  @Test func aDaemonThatIsNotThereIsOneLineOnATerminalThatWasGivenBack() async throws {
+  @Test func aMissingDaemonIsOneLineOnTheRestoredTerminal() async throws {
     let terminal = try PseudoTerminal(width: 80, height: 24)
     let command = try start(["--socket", "/nowhere/at/all", "top"], on: terminal)
     #expect(await command.end() == 69)
@@ -132,7 +132,7 @@ import Testing
     #expect(await command.text(of: command.errors).hasPrefix("streamctl: "))
   }
 
-  @Test func itShowsWhatARealServerDoes() async throws {
+  @Test func itShowsTheRatesOfAServer() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     let server = try StreamServer(limits: ServerLimits(workers: 2), version: "1.2.3")

@@ -3,7 +3,7 @@ import StreamClient
 import Testing
 
 @Suite(.timeLimit(.minutes(1))) struct ValuesTests {
-  @Test func theFirstAwaitAsksForAWindowAndHalfOfItIsReplenished() async throws {
+  @Test func theFirstAwaitRequestsAWindowAndReplenishesItAtHalf() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)
       var iterator = connection.stream("s").values.makeAsyncIterator()
@@ -50,7 +50,7 @@ import Testing
     }
   }
 
-  @Test func theEndOfTheStreamEndsTheLoop() async throws {
+  @Test func completionEndsTheLoop() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }
       peer.send("1", on: id)

@@ -10,7 +10,7 @@ import Testing
     (SubscribeOptions(from: .after(id: .max)), #"{"from":18446744073709551615,"gaps":true}"#),
     (SubscribeOptions(from: .since("-5m"), onLag: .fail, ids: false), #"{"from":"-5m","on_lag":"fail","ids":false}"#),
     (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\u000a\u0001é","gaps":true}"#),
-  ]) func optionsAreJSONOfWhatIsNotTheDefault(options: SubscribeOptions, json: String) {
+  ]) func optionsAreJSONWithoutDefaultValues(options: SubscribeOptions, json: String) {
     #expect(
       String(decoding: options.json, as: UTF8.self)
         == json.replacing(#","gaps":true"#, with: "").replacing(#"{"gaps":true}"#, with: ""))
@@ -23,7 +23,7 @@ import Testing
     SubscribeOptions(), SubscribeOptions(from: .latest, onLag: .fail), SubscribeOptions(from: .new, ids: false),
     SubscribeOptions(from: .after(id: 0), onLag: .skip), SubscribeOptions(from: .after(id: .max), onLag: .latest),
     SubscribeOptions(from: .since("-5m")), SubscribeOptions(from: .since("2026-02-03T04:05:06.789Z")),
-  ]) func theServerReadsWhatAClientWrites(options: SubscribeOptions) throws {
+  ]) func theServerReadsTheClientsOptions(options: SubscribeOptions) throws {
     var asked = options
     asked.gaps = options.ids
     #expect(try SubscribeOptions(json: asked.json) == asked)
@@ -43,7 +43,7 @@ import Testing
   @Test(arguments: [
     "", "-", "-5", "5m", "--5m", "-5 m", "-99999999999999999999s", "-18446744073709551615d", "yesterday",
   ])
-  func anythingElseIsNoTime(text: String) {
+  func otherTextIsNotATime(text: String) {
     #expect(StartTime(text) == nil)
   }
 }
@@ -56,11 +56,11 @@ import Testing
     #expect(EventStamp(withGap)?.missedCount == EventStamp.unknownCount)
   }
 
-  @Test(arguments: [0, 1, 8, 15, 17, 23, 25, 32]) func metadataOfAnotherLengthIsNone(byteCount: Int) {
+  @Test(arguments: [0, 1, 8, 15, 17, 23, 25, 32]) func metadataOfAnotherLengthIsNotAStamp(byteCount: Int) {
     #expect(EventStamp([UInt8](repeating: 1, count: byteCount)) == nil)
   }
 
-  @Test func aConfirmationIsReadAsItWasWritten() {
+  @Test func aConfirmationSurvivesARoundTrip() {
     for next in [nil, 1, UInt64.max] {
       let confirmation = PublishConfirmation(confirmed: 1 << 40 | 7, next: next)
       #expect(PublishConfirmation(confirmation.bytes) == confirmation)

@@ -2,9 +2,9 @@ import Testing
 
 @testable import StreamRuntime
 
-/// What belongs to a loop is used on its thread: debug builds, which tests are, stop where it is not.
+/// Loop-confined types are used on the loop's thread: debug builds, such as the tests, trap otherwise.
 struct ConfinementTests {
-  /// A loop that runs on a thread of its own.
+  /// A loop that runs on its own thread.
   private static func runningLoop() async throws -> EventLoop {
     let loop = try EventLoop(name: "loop")
     try loop.start()
@@ -12,21 +12,21 @@ struct ConfinementTests {
     return loop
   }
 
-  @Test func anotherThreadStopsAtTheCheck() async {
+  @Test func theCheckStopsAnotherThread() async {
     await #expect(processExitsWith: .failure) {
       let loop = try await Self.runningLoop()
       loop.assertOnLoop()
     }
   }
 
-  @Test func anotherThreadStopsAtATimer() async {
+  @Test func aTimerFromAnotherThreadStopsTheProcess() async {
     await #expect(processExitsWith: .failure) {
       let loop = try await Self.runningLoop()
       _ = loop.schedule(after: .seconds(1)) {}
     }
   }
 
-  @Test func itsOwnThreadPasses() async throws {
+  @Test func theLoopsThreadPassesTheCheck() async throws {
     let loop = try await Self.runningLoop()
     await withCheckedContinuation { continuation in
       loop.execute {
@@ -38,7 +38,7 @@ struct ConfinementTests {
     loop.stop()
   }
 
-  @Test func anyThreadPreparesALoopThatDoesNotRun() throws {
+  @Test func anyThreadMayUseALoopBeforeItRuns() throws {
     let loop = try EventLoop(name: "loop")
     loop.assertOnLoop()
     _ = loop.schedule(after: .zero) { loop.stop() }

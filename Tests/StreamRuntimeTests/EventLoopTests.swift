@@ -5,7 +5,7 @@ import Testing
 
 @testable import StreamRuntime
 
-/// A loop that runs while `body` does, on a thread of its own.
+/// A loop that runs on its own thread during `body`.
 func withRunningLoop<R>(_ body: (EventLoop) async throws -> R) async throws -> R {
   let loop = try EventLoop(name: "test")
   try loop.start()
@@ -14,7 +14,7 @@ func withRunningLoop<R>(_ body: (EventLoop) async throws -> R) async throws -> R
 }
 
 extension EventLoop {
-  /// What `body` returns, run on the loop.
+  /// The result of `body`, which runs on the loop.
   func perform<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
     await withCheckedContinuation { continuation in
       execute { continuation.resume(returning: body()) }
@@ -45,7 +45,7 @@ final class ReadingHandler: EventLoop.Handler {
 }
 
 @Suite struct EventLoopTests {
-  @Test func workPostedBeforeTheStopIsDoneAndLaterWorkIsDropped() throws {
+  @Test func workPostedBeforeTheStopRunsAndLaterWorkIsDropped() throws {
     let loop = try EventLoop(name: "test")
     let done = Counter()
     loop.execute { done.increment() }
@@ -61,7 +61,7 @@ final class ReadingHandler: EventLoop.Handler {
     #expect(posted == nil)
   }
 
-  @Test func timersGoWithTheEndOfTheLoop() throws {
+  @Test func timersAreReleasedWithTheLoop() throws {
     weak var held: EventLoop?
     do {
       let loop = try EventLoop(name: "test")
@@ -73,7 +73,7 @@ final class ReadingHandler: EventLoop.Handler {
     #expect(held == nil)
   }
 
-  @Test func theTimeThatALoopWaitsIsNotBusyAndTheTimeThatItWorksIs() async throws {
+  @Test func busyTimeExcludesWaiting() async throws {
     try await withRunningLoop { loop in
       let (start, before) = await loop.perform { (EventLoop.monotonicNow(), loop.busyNanoseconds) }
       await withCheckedContinuation { continuation in
@@ -103,13 +103,13 @@ final class ReadingHandler: EventLoop.Handler {
     }
   }
 
-  /// Keeps the loop's thread busy for as long as nothing is left of a slice of `part` pieces.
+  /// Keeps the loop's thread busy until a slice of `part` pieces is used up.
   private static func spin(sliceOver part: UInt64) {
     let end = EventLoop.monotonicNow() + EventLoop.slice / part
     while EventLoop.monotonicNow() < end {}
   }
 
-  @Test func aFloodOfPostedWorkIsDoneInSlicesWithDescriptorsTimersAndTheEndOfTheTurnBetween() throws {
+  @Test func aFloodOfPostedWorkRunsInSlicesBetweenOtherWork() throws {
     let loop = try EventLoop(name: "test")
     var ends: [CInt] = [0, 0]
     pipe2(&ends, O_CLOEXEC)
@@ -142,7 +142,7 @@ final class ReadingHandler: EventLoop.Handler {
     #expect(done.withLock { $0 } == Array(0...20))
   }
 
-  @Test func aFloodOfTimersThatAreDueLeavesTheRestToTheNextTurns() throws {
+  @Test func aFloodOfDueTimersIsSpreadOverTurns() throws {
     let loop = try EventLoop(name: "test")
     var fired: [Int] = []
     for number in 0..<20 {
@@ -157,7 +157,7 @@ final class ReadingHandler: EventLoop.Handler {
     #expect(fired == Array(0..<20))
   }
 
-  @Test func descriptorsThatATurnHasNoTimeForComeFirstInTheNext() throws {
+  @Test func descriptorsBeyondTheSliceComeFirstInTheNextTurn() throws {
     let loop = try EventLoop(name: "test")
     var pipes: [[CInt]] = []
     var told: [CInt] = []
@@ -176,7 +176,7 @@ final class ReadingHandler: EventLoop.Handler {
     for ends in pipes { write(ends[1], "x", 1) }
     loop.runOneTurn()
     #expect((1...4).contains(told.count))
-    for ends in pipes.prefix(1) { write(ends[1], "y", 1) }  // one that has been told waits behind the others
+    for ends in pipes.prefix(1) { write(ends[1], "y", 1) }  // one that was notified waits behind the others
     for _ in 0..<20 where told.count < 12 { loop.runOneTurn() }
     #expect(told.prefix(12).sorted() == pipes.map { $0[0] }.sorted())
     for _ in 0..<20 where told.count < 13 { loop.runOneTurn() }
@@ -217,8 +217,8 @@ final class ReadingHandler: EventLoop.Handler {
     }
   }
 
-  @Test func anEventFetchedForAnUnregisteredDescriptorReachesNobody() async throws {
-    // Both descriptors are ready in the same turn; whichever is told first unregisters the other and a third takes the
+  @Test func readinessOfAnUnregisteredDescriptorIsDropped() async throws {
+    // Both descriptors are ready in the same turn; the first one notified unregisters the other, and a third takes the
     // slot: the event that was fetched already must not reach it.
     try await withRunningLoop { loop in
       let told: [String] = await loop.perform {
@@ -256,7 +256,7 @@ final class ReadingHandler: EventLoop.Handler {
     }
   }
 
-  @Test func theEndOfATurnIsCalledAfterEverythingThatArrivedAndAsksForMoreTurns() async throws {
+  @Test func endOfTurnRunsLastAndCanRequestAnotherTurn() async throws {
     let loop = try EventLoop(name: "test")
     var turns = 0
     loop.endOfTurn = {
@@ -269,7 +269,7 @@ final class ReadingHandler: EventLoop.Handler {
     #expect(turns == 3)
   }
 
-  @Test func aTurnThatIsWantedLaterComesThenAndNotBefore() throws {
+  @Test func aDelayedTurnComesAtItsTime() throws {
     let loop = try EventLoop(name: "test")
     var times: [UInt64] = []
     loop.endOfTurn = {
@@ -284,12 +284,12 @@ final class ReadingHandler: EventLoop.Handler {
 }
 
 @Suite struct OwnedDescriptorTests {
-  @Test func aDescriptorIsClosedWhenItsOwnerGoes() {
+  @Test func aDescriptorIsClosedWithItsOwner() {
     var ends: [CInt] = [0, 0]
     #expect(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0)
     do { _ = OwnedDescriptor(ends[1]) }
     var byte: UInt8 = 0
-    #expect(read(ends[0], &byte, 1) == 0)  // the end, as nobody holds the other one; its number may be taken again
+    #expect(read(ends[0], &byte, 1) == 0)  // the end, because the other end is closed; its number may be reused
     close(ends[0])
   }
 

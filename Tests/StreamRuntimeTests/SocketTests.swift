@@ -6,14 +6,14 @@ import Testing
 
 @testable import StreamRuntime
 
-/// A path in a folder of its own that goes away with the test.
+/// A path in a separate folder that is removed with the test.
 func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
   let folder = try TemporaryFolder()
   return try await body(folder.path("s"))
 }
 
 @Suite struct UnixSocketTests {
-  @Test func theSocketFileHasTheModeThatWasAskedFor() async throws {
+  @Test func theSocketFileHasTheRequestedMode() async throws {
     try await withSocketPath { path in
       let listener = try UnixSocket.listen(at: path, mode: 0o660)
       var status = stat()
@@ -23,7 +23,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
-  @Test func aSocketThatSomebodyServesIsNotTakenAway() async throws {
+  @Test func aServedSocketIsNotReplaced() async throws {
     try await withSocketPath { path in
       let first = try UnixSocket.listen(at: path, mode: 0o600)
       #expect(throws: SystemError("bind", path, code: EADDRINUSE)) {
@@ -33,7 +33,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
-  @Test func aSocketFileThatNobodyServesIsReplaced() async throws {
+  @Test func anAbandonedSocketFileIsReplaced() async throws {
     try await withSocketPath { path in
       do { _ = try UnixSocket.listen(at: path, mode: 0o600) }
       let second = try UnixSocket.listen(at: path, mode: 0o600)
@@ -42,7 +42,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
-  @Test func aFileThatIsNoSocketIsLeftAlone() async throws {
+  @Test func aFileThatIsNotASocketIsNotReplaced() async throws {
     try await withSocketPath { path in
       close(open(path, O_CREAT | O_WRONLY, 0o600))
       #expect(throws: SystemError("bind", path, code: EADDRINUSE)) {
@@ -71,7 +71,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     #expect(SocketName.text(of: -1) == nil)
   }
 
-  @Test func aPathThatIsTooLongIsRefusedByName() {
+  @Test func aPathThatIsTooLongIsRefusedInTheMessage() {
     let path = "/tmp/" + String(repeating: "x", count: 200)
     #expect(throws: SystemError("socket path", path, code: ENAMETOOLONG)) {
       _ = try UnixSocket.connect(to: path).raw
@@ -100,8 +100,8 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
-  /// The limit belongs to the process, so this runs in a child of its own.
-  @Test func aFullDescriptorTablePausesAcceptingAndSaysSoOnceInsteadOfSpinning() async throws {
+  /// The limit belongs to the process, so this runs in a child process.
+  @Test func aFullDescriptorTablePausesAcceptingAndIsReportedOnce() async throws {
     await #expect(processExitsWith: .success) {
       try await withSocketPath { path in
         let loop = try EventLoop(name: "test")
@@ -125,7 +125,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
           turns += 1
           return nil
         }
-        // Well before the retry there is room again: it is the retry that finds it.
+        // There is space again well before the retry: the retry finds it.
         _ = loop.schedule(after: .milliseconds(200)) {
           withUnsafePointer(to: limit) { _ = setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), $0) }
         }
@@ -137,7 +137,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
 }
 
 @Suite struct SignalTests {
-  @Test func aSignalArrivesOnTheLoopAndNotInTheMiddleOfAThread() async {
+  @Test func aSignalIsHandledOnTheLoop() async {
     await #expect(processExitsWith: .success) {
       let loop = try EventLoop(name: "test")
       var received: [CInt] = []

@@ -4,7 +4,7 @@ import Testing
 @testable import StreamRuntime
 
 struct SpawnTests {
-  /// What a command writes to the pipe that it is given, up to its end; and its status as from waitpid(2).
+  /// The command's output on its pipe, up to its end; and its status as from waitpid(2).
   private func output(of command: (_ pipe: CInt) -> Spawn) throws -> (text: String, status: CInt) {
     let pipe = try Pipe()
     let id = try command(pipe.writing.raw).start()
@@ -16,10 +16,10 @@ struct SpawnTests {
     return (String(decoding: bytes.prefix(max(0, count)), as: UTF8.self), status)
   }
 
-  @Test func itsDescriptorsAreThoseListedWhateverTheirNumbersAreHere() throws {
+  @Test func itsDescriptorsAreTheListedOnesWhateverTheirNumbers() throws {
     let result = try output { pipe in
       var command = Spawn(["sh", "-c", "for n in 3 4 5 6 7 8 9; do echo $n >&$n; done; exec ls /proc/self/fd"])
-      // Places whose numbers are sources here, which are not to be overwritten before they are copied.
+      // Numbers that are also sources here, which must not be overwritten before they are copied.
       command.descriptors = [.null, .copy(pipe), .null] + Array(repeating: .copy(pipe), count: 97)
       command.environment = nil
       return command
@@ -30,7 +30,7 @@ struct SpawnTests {
     #expect(result.status == 0)
   }
 
-  @Test func nothingElseIsOpenAndNoSignalIsBlockedOrIgnored() throws {
+  @Test func noOtherDescriptorIsOpenAndNoSignalIsBlockedOrIgnored() throws {
     let open = try Pipe()
     _ = fcntl(open.reading.raw, F_SETFD, 0)  // not closed on exec
     signal(SIGUSR2, SIG_IGN)
@@ -51,16 +51,16 @@ struct SpawnTests {
     }
     #expect(try output(of: "ls", "/proc/self/fd") == ["0", "1", "2", "3"], "the last is the folder that is read")
     #expect(try output(of: "grep", "SigBlk", "/proc/self/status") == ["SigBlk:\t0000000000000000"])
-    // Signals 32 and 33 are the C library's own: it lets no program change them.
+    // Signals 32 and 33 belong to the C library, which does not let a program change them.
     let ignored = try output(of: "grep", "SigIgn", "/proc/self/status")
     #expect([["SigIgn:\t0000000000000000"], ["SigIgn:\t0000000180000000"]].contains(ignored))
   }
 
-  @Test func aProgramThatIsNotThereIsTheCallsError() throws {
+  @Test func aMissingProgramIsAnError() throws {
     #expect(throws: SystemError("posix_spawn", code: ENOENT)) { _ = try Spawn(["/nowhere/program"]).start() }
   }
 
-  @Test func itLeadsAGroupOfItsOwnWhenAsked() throws {
+  @Test func itLeadsItsOwnProcessGroupOnRequest() throws {
     for leadsGroup in [true, false] {
       let result = try output { pipe in
         var command = Spawn([

@@ -3,7 +3,7 @@ import Testing
 @testable import StreamRuntime
 
 @Suite struct TimerQueueTests {
-  @Test func actionsComeDueInOrderOfTheirDeadlines() {
+  @Test func actionsAreDueInTheOrderOfTheirDeadlines() {
     var queue = TimerQueue()
     var fired: [UInt64] = []
     for deadline in [50, 10, 40, 20, 30] as [UInt64] {
@@ -15,7 +15,7 @@ import Testing
     #expect(queue.count == 2)
   }
 
-  @Test func aCancelledActionNeverRunsAndItsIdentityIsNotReused() {
+  @Test func aCancelledActionNeverRunsAndItsIdIsNotReused() {
     var queue = TimerQueue()
     var fired: [String] = []
     let first = queue.schedule(at: 1) { fired.append("first") }
@@ -26,7 +26,7 @@ import Testing
     #expect(fired == ["second"])
   }
 
-  @Test func rearmingForEverDoesNotGrowTheHeap() {
+  @Test func repeatedRearmingDoesNotGrowTheHeap() {
     var queue = TimerQueue()
     var last = queue.schedule(at: 1) {}
     for deadline in 2..<100_000 as Range<UInt64> {

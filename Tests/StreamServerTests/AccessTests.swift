@@ -7,7 +7,7 @@ import Testing
 @Suite struct AccessTests {
   private let peer = PeerCredentials(process: 1, user: 1000, group: 1000)
 
-  @Test func aRuleAdmitsWhomItNamesAndNobodyElse() {
+  @Test func aRuleAdmitsExactlyTheNamedUsersAndGroups() {
     #expect(AccessRules([.anyone]).admit(nil, groups: { [] }))
     #expect(!AccessRules([.user(1000)]).admit(nil, groups: { [] }))
     #expect(!AccessRules([]).admit(peer, groups: { [] }))
@@ -18,7 +18,7 @@ import Testing
     #expect(!AccessRules([.group(27)]).admit(peer, groups: { [4] }))
   }
 
-  @Test func groupsAreNotLookedUpWhenNoRuleNeedsThem() {
+  @Test func groupsAreNotLookedUpWithoutARuleThatNeedsThem() {
     var lookups = 0
     _ = AccessRules([.user(1)]).admit(
       peer,
@@ -33,7 +33,7 @@ import Testing
     #expect(lookups == 0)
   }
 
-  @Test func theKernelTellsWhoTheClientIs() async throws {
+  @Test func theClientsUserIsReportedByTheKernel() async throws {
     try await withServer { harness in
       _ = try harness.add("mine") { $0.read = AccessRules([.user(getuid())]) }
       _ = try harness.add("my-group") { $0.read = AccessRules([.group(getgid())]) }

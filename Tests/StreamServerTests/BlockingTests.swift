@@ -17,7 +17,7 @@ import Testing
     configuration.overflow = .block(timeout: timeout)
   }
 
-  @Test(arguments: [1, 2]) func theSourceStandsStillWhileASubscriberRestsAndNothingIsMissingAfterwards(
+  @Test(arguments: [1, 2]) func theSourceWaitsForASubscriberWithoutDemandAndNoEventIsLost(
     workers: Int
   ) async throws {
     try await withServer(ServerLimits(workers: workers)) { harness in
@@ -40,7 +40,7 @@ import Testing
     }
   }
 
-  @Test func whoeverLeavesHoldsNobodyUpAnyMore() async throws {
+  @Test func aSubscriptionThatEndsNoLongerStallsTheStream() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { block(&$0) }
       for leaves in [true, false] {
@@ -60,7 +60,7 @@ import Testing
     }
   }
 
-  @Test func oneThatNeverReadsItsSocketHoldsTheSourceUpToo() async throws {
+  @Test func aClientThatDoesNotReadItsSocketStallsTheSource() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { block(&$0) }
       let client = try WireClient(harness.path, receiveBuffer: 4096)
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func withoutSubscribersTheOldestGoAndNobodyIsWaitedFor() async throws {
+  @Test func withoutSubscribersTheOldestEventsAreEvicted() async throws {
     try await withServer { harness in
       let source = try harness.add("s") {
         block(&$0)
@@ -89,7 +89,7 @@ import Testing
     }
   }
 
-  @Test func manyWhoComeStallAndLeaveLoseNothingBetween() async throws {
+  @Test func subscriptionsThatJoinStallAndLeaveLoseNoEvent() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { block(&$0) }
       let steady = try WireClient.ready(harness.path)
@@ -112,7 +112,7 @@ import Testing
     }
   }
 
-  @Test func whoHoldsAStreamUpIsNamedOnceInTheCatalogueTheReportsAndACounter() async throws {
+  @Test func aStallIsReportedOnceInTheCatalogueTheReportsAndACounter() async throws {
     var limits = ServerLimits(workers: 1)
     limits.stallTime = .milliseconds(20)
     try await withServer(limits) { harness in
@@ -142,7 +142,7 @@ import Testing
     }
   }
 
-  @Test func oneThatKeepsTheSourceWaitingForTheTimeoutIsCutOffAndTheOthersGoOn() async throws {
+  @Test func aSubscriptionThatStallsForTheTimeoutFailsAndOthersContinue() async throws {
     var limits = ServerLimits(workers: 1)
     limits.stallTime = .milliseconds(20)
     try await withServer(limits) { harness in
@@ -165,8 +165,8 @@ import Testing
     }
   }
 
-  /// An event every 60 ms, each of which pays 1 ms: the source has waited for too long soon, and no single wait was long.
-  @Test func oneEventNowAndThenDoesNotBeginTheTimeAnew() async throws {
+  /// An event every 60 ms, each of which reduces the stall time by 1 ms: the timeout is reached without a long wait.
+  @Test func aSingleEventDoesNotResetTheStallTime() async throws {
     let (taken, end) = try await dribble(timeout: .milliseconds(300), pace: .milliseconds(1), rounds: 200)
     #expect(taken > 1)
     guard case .error(StreamID(1), ErrorCode(rawValue: 0x301), let message) = end else {
@@ -176,14 +176,14 @@ import Testing
     #expect(message.hasPrefix(#"stalled "s" for 0.3 seconds, "#))
   }
 
-  /// The same beyond the timeout, where each event pays for more than it takes.
-  @Test func oneThatKeepsThePaceIsNotCutOff() async throws {
+  /// The same beyond the timeout, where each event reduces the stall time by more than it adds.
+  @Test func aSubscriptionThatKeepsThePaceDoesNotFail() async throws {
     let (taken, end) = try await dribble(timeout: .seconds(2), pace: .seconds(2), rounds: 50)
     #expect(taken == 50 && end == nil)
   }
 
   /// Takes an event each time that the source has waited for 60 ms.
-  /// - Returns: how many it took, and what came in place of another; nil after all rounds.
+  /// - Returns: the number of events, and the frame that followed instead of another; nil after all rounds.
   private func dribble(timeout: Duration, pace: Duration, rounds: Int) async throws -> (taken: Int, end: Frame?) {
     var result: (Int, Frame?) = (rounds, nil)
     try await withServer(ServerLimits(workers: 1)) { harness in
@@ -209,8 +209,8 @@ import Testing
     return result
   }
 
-  /// Two that take turns are each behind for half of the time only; both go all the same.
-  @Test func twoThatTakeTurnsInHoldingTheSourceUpAreBothCutOff() async throws {
+  /// Two subscriptions that stall in turn are each behind for half of the time only; both fail.
+  @Test func subscriptionsThatStallInTurnBothFail() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
       let source = try harness.add("s") {
         $0.limits = .init(events: 16)
@@ -226,7 +226,7 @@ import Testing
         round += 1
         let time = EventLoop.monotonicNow() + 40_000_000
         harness.eventually { EventLoop.monotonicNow() > time }
-        // In turn each of them overtakes the other by one event.
+        // Each in turn overtakes the other by one event.
         client.send(.requestN(StreamID(round % 2 == 0 ? 1 : 3), 2))
         while client.hasInput {
           if case .error(_, ErrorCode(rawValue: 0x301), _)? = try client.receive() { ended += 1 }
@@ -236,7 +236,7 @@ import Testing
     }
   }
 
-  @Test func oneThatHasEverythingAndAsksForNoMoreIsNotCutOff() async throws {
+  @Test func aSubscriptionWithoutUnreadEventsDoesNotFail() async throws {
     var limits = ServerLimits(workers: 1)
     limits.stallTime = .milliseconds(4)
     try await withServer(limits) { harness in
@@ -255,7 +255,7 @@ import Testing
     }
   }
 
-  @Test func theEndComesAfterWhatHadNoRoom() async throws {  // SEMANTICS 13
+  @Test func completionFollowsTheHeldEvents() async throws {  // SEMANTICS 13
     try await withServer { harness in
       let source = try harness.add("s") { block(&$0) }
       let client = try WireClient.ready(harness.path)
@@ -274,8 +274,8 @@ import Testing
     }
   }
 
-  /// Each time before its timeout is over a client subscribes anew, and then ends the subscription before.
-  @Test(arguments: [true, false]) func subscribingAnewDoesNotBeginTheTimeAnew(isOneConnection: Bool) async throws {
+  /// Before each timeout a client makes a new subscription, and then ends the previous one.
+  @Test(arguments: [true, false]) func aNewSubscriptionDoesNotResetTheStallTime(isOneConnection: Bool) async throws {
     try await withServer { harness in
       let source = try harness.add("s") {
         $0.limits = .init(events: 16)
@@ -293,7 +293,7 @@ import Testing
         let id = UInt32(1 + 2 * round)
         let next = isOneConnection ? client : try WireClient.ready(harness.path)
         next.subscribe("s", credit: 1, options: #"{"from": \#(first)}"#, id: id)
-        // Its event comes, or the former subscription is cut off, or both.
+        // Its event arrives, or the previous subscription fails, or both.
         frames: while true {
           switch try next.receive() {
           case .payload(StreamID(id), _, _, _, _)?: break frames
@@ -313,8 +313,8 @@ import Testing
     }
   }
 
-  /// Each of them is behind the next by one event, so that each is the slowest only when those before are gone.
-  @Test(arguments: [1, 2]) func aRowOfSubscriptionsIsCutOffAfterOneTimeout(workers: Int) async throws {
+  /// Each subscription is one event behind the next, so each is the slowest only after the others have failed.
+  @Test(arguments: [1, 2]) func severalStalledSubscriptionsFailAfterOneTimeout(workers: Int) async throws {
     try await withServer(ServerLimits(workers: workers)) { harness in
       let source = try harness.add("s") {
         $0.limits = .init(events: 16)

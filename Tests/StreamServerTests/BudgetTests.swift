@@ -7,7 +7,7 @@ import Testing
 
 @testable import StreamServer
 
-/// What one client, or one user, may cost the others.
+/// Limits of what one client or user can cost the others.
 @Suite struct BudgetTests {
   /// REQUEST_STREAM, encoded.
   private func request(_ name: String, id: UInt32) -> [UInt8] {
@@ -23,7 +23,7 @@ import Testing
     try StreamServer(limits: ServerLimits(workers: 1), report: report)
   }
 
-  @Test func aTurnHandlesASliceOfWhatAClientSendsAndTheRestInOrderLater() throws {
+  @Test func aTurnProcessesASliceOfInputAndTheRestFollowsInOrder() throws {
     let refused = Locked<[String]>([])
     let server = try stoppedServer {
       guard case .clientRefused(_, _, let reason) = $0 else { return }
@@ -47,7 +47,7 @@ import Testing
     #expect(refused.withLock { $0 } == (0..<500).map { "no stream named \"no \($0)\"" })
   }
 
-  @Test func requestsThatAreCancelledWhileTheSocketIsFullLeaveNothingBehind() throws {
+  @Test func requestsCancelledWhileTheSocketIsFullAreReleased() throws {
     let server = try stoppedServer()
     let loop = server.loops[0]
     try server.add(
@@ -87,14 +87,14 @@ import Testing
     for _ in 0..<3 { loop.runOneTurn() }
     for round in 0..<10 as Range<UInt32> {
       modest.send(request("b", id: round * 2 + 1))
-      // At once, unless the machine is elsewhere in the middle of the turn.
+      // At once, unless the machine is busy in the middle of the turn.
       for _ in 0..<5 where refused.withLock({ $0.count { $0 == 1002 } }) == round { loop.runOneTurn() }
       #expect(refused.withLock { $0.count { $0 == 1002 } } == Int(round) + 1)
     }
     #expect(refused.withLock { $0.count } < 64 * 100)
   }
 
-  @Test func aUserWithManySubscriptionsDelaysNobodyElsesEvents() throws {
+  @Test func manySubscriptionsOfAUserDoNotDelayAnotherUser() throws {
     let server = try stoppedServer()
     let loop = server.loops[0]
     let (ours, theirs) = (HandFedSource(), HandFedSource())
@@ -143,7 +143,7 @@ import Testing
     guard case .payload(StreamID(3), _, _, _, _)? = try greedy.receive() else { throw WireClient.Silence() }
   }
 
-  @Test func whatIsAskedOfOneOfVeryManySubscriptionsCostsNoMoreThanOfAFew() async throws {
+  @Test func aRequestCostsTheSameWithManySubscriptions() async throws {
     let count: UInt32 = 30_000
     try await withServer(ServerLimits(workers: 1, requestsPerConnection: Int(count) + 1)) { harness in
       _ = try harness.add("s")
@@ -161,7 +161,7 @@ import Testing
       }
       client.send(.keepalive(respond: true, position: 0, data: [1]))
       #expect(try client.receive() == .keepalive(respond: false, position: 0, data: [1]))
-      // To walk the others for each would take fifty times as long.
+      // Iterating over the others for each would take fifty times as long.
       #expect(EventLoop.monotonicNow() - subscribed < 4 * (subscribed - start))
       for number in 0..<count { client.send(.cancel(StreamID(number * 2 + 1))) }
       harness.eventually { harness.server.statistics.subscribers == 0 }
@@ -185,7 +185,7 @@ import Testing
     #expect(try client.receive() == nil, sourceLocation: sourceLocation)
   }
 
-  @Test func aUserHasABudgetForWhatItSendsInPart() async throws {
+  @Test func partialRequestsOfAUserHaveABudget() async throws {
     try await withServer(ServerLimits(workers: 2, inputBytesPerUser: 5 << 19)) { harness in
       _ = try harness.add("s")
       let accounts = harness.server.accounts
@@ -200,7 +200,7 @@ import Testing
       clients[2].send(start(ofLength: 1 << 20, 1_000_000))
       try expectEnd(clients[2], "uid 1001 has more than 2621440 bytes of unprocessed data (max_input_per_user)")
       guard case .clientDropped? = harness.reports.last else { throw WireClient.Silence() }
-      // The first requests are completed all the same: their names are not there.
+      // The first requests are completed nevertheless: their names are unknown.
       for client in [clients[0], clients[1], other] {
         client.send([UInt8](repeating: 0, count: (1 << 20) + 3 - 1_000_000))
         guard case .error(StreamID(1), .invalid, _)? = try client.receive() else { throw WireClient.Silence() }
@@ -209,7 +209,7 @@ import Testing
     }
   }
 
-  @Test func whatClientsSendInPartIsGivenBackWhenTheyLeave() async throws {
+  @Test func theBudgetOfPartialRequestsIsReturnedWhenClientsDisconnect() async throws {
     try await withServer { harness in
       let accounts = harness.server.accounts
       var clients = try (0..<20).map { _ in try WireClient.ready(harness.path) }
@@ -220,7 +220,7 @@ import Testing
     }
   }
 
-  @Test func allClientsTogetherHaveABudgetForWhatTheySendInPart() async throws {
+  @Test func partialRequestsOfAllClientsHaveABudget() async throws {
     try await withServer(ServerLimits(workers: 1, inputBytes: 1 << 20)) { harness in
       let first = try WireClient(harness.server, user: 1001)
       first.send(start(ofLength: 1 << 20, 400_000))
@@ -233,13 +233,13 @@ import Testing
     }
   }
 
-  @Test func aUserHasItsNumberOfConnectionsAndLeavesRoomForOthers() async throws {
+  @Test func connectionsOfAUserAreLimitedAndLeaveSpaceForOthers() async throws {
     try await withServer(ServerLimits(workers: 1, connections: 4)) { harness in
       var clients = try (0..<3).map { _ in try WireClient(harness.server, user: 1001) }
       for client in clients { #expect(try client.isSilent()) }
-      let turnedAway = try WireClient(harness.server, user: 1001)
+      let rejected = try WireClient(harness.server, user: 1001)
       #expect(
-        try turnedAway.receive()
+        try rejected.receive()
           == .error(
             .connection, .rejectedSetup, "uid 1001 has 3 connections already, with 1 of 4 left (max_connections)"))
       #expect(try WireClient(harness.server, user: 1002).isSilent())
@@ -253,7 +253,7 @@ import Testing
     }
   }
 
-  @Test func twoUsersThatTakeAllTheConnectionsTheyGetLeaveRoomForAThird() async throws {
+  @Test func twoUsersAtTheirConnectionLimitsLeaveSpaceForAThird() async throws {
     try await withServer(ServerLimits(workers: 1, connections: 16)) { harness in
       var clients: [WireClient] = []
       func connect(_ user: UInt32) throws -> Bool {
@@ -269,12 +269,12 @@ import Testing
       }
       #expect(counts == [12, 3])
       #expect(try connect(0))
-      #expect(try !connect(1003))  // there are none left
+      #expect(try !connect(1003))  // none is left
       guard case .connectionLimitReached(16)? = harness.reports.last else { throw WireClient.Silence() }
     }
   }
 
-  @Test func aUserMayHaveAllConnectionsWhereItsNumberIsGiven() async throws {
+  @Test func aConfiguredLimitAllowsAUserAllConnections() async throws {
     try await withServer(ServerLimits(workers: 1, connections: 4, connectionsPerUser: 4)) { harness in
       let clients = try (0..<4).map { _ in try WireClient(harness.server, user: 1001) }
       for client in clients { #expect(try client.isSilent()) }
@@ -291,11 +291,11 @@ import Testing
     }
   }
 
-  @Test func usersThatSendAllTheyMayInPartLeaveRoomForAnother() async throws {
+  @Test func usersAtTheirInputBudgetsLeaveSpaceForAnother() async throws {
     try await withServer(ServerLimits(workers: 2, inputBytes: 4 << 20, inputBytesPerUser: 3 << 20)) { harness in
       let accounts = harness.server.accounts
       var clients: [WireClient] = []
-      /// Half-sent requests of 950 kB, until one is too much.
+      /// Partial requests of 950 kB, until one exceeds the limit.
       func fill(_ user: UInt32, _ count: Int) throws {
         for _ in 0..<count {
           let before = accounts.heldBytes.load(ordering: .relaxed)
@@ -322,7 +322,7 @@ import Testing
     }
   }
 
-  @Test func aUserMayHoldAllWhereItsLimitIsThatOfAll() async throws {
+  @Test func anInputBudgetEqualToTheTotalAllowsAUserAllOfIt() async throws {
     try await withServer(ServerLimits(workers: 2, inputBytes: 4 << 20, inputBytesPerUser: 4 << 20)) { harness in
       let clients = try (0..<4).map { _ in try WireClient(harness.server, user: 1001) }
       for client in clients { client.send(start(ofLength: 1 << 20, 950_000)) }
@@ -331,7 +331,7 @@ import Testing
     }
   }
 
-  @Test func aUserHasItsNumberOfRequests() async throws {
+  @Test func requestsOfAUserAreLimited() async throws {
     try await withServer(ServerLimits(workers: 1, requestsPerUser: 5)) { harness in
       _ = try harness.add("s")
       let clients = try (0..<2).map { _ in try WireClient(harness.server, user: 1001) }
@@ -352,7 +352,7 @@ import Testing
     }
   }
 
-  @Test func aClientIsNotSilentForLongerThanTheServerAllows() async throws {
+  @Test func theServersMaximumLifetimeLimitsSilence() async throws {
     try await withServer(ServerLimits(workers: 1, lifetime: .milliseconds(100))) { harness in
       let client = try WireClient.ready(harness.path, Setup(maximumLifetime: .seconds(1 << 20)))
       #expect(try client.receive() == nil)
@@ -363,7 +363,7 @@ import Testing
     }
   }
 
-  @Test func usersWithoutCredentialsAreToldApartByTheirAddress() {
+  @Test func usersWithoutCredentialsAreDistinguishedByAddress() {
     var four = sockaddr_in()
     four.sin_family = sa_family_t(AF_INET)
     four.sin_addr.s_addr = 0x0102_0304
@@ -389,7 +389,7 @@ import Testing
     #expect(ClientUser(nil, of: -1) == .unknown)
   }
 
-  @Test func inputThatWaitsForItsTurnGoesAlongToAnotherProcess() async throws {
+  @Test func unprocessedInputIsHandedOver() async throws {
     let server = try stoppedServer { _ in usleep(100) }
     let loop = server.loops[0]
     let client = try WireClient(server, user: 1001)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import StreamServer
 
-/// Streams that become others while clients publish to them.
+/// Changes of streams while clients publish to them.
 @Suite struct ChangingPublishedTests {
   private func terms(_ change: (inout StreamConfiguration) -> Void = { _ in }) -> StreamConfiguration {
     var configuration = StreamConfiguration(name: "p", source: "publish", replay: 65536)
@@ -32,7 +32,7 @@ import Testing
     return Int(count)
   }
 
-  @Test func aPublisherGoesOnThroughAnotherPipelineWithTheCreditItHas() async throws {
+  @Test func aPublisherKeepsItsCreditWhenThePipelineIsReplaced() async throws {
     try await withServer { harness in
       let publishSource = try harness.addPublished("p")
       let publisher = try WireClient.ready(harness.path)
@@ -59,7 +59,7 @@ import Testing
     }
   }
 
-  @Test func aPublisherWhoseValuesMayBeLostOnTheirWayIsTold() async throws {
+  @Test func aPublisherWhoseValuesMayBeLostIsCanceled() async throws {
     try await withServer { harness in
       func full(_ configuration: inout StreamConfiguration) {
         configuration.limits = .init(events: 4)
@@ -80,7 +80,7 @@ import Testing
       while case .requestN = frame { frame = try publisher.receive() }
       #expect(
         frame == .error(StreamID(1), .canceled, #""p" was changed before it had stored all values"#))
-      // Another one comes, and finds the stream in order.
+      // A further publisher works as usual.
       reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
       publisher.publish("p", [99], isComplete: true, id: 3)
       while try reader.event().data != [99] {}
@@ -89,7 +89,7 @@ import Testing
     }
   }
 
-  @Test func whereASourceTakesTheirPlacePublishersAreCanceledAndSubscribersStay() async throws {
+  @Test func publishersAreCanceledAndSubscribersStayWhenASourceReplacesThem() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -115,7 +115,7 @@ import Testing
     }
   }
 
-  @Test func whoMayNoLongerWriteIsRejected() async throws {
+  @Test func publishersWithoutAccessAreRejected() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)

@@ -8,7 +8,7 @@ import Testing
 
 @testable import StreamServer
 
-/// Streams that become others while clients read them.
+/// Changes of streams while clients read them.
 @Suite struct ChangingTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
@@ -21,7 +21,7 @@ import Testing
     return configuration
   }
 
-  /// A log of the configuration's limits that takes over the one there is.
+  /// A log of the configuration's limits that takes over the present one.
   private func another(_ configuration: StreamConfiguration) -> (EventLog) -> EventLog {
     { old in
       guard let log = EventLog(name: "s", limits: configuration.limits, takingOver: old) else {
@@ -35,9 +35,9 @@ import Testing
     if case .error(StreamID(id), .lagged, _)? = frame { true } else { false }
   }
 
-  // MARK: What feeds it
+  // MARK: The feed
 
-  @Test(arguments: [1, 2]) func subscribersGoOnWithAnotherSourceAndTheCreditThatIsLeft(workers: Int) async throws {
+  @Test(arguments: [1, 2]) func subscribersKeepTheirCreditWhenTheSourceIsReplaced(workers: Int) async throws {
     try await withServer(ServerLimits(workers: workers)) { harness in
       let source = try harness.add("s")
       let next = HandFedSource()
@@ -66,7 +66,7 @@ import Testing
     }
   }
 
-  @Test func aSourceThatStaysNoticesNothingAndNothingOfItIsLost() async throws {
+  @Test func anUnchangedSourceContinuesWithoutLoss() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -93,7 +93,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [OverflowPolicy.drop, .block(timeout: nil)]) func underLoadEachEventArrivesOnceThroughManyChanges(
+  @Test(arguments: [OverflowPolicy.drop, .block(timeout: nil)]) func eachEventArrivesOnceThroughManyChangesUnderLoad(
     overflow: OverflowPolicy
   ) async throws {
     try await withServer { harness in
@@ -117,13 +117,13 @@ import Testing
           continuation.resume(returning: count)
         }
       }
-      // Each of three sizes, and there and back again from what drops to what waits.
+      // Each of three sizes, and between dropping and waiting in both directions.
       for round in 0..<60 {
         let configuration = terms {
           $0.limits = .init(events: 200_000, bytes: (16 << 20) + (round % 3) << 16)
           $0.overflow = round % 4 < 2 ? overflow : .drop
         }
-        // Smaller logs have their source subscribed to anew: what it sends at that moment is nobody's.
+        // A smaller log resubscribes to its source: values sent at that moment are lost.
         _ = harness.server.change(
           [StreamChange(configuration, makeLog: round % 3 == 0 ? nil : another(configuration))], removing: [])
       }
@@ -144,7 +144,7 @@ import Testing
     }
   }
 
-  @Test func aStreamThatHadEndedBeginsAnewOnlyWithAnotherSource() async throws {
+  @Test func aFinishedStreamRestartsOnlyWithANewSource() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       source.send([0])
@@ -167,7 +167,7 @@ import Testing
     }
   }
 
-  @Test func aSourceRunsFromNowOnAsTheNewStartSays() async throws {
+  @Test func aNewStartPolicyAppliesAtOnce() async throws {
     try await withServer { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero))
       #expect(!source.isSubscribed)
@@ -185,9 +185,9 @@ import Testing
     }
   }
 
-  // MARK: What it holds
+  // MARK: The log
 
-  @Test func whoeverHasNoPlaceInASmallerLogIsToldAsItAsked() async throws {
+  @Test func aSubscriberBehindASmallerLogLagsByItsPolicy() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let clients = try ["skip", "latest", "fail"].map { policy in
@@ -203,7 +203,7 @@ import Testing
       #expect(try upToDate.events(10) == numbers(0..<10))
       let smaller = terms { $0.limits = .init(events: 4, bytes: 4096) }
       let change = StreamChange(smaller) { old in
-        source.send([UInt8](repeating: 0, count: 5000))  // nobody's: it is subscribed to anew
+        source.send([UInt8](repeating: 0, count: 5000))  // lost: the source is resubscribed to
         return another(smaller)(old)
       }
       #expect(harness.server.change([change], removing: []).isEmpty)
@@ -218,7 +218,7 @@ import Testing
     }
   }
 
-  @Test func whereNoOtherLogCanBeHadTheStreamGoesOnInTheOneItHas() async throws {
+  @Test func theStreamKeepsItsLogIfANewOneCannotBeMade() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -234,7 +234,7 @@ import Testing
     }
   }
 
-  @Test func halfAnEventIsFollowedByItsOtherHalfFromTheNewLog() async throws {
+  @Test func aPartlySentEventContinuesFromTheNewLog() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { $0.limits = .init(events: 1000, bytes: 64 << 20) }
       let client = try WireClient(harness.path, receiveBuffer: 4096)
@@ -251,7 +251,7 @@ import Testing
     }
   }
 
-  @Test func aStreamThatWaitsForItsSlowestGoesOnWaitingInALargerLog() async throws {
+  @Test func aStalledStreamStaysStalledInALargerLog() async throws {
     try await withServer { harness in
       func block(_ events: Int) -> StreamConfiguration {
         terms {
@@ -274,7 +274,7 @@ import Testing
     }
   }
 
-  @Test func fromWaitingToDroppingAndBack() async throws {
+  @Test func theOverflowPolicyChangesInBothDirections() async throws {
     try await withServer { harness in
       let waits = terms {
         $0.limits = .init(events: 4)
@@ -302,9 +302,9 @@ import Testing
     }
   }
 
-  // MARK: Who may read it, and until when
+  // MARK: Access and removal
 
-  @Test func whoMayNoLongerReadIsRejectedAndOthersAreNot() async throws {
+  @Test func onlySubscribersWithoutAccessAreRejected() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let other = try harness.add("t")
@@ -327,7 +327,7 @@ import Testing
     }
   }
 
-  @Test func requestsToAStreamThatIsGoneAreCanceledAndItsNameIsFree() async throws {
+  @Test func requestsToARemovedStreamAreCanceledAndItsNameIsFree() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let stays = try harness.add("t")

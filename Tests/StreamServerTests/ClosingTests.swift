@@ -6,15 +6,15 @@ import Testing
 
 @testable import StreamServer
 
-/// Connections that close while a loop still has their subscriptions or timers in hand.
+/// Connections that close while a loop handles their subscriptions or timers.
 @Suite struct ClosingTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
   private func numbers(_ range: Range<Int>) -> [[UInt8]] { range.map { Array("event \($0)".utf8) } }
 
-  /// The first subscription's error meets a socket that takes nothing more, which closes the connection; the second
-  /// one ended with it.
-  @Test func aConnectionThatClosesWhileOneOfItsSubscriptionsIsCutOffEndsTheOthersOnce() async throws {
+  /// The first subscription's error is written to a closed socket, which closes the connection; the second
+  /// subscription ends with it.
+  @Test func closingAConnectionDuringAStallEndsEachSubscriptionOnce() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
       let source = try harness.add("s") {
         $0.limits = .init(events: 16)
@@ -35,8 +35,8 @@ import Testing
     }
   }
 
-  /// A connection whose client was silent for too long is closed as it is restored; its lease is not renewed after that.
-  @Test func aConnectionThatIsClosedAsItIsRestoredRenewsNoLease() async throws {
+  /// A connection whose client was silent for too long is closed during the restore; its lease is not renewed later.
+  @Test func aConnectionClosedDuringRestoreRenewsNoLease() async throws {
     var limits = ServerLimits(workers: 1)
     limits.leaseTime = .milliseconds(50)
     let next = try ServerHarness(limits, restores: true)
@@ -68,8 +68,8 @@ import Testing
     await next.stop()
   }
 
-  /// What the loop of a server does at the end of a turn needs the server no more once it has stopped.
-  @Test func aServerMayGoAsSoonAsItHasStopped() async throws {
+  /// The end-of-turn work of a stopped server's loop does not need the server.
+  @Test func aServerCanBeReleasedOnceItHasStopped() async throws {
     for _ in 0..<50 {
       let server = try StreamServer(limits: ServerLimits(workers: 1))
       try server.start()
@@ -101,8 +101,8 @@ import Testing
     #expect(connection == nil)
   }
 
-  /// A peer that has shut down its own reading, and nothing else.
-  @Test func aPeerThatReadsNoMoreLosesItsSubscriptionsAndStillPublishes() async throws {
+  /// A peer that has shut down only its reading end.
+  @Test func aClientThatClosesItsReadingEndLosesSubscriptionsAndStillPublishes() async throws {
     try await withServer(ServerLimits(workers: 1, requestsPerConnection: 4)) { harness in
       let source = try harness.add("s")
       try harness.addPublished("p")
@@ -115,7 +115,7 @@ import Testing
       shutdown(client.descriptor.raw, CInt(SHUT_RD))
       source.send([1])
       harness.eventually { harness.server.statistics.subscribers == 0 }
-      // Its subscriptions are no requests any more, and a new one ends at once.
+      // Its subscriptions have ended, and a new one ends at once.
       client.subscribe("s", credit: 1, id: 7)
       client.publish("p", [1], id: 27)
       client.toss("p", [2], id: 29)
@@ -129,8 +129,8 @@ import Testing
     }
   }
 
-  /// What it has sent is still in the socket when an event finds that it reads no more.
-  @Test func whatAPeerThatReadsNoMoreHasSentIsTakenInToItsEnd() throws {
+  /// Its input is still in the socket when the write of an event fails.
+  @Test func inputOfAClientThatClosedItsReadingEndIsProcessedToTheEnd() throws {
     let server = try StreamServer(limits: ServerLimits(workers: 1))
     let loop = server.loops[0]
     let source = HandFedSource()
@@ -144,7 +144,7 @@ import Testing
     client.subscribe("s", credit: Self.unlimited)
     while server.statistics.subscribers == 0 { loop.runOneTurn() }
     shutdown(client.descriptor.raw, CInt(SHUT_RD))
-    // More than is read at once.
+    // More than one read.
     for _ in 0..<10 { client.send(.keepalive(respond: false, position: 0, data: [UInt8](repeating: 0, count: 10_000))) }
     client.toss("p", [1], id: 3)
     source.send([1])
@@ -155,7 +155,7 @@ import Testing
     #expect(server.statistics.connections == 0)
   }
 
-  @Test func aPeerThatReadsNoMoreAndHasPublishedNothingIsClosed() throws {
+  @Test func aClientThatClosedItsReadingEndWithoutPublishingIsDisconnected() throws {
     let server = try StreamServer(limits: ServerLimits(workers: 1))
     let loop = server.loops[0]
     let source = HandFedSource()

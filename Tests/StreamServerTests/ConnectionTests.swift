@@ -7,8 +7,8 @@ import Testing
 
 @testable import StreamServer
 
-/// Every row of the wire's connection table that the server, not the machine alone, answers for. Another client is
-/// connected throughout and must notice nothing.
+/// Every row of the wire's connection table that the server implements, besides the machine. Another client is
+/// connected throughout and must not be affected.
 @Suite struct ConnectionTests {
   private func withBystander(
     _ limits: ServerLimits = ServerLimits(workers: 1), _ body: (ServerHarness) throws -> Void
@@ -36,7 +36,7 @@ import Testing
     #expect(try client.receive() == nil)
   }
 
-  @Test func anythingButSetupFirstIsInvalidSetup() async throws {
+  @Test func anotherFirstFrameIsInvalidSetup() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path)
       client.subscribe("bystander", credit: 1)
@@ -44,7 +44,7 @@ import Testing
     }
   }
 
-  @Test func garbageFirstIsInvalidSetup() async throws {
+  @Test func aMalformedFirstFrameIsInvalidSetup() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path)
       client.send(Array("get / HTTP/1.1\r\n\r\n".utf8))
@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test func aSetupThatIsTooLongToBeToldFromHTTPIsInvalid() async throws {
+  @Test func aSetupOver64KiBIsInvalid() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path)
       client.send([1, 0, 0, 0, 0, 0, 0, 4, 0])
@@ -60,7 +60,7 @@ import Testing
     }
   }
 
-  @Test func aConnectionThatNeverSaysSetupIsClosed() async throws {
+  @Test func aConnectionWithoutSetupIsClosed() async throws {
     try await withBystander(ServerLimits(workers: 1, handshakeTimeout: .milliseconds(50))) { (harness) throws in
       let client = try WireClient(harness.path)
       client.send([0, 0])
@@ -76,7 +76,7 @@ import Testing
     }
   }
 
-  @Test func aResumeTokenIsRejectedSetupAndAResumeFrameRejectedResume() async throws {
+  @Test func aResumeTokenIsRejectedSetupAndAResumeFrameIsRejectedResume() async throws {
     try await withBystander { (harness) throws in
       var setup = Setup()
       setup.resumeToken = [1, 2, 3]
@@ -87,7 +87,7 @@ import Testing
     }
   }
 
-  @Test func aLeaseFollowsTheSetupAtOnceAndRequestsWithinItAreServed() async throws {
+  @Test func aLeaseFollowsTheSetupAndItsRequestsAreServed() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path, Setup(honorsLease: true))
       guard case .lease(let time, let count, _) = try client.receive() else { throw WireClient.Silence() }
@@ -97,7 +97,7 @@ import Testing
     }
   }
 
-  @Test func aLeaseIsRenewedBeforeItRunsOut() async throws {
+  @Test func aLeaseIsRenewedBeforeItExpires() async throws {
     var limits = ServerLimits(workers: 1)
     limits.leaseTime = .milliseconds(50)
     try await withBystander(limits) { (harness) throws in
@@ -110,11 +110,11 @@ import Testing
     }
   }
 
-  @Test func whoIsGoneBeforeItsFirstLeaseIsWrittenLeavesNoClockBehind() async throws {
+  @Test func aClientThatClosesBeforeItsFirstLeaseLeavesNoTimer() async throws {
     var limits = ServerLimits(workers: 1)
     limits.leaseTime = .milliseconds(20)
     try await withBystander(limits) { (harness) throws in
-      // The loop is held up until the client has gone, so that SETUP is read and the answer has no taker.
+      // The loop is blocked until the client has closed, so that SETUP is read and the reply cannot be sent.
       let gone = DispatchSemaphore(value: 0)
       harness.server.loops[0].execute { gone.wait() }
       do { _ = try WireClient.ready(harness.path, Setup(maximumLifetime: .milliseconds(10), honorsLease: true)) }
@@ -127,7 +127,7 @@ import Testing
     }
   }
 
-  @Test func keepaliveIsEchoedWithItsDataAndWithoutTheRespondFlag() async throws {
+  @Test func aKeepaliveIsEchoedWithItsDataWithoutTheRespondFlag() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path)
       client.send(.keepalive(respond: false, position: 0, data: [1]))
@@ -158,7 +158,7 @@ import Testing
     }
   }
 
-  @Test func aNameLongerThanAnyStreamsIsRejectedWithoutRepeatingIt() async throws {
+  @Test func anOverlongNameIsRejectedWithoutRepeatingIt() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path, Setup(metadataMIMEType: MetadataFormat.text.mimeType))
       let payload = Payload(metadata: [UInt8](repeating: UInt8(ascii: "x"), count: 100_000))
@@ -176,7 +176,7 @@ import Testing
     }
   }
 
-  @Test func anUnknownFrameTypeIsIgnoredWithTheFlagAndFatalWithoutIt() async throws {
+  @Test func anUnknownFrameTypeIsFatalWithoutTheIgnoreFlag() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path)
       client.send([0, 0, 6, 0, 0, 0, 1, 0x78 | 0x02, 0])  // type 0x1e, ignore
@@ -194,7 +194,7 @@ import Testing
       [0, 0, 10, 0, 0, 0, 2, 0x18, 0, 0, 0, 0, 1],  // even id
       [0, 0, 10, 0, 0, 0, 0, 0x18, 0, 0, 0, 0, 1],  // id zero
     ] as [[UInt8]])
-  func malformedInputIsAConnectionErrorThatSaysWhich(bytes: [UInt8]) async throws {
+  func malformedInputIsAConnectionErrorWithTheReason(bytes: [UInt8]) async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path)
       client.send(bytes)
@@ -202,7 +202,7 @@ import Testing
     }
   }
 
-  @Test func anIDThatIsLiveAlreadyIsAConnectionError() async throws {
+  @Test func anIDInUseIsAConnectionError() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path)
       client.subscribe("bystander", credit: 1, options: #"{"from": "new"}"#)
@@ -223,7 +223,7 @@ import Testing
     }
   }
 
-  @Test func moreRequestsThanAConnectionMayHaveAreRejected() async throws {
+  @Test func requestsOverTheConnectionsLimitAreRejected() async throws {
     try await withBystander(ServerLimits(workers: 1, requestsPerConnection: 2)) { (harness) throws in
       let client = try WireClient.ready(harness.path)
       for id in [1, 3, 5] as [UInt32] { client.subscribe("bystander", credit: 1, options: #"{"from": "new"}"#, id: id) }
@@ -234,7 +234,7 @@ import Testing
     }
   }
 
-  @Test func moreConnectionsThanTheServerMayHaveAreRejected() async throws {
+  @Test func connectionsOverTheServersLimitAreRejected() async throws {
     try await withBystander(ServerLimits(workers: 1, connections: 2)) { (harness) throws in
       let second = try WireClient.ready(harness.path)
       #expect(try second.isSilent())
@@ -245,7 +245,7 @@ import Testing
     }
   }
 
-  @Test func publishingToAStreamThatTakesNoValuesIsRejected() async throws {
+  @Test func publishingToAStreamWithAnotherSourceIsRejected() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient.ready(harness.path)
       let payload = Payload(metadata: try MetadataFormat.routing.metadata(route: "bystander"), data: [9])
@@ -257,7 +257,7 @@ import Testing
     }
   }
 
-  @Test func whoAsksWithoutReadingTheAnswersWaitsInsteadOfFillingMemory() async throws {
+  @Test func unreadRepliesStopReadingOfRequests() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path, receiveBuffer: 4096)
       client.send(.setup(Setup()))
@@ -293,14 +293,14 @@ import Testing
     try expectEnd(client, .connectionClose, "streamd is stopping")
   }
 
-  @Test func whatClientsDoIsReportedWhileThatIsWanted() async throws {
+  @Test func clientActionsAreReportedOnRequest() async throws {
     try await withServer { harness in
       _ = try harness.add("s", start: .whileSubscribed(linger: .zero))
       do {
         let unseen = try WireClient.ready(harness.path)
         unseen.subscribe("s", credit: 1)
         unseen.send(.keepalive(respond: true, position: 0, data: []))
-        _ = try unseen.receive()  // all that it has done is reported, or not
+        _ = try unseen.receive()  // all its actions are reported, or not
         harness.setWantsDetails(true)
         let seen = try WireClient.ready(harness.path)
         seen.subscribe("s", credit: 3)

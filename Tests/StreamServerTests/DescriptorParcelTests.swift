@@ -4,7 +4,7 @@ import StreamServer
 import Testing
 
 @Suite struct DescriptorParcelTests {
-  /// Files without names, each with its number in it.
+  /// Files without names, each containing its number.
   private func files(_ count: Int) -> [CInt] {
     (0..<count).map { number in
       let file = memfd_create("number", MFD_CLOEXEC)
@@ -14,7 +14,7 @@ import Testing
     }
   }
 
-  /// Reads none of them, so that each can be looked at again.
+  /// Does not advance their offsets, so that each can be read again.
   private func numbers(_ descriptors: [CInt]) -> [Int] {
     descriptors.map { descriptor in
       var number = -1
@@ -24,7 +24,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [0, 1, 253, 254, 600]) func whatIsPackedComesOutInOrder(count: Int) throws {
+  @Test(arguments: [0, 1, 253, 254, 600]) func descriptorsAreUnpackedInOrder(count: Int) throws {
     let files = files(count)
     let (ends, packed) = try DescriptorParcel.pack(files)
     for file in files { close(file) }
@@ -43,7 +43,7 @@ import Testing
     return copies
   }
 
-  @Test func whatNobodyTakesOutIsClosedWithTheParcel() throws {
+  @Test func descriptorsLeftInAParcelAreClosedWithIt() throws {
     var pair: [CInt] = [-1, -1]
     socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair)
     let (ends, _) = try DescriptorParcel.pack([pair[0]])
@@ -55,7 +55,7 @@ import Testing
     close(pair[1])
   }
 
-  @Test func aSocketThatIsNoParcelIsEmpty() {
+  @Test func anotherSocketIsAnEmptyParcel() {
     var pair: [CInt] = [-1, -1]
     socketpair(AF_UNIX, CInt(SOCK_SEQPACKET.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair)
     send(pair[1], "x", 1, 0)

@@ -7,11 +7,11 @@ import Testing
 @testable import ReplayLog
 @testable import StreamServer
 
-/// What the first event after a gap tells, for subscribers that ask for it.
+/// The number of lost events in the first event after a gap, on request.
 @Suite struct GapTests {
   private static let asked = #"{"gaps":true}"#
 
-  /// Ids 1000 and so on, as many as `events`; the newest 4 are held.
+  /// Ids 1000 and so on, as many as `events`; the newest 4 are stored.
   private func add(_ harness: ServerHarness, _ events: Int, firstID: UInt64 = 1000) throws -> HandFedSource {
     var configuration = StreamConfiguration(name: "s", replay: 100, start: .always)
     configuration.limits = EventLog.Limits(events: 4, bytes: 8 << 20)
@@ -22,14 +22,14 @@ import Testing
     return source
   }
 
-  /// The count behind id and time; nil where there is none.
+  /// The count after id and time; nil without one.
   private func gap(_ client: WireClient) throws -> UInt64? {
     let metadata = try client.payload().metadata
     #expect(metadata.count == 16 || metadata.count == 24)
     return metadata.count == 24 ? metadata[16...].reduce(0) { $0 << 8 | UInt64($1) } : nil
   }
 
-  @Test func aLaggingSubscriberGetsTheExactCountOnceAndOthersGetNone() async throws {
+  @Test func aLaggingSubscriberReceivesTheExactCountOnce() async throws {
     try await withServer { harness in
       let source = try add(harness, 1)
       let (asking, other) = (try WireClient.ready(harness.path), try WireClient.ready(harness.path))
@@ -48,9 +48,9 @@ import Testing
     }
   }
 
-  @Test func aResumptionTellsWhatIsGoneAndNothingWhereAllIsThere() async throws {
+  @Test func aResumptionReportsMissingEventsOnly() async throws {
     try await withServer { harness in
-      _ = try add(harness, 10)  // 1006 to 1009 are held
+      _ = try add(harness, 10)  // 1006 to 1009 are stored
       let client = try WireClient.ready(harness.path)
       let cases: [(from: Int, missing: UInt64?)] = [
         (1002, 3), (1004, 1), (1005, nil), (1008, nil), (999, 6), (998, .max),
@@ -59,18 +59,18 @@ import Testing
         client.subscribe("s", credit: 1, options: #"{"from":\#(from),"gaps":true}"#, id: UInt32(index * 2 + 1))
         #expect(try gap(client) == missing, "from \(from)")
       }
-      client.subscribe("s", credit: 1, options: Self.asked, id: 101)  // a newcomer misses nothing
+      client.subscribe("s", credit: 1, options: Self.asked, id: 101)  // a new subscription misses nothing
       #expect(try gap(client) == nil)
     }
   }
 
-  @Test func aGapThatWasNotToldYetAddsUp() async throws {
+  @Test func unreportedGapsAccumulate() async throws {
     try await withServer { harness in
       let source = try add(harness, 10)
       let client = try WireClient.ready(harness.path)
       client.subscribe("s", credit: 1, options: #"{"from":1005,"gaps":true}"#)
       #expect(try gap(client) == nil)
-      source.send(batch: (1...8).map { [$0] })  // 1010 to 1017, of which 1014 to 1017 are held
+      source.send(batch: (1...8).map { [$0] })  // 1010 to 1017, of which 1014 to 1017 are stored
       #expect(try client.isSilent())
       source.send(batch: (1...3).map { [$0] })
       client.send(.requestN(StreamID(1), 1))
@@ -78,7 +78,7 @@ import Testing
     }
   }
 
-  @Test func nobodyKnowsWhatALossOfPowerTook() async throws {
+  @Test func aGapAfterAPowerFailureIsUnknown() async throws {
     try await withServer { harness in
       let limits = EventLog.Limits(events: 16, bytes: 8 << 20)
       let old = try #require(EventLog(name: "s", limits: limits, firstID: 1000))
@@ -104,7 +104,7 @@ import Testing
     }
   }
 
-  @Test func alsoALargeEventTellsItInItsFirstFragment() async throws {
+  @Test func aFragmentedEventReportsTheGapInItsFirstFragment() async throws {
     try await withServer { harness in
       let source = try add(harness, 1)
       let client = try WireClient(harness.path, receiveBuffer: 4096)
@@ -121,7 +121,7 @@ import Testing
     }
   }
 
-  @Test func aGapGoesAlongToTheNextProcess() async throws {
+  @Test func aGapIsHandedOver() async throws {
     let next = try ServerHarness()
     try await withServer { first in
       let source = try add(first, 1)

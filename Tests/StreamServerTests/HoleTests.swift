@@ -6,7 +6,7 @@ import Testing
 @testable import ReplayLog
 @testable import StreamServer
 
-/// A stream that goes on after a loss of power: ids leap, and nothing else does.
+/// A stream after a power failure: only its ids have a hole.
 @Suite struct HoleTests {
   /// Ids 1000 and so on, then a hole up to 5000 and more.
   private func log(_ limits: EventLog.Limits, before: EventBatch, after: EventBatch = []) throws -> EventLog {
@@ -32,7 +32,7 @@ import Testing
     return source
   }
 
-  @Test func aReplayGoesAcrossTheHoleAndCountsEvents() async throws {
+  @Test func aReplayCrossesTheHoleAndCountsEvents() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2], [3]], after: [[4], [5]]) { $0.replay = 4 }
       let client = try WireClient.ready(harness.path)
@@ -48,7 +48,7 @@ import Testing
     }
   }
 
-  @Test func creditThatEndsBeforeAtOrBehindTheHoleIsHonoured() async throws {
+  @Test func creditThatEndsBeforeAtOrAfterTheHoleIsUsed() async throws {
     try await withServer { harness in
       _ = try add(harness, before: [[1], [2], [3]], after: [[4], [5]])
       for credit in 1...5 as ClosedRange<UInt8> {
@@ -63,7 +63,7 @@ import Testing
     }
   }
 
-  @Test func anIdFromBeforeTheHoleOrInItIsResumedFrom() async throws {
+  @Test func aSubscriptionResumesFromAnIdBeforeOrInTheHole() async throws {
     try await withServer { harness in
       _ = try add(harness, before: [[1], [2], [3]], after: [[4], [5]])
       let client = try WireClient.ready(harness.path)
@@ -74,7 +74,7 @@ import Testing
     }
   }
 
-  @Test func theSourceIsAskedForWhatCreditReachesBehindTheHole() async throws {
+  @Test func demandPastTheHoleIsRequestedFromTheSource() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2]], start: .whileSubscribed(linger: .zero))
       let client = try WireClient.ready(harness.path)
@@ -88,7 +88,7 @@ import Testing
     }
   }
 
-  @Test func aLargeEventBeforeTheHoleArrivesWholeThroughANarrowSocket() async throws {
+  @Test func aLargeEventBeforeTheHoleArrivesInPieces() async throws {
     try await withServer { harness in
       let large = [UInt8](repeating: 7, count: 1 << 20)
       _ = try add(harness, before: [[1], large], after: [[2]])
@@ -99,7 +99,7 @@ import Testing
     }
   }
 
-  @Test func whatWasLostIsCountedWithoutTheHole() async throws {
+  @Test func lostEventsAreCountedWithoutTheHole() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2], [3]], after: [[4]])
       let client = try WireClient.ready(harness.path)
@@ -113,7 +113,7 @@ import Testing
     }
   }
 
-  @Test func aStreamThatDropsNothingGoesOnAcrossTheHole() async throws {
+  @Test func aLosslessStreamContinuesAcrossTheHole() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2]]) { $0.overflow = .block(timeout: nil) }
       let client = try WireClient.ready(harness.path)
@@ -127,7 +127,7 @@ import Testing
     }
   }
 
-  @Test func theCatalogueAndTheStatisticsKnowNothingOfTheHole() async throws {
+  @Test func theCatalogueAndTheStatisticsExcludeTheHole() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2], [3]])
       let client = try WireClient.ready(harness.path)
@@ -142,7 +142,7 @@ import Testing
     }
   }
 
-  @Test func aRemarkShowsInTheCatalogue() async throws {
+  @Test func aRemarkIsInTheCatalogue() async throws {
     try await withServer { harness in
       _ = try add(harness, before: [])
       harness.server.setRemark("not on disk: it is full", of: "s")
@@ -153,8 +153,8 @@ import Testing
     }
   }
 
-  /// A larger ring has another end of the gap; clients that stood at the former one are in it then.
-  @Test func subscribersAtAnEndThatAnotherLogMovesGetWhatComesThen() async throws {
+  /// A larger ring moves the end of the hole; clients at the previous end are then inside it.
+  @Test func subscribersAtAMovedEndReceiveTheNextEvent() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2], [3]], start: .whileSubscribed(linger: .zero))
       let (waiting, resting) = (try WireClient.ready(harness.path), try WireClient.ready(harness.path))
@@ -183,7 +183,7 @@ import Testing
     }
   }
 
-  @Test func aStreamThatDropsNothingWaitsForASubscriberAtAnEndThatAnotherLogMoves() async throws {
+  @Test func aLosslessStreamWaitsForASubscriberAtAMovedEnd() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2], [3]]) { $0.overflow = .block(timeout: nil) }
       let client = try WireClient.ready(harness.path)

@@ -8,9 +8,9 @@ import Testing
 @testable import ReplayLog
 @testable import StreamServer
 
-/// Publishers that name themselves and number their values: none of them gets into the stream twice.
+/// Publishers with names and numbered values: each value is stored once.
 @Suite struct NamedPublishingTests {
-  /// What a named publisher was told.
+  /// The confirmation that a named publisher received.
   private enum News: Equatable {
     case greeting(committed: UInt64, next: UInt64)
     case committed(UInt64)
@@ -54,7 +54,7 @@ import Testing
     return events
   }
 
-  @Test func aPublisherThatComesBackHearsWhereToContinueAndRepeatsNothing() async throws {
+  @Test func aReconnectedPublisherReceivesItsNextNumberAndRepeatsNothing() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       do {
@@ -67,7 +67,7 @@ import Testing
       }
       harness.eventually { harness.server.statistics.connections == 0 }
       let second = try WireClient.ready(harness.path, Self.setup)
-      try open(second, from: 2)  // it has not heard of 2 and 3
+      try open(second, from: 2)  // 2 and 3 were not confirmed to it
       #expect(try news(second) == .greeting(committed: 3, next: 4))
       guard case .granted = try news(second) else { return #expect(Bool(false), "no credit") }
       second.value([4], isComplete: true)
@@ -77,7 +77,7 @@ import Testing
     }
   }
 
-  @Test func namesAreApartFromEachOtherAndFromOtherStreams() async throws {
+  @Test func namesAreIndependentOfEachOtherAndOfOtherStreams() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       try harness.addPublished("t")
@@ -94,7 +94,7 @@ import Testing
     }
   }
 
-  @Test func ofTwoUnderOneNameTheSecondHasToWait() async throws {
+  @Test func aSecondPublisherOfTheSameNameIsCanceled() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       let client = try WireClient.ready(harness.path, Self.setup)
@@ -109,7 +109,7 @@ import Testing
     }
   }
 
-  @Test func confirmationsKeepToTheirDemand() async throws {
+  @Test func confirmationsStayWithinTheirCredit() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       let client = try WireClient.ready(harness.path, Self.setup)
@@ -125,7 +125,7 @@ import Testing
     }
   }
 
-  @Test func whatWaitsForRoomIsNotConfirmedAndNotTakenTwice() async throws {
+  @Test func heldValuesAreNeitherConfirmedNorTakenTwice() async throws {
     try await withServer { harness in
       try harness.addPublished("s") {
         $0.overflow = .block(timeout: nil)
@@ -142,7 +142,7 @@ import Testing
         first.value([1], [2], [3], [4])
         var last = try news(first)
         while case .granted(let count) = last { if count > 0 { last = try news(first) } }
-        first.value([5], [6])  // some of it has to wait
+        first.value([5], [6])  // some of it waits
         _ = try first.isSilent()
       }
       harness.eventually { harness.server.statistics.connections == 1 }
@@ -166,7 +166,7 @@ import Testing
     }
   }
 
-  @Test func theLogKeepsWhatItHasOfEach() async throws {
+  @Test func theLogStoresTheLastNumberOfEachName() async throws {
     let limits = EventLog.Limits(events: 100, bytes: 1 << 20)
     let log = try #require(EventLog(name: "s", limits: limits))
     for (round, next) in [(1, 1), (2, 3)] as [(UInt8, UInt64)] {
@@ -187,7 +187,7 @@ import Testing
     }
   }
 
-  @Test func aConnectionThatIsHandedOverGoesOnCounting() async throws {
+  @Test func numbersContinueAfterAHandover() async throws {
     let next = try ServerHarness(restores: true)
     try await withServer { first in
       for harness in [first, next] { try harness.addPublished("s") }
@@ -207,7 +207,7 @@ import Testing
     await next.stop()
   }
 
-  @Test func mistakesAreAnswered() async throws {
+  @Test func invalidPublisherEntriesAreRejected() async throws {
     try await withServer { harness in
       try harness.addPublished("s") { $0.limits = .init(events: 10, bytes: 4096) }
       let client = try WireClient.ready(harness.path, Self.setup)
@@ -247,7 +247,7 @@ import Testing
     }
   }
 
-  @Test func aUserWithThreeTimesTheNamesThatAreFreeGetsNoMoreAndAnotherUserDoes() async throws {
+  @Test func aUserWithThreeTimesTheFreeNamesIsRejectedAndAnotherIsNot() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       let client = try WireClient.ready(harness.path, Self.setup)
@@ -268,7 +268,7 @@ import Testing
     }
   }
 
-  @Test func anyNumberOfNamesTakesTheRoomOfTheLastOnes() async throws {
+  @Test func onlyTheLastNamesAreStored() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       let client = try WireClient.ready(harness.path, Self.setup)
@@ -283,7 +283,7 @@ import Testing
       for number in 0..<500 { try publish(as: "\(number)", committed: 0, id: UInt32(number * 2 + 1)) }
       try publish(as: "499", committed: 1, id: 1001)
       try publish(as: "436", committed: 1, id: 1003)
-      try publish(as: "1", committed: 0, id: 1005)  // forgotten
+      try publish(as: "1", committed: 0, id: 1005)  // discarded
     }
     var marks = PublisherMarks()
     let user = PeerCredentials(process: 1, user: .max, group: 0)
@@ -295,7 +295,7 @@ import Testing
     #expect(try #require(marks.checkpoint).bytes.count <= Checkpoint.maximumByteCount)
   }
 
-  @Test func numbersThatJumpAreTakenAsTheyCome() async throws {
+  @Test func gapsBetweenNumbersAreAccepted() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       let client = try WireClient.ready(harness.path, Self.setup)
@@ -317,7 +317,7 @@ import Testing
     }
   }
 
-  @Test func aValueOverTheLimitOfARequestIsNamedAndCostsNoConnection() async throws {
+  @Test func aValueOverTheLimitIsReportedWithItsNumberAndEndsOnlyItsRequest() async throws {
     var limits = ServerLimits(workers: 1)
     limits.requestBytes = 1024
     try await withServer(limits) { harness in
@@ -341,7 +341,7 @@ import Testing
     }
   }
 
-  /// Asks for one batch.
+  /// Requests one batch.
   private final class Taker: Subscriber, Sendable {
     let batches = Locked<[EventBatch]>([])
     func receive(subscription: any Subscription) { subscription.request(.max(1)) }
@@ -352,7 +352,7 @@ import Testing
     func receive(completion: Subscribers.Completion<Never>) {}
   }
 
-  @Test func whatAnotherPipelineLostOfOneThatHasGoneIsNotCounted() throws {
+  @Test func valuesLostByAReplacedPipelineAreNotCounted() throws {
     let publishSource = PublishSource()
     publishSource.admitNamed(nil)
     let (gone, other) = (PublisherKey([1], of: nil), PublisherKey([2], of: nil))
@@ -388,7 +388,7 @@ import Testing
     }
   }
 
-  @Test func noUserTakesTheRoomOfAnotherWithFewerNames() {
+  @Test func aUserDoesNotDisplaceAnotherWithFewerNames() {
     func key(_ name: String, user: UInt32) -> PublisherKey {
       PublisherKey(Array(name.utf8), of: PeerCredentials(process: 1, user: user, group: 0))
     }
@@ -402,7 +402,7 @@ import Testing
     #expect(!PublisherMarks.admits(userWith: 0, free: 0))
   }
 
-  @Test func finishedNamesOfOneRunAreForgottenBeforeOthers() {
+  @Test func finishedNamesOfOneRunAreDiscardedFirst() {
     func key(_ name: String) -> PublisherKey {
       PublisherKey(Array(name.utf8), of: PeerCredentials(process: 1, user: 1, group: 0))
     }
@@ -414,13 +414,13 @@ import Testing
       marks.finish(key("\0\(number)"))
     }
     #expect(marks[key("kept")] == 1 && marks[key("\0999")] == 1 && marks[key("\00")] == nil)
-    // One that is not finished may still come back: the usual order holds.
+    // An unfinished publisher may still reconnect: the usual order applies.
     var busy = PublisherMarks()
     for number in 0..<65 { busy.set(key("\0\(number)"), to: 1) { _ in false } }
     #expect(busy[key("\00")] == nil && busy[key("\01")] == 1)
   }
 
-  @Test func marksSurviveAsTheyAreAndNothingElseIsTakenForThem() throws {
+  @Test func marksSurviveARoundTripAndOtherBytesAreRejected() throws {
     var marks = PublisherMarks()
     #expect(PublisherMarks(marks.checkpoint) == marks)
     let keys = (0..<70).map { index in
@@ -429,7 +429,7 @@ import Testing
         of: PeerCredentials(process: 1, user: UInt32(index % 3), group: 0))
     }
     for (index, key) in keys.enumerated() { marks.set(key, to: UInt64(index + 1)) { $0 == keys[0] } }
-    // Of three users with as many each, one after the other loses its oldest.
+    // Three users with equal numbers lose their oldest names in turn.
     #expect(
       marks[keys[0]] == 1 && keys.filter { marks[$0] == nil }.count == 6 && keys[9...].allSatisfy { marks[$0] != nil })
     let checkpoint = try #require(marks.checkpoint)

@@ -7,15 +7,15 @@ import Testing
 
 @testable import StreamServer
 
-/// The publish source by itself: what it delivers, when, from whom, and how far it lets publishers ahead.
+/// The publish source alone: batches, order, wake-ups and windows.
 @Suite struct PublishSourceTests {
-  /// A stream that asks for exactly what a test says.
+  /// A stream that requests exactly what a test sets.
   final class Stream: Subscriber, Sendable {
     struct Seen {
       var batches: [EventBatch] = []
       var subscription: (any Subscription)?
       var isFinished = false
-      /// What is asked for by each return.
+      /// The demand returned by each call.
       var more = Subscribers.Demand.none
       var isInside = false
       var overlaps = 0
@@ -48,7 +48,7 @@ import Testing
     func cancel() { seen.withLock { $0.subscription }?.cancel() }
   }
 
-  /// A publisher that counts how often its loop is called.
+  /// A publisher that counts the calls of its loop.
   final class Publisher: Sendable {
     let queue: PublishQueue
     private let publishSource: PublishSource
@@ -66,10 +66,10 @@ import Testing
     }
 
     @discardableResult
-    func bring(_ values: [[UInt8]], isComplete: Bool = false) -> PublishSource.PublishStatus {
+    func publish(_ values: [[UInt8]], isComplete: Bool = false) -> PublishSource.PublishStatus {
       publishSource.take(EventBatch(values), isComplete: isComplete, from: queue)
     }
-    func look() -> PublishSource.PublishStatus { publishSource.status(of: queue) }
+    func status() -> PublishSource.PublishStatus { publishSource.status(of: queue) }
     func leave() { publishSource.leave(queue) }
     var callCount: Int { calls.count.load(ordering: .relaxed) }
   }
@@ -80,48 +80,48 @@ import Testing
     return publishSource
   }
 
-  @Test func nothingIsDeliveredWithoutDemandAndThenOneBatchOfAllThatWaits() throws {
+  @Test func oneUnitOfDemandDeliversOneBatchOfAllWaitingValues() throws {
     let publishSource = publishSource()
     let stream = Stream(publishSource)
     let publisher = try Publisher(publishSource)
-    #expect(publisher.bring([[1], [2]]).heldCount == 2)
-    #expect(publisher.bring([[3]]).heldBytes == 3)
+    #expect(publisher.publish([[1], [2]]).heldCount == 2)
+    #expect(publisher.publish([[3]]).heldBytes == 3)
     #expect(stream.batches.isEmpty)
     stream.request(1)
     #expect(stream.batches == [[[1], [2], [3]]])
   }
 
-  @Test func aStreamThatAsksAtOnceHoldsNothingUpAndNobodysLoopIsCalled() throws {
+  @Test func aStreamThatRequestsAtOnceNeedsNoWakeUps() throws {
     let publishSource = publishSource()
     let stream = Stream(publishSource, asksAgain: true)
     let publisher = try Publisher(publishSource)
     for number in 1...5 {
-      let standing = publisher.bring([[UInt8(number)]], isComplete: number == 5)
+      let standing = publisher.publish([[UInt8(number)]], isComplete: number == 5)
       #expect(standing.heldCount == 0 && standing.isDone == (number == 5))
     }
     #expect(stream.batches == (1...5).map { [[UInt8($0)]] })
     #expect(publisher.callCount == 0)
   }
 
-  @Test func valuesCountAsHeldUntilTheStreamAsksAgain() throws {  // SEMANTICS 36
+  @Test func valuesCountAsHeldUntilTheNextRequest() throws {  // SEMANTICS 36
     let publishSource = publishSource()
     let stream = Stream(publishSource)
     let publisher = try Publisher(publishSource)
     stream.request(1)
-    let standing = publisher.bring([[1], [2]], isComplete: true)
+    let standing = publisher.publish([[1], [2]], isComplete: true)
     #expect(stream.values == [[1], [2]])
     #expect(standing.heldCount == 2 && !standing.isDone)
     #expect(publisher.callCount == 0)
     stream.request(1)
     #expect(publisher.callCount == 1)
-    #expect(publisher.look().isDone)
+    #expect(publisher.status().isDone)
   }
 
-  @Test func theLoopOfAPublisherIsCalledOnceForEachHalfOfWhatItHadBrought() throws {
+  @Test func aPublishersLoopIsNotifiedWhenHalfOfItsValuesAreTaken() throws {
     let publishSource = publishSource(events: 4)
     let stream = Stream(publishSource)
     let publisher = try Publisher(publishSource)
-    publisher.bring((0..<16).map { [$0] })
+    publisher.publish((0..<16).map { [$0] })
     stream.request(1)
     stream.request(1)
     #expect(stream.batches.count == 2 && publisher.callCount == 0)
@@ -130,16 +130,16 @@ import Testing
     stream.request(1)
     stream.request(1)
     #expect(publisher.callCount == 1)
-    #expect(publisher.look().heldCount == 0)
+    #expect(publisher.status().heldCount == 0)
     #expect(stream.values == (0..<16).map { [$0] })
   }
 
-  @Test func severalPublishersHaveAnEqualShareOfEachBatch() throws {  // SEMANTICS 36
+  @Test func publishersHaveEqualSharesOfEachBatch() throws {  // SEMANTICS 36
     let publishSource = publishSource(events: 16)
     let stream = Stream(publishSource)
     let publishers = try (0..<2).map { _ in try Publisher(publishSource) }
-    publishers[0].bring((0..<100).map { [0, $0] })
-    publishers[1].bring((0..<20).map { [1, $0] })
+    publishers[0].publish((0..<100).map { [0, $0] })
+    publishers[1].publish((0..<20).map { [1, $0] })
     for _ in 0..<3 { stream.request(1) }
     #expect(stream.batches.allSatisfy { $0.count == 16 })
     #expect(stream.batches[0].filter { $0[0] == 0 }.count == 8)
@@ -151,10 +151,10 @@ import Testing
     }
   }
 
-  @Test func morePublishersThanABatchHasRoomForTakeTurns() throws {
+  @Test func morePublishersThanABatchHasValuesTakeTurns() throws {
     let publishSource = publishSource(events: 2)
     let stream = Stream(publishSource)
-    for number in 0..<5 { try Publisher(publishSource).bring([[UInt8(number)], [UInt8(number)]]) }
+    for number in 0..<5 { try Publisher(publishSource).publish([[UInt8(number)], [UInt8(number)]]) }
     for _ in 0..<5 { stream.request(1) }
     #expect(stream.values.map { $0[0] } == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
   }
@@ -163,18 +163,18 @@ import Testing
     let publishSource = publishSource(bytes: 4096)
     let stream = Stream(publishSource)
     let publisher = try Publisher(publishSource)
-    publisher.bring((0..<4).map { [UInt8](repeating: $0, count: 3000) })
+    publisher.publish((0..<4).map { [UInt8](repeating: $0, count: 3000) })
     stream.request(1)
     #expect(stream.values.count == 2)
     stream.request(1)
     #expect(stream.values.count == 4)
   }
 
-  @Test func whatAPublisherBroughtOutlivesIt() throws {
+  @Test func valuesOutliveTheirPublisher() throws {
     let publishSource = publishSource()
     let stream = Stream(publishSource)
     let publisher = try Publisher(publishSource)
-    publisher.bring([[1]])
+    publisher.publish([[1]])
     publisher.leave()
     #expect(publishSource.publisherCount == 0)
     stream.request(2)
@@ -182,13 +182,13 @@ import Testing
     #expect(publisher.callCount == 0)
   }
 
-  @Test func publishersThatLeaveValuesBehindCannotFillTheMemory() throws {
+  @Test func valuesOfPublishersThatLeftAreLimited() throws {
     let publishSource = publishSource(bytes: 64 << 20)
     let stream = Stream(publishSource)
     let large = [UInt8](repeating: 0, count: 1 << 20)
     for _ in 0..<16 {
       let publisher = try Publisher(publishSource)
-      publisher.bring([large])
+      publisher.publish([large])
       publisher.leave()
     }
     #expect(publishSource.join {} == nil)
@@ -196,7 +196,7 @@ import Testing
     #expect(publishSource.join {} != nil)
   }
 
-  @Test func looseValuesBeyondTheRoomAreDropped() {
+  @Test func unconfirmedValuesWithoutSpaceAreDropped() {
     let publishSource = publishSource(events: 3)
     let stream = Stream(publishSource)
     #expect(publishSource.takeUnconfirmed([[1], [2]]) {} == 2)
@@ -209,7 +209,7 @@ import Testing
     #expect(stream.values == [[1], [2], [3], [6]])
   }
 
-  @Test func anInletThatHasEndedHoldsNoneOfThoseThatBroughtLooseValues() {
+  @Test func anEndedSourceReleasesItsUnconfirmedPublishers() {
     final class Owner: Sendable {}
     let publishSource = publishSource()
     let stream = Stream(publishSource)
@@ -223,7 +223,7 @@ import Testing
     #expect(owner == nil)
   }
 
-  @Test func whoPublishesFromInsideADeliveryIsServedAfterIt() throws {  // SEMANTICS 17, 18, 19
+  @Test func valuesPublishedInsideADeliveryFollowIt() throws {  // SEMANTICS 17, 18, 19
     let publishSource = publishSource()
     let publisher = try Publisher(publishSource)
     let depth = Locked((now: 0, most: 0))
@@ -234,20 +234,20 @@ import Testing
       receiveValue: { batch in
         depth.withLock { $0 = ($0.now + 1, max($0.most, $0.now + 1)) }
         values += batch
-        if values.count < 100 { publisher.bring([[UInt8(values.count)]]) }
+        if values.count < 100 { publisher.publish([[UInt8(values.count)]]) }
         subscription?.request(.max(1))
         depth.withLock { $0.now -= 1 }
         return .none
       })
     publishSource.subscribe(stream)
     subscription?.request(.max(1))
-    publisher.bring([[0]])
+    publisher.publish([[0]])
     while values.count < 100 { publishSource.deliver() }
     #expect(values == (0..<100).map { [UInt8($0)] })
     #expect(depth.withLock { $0.most } == 1)
   }
 
-  @Test func aThreadThatDeliversForOthersHandsTheWorkOnAfterAWhile() throws {
+  @Test func aDeliveringThreadPassesOnTheWorkAfterSomeBatches() throws {
     let publishSource = publishSource()
     let publisher = try Publisher(publishSource)
     var count = 0
@@ -255,26 +255,26 @@ import Testing
       receiveSubscription: { $0.request(.max(1)) },
       receiveValue: { _ in
         count += 1
-        publisher.bring([[0]])
-        _ = publisher.look()
+        publisher.publish([[0]])
+        _ = publisher.status()
         return .max(1)
       })
     publishSource.subscribe(stream)
-    publisher.bring([[0]])
+    publisher.publish([[0]])
     #expect(count == 8)
     #expect(publisher.callCount > 0)
   }
 
-  @Test func fromManyThreadsEveryValueArrivesOnceInItsPublishersOrder() async throws {
+  @Test func valuesFromManyThreadsArriveOnceAndInOrder() async throws {
     let publishSource = publishSource(events: 64)
     let stream = Stream(publishSource, asksAgain: true)
     await withTaskGroup(of: Void.self) { group in
       for number in 0..<4 {
         group.addTask {
           guard let publisher = try? Publisher(publishSource) else { return }
-          for round in 0..<250 { publisher.bring([[UInt8(number), UInt8(round)]]) }
-          publisher.bring([], isComplete: true)
-          while !publisher.look().isDone { publishSource.deliver() }
+          for round in 0..<250 { publisher.publish([[UInt8(number), UInt8(round)]]) }
+          publisher.publish([], isComplete: true)
+          while !publisher.status().isDone { publishSource.deliver() }
           publisher.leave()
         }
       }
@@ -286,7 +286,7 @@ import Testing
     }
   }
 
-  @Test func theWindowIsBoundedByBytesByTheBufferAndByHowManyShareIt() {
+  @Test func theWindowIsLimitedByBytesBufferAndPublishers() {
     func window(_ largest: Int, events: Int = 65536, publishers: Int = 1) -> Int {
       PublishWindow(bufferEvents: events, publisherCount: publishers).valueCount(largestBytes: largest)
     }
@@ -300,15 +300,15 @@ import Testing
     #expect(window(10, publishers: 1 << 20) == 1)
   }
 
-  @Test func aStreamThatEndsTellsItsPublishersAndTakesNoMore() throws {
+  @Test func anEndedStreamNotifiesItsPublishersAndAcceptsNothing() throws {
     let publishSource = publishSource()
     let stream = Stream(publishSource)
     let publisher = try Publisher(publishSource)
-    publisher.bring([[1]])
+    publisher.publish([[1]])
     stream.cancel()
     #expect(publisher.callCount == 1)
-    #expect(publisher.look().hasEnded)
-    #expect(!publisher.bring([[2]], isComplete: true).isDone)
+    #expect(publisher.status().hasEnded)
+    #expect(!publisher.publish([[2]], isComplete: true).isDone)
     #expect(publishSource.takeUnconfirmed([[3]]) {} == 0)
     #expect(stream.batches.isEmpty)
   }

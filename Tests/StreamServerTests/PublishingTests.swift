@@ -10,7 +10,7 @@ import Testing
 @Suite struct PublishingTests {
   private func number(_ value: Int) -> [UInt8] { Array("\(value)".utf8) }
 
-  /// What a publisher is granted next; fails on anything else.
+  /// The publisher's next grant; fails on any other frame.
   private func grant(_ client: WireClient, id: UInt32 = 1) throws -> Int {
     let frame = try client.receive()
     guard case .requestN(StreamID(id), let count)? = frame else {
@@ -37,7 +37,7 @@ import Testing
     }
   }
 
-  @Test func theFirstFramesDataIsTheFirstValueAndCompleteIsAnsweredWhenAllIsIn() async throws {
+  @Test func theRequestCarriesTheFirstValueAndCompleteIsConfirmedWhenAllAreStored() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -54,7 +54,7 @@ import Testing
     }
   }
 
-  @Test func creditComesInLargeSteps() async throws {
+  @Test func creditIsGrantedInLargeSteps() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -74,7 +74,7 @@ import Testing
     }
   }
 
-  @Test func largeValuesGetLittleCredit() async throws {
+  @Test func largeValuesReduceTheCredit() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -83,7 +83,7 @@ import Testing
     }
   }
 
-  @Test func publishersWhoseValuesGrowStayWithinTheRoomOfTheirStream() async throws {
+  @Test func growingValuesStayWithinTheStreamsSpace() async throws {
     let count = 40
     try await withServer(ServerLimits(workers: 2)) { harness in
       let publishSource = try harness.addPublished("p") {
@@ -96,7 +96,7 @@ import Testing
       for publisher in publishers {
         publisher.publish("p", [1])
         _ = try grant(publisher)
-        // Not to wait for ever for a server that has stopped reading.
+        // Limits the wait for a server that has stopped reading.
         var timeout = timeval(tv_sec: 0, tv_usec: 20_000)
         setsockopt(publisher.descriptor.raw, SOL_SOCKET, SO_SNDTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
       }
@@ -108,7 +108,7 @@ import Testing
           most = max(most, publishSource.heldBytes)
         }
       }
-      // The room that there is, and the value that each had begun.
+      // The space of the stream, and the partial value of each publisher.
       #expect(most < PublishWindow.totalBytes + count * (1 << 20))
       #expect(most > PublishWindow.totalBytes)
       publishers = []
@@ -133,7 +133,7 @@ import Testing
     }
   }
 
-  @Test func aPublisherBeyondItsCreditIsCutOffAndNobodyElseNotices() async throws {
+  @Test func exceedingTheCreditClosesOnlyThatConnection() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
       try harness.addPublished("p") { $0.limits.events = 16 }
       let subscriber = try WireClient.ready(harness.path)
@@ -149,7 +149,7 @@ import Testing
       let end = try greedy.receive()
       #expect(end == .error(.connection, .connectionError, "a value for request 1 exceeds the credit"))
       #expect(try greedy.receive() == nil)
-      // What it sent within its credit is kept.
+      // Its values within the credit are stored.
       #expect(try subscriber.events(16) == [[UInt8]](repeating: [3], count: 16))
       bystander.value([4], isComplete: true)
       #expect(try bystander.receive() == complete())
@@ -159,7 +159,7 @@ import Testing
     }
   }
 
-  @Test func twoPublishersOnOneStreamBothGetOn() async throws {
+  @Test func twoPublishersOfAStreamBothProgress() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let subscriber = try WireClient.ready(harness.path)
@@ -180,7 +180,7 @@ import Testing
     }
   }
 
-  @Test func oneConnectionMayPublishToSeveralStreamsAndReadThemToo() async throws {
+  @Test func aConnectionPublishesToSeveralStreamsAndReadsThem() async throws {
     try await withServer { harness in
       try harness.addPublished("a")
       try harness.addPublished("b")
@@ -200,7 +200,7 @@ import Testing
     }
   }
 
-  @Test func whoDiesInMidFragmentLeavesWholeValuesOnly() async throws {
+  @Test func aConnectionLostInsideAFragmentLeavesOnlyCompleteValues() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let subscriber = try WireClient.ready(harness.path)
@@ -220,7 +220,7 @@ import Testing
     }
   }
 
-  @Test func fragmentsMakeOneValueForOneCredit() async throws {
+  @Test func aFragmentedValueCostsItsPublisherOneCredit() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -242,7 +242,7 @@ import Testing
     }
   }
 
-  @Test func whatACancelledPublisherSentStays() async throws {
+  @Test func valuesOfACancelledPublisherStay() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -259,7 +259,7 @@ import Testing
     }
   }
 
-  @Test func aValueThatTheBufferCannotHoldIsInvalidAndTheOnesBeforeItStay() async throws {
+  @Test func aValueOverTheBufferIsInvalidAndEarlierValuesStay() async throws {
     try await withServer { harness in
       try harness.addPublished("p") { $0.limits.bytes = 4096 }
       let client = try WireClient.ready(harness.path)
@@ -277,7 +277,7 @@ import Testing
     }
   }
 
-  @Test func whoMayNotWriteAndWhereNobodyMayAreRejected() async throws {
+  @Test func publishingWithoutAccessOrToOtherSourcesIsRejected() async throws {
     try await withServer { harness in
       _ = try harness.add("read-only")
       try harness.addPublished("theirs") { $0.write = AccessRules([.user(4_000_000)]) }
@@ -297,7 +297,7 @@ import Testing
     }
   }
 
-  @Test func withoutRulesTheServersOwnUserAndRootMayWrite() {
+  @Test func withoutRulesOnlyTheServersUserAndRootMayWrite() {
     for user in [geteuid(), 0] {
       #expect(AccessRules.owner.admit(PeerCredentials(process: 1, user: user, group: 5), groups: { [] }))
     }
@@ -305,7 +305,7 @@ import Testing
     #expect(!AccessRules.owner.admit(nil, groups: { [] }))
   }
 
-  @Test func fireAndForgetIsTakenUnderTheSameRulesAndNeverAnswered() async throws {
+  @Test func fireAndForgetFollowsTheSameRulesWithoutReply() async throws {
     try await withServer { harness in
       try harness.addPublished("p") { $0.limits.bytes = 4096 }
       try harness.addPublished("theirs") { $0.write = AccessRules([.user(4_000_000)]) }
@@ -325,9 +325,9 @@ import Testing
     }
   }
 
-  @Test func fireAndForgetWithoutRoomIsDroppedCountedAndReported() async throws {
+  @Test func fireAndForgetWithoutSpaceIsDroppedCountedAndReported() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
-      // Nothing asks the publish source for anything: what is between it and the stream waits for another publisher.
+      // Nothing is requested from the publish source: its pipeline waits for another publisher.
       let publishSource = PublishSource()
       var configuration = StreamConfiguration(name: "p")
       configuration.limits.events = 4
@@ -344,7 +344,7 @@ import Testing
     }
   }
 
-  @Test func aStreamThatDropsNothingHoldsItsPublisherToItsBufferUntilTheSlowestGoesOn() async throws {
+  @Test func aLosslessStreamLimitsItsPublisherToItsBuffer() async throws {
     try await withServer { harness in
       try harness.addPublished("p") {
         $0.overflow = .block(timeout: nil)
@@ -368,8 +368,8 @@ import Testing
       }
       #expect(try slow.events(10) == (0..<10).map(number))
       #expect(try slow.isSilent())
-      #expect(harness.server.statistics.eventsIn == 26)  // 10 are taken, 16 are in the buffer
-      #expect(sent <= 42)  // as many wait in front of it
+      #expect(harness.server.statistics.eventsIn == 26)  // 10 are read, 16 are in the buffer
+      #expect(sent <= 42)  // as many wait before it
       slow.send(.requestN(StreamID(1), 0x7FFF_FFFF))
       while true {
         let frame = try client.receive()
@@ -382,7 +382,7 @@ import Testing
     }
   }
 
-  @Test func twoPublishersOfAStreamThatDropsNothingLoseNothing() async throws {
+  @Test func twoPublishersOfALosslessStreamLoseNothing() async throws {
     try await withServer { harness in
       try harness.addPublished("p") {
         $0.overflow = .block(timeout: nil)
@@ -395,7 +395,7 @@ import Testing
       let values = (0..<2).map { publisher in (0..<100).map { [UInt8(publisher), UInt8($0)] } }
       let publishing = DispatchGroup()
       for publisher in 0..<2 {
-        DispatchQueue.global().async(group: publishing) {  // no task: it blocks its thread
+        DispatchQueue.global().async(group: publishing) {  // not a task, because it blocks its thread
           #expect(throws: Never.self) { try WireClient.ready(path).publishAll("p", values[publisher]) }
         }
       }
@@ -421,7 +421,7 @@ import Testing
     #expect(try client.receive() == nil)
   }
 
-  @Test func publishersOfAStreamThatEndsAreTold() async throws {
+  @Test func publishersOfAnEndedStreamAreCanceled() async throws {
     try await withServer { harness in
       let publishSource = PublishSource()
       try harness.server.add(
@@ -435,7 +435,7 @@ import Testing
     }
   }
 
-  @Test func operatorsMayStandBetweenTheInletAndTheStream() async throws {
+  @Test func operatorsCanBePlacedBetweenThePublishSourceAndTheStream() async throws {
     try await withServer { harness in
       let publishSource = PublishSource()
       let source = publishSource.map { $0.filter { $0 != [0] }.map { $0 + [9] } }
@@ -449,7 +449,7 @@ import Testing
     }
   }
 
-  @Test func theCatalogueShowsThatClientsAreTheSource() async throws {
+  @Test func theCatalogueShowsPublishAsTheSource() async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try WireClient.ready(harness.path)
@@ -460,7 +460,7 @@ import Testing
   }
 
   @Test(arguments: [900, 1000, 1500])
-  func wholeValuesOfAPublisherThatHasGoneAreInTheStream(byteCount: Int) async throws {
+  func completeValuesOfADisconnectedPublisherAreStored(byteCount: Int) async throws {
     try await withServer { harness in
       try harness.addPublished("p")
       let value = [UInt8](repeating: 1, count: byteCount)
@@ -469,21 +469,21 @@ import Testing
         client.publish("p", value)
         _ = try grant(client)
         client.values(Array(repeating: value, count: 127))
-      }  // gone, with credit on its way that cannot be delivered
+      }  // closed, with credit that cannot be delivered
       harness.eventually { harness.server.statistics.eventsIn == 128 }
       harness.eventually { harness.server.statistics.connections == 0 }
       #expect(harness.server.statistics.publishers == 0)
     }
   }
 
-  /// Publishes `count` values of 900 kB, all at once, to a stream that drops nothing and that it reads itself, one by one.
+  /// Publishes `count` values of 900 kB, all at once, to a lossless stream that it also reads, one event at a time.
   private func publishGrowingValues(_ harness: ServerHarness, _ count: Int) throws -> WireClient {
     try harness.addPublished("p") {
       $0.limits = .init(events: 1024, bytes: 2 << 20)
       $0.overflow = .block(timeout: nil)
     }
     let client = try WireClient.ready(harness.path)
-    // Not to wait for ever for a server that has stopped reading.
+    // Limits the wait for a server that has stopped reading.
     var timeout = timeval(tv_sec: 3, tv_usec: 0)
     setsockopt(client.descriptor.raw, SOL_SOCKET, SO_SNDTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
     client.publish("p", [1])
@@ -493,11 +493,11 @@ import Testing
     return client
   }
 
-  @Test func aConnectionThatReadsWhatItPublishesGetsAllOfItWhenItsValuesGrow() async throws {
+  @Test func aConnectionThatReadsItsOwnGrowingValuesReceivesAll() async throws {
     try await withServer { harness in
       let client = try publishGrowingValues(harness, 20)
       let accounts = harness.server.accounts
-      // All that is more than the share of a publisher, and neither in the buffer nor on its way there.
+      // All bytes beyond a publisher's share that are neither in the buffer nor on the way to it.
       harness.eventually {
         accounts.heldBytes.load(ordering: .relaxed) > 18_000_000 - (2 << 20) - PublishWindow.bytes - 900_000
       }
@@ -522,7 +522,7 @@ import Testing
     }
   }
 
-  @Test func whatItPublishesAndDoesNotReadStaysWithinItsUsersBudget() async throws {
+  @Test func unreadPublishedValuesStayWithinTheUsersBudget() async throws {
     try await withServer(ServerLimits(workers: 1, inputBytesPerUser: 8 << 20)) { harness in
       let client = try publishGrowingValues(harness, 40)
       let sentence = "uid \(getuid()) has more than \(8 << 20) bytes of unprocessed data (max_input_per_user)"

@@ -9,12 +9,12 @@ import Testing
 
 @testable import StreamServer
 
-/// Connections that another server restores: under other rules, limits and clocks, and after a server that did not get
-/// as far as serving them.
+/// Connections that another server restores: with other rules, limits and clocks, and after a server that ended before
+/// it served them.
 @Suite struct RestoringTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
-  /// Two servers; `body` calls what it gets in between.
+  /// Two servers; `body` calls its last argument in between.
   private func withTwoServers(_ body: (ServerHarness, ServerHarness) async throws -> Void) async throws {
     let next = try ServerHarness(restores: true)
     try await withServer { first in try await body(first, next) }
@@ -23,7 +23,7 @@ import Testing
 
   // MARK: Access
 
-  @Test func aReaderThatIsNoLongerAdmittedIsRefused() async throws {
+  @Test func aRestoredSubscriberWithoutAccessIsRejected() async throws {
     try await withTwoServers { first, next in
       _ = try first.add("s")
       let later = try next.add("s") { $0.read = AccessRules([.user(4_000_000_000)]) }
@@ -43,7 +43,7 @@ import Testing
     }
   }
 
-  @Test func aPublisherThatIsNoLongerAdmittedIsRefusedAndOneWithoutAnInletCanceled() async throws {
+  @Test func aRestoredPublisherIsRejectedWithoutAccessAndCanceledForAnotherSource() async throws {
     try await withTwoServers { first, next in
       for name in ["closed", "fed otherwise"] { try first.addPublished(name) }
       try next.addPublished("closed") { $0.write = AccessRules([.user(4_000_000_000)]) }
@@ -70,7 +70,7 @@ import Testing
 
   // MARK: Other limits
 
-  @Test func eventsThatWaitedAndAreTooLargeForASmallerBufferAreDroppedAndReported() async throws {
+  @Test func heldEventsOverASmallerLimitAreDroppedAndReported() async throws {
     try await withTwoServers { first, next in
       let source = try first.add("s") {
         $0.limits = .init(events: 4)
@@ -98,13 +98,13 @@ import Testing
     }
   }
 
-  /// The count behind id and time; nil where there is none.
+  /// The count after id and time; nil without one.
   private func gap(_ client: WireClient) throws -> UInt64? {
     let metadata = try client.payload().metadata
     return metadata.count == 24 ? metadata[16...].reduce(0) { $0 << 8 | UInt64($1) } : nil
   }
 
-  /// How many events were lost, by each client that was reported.
+  /// The number of lost events for each reported client.
   private func lost(_ harness: ServerHarness) -> [UInt64] {
     harness.reports.compactMap { report in
       if case .clientLagged(_, stream: "s", let lost) = report { lost } else { nil }
@@ -112,7 +112,7 @@ import Testing
   }
 
   @Test(arguments: [OverflowPolicy.drop, .block(timeout: nil)], [false, true])
-  func whoIsBehindALogThatBecameSmallerOrBeganAnewLags(overflow: OverflowPolicy, beginsAnew: Bool)
+  func aRestoredSubscriberBehindTheLogLags(overflow: OverflowPolicy, beginsAnew: Bool)
     async throws
   {
     try await withTwoServers { first, next in
@@ -153,8 +153,8 @@ import Testing
     }
   }
 
-  /// Where a part of the ids may never have been given, no number is exact.
-  @Test(arguments: [nil, 1000, 1002] as [UInt64?]) func aGapIsCountedWhereTheIdsOfTheLogThatIsGoneAreKnown(
+  /// If some of the ids may never have been assigned, no number is exact.
+  @Test(arguments: [nil, 1000, 1002] as [UInt64?]) func aGapIsCountedIfTheIdsOfTheLostLogAreKnown(
     countedFrom: UInt64?
   ) async throws {
     try await withTwoServers { first, next in
@@ -183,7 +183,7 @@ import Testing
 
   // MARK: Another clock
 
-  @Test(arguments: ["s", "$stats"]) func aLogThatBeginsAnewBeginsWhereTheLastOneEndedThoughTheClockWasSetBack(
+  @Test(arguments: ["s", "$stats"]) func aNewLogBeginsAtTheEndOfTheLastOneWhateverTheClock(
     name: String
   ) async throws {
     try await withTwoServers { first, next in
@@ -194,7 +194,7 @@ import Testing
       first.eventually { first.server.streams[name]?.log.subscriberCount == 1 }
       let saved = try await first.handOver()
       while client.hasInput { _ = try client.event() }
-      // As it would be, had the clock been an hour ahead until now.
+      // As if the clock had been an hour ahead until now.
       let ahead: UInt64 = 3_600_000_000
       let connections = saved.connections.map { connection in
         SavedConnection(
@@ -216,7 +216,7 @@ import Testing
     }
   }
 
-  @Test func aCursorBeyondTheEndGetsWhatComesNext() async throws {
+  @Test func aCursorPastTheEndReceivesTheNextEvent() async throws {
     try await withTwoServers { first, next in
       _ = try first.add("s")
       let later = try next.add("s")
@@ -243,7 +243,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [0, 5, 6, 1 << 40]) func halfOfAnEventIsContinuedOnlyWhereThatEventIs(sentBytes: Int) async throws {
+  @Test(arguments: [0, 5, 6, 1 << 40]) func aPartlySentEventContinuesOnlyIfItIsStored(sentBytes: Int) async throws {
     try await withTwoServers { first, next in
       _ = try first.add("s")
       let client = try WireClient.ready(first.path)
@@ -278,7 +278,7 @@ import Testing
 
   // MARK: A process that ends before it serves
 
-  @Test func nothingIsReadOrWrittenBeforeTheRestoreIsFinishedAndAnotherServerCanRestoreTheSame() async throws {
+  @Test func beforeTheRestoreIsFinishedAnotherServerCanRestoreTheSame() async throws {
     let failing = try ServerHarness(restores: true)
     let failingSource = try failing.add("s") { $0.replay = 10 }
     try failing.addPublished("p")
@@ -305,7 +305,7 @@ import Testing
           return copy
         }, waiting: [.init(stream: "s", events: [[2]])], ends: saved.ends)
       await withCheckedContinuation { continuation in failing.server.restore(copies) { continuation.resume() } }
-      // What comes into its logs goes out to no client.
+      // Events in its logs are sent to no client.
       failing.server.workers[0].loop.execute { [server = failing.server] in
         server.streams["s"]?.log.append([[66]])
       }
@@ -335,7 +335,7 @@ import Testing
     await failing.stop()
   }
 
-  // MARK: State that no server has saved
+  // MARK: Invalid state
 
   private func savedState(_ body: (WireClient) -> Void) async throws -> [UInt8] {
     var state: [UInt8] = []
@@ -359,8 +359,8 @@ import Testing
     return state
   }
 
-  /// Whatever the bytes are, they are refused, or make connections that a server can serve.
-  @Test func damagedStateEndsNoServer() async throws {
+  /// Any bytes are refused, or become connections that a server can serve.
+  @Test func damagedStateDoesNotEndTheServer() async throws {
     let state = try await savedState { client in
       var fragment: [UInt8] = []
       Frame.payload(StreamID(5), Payload(data: [1, 2]), follows: true, isComplete: false, isNext: true)
@@ -401,7 +401,7 @@ import Testing
     #expect(taken > 0)
   }
 
-  @Test func aConnectionThatNoServerSavesIsReplacedByOneThatEnds() async throws {
+  @Test func anInconsistentConnectionIsReplacedByAnError() async throws {
     let state = try await savedState { _ in }
     let saved = try SavedConnections(state: state)
     let connection = saved.connections[0]

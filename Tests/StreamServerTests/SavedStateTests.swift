@@ -10,7 +10,7 @@ import Testing
 
 @testable import StreamServer
 
-/// The format of saved connections: what one version writes, later ones read.
+/// The format of saved connections, which later versions read.
 @Suite struct SavedStateTests {
   private static func encoded(_ frame: Frame) -> [UInt8] {
     var bytes: [UInt8] = []
@@ -64,23 +64,23 @@ import Testing
 
   // MARK: Other versions
 
-  @Test func whatVersion4HasWrittenIsRead() throws {
+  @Test func version4IsRead() throws {
     #expect(try SavedConnections(state: fixture("connections-4")) == Self.connections)
   }
 
-  /// A change of the format adds a fixture, and leaves the others as they are.
-  @Test func theNewestFixtureIsWhatIsWrittenNow() throws {
+  /// A change of the format adds a fixture, and does not change the others.
+  @Test func theCurrentVersionWritesTheNewestFixture() throws {
     #expect(try Self.connections.state(ofFirst: 2) == fixture("connections-4"))
   }
 
-  @Test func connectionsOfTheFixtureAreServed() async throws {
+  @Test func restoredConnectionsOfTheFixtureAreServed() async throws {
     var saved = try SavedConnections(state: fixture("connections-4"))
     var pair: [CInt] = [-1, -1]
     let kind = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
     #expect(socketpair(AF_UNIX, kind, 0, &pair) == 0)
     saved.attach(pair[0], to: 0)
     saved.dropDetached()
-    // The fragment that was half sent belongs to another log.
+    // The partly sent fragment belongs to another log.
     saved.connections[0].subscriptions[0].cursor.sentBytes = 0
     let harness = try ServerHarness(restores: true)
     var configuration = StreamConfiguration(name: "s", start: .always)
@@ -98,7 +98,7 @@ import Testing
       if case .payload(StreamID(1), let payload, _, _, true) = frame { event = payload }
     }
     #expect(event?.data == [2] && event?.metadata?.suffix(8) == [0, 0, 0, 0, 0, 0, 0, 2])
-    // Behind what was in the log is what had waited for room.
+    // The held events follow the stored ones.
     #expect(log.element(at: 1005).data == [1, 2, 3] && log.checkpoint == Checkpoint([4]))
     await harness.stop()
   }
@@ -116,7 +116,7 @@ import Testing
     }
   }
 
-  @Test func fieldsThatALaterVersionAddsAreSkippedUnlessTheyMustNotBe() throws {
+  @Test func unknownFieldsAreSkippedUnlessMandatory() throws {
     var later = Later(connections: Self.connections)
     func read() throws -> SavedConnections {
       try SavedConnections(state: SavedState.seal(StateFields.bytes(of: later), as: .connections))
@@ -127,7 +127,7 @@ import Testing
     #expect(throws: refusal) { try read() }
   }
 
-  @Test func fieldsThatAnEarlierVersionDidNotHaveGetTheirDefaults() throws {
+  @Test func missingFieldsHaveTheirDefaults() throws {
     let state = StateFields.bytes(of: Self.connections)
     var later = try StateFields.read(Later.self, from: state[...])
     #expect(later.connections == Self.connections && later.ignored == 7)
@@ -144,13 +144,13 @@ import Testing
 
   // MARK: Damage
 
-  @Test func anyOtherByteOrLengthIsRefused() throws {
+  @Test func anyChangedByteOrLengthIsRefused() throws {
     let state = Self.connections.state(ofFirst: 2)
     for count in 0..<state.count {
       #expect(throws: InvalidSavedState.self) { try SavedConnections(state: Array(state.prefix(count))) }
     }
     #expect(throws: InvalidSavedState.self) { try SavedConnections(state: state + [0]) }
-    // But the number of attempts, and what is left free beside it.
+    // Except the number of attempts, and the free bytes next to it.
     for index in state.indices where !(8..<12).contains(index) {
       var damaged = state
       damaged[index] ^= 0x10
@@ -180,7 +180,7 @@ import Testing
       ),
       ([0, 3, 0, 0, 0, 8] + [UInt8](repeating: 0, count: 8), "no server had its connection 0"),
       ([0, 3, 0, 0, 0, 14, 0, 0, 0, 10, 0, 6, 0, 0, 0, 4, 0, 0, 0, 0], "a record has no request"),
-    ] as [([UInt8], String)]) func fieldsThatNoVersionWritesAreRefused(content: [UInt8], reason: String) throws
+    ] as [([UInt8], String)]) func invalidFieldsAreRefused(content: [UInt8], reason: String) throws
   {
     #expect(throws: InvalidSavedState(reason: reason)) {
       try SavedConnections(state: SavedState.seal(content, as: .connections))

@@ -7,7 +7,7 @@ import Testing
 
 @testable import StreamServer
 
-/// A source that the test feeds by hand, and that remembers what was asked of it.
+/// A source that the test feeds, and that records its demand.
 final class HandFedSource: Publisher, Sendable {
   typealias Output = EventBatch
   typealias Failure = StreamFailure
@@ -36,7 +36,7 @@ final class HandFedSource: Publisher, Sendable {
     subscriber.receive(subscription: link)
   }
 
-  /// Delivers a batch, whether it was asked for or not.
+  /// Delivers a batch, whether it was requested or not.
   func send(_ events: [UInt8]...) { send(batch: events) }
 
   func send(batch: some Sequence<[UInt8]>) {
@@ -76,7 +76,7 @@ final class ServerHarness: Sendable {
   private let seen = ReportLog()
 
   var reports: [ServerReport] { seen.reports.withLock { $0 } }
-  /// Whether what clients do is reported, too.
+  /// Whether the actions of clients are reported.
   func setWantsDetails(_ wanted: Bool) { seen.wantsDetails.withLock { $0 = wanted } }
 
   private final class ReportLog: Sendable {
@@ -84,11 +84,11 @@ final class ServerHarness: Sendable {
     let wantsDetails = Locked(false)
   }
 
-  /// Connections are dealt out to the loops one by one, so that few are enough to see what threads do to each other.
+  /// Connections are assigned to the loops one by one, so that few of them test several threads.
   ///
   /// - Parameters:
-  ///   - restores: another one is going to `handOver` to it.
-  ///   - systemStreamAge: zero brings system streams up to date for each that asks.
+  ///   - restores: another server will `handOver` to it.
+  ///   - systemStreamAge: zero updates system streams for each request.
   init(
     _ limits: ServerLimits = ServerLimits(workers: 2), restores: Bool = false, systemStreamAge: Duration = .zero
   ) throws {
@@ -105,7 +105,7 @@ final class ServerHarness: Sendable {
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
   }
 
-  /// A stream that starts at once, so that a test may send before anybody listens.
+  /// A stream that starts at once, so that a test can send before there are subscriptions.
   func add(
     _ name: String, start: ShareStart = .always, status: SourceStatus = SourceStatus(),
     _ change: (inout StreamConfiguration) -> Void = { _ in }
@@ -128,13 +128,13 @@ final class ServerHarness: Sendable {
     return publishSource
   }
 
-  /// Gives every connection to another server, by the way that they take to another process.
+  /// Hands every connection over to another server, as to another process.
   func handOver(to next: ServerHarness) async throws {
     await next.restore(try await handOver())
   }
 
-  /// Gives every connection away.
-  /// - Returns: them, as they arrive in another process.
+  /// Saves every connection.
+  /// - Returns: the connections as another process receives them.
   func handOver() async throws -> SavedConnections {
     let saved = await withCheckedContinuation { continuation in
       server.save { continuation.resume(returning: $0) }
@@ -149,7 +149,7 @@ final class ServerHarness: Sendable {
     return try SavedConnections(state: saved.state(ofFirst: count), descriptors)
   }
 
-  /// Takes over what another one gave away, and serves it.
+  /// Restores the saved connections of another server, and serves them.
   func restore(_ saved: SavedConnections) async {
     await withCheckedContinuation { continuation in
       server.restore(saved) { continuation.resume() }

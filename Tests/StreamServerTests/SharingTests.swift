@@ -7,7 +7,7 @@ import Testing
 @testable import StreamServer
 
 @Suite struct SharingTests {
-  @Test func sixtyClientsCostTheSourceOneSubscriptionAndOneDemand() async throws {
+  @Test func sixtyClientsAreOneSubscriptionAndOneDemand() async throws {
     try await withServer { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero))
       #expect(source.subscriptions == 0)
@@ -21,7 +21,7 @@ import Testing
     }
   }
 
-  @Test func nothingIsAskedOfTheSourceWhileNobodyHasCredit() async throws {
+  @Test func nothingIsRequestedFromTheSourceWithoutCredit() async throws {
     try await withServer { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero))
       let client = try WireClient.ready(harness.path)
@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test func whoLeavesTakesItsCreditAlong() async throws {
+  @Test func aSubscriptionThatEndsTakesItsCreditBack() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero))
       let poor = try WireClient.ready(harness.path)
@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [1, 2]) func whatOnlyWhoLeftHadAskedForIsTakenBack(workers: Int) async throws {
+  @Test(arguments: [1, 2]) func demandOfOnlyASubscriptionThatEndedIsTakenBack(workers: Int) async throws {
     try await withServer(ServerLimits(workers: workers)) { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .seconds(3600)))
       let poor = try WireClient.ready(harness.path)
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func theSourceIsCancelledWithTheLastSubscriberAndAgainSubscribedToForTheNext() async throws {
+  @Test func theSourceIsCancelledWithTheLastSubscriberAndRestartedForTheNext() async throws {
     try await withServer { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero))
       for round in 1...5 {
@@ -92,7 +92,7 @@ import Testing
     }
   }
 
-  @Test func clientsThatNeverReadAndClientsWithoutCreditChangeNothingForTheOthers() async throws {  // SEMANTICS 29
+  @Test func clientsWithoutReadsOrCreditDoNotAffectOthers() async throws {  // SEMANTICS 29
     try await withServer { harness in
       let source = try harness.add("s") { $0.limits = .init(events: 65536, bytes: 16 << 20) }
       let stuck = try (0..<20).map { _ in try WireClient(harness.path, receiveBuffer: 4096) }
@@ -114,14 +114,14 @@ import Testing
     }
   }
 
-  /// What comes between the look at the log and the waiting that follows would wake nobody.
-  @Test func whoeverBeginsToWaitGetsWhatCameMeanwhile() async throws {
+  /// An event between a read of the log and the wait after it must wake the subscription.
+  @Test func aSubscriptionThatBeginsToWaitMissesNoEvent() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let client = try WireClient.ready(harness.path)
       client.subscribe("s", credit: 0x7FFF_FFFF)
       harness.eventually { harness.server.statistics.subscribers == 1 }
-      // The second of two comes sooner or later after the first: sometimes while the loop sends that.
+      // The delay of the second event varies: sometimes it arrives while the loop sends the first.
       for round in 0..<2000 {
         source.send([1])
         let moment = EventLoop.monotonicNow() + UInt64(round % 100) * 500
@@ -136,7 +136,7 @@ import Testing
     try await withServer { harness in
       for round in 0..<50 {
         let source = try harness.add("s\(round)", start: .fromFirstSubscriber)
-        // Neighbours land on different loops, so the two subscribe from two threads.
+        // Consecutive connections are on different loops, so the two subscribe from two threads.
         let clients = try (0..<2).map { _ in try WireClient.ready(harness.path) }
         for client in clients { client.subscribe("s\(round)", credit: 1) }
         harness.eventually {
@@ -151,7 +151,7 @@ import Testing
 }
 
 @Suite struct LaggingTests {
-  /// A subscriber whose credit comes after its place is gone.
+  /// A subscriber whose credit arrives after its next event was evicted.
   private func lag(_ options: String, _ check: @Sendable (WireClient, HandFedSource) throws -> Void) async throws {
     try await withServer { harness in
       let source = try harness.add("s") {
@@ -175,7 +175,7 @@ import Testing
     }
   }
 
-  @Test func skipGoesOnWithTheOldestHeldAndTheGapShowsInTheIds() async throws {  // SEMANTICS 23, 27
+  @Test func skipContinuesWithTheOldestEventAndTheIdsShowTheGap() async throws {  // SEMANTICS 23, 27
     try await lag(#"{"from": "latest", "on_lag": "skip"}"#) { (client, _) throws in
       let next = try client.event()
       #expect(next.data == [7])
@@ -184,7 +184,7 @@ import Testing
     }
   }
 
-  @Test func latestGoesOnWithTheNewest() async throws {
+  @Test func latestContinuesWithTheNewestEvent() async throws {
     try await lag(#"{"from": "latest", "on_lag": "latest"}"#) { (client, source) throws in
       #expect(try client.event().data == [10])
       source.send([11])
@@ -192,14 +192,14 @@ import Testing
     }
   }
 
-  @Test func failEndsTheRequestWithTheCountOfWhatWasLost() async throws {
+  @Test func failEndsTheRequestWithTheNumberOfLostEvents() async throws {
     try await lag(#"{"from": "latest", "on_lag": "fail"}"#) { (client, _) throws in
       #expect(try client.receive() == .error(StreamID(1), ErrorCode(rawValue: 0x301), "lagged: 6 events lost"))
       #expect(try client.isSilent())
     }
   }
 
-  @Test func halfAnEventThatTheLogDroppedEndsTheRequestAndNotTheConnection() async throws {
+  @Test func aPartlySentEvictedEventEndsTheRequestAndNotTheConnection() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { $0.limits = .init(events: 2, bytes: 8 << 20) }
       let client = try WireClient.ready(harness.path)
@@ -220,7 +220,7 @@ import Testing
     }
   }
 
-  @Test func whatIsTooOldWhenCreditArrivesIsNotSentThoughNothingCameSince() async throws {
+  @Test func expiredEventsAreNotSentWhenCreditArrives() async throws {
     try await withServer { harness in
       let age = 20_000_000 as UInt64
       let source = try harness.add("s") { $0.limits = .init(age: .nanoseconds(Int64(age))) }
@@ -240,7 +240,7 @@ import Testing
     }
   }
 
-  @Test func aSlowReaderGetsEveryEventThatIsStillHeldInOrderWhereverItsSocketWasFull() async throws {
+  @Test func aSlowReaderReceivesEveryStoredEventInOrder() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { $0.limits = .init(events: 65536, bytes: 64 << 20) }
       let client = try WireClient(harness.path, receiveBuffer: 4096)

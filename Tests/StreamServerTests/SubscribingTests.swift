@@ -5,7 +5,7 @@ import Testing
 @testable import StreamServer
 
 @Suite struct SubscribingTests {
-  @Test func creditOfThreeGetsThreeEventsAndSilenceAndTwoMoreGetTwoMore() async throws {
+  @Test func eventsAreSentExactlyWithinTheCredit() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { $0.replay = 10 }
       source.send(batch: (1...9).map { [$0] })
@@ -19,7 +19,7 @@ import Testing
     }
   }
 
-  @Test func aNewcomerGetsTheReplayAndThenWhatIsLiveInOneOrder() async throws {  // SEMANTICS 12, 22
+  @Test func aNewSubscriptionReceivesTheReplayAndThenNewEventsInOrder() async throws {  // SEMANTICS 12, 22
     try await withServer { harness in
       let source = try harness.add("s") { $0.replay = 3 }
       source.send(batch: (1...5).map { [$0] })
@@ -32,7 +32,7 @@ import Testing
     }
   }
 
-  @Test func idsRiseByOneAndEachPayloadCarriesIdAndTime() async throws {
+  @Test func idsRiseByOneAndEachPayloadHasIdAndTime() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { $0.replay = 3 }
       source.send([1], [2], [3])
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test func everyPositionThatCanBeAskedForIsHonoured() async throws {  // SEMANTICS 26
+  @Test func everyStartPositionIsSupported() async throws {  // SEMANTICS 26
     try await withServer { harness in
       let source = try harness.add("s") { $0.replay = 2 }
       source.send([1], [2], [3], [4])
@@ -79,7 +79,7 @@ import Testing
     ("{", "options must be a JSON object"), (#"{"from": 18446744073709551615}"#, "no event has the id"),
     (#"{"from": -3}"#, "option \"from\" must be"),
   ])
-  func optionsThatDoNotParseAreInvalidAndNamed(options: String, sentence: String) async throws {  // SEMANTICS 24
+  func malformedOptionsAreInvalidWithAMessage(options: String, sentence: String) async throws {  // SEMANTICS 24
     try await withServer { harness in
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -90,7 +90,7 @@ import Testing
     }
   }
 
-  @Test func optionsLongerThanAnyoneNeedsAreInvalidAndNeitherReadNorRepeated() async throws {
+  @Test func overlongOptionsAreInvalidWithoutBeingParsedOrRepeated() async throws {
     try await withServer { harness in
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -99,7 +99,7 @@ import Testing
     }
   }
 
-  @Test func aStreamThatDoesNotExistIsRejectedByName() async throws {
+  @Test func anUnknownStreamIsRejectedWithItsName() async throws {
     try await withServer { harness in
       let client = try WireClient.ready(harness.path)
       client.subscribe("nowhere", credit: 1)
@@ -109,7 +109,7 @@ import Testing
     }
   }
 
-  @Test func aRequestForOneValueGetsTheNewestNowOrTheFirstWhenThereIsNone() async throws {
+  @Test func aRequestResponseReturnsTheNewestOrTheFirstEvent() async throws {
     try await withServer { harness in
       let source = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -130,7 +130,7 @@ import Testing
   }
 
   @Test(arguments: [65_519, 65_520, 65_521, 65_536, 200_000, 3_000_000])
-  func aLargeEventComesInFragmentsOfAtMost64KiBAndCostsOneCredit(size: Int) async throws {  // SEMANTICS 28
+  func aLargeEventIsFragmentedAndCostsOneCredit(size: Int) async throws {  // SEMANTICS 28
     try await withServer { harness in
       let source = try harness.add("s") { $0.limits = .init(bytes: 8 << 20) }
       let event = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 31) }
@@ -185,7 +185,7 @@ import Testing
     }
   }
 
-  @Test func completionReachesSubscribersWithoutCreditOnceTheyHaveEverything() async throws {  // RS 2.9
+  @Test func completionNeedsNoCreditAfterTheLastEvent() async throws {  // RS 2.9
     try await withServer { harness in
       let source = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -199,7 +199,7 @@ import Testing
     }
   }
 
-  @Test func severalRequestsOnOneConnectionAreServedApart() async throws {
+  @Test func requestsOfAConnectionAreIndependent() async throws {
     try await withServer { harness in
       let one = try harness.add("one")
       let two = try harness.add("two")

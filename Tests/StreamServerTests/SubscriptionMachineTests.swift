@@ -19,7 +19,7 @@ struct SubscriptionMachineTests {
     .idle, .waiting, .ready, .serving, .standby, .updating(beginsWithNewest: true), .blocked, .ended,
   ]
 
-  @Test func eachEventWakesTheStatesThatWaitForItAndNoOther() {
+  @Test func eachInputWakesOnlyTheStatesThatWaitForIt() {
     typealias Row = (
       event: (inout SubscriptionMachine) -> SubscriptionMachine.Action, wakes: [SubscriptionMachine.State]
     )
@@ -40,21 +40,21 @@ struct SubscriptionMachineTests {
     }
   }
 
-  @Test(arguments: states) func nothingIsSentButInItsTurn(state: SubscriptionMachine.State) {
+  @Test(arguments: states) func eventsAreSentOnlyInATurn(state: SubscriptionMachine.State) {
     var machine = Self.machine(state: state)
     let action = machine.found(.events, hasEnded: false)
     #expect(action == (state == .serving ? .send : .none))
     #expect(machine.state == state)
   }
 
-  @Test(arguments: states) func aTurnBeginsOnlyInTheQueue(state: SubscriptionMachine.State) {
+  @Test(arguments: states) func aTurnBeginsOnlyFromTheQueue(state: SubscriptionMachine.State) {
     var machine = Self.machine(state: state)
     let isTaken = machine.take()
     #expect(isTaken == (state == .ready))
     #expect(machine.state == (state == .ready ? .serving : state))
   }
 
-  @Test(arguments: states) func nothingComesBackFromTheEnd(state: SubscriptionMachine.State) {
+  @Test(arguments: states) func noInputHasAnEffectAfterTheEnd(state: SubscriptionMachine.State) {
     var machine = Self.machine(state: state)
     machine.end()
     let end = machine
@@ -70,8 +70,8 @@ struct SubscriptionMachineTests {
     #expect(machine == end)
   }
 
-  /// What is found in the log × demand × whether the log has ended.
-  @Test func whatItFindsDecidesWhatItDoes() {
+  /// The finding in the log × demand × whether the log has ended.
+  @Test func theFindingDeterminesTheAction() {
     typealias Row = (
       SubscriptionMachine.Finding, Subscribers.Demand, hasEnded: Bool, SubscriptionMachine.Action,
       SubscriptionMachine.State
@@ -96,7 +96,7 @@ struct SubscriptionMachineTests {
 
   /// Policy × whether a part of the event was sent.
   @Test(arguments: [LagPolicy.skip, .latest, .fail], [0, 7])
-  func anOvertakenSubscriptionContinuesUnlessItsPolicyOrAPartOfAnEventForbids(policy: LagPolicy, sentBytes: Int) {
+  func anOvertakenSubscriptionContinuesUnlessItsPolicyOrAPartlySentEventForbids(policy: LagPolicy, sentBytes: Int) {
     var machine = Self.machine(onLag: policy, state: .serving, at: Cursor(position: 10, sentBytes: sentBytes))
     let action = machine.found(.overtaken(next: 25, lost: 15, missed: .unknown), hasEnded: false)
     if sentBytes > 0 {
@@ -109,7 +109,7 @@ struct SubscriptionMachineTests {
     }
   }
 
-  @Test func aSubscriptionInAGapOfTheIdsContinuesAtItsEnd() {
+  @Test func aSubscriptionInAHoleContinuesAtItsEnd() {
     var machine = Self.machine(state: .serving)
     let action = machine.found(.inGap(end: 4096), hasEnded: false)
     #expect(action == .enqueue && machine.cursor == Cursor(position: 4096) && machine.demand == .max(3))
@@ -118,8 +118,8 @@ struct SubscriptionMachineTests {
     #expect(failure == .fail(.cutOff(position: 10)))
   }
 
-  /// Whole or partial write × end of the log × what demand is left × whether the log has ended.
-  @Test func whatTheSocketTookDecidesWhatItDoes() {
+  /// Complete or partial write × end of the log × remaining demand × whether the log has ended.
+  @Test func theWriteResultDeterminesTheAction() {
     for isWhole in [true, false] {
       for isLast in [true, false] {
         for count in [0, 1, 3] {
@@ -139,7 +139,7 @@ struct SubscriptionMachineTests {
     }
   }
 
-  @Test(arguments: [true, false]) func anAnswerOfOneEventIsCompleteOnceThatIsWritten(isWhole: Bool) {
+  @Test(arguments: [true, false]) func aResponseOfOneEventCompletesOnceItIsWritten(isWhole: Bool) {
     let format = EventFormat(ids: true, completes: true)
     var machine = Self.machine(demand: .max(1), format: format, state: .serving)
     let part = machine.wrote(
@@ -158,10 +158,10 @@ struct SubscriptionMachineTests {
     #expect(Self.machine(demand: .unlimited).requestedThrough == .max)
   }
 
-  /// A log that grows, drops and ends, a socket that fills, and a client that requests now and then: whatever comes, no
-  /// event is sent beyond the demand, none twice, none is left out but by an overtaking, and the subscription is in exactly
-  /// the list that its state names, so that it never sleeps through what it waits for.
-  @Test(arguments: 0..<40) func randomRunsKeepDemandOrderAndWakefulness(seed: Int) {
+  /// A log that grows, evicts and ends, a socket that fills, and a client that requests at random: no
+  /// event is sent beyond the demand or twice, none is skipped except by an overtaking, and the subscription is in
+  /// exactly the list that its state names, so that it misses no wake-up.
+  @Test(arguments: 0..<40) func randomRunsPreserveDemandOrderAndWakeUps(seed: Int) {
     var random = SplitMix64(UInt64(seed))
     var world = World(policy: [.skip, .latest, .fail][seed % 3])
     for step in 0..<2000 where !world.isOver {
@@ -173,7 +173,7 @@ struct SubscriptionMachineTests {
   }
 }
 
-/// A log of positions, a socket of so many free units, and one subscription in its lists.
+/// A log of positions, a socket with a number of free units, and one subscription in its lists.
 private struct World {
   private var machine: SubscriptionMachine
   private var first: UInt64 = 1
@@ -281,7 +281,7 @@ private struct World {
     }
   }
 
-  /// Room and turns without end: what can be delivered is.
+  /// With unlimited space and turns, everything is delivered.
   mutating func settle(_ random: inout SplitMix64) {
     for _ in 0..<3000 where !isOver {
       step(5, &random)

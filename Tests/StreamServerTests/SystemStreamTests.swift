@@ -25,7 +25,7 @@ import Testing
     try JSONDecoder().decode([Row].self, from: Data(data))
   }
 
-  @Test func theCatalogueIsCurrentWheneverItIsAskedFor() async throws {
+  @Test func theCatalogueIsCurrentAtEachRequest() async throws {
     try await withServer { harness in
       let status = SourceStatus()
       let source = try harness.add("b", start: .whileSubscribed(linger: .zero), status: status) {
@@ -64,7 +64,7 @@ import Testing
     }
   }
 
-  @Test func aLateReportOfAReplacedSourceDoesNotShow() async throws {
+  @Test func aLateReportOfAReplacedSourceHasNoEffect() async throws {
     try await withServer { harness in
       let (former, next) = (SourceStatus(), SourceStatus())
       _ = try harness.add("s", status: former)
@@ -87,7 +87,7 @@ import Testing
     }
   }
 
-  @Test func aSubscriberOfTheCatalogueGetsEachChange() async throws {
+  @Test func aSubscriberOfTheCatalogueReceivesEachChange() async throws {
     try await withServer { harness in
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -100,7 +100,7 @@ import Testing
     }
   }
 
-  @Test func statisticsCountWhatHappened() async throws {
+  @Test func statisticsCountConnectionsEventsAndErrors() async throws {
     struct Stats: Decodable {
       let version: String
       let events_in: Int, events_out: Int, connections: Int, accepted: Int, streams: Int, bytes_in: Int
@@ -121,7 +121,7 @@ import Testing
     }
   }
 
-  @Test func statisticsTellTheStreamsApart() async throws {
+  @Test func statisticsAreSeparateForEachStream() async throws {
     struct Stats: Decodable {
       struct Stream: Decodable, Equatable {
         var name: String, state: String
@@ -173,7 +173,7 @@ import Testing
     return try catalogue(client.event().data).map(\.name)
   }
 
-  @Test func aClientSeesWhatItMayReadOrWrite() async throws {
+  @Test func aClientSeesTheStreamsThatItMayReadOrWrite() async throws {
     try await withServer { harness in
       _ = try harness.add("open")
       _ = try harness.add("finance") { $0.read = AccessRules([.user(1001)]) }
@@ -181,7 +181,7 @@ import Testing
       try harness.addPublished("inbox") {
         $0.read = .owner; $0.write = AccessRules([.user(1001)])
       }
-      // Nothing can be written to one that takes no values.
+      // No values can be published to a stream with another source.
       _ = try harness.add("feed") {
         $0.read = .owner; $0.write = AccessRules([.user(1001)])
       }
@@ -195,7 +195,7 @@ import Testing
     }
   }
 
-  @Test func onlyTheOwnerSeesWhichClientHoldsAStreamUp() async throws {
+  @Test func onlyTheOwnerSeesWhichClientStallsAStream() async throws {
     try await withServer { harness in
       _ = try harness.add("s")
       let client = ClientIdentity(number: 7, credentials: .init(process: 4711, user: 1001, group: 1001))
@@ -212,7 +212,7 @@ import Testing
     }
   }
 
-  @Test func statisticsAreSumsOverWhatAClientSees() async throws {
+  @Test func statisticsAreSumsOverTheVisibleStreams() async throws {
     struct Stats: Decodable {
       struct Stream: Decodable { let name: String }
       let streams: Int, subscribers: Int, events_in: Int, bytes_in: Int
@@ -238,7 +238,7 @@ import Testing
     }
   }
 
-  @Test func clientsWithEqualRightsShareAViewAndOthersDoNot() async throws {
+  @Test func onlyClientsWithEqualRightsShareAView() async throws {
     try await withServer { harness in
       _ = try harness.add("open")
       _ = try harness.add("finance") { $0.read = AccessRules([.user(1001)]) }
@@ -251,7 +251,7 @@ import Testing
     }
   }
 
-  @Test func aClientThatMaySeeMoreIsShownItWithoutAskingAgain() async throws {
+  @Test func moreAccessIsVisibleWithoutANewRequest() async throws {
     try await withServer { harness in
       _ = try harness.add("open")
       _ = try harness.add("finance") { $0.read = .owner }
@@ -269,10 +269,10 @@ import Testing
       #expect(harness.server.change([StreamChange(change)], removing: []).isEmpty)
       let after = try client.event()
       #expect(try catalogue(after.data).map(\.name) == ["finance", "open"] && after.id > before.id)
-      // Its ids are another view's, and how many events are between cannot be known.
+      // Its ids are another view's, so the number of events in between is unknown.
       let metadata = try counting.payload().metadata
       #expect(metadata.count == 24 && metadata.dropFirst(16).allSatisfy { $0 == 0xFF })
-      // And no more once it may not: the rules are those of the moment.
+      // And no longer once it has no access: the current rules apply.
       let back = StreamConfiguration(name: "finance", start: .always, read: .owner)
       #expect(harness.server.change([StreamChange(back)], removing: []).isEmpty)
       #expect(try catalogue(client.event().data).map(\.name) == ["open"])
@@ -283,7 +283,7 @@ import Testing
     }
   }
 
-  @Test func anAnswerIsSharedByAllThatAskWithinAQuarterOfASecond() async throws {
+  @Test func aReplyIsSharedByRequestsWithinAQuarterOfASecond() async throws {
     let harness = try ServerHarness(systemStreamAge: .milliseconds(250))
     let start = EventLoop.monotonicNow()
     var values: Set<[UInt8]> = []
@@ -297,7 +297,7 @@ import Testing
     await harness.stop()
   }
 
-  @Test func requestsThatAreCancelledBeforeTheirAnswerIsThereDisturbNoOther() async throws {
+  @Test func requestsCancelledBeforeTheirReplyDoNotAffectOthers() async throws {
     try await withServer { harness in
       let client = try WireClient.ready(harness.path)
       for id in 0..<50 as Range<UInt32> {
@@ -310,7 +310,7 @@ import Testing
     }
   }
 
-  @Test func namesOfTheSystemAndNamesTakenAreRefused() async throws {
+  @Test func reservedAndUsedNamesAreRefused() async throws {
     try await withServer { harness in
       #expect(throws: StreamServer.AddStreamError.nameReserved("$x")) { _ = try harness.add("$x") }
       _ = try harness.add("s")
@@ -334,7 +334,7 @@ import Testing
     }
   }
 
-  @Test func viewsMayBeMadeAndUsedByManyThreadsAtOnce() throws {
+  @Test func viewsAreThreadSafe() throws {
     let server = try StreamServer(limits: ServerLimits(workers: 1))
     DispatchQueue.concurrentPerform(iterations: 4000) { index in
       let visibility = Visibility.admitted([.user(UInt32(index % 40))])
@@ -342,7 +342,7 @@ import Testing
     }
   }
 
-  @Test func aViewGivesNoIDThatAnotherViewHasGiven() throws {
+  @Test func idsOfViewsAreNotReused() throws {
     let server = try StreamServer(limits: ServerLimits(workers: 1))
     let views = server.systemStreams
     let seen = Visibility.admitted([.user(1000)])
@@ -356,7 +356,7 @@ import Testing
     #expect(third !== first && third.log.read { storage, _ in storage.endPosition } > later)
   }
 
-  @Test func aWorkerThatAsksAgainAndAgainIsCalledOnce() async throws {
+  @Test func aWorkerIsNotifiedOnceForManyRequests() async throws {
     let calls = Locked(0)
     let queue = DispatchQueue(label: "looks")
     queue.suspend()
@@ -376,7 +376,7 @@ import Testing
 
   private final class Asker {}
 
-  @Test func aViewForgetsWhatAStreamThatBecamePrivateShowedAndOtherViewsForgetNothing() async throws {
+  @Test func onlyViewsThatShowedANowPrivateStreamAreReplaced() async throws {
     try await withServer { harness in
       _ = try harness.add("open")
       _ = try harness.add("secret") { $0.read = .owner }
@@ -398,7 +398,7 @@ import Testing
       #expect(try first(1001).names == ["open"] && first(1002).names == ["finance", "open"])
       #expect(try first(1003) == before)
       #expect(try catalogue(reader.event().data).map(\.name) == ["open"])
-      // Nor does it show what was there before a stream was taken away.
+      // Nor does it contain events from before a stream was removed.
       #expect(harness.server.change([], removing: ["finance"]).isEmpty)
       #expect(try first(1002).names == ["open"])
     }

@@ -2,7 +2,7 @@ import Testing
 
 @testable import StreamServer
 
-/// What members of a lossless stream owe, and what stays with their users.
+/// The stall times of a lossless stream's subscriptions, and of their users.
 @Suite struct UserDebtTests {
   private static let second: UInt64 = 1_000_000_000
   private static let limit = Duration.seconds(60)
@@ -15,7 +15,7 @@ import Testing
     return debt
   }
 
-  /// What `user` owes, for a member that begins with it.
+  /// The debt of `user` for a new member.
   private func heir(_ debts: inout UserDebts, _ user: ClientUser = .uid(1), at now: UInt64) -> Debt? {
     debts.take(user, at: now).map {
       var debt = Debt(position: 0, since: now)
@@ -24,7 +24,7 @@ import Testing
     }
   }
 
-  @Test func eventsPayOffTheMembersOwnDebtFirstAndNeverMoreThanThereIs() {
+  @Test func eventsReduceTheMembersOwnDebtFirstAndNotBelowZero() {
     var debts = UserDebts()
     debts.keep(debt(.seconds(30)), of: .uid(1), at: 0, limit: Self.limit)
     guard var heir = heir(&debts, at: 0) else { return #expect(Bool(false)) }
@@ -33,17 +33,17 @@ import Testing
     #expect(heir.own == .zero && heir.inherited == .seconds(28))
     heir.settle(at: 1000, adding: .seconds(1), pace: .seconds(1))
     #expect(heir.isZero)
-    // A member that is placed further back pays nothing, and owes nothing more.
+    // A member that is moved back changes nothing.
     heir.settle(at: 10, adding: .zero, pace: .seconds(1))
     #expect(heir.isZero)
   }
 
-  @Test func oneThatOwesAllItselfIsOverdueAtTheLimitOnly() {
+  @Test func ownDebtIsOverdueAtTheLimit() {
     #expect(!debt(.seconds(59)).reaches(Self.limit, tolerance: Self.tolerance))
     #expect(debt(.seconds(60)).reaches(Self.limit, tolerance: Self.tolerance))
   }
 
-  @Test func anHeirThatKeepsThePaceIsNeverOverdueAndOneThatRestsIsSoon() throws {
+  @Test func inheritedDebtIsOverdueOnlyIfTheMemberStalls() throws {
     var debts = UserDebts()
     var cut = debt(.seconds(60))
     cut.restart()
@@ -71,8 +71,8 @@ import Testing
     #expect(heir(&debts, at: 605 * Self.second) == nil)
   }
 
-  /// Each takes one event, rests for ten seconds and ends; a look may see some of them, or none.
-  @Test(arguments: [1, 2, 1000]) func subscribingAgainAndAgainDoesNotKeepAnyoneFromTheLimit(seenEvery: Int) {
+  /// Each takes one event, rests for ten seconds and ends; a check may see some of them, or none.
+  @Test(arguments: [1, 2, 1000]) func repeatedSubscribingReachesTheLimit(seenEvery: Int) {
     var debts = UserDebts()
     var overdue = 0
     for round in 0..<20 as Range<Int> {
@@ -85,27 +85,27 @@ import Testing
     }
     if seenEvery == 1 { #expect(overdue > 10) }
     if seenEvery == 2 { #expect(overdue > 5) }
-    // The first that a look sees is overdue.
+    // The first one that a check sees is overdue.
     let last = heir(&debts, at: 200 * Self.second)
     #expect(last?.reaches(Self.limit, tolerance: Self.tolerance) == true)
   }
 
-  /// A client with many subscriptions that rest has not been an heir of itself.
-  @Test func membersThatLeaveTogetherLeaveTimeToTheNext() throws {
+  /// A client with many resting subscriptions has not inherited its own debt.
+  @Test func membersThatEndTogetherLeaveTimeToTheNext() throws {
     var debts = UserDebts()
     for _ in 0..<10 { debts.keep(debt(.seconds(40)), of: .uid(1), at: 50 * Self.second, limit: Self.limit) }
     let heir = try #require(heir(&debts, at: 50 * Self.second))
     #expect(heir.own == .zero && heir.inherited == Self.limit)
   }
 
-  @Test func theNumberOfUsersIsBoundedAndTheLeastDebtGoes() {
+  @Test func theNumberOfUsersIsLimitedAndTheLeastDebtIsDropped() {
     var debts = UserDebts()
     for user in 0..<2000 as Range<UInt32> {
       debts.keep(debt(.milliseconds(1000 + Int(user))), of: .uid(user), at: 0, limit: Self.limit)
     }
     #expect(debts.count == UserDebts.capacity)
     #expect(!debts.owes(.uid(0), at: 0) && debts.owes(.uid(1999), at: 0))
-    // Those that have decayed make room.
+    // Decayed debts make space.
     debts.keep(debt(.seconds(1)), of: .uid(5000), at: 3600 * Self.second, limit: Self.limit)
     #expect(debts.count == 1)
     debts.keep(debt(.zero), of: .uid(5001), at: 3600 * Self.second, limit: Self.limit)

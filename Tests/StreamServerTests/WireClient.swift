@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamServer
 
-/// A client that says exactly what a test wants, right or wrong, over a real socket.
+/// A client that sends any bytes, valid or not, over a real socket.
 final class WireClient {
   struct Silence: Error {}
 
@@ -28,7 +28,7 @@ final class WireClient {
     _ = fcntl(descriptor, F_SETFL, 0)
   }
 
-  /// One that the server takes for a process of that user; nil: for a peer without credentials.
+  /// A client with this user's credentials; nil: without credentials.
   init(_ server: StreamServer, user: UInt32?) throws {
     var ends: [CInt] = [0, 0]
     let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
@@ -43,7 +43,7 @@ final class WireClient {
     send(.setup(Setup()))
   }
 
-  /// One that has said SETUP.
+  /// A client that has sent SETUP.
   static func ready(_ path: String, _ setup: Setup = Setup()) throws -> WireClient {
     let client = try WireClient(path)
     client.send(.setup(setup))
@@ -106,12 +106,12 @@ final class WireClient {
     send(bytes)
   }
 
-  /// A COMPLETE of its own.
+  /// A separate COMPLETE.
   func complete(id: UInt32 = 1) {
     send(.payload(StreamID(id), Payload(), follows: false, isComplete: true, isNext: false))
   }
 
-  /// Publishes all of `values` within the credit that comes, then COMPLETE, and waits for the answer.
+  /// Publishes `values` within the credit, then COMPLETE, and waits for the reply.
   func publishAll(_ name: String, _ values: [[UInt8]], id: UInt32 = 1) throws {
     publish(name, values[0], id: id)
     var sent = 1
@@ -130,7 +130,7 @@ final class WireClient {
     }
   }
 
-  /// Whether something has come that was not looked at.
+  /// Whether there is unread input.
   var hasInput: Bool {
     var ready = pollfd(fd: descriptor.raw, events: Int16(POLLIN), revents: 0)
     return !input.isEmpty || poll(&ready, 1, 0) == 1
@@ -189,8 +189,8 @@ final class WireClient {
     try (0..<count).map { _ in try event(sourceLocation: sourceLocation).data }
   }
 
-  /// Whether nothing more is on its way: two KEEPALIVEs, one after the other, are all that comes back. What the server
-  /// had to send it sends at the end of the turn that answers the first.
+  /// Whether nothing more arrives: the only replies are two KEEPALIVEs, one after the other. Pending frames are
+  /// sent at the end of the turn that replies to the first.
   func isSilent(sourceLocation: SourceLocation = #_sourceLocation) throws -> Bool {
     for round in [1, 2] as [UInt8] {
       send(.keepalive(respond: true, position: 0, data: [round]))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import StreamSources
 
-/// What a splitter makes of `text`, cut into pieces of `size` bytes, and of its end.
+/// The events of `text`, fed in pieces of `size` bytes, and of its end.
 func events(_ text: String, cutAt size: Int, _ splitter: some EventSplitter) throws -> [String] {
   try events(Array(text.utf8), cutAt: size, splitter).events
 }
@@ -23,7 +23,7 @@ func events<S: EventSplitter>(
 private let cuts = [1, 2, 3, 7, 1000]
 
 @Suite struct LineSplitterTests {
-  @Test(arguments: cuts) func eachLineIsAnEventWhereverItIsCut(size: Int) throws {
+  @Test(arguments: cuts) func eachLineIsAnEventWhateverThePieces(size: Int) throws {
     let splitter = LineSplitter(maximumBytes: 100)
     #expect(
       try events("{\"a\":1}\n{\"b\":2}\r\n\n\r\nlast", cutAt: size, splitter) == ["{\"a\":1}", "{\"b\":2}", "last"])
@@ -31,7 +31,7 @@ private let cuts = [1, 2, 3, 7, 1000]
     #expect(try events("", cutAt: size, splitter).isEmpty)
   }
 
-  @Test(arguments: cuts) func aLineOfTheLimitIsTakenAndALongerOneRefused(size: Int) throws {
+  @Test(arguments: cuts) func aLineOfTheLimitIsAcceptedAndALongerOneRefused(size: Int) throws {
     let splitter = LineSplitter(maximumBytes: 5)
     #expect(try events("12345\n12345\r\n", cutAt: size, splitter) == ["12345", "12345"])
     #expect(throws: EventTooLong(maximumBytes: 5)) { try events("1234567\n", cutAt: size, splitter) }
@@ -39,7 +39,7 @@ private let cuts = [1, 2, 3, 7, 1000]
   }
 }
 
-/// Case by case what the standard says of parsing and interpreting an event stream.
+/// The cases of the standard's section on parsing and interpreting an event stream.
 @Suite struct ServerSentEventsTests {
   struct Case: Sendable, CustomTestStringConvertible {
     let testDescription: String
@@ -109,7 +109,7 @@ private let cuts = [1, 2, 3, 7, 1000]
       events: ["first event", "second event", " third event"]),
   ]
 
-  @Test(arguments: cases) func theStandardIsFollowedWhereverTheStreamIsCut(_ what: Case) throws {
+  @Test(arguments: cases) func theStandardIsFollowedWhateverThePieces(_ what: Case) throws {
     for size in 1...max(1, what.text.utf8.count) {
       let (events, splitter) = try events(Array(what.text.utf8), cutAt: size, ServerSentEvents(maximumBytes: 100))
       #expect(events == what.events, "cut at \(size)")
@@ -118,17 +118,17 @@ private let cuts = [1, 2, 3, 7, 1000]
     }
   }
 
-  @Test func whatIsNotUTF8IsReplaced() throws {
+  @Test func invalidUTF8IsReplaced() throws {
     let bytes = Array("data: a".utf8) + [0xFF] + Array("b\n\n".utf8)
     #expect(try events(bytes, cutAt: 1, ServerSentEvents(maximumBytes: 100)).events == ["a\u{FFFD}b"])
   }
 
-  @Test func theIDOfTheConnectionBeforeIsKept() throws {
+  @Test func theIDOfThePreviousConnectionIsKept() throws {
     let splitter = ServerSentEvents(maximumBytes: 100, lastEventID: Array("41".utf8))
     #expect(try events(Array("data: a\n\n".utf8), cutAt: 3, splitter).splitter.lastEventID == Array("41".utf8))
   }
 
-  @Test(arguments: cuts) func anEventOfTheLimitIsTakenAndALongerOneRefused(size: Int) throws {
+  @Test(arguments: cuts) func anEventOfTheLimitIsAcceptedAndALongerOneRefused(size: Int) throws {
     let splitter = ServerSentEvents(maximumBytes: 5)
     #expect(try events("data: 12345\n\ndata: 12\ndata: 45\n\n", cutAt: size, splitter) == ["12345", "12\n45"])
     #expect(throws: EventTooLong(maximumBytes: 5)) { try events("data: 123456\n\n", cutAt: size, splitter) }

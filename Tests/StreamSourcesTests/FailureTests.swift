@@ -10,15 +10,15 @@ import Testing
 
   init() throws { upstream = try Upstream.shared.get() }
 
-  @Test func anAnswerThatTakesTooLongIsGivenUp() async throws {
+  @Test func aResponseThatTakesTooLongIsAFailure() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/hang/\(key)")) { $0.timeout = .milliseconds(50) }
       #expect(fetched.failure == "no complete response from \(upstream.authority) within 0.05 s")
     }
   }
 
-  /// Each of the two is within the timeout, both together are not.
-  @Test func theTimeoutIsForAllRedirectsTogether() async throws {
+  /// Each response is within the timeout, both together are not.
+  @Test func theTimeoutIncludesRedirects() async throws {
     try await withSourceThread { thread in
       let second = Upstream.redirect(key, to: "/count/\(key)", "&delay=0.3")
       let first = upstream.url(Upstream.redirect(key, to: second, "&delay=0.3"))
@@ -34,29 +34,29 @@ import Testing
     }
   }
 
-  @Test func aPortThatNobodyServesIsNamed() async throws {
+  @Test func aPortWithoutAServerIsNamed() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch("http://user:secret@127.0.0.1:1/path?token=secret")
       #expect(fetched.failure == "could not connect to 127.0.0.1:1: Connection refused")
     }
   }
 
-  @Test func aSocketThatNobodyServesIsNamed() async throws {
+  @Test func aSocketWithoutAServerIsNamed() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch("http://a/") { $0.unixSocket = "/nowhere/s" }
       #expect(fetched.failure == "could not connect to /nowhere/s: No such file or directory")
     }
   }
 
-  @Test func aHostThatDoesNotExistIsNamed() async throws {
+  @Test func anUnknownHostIsNamed() async throws {
     try await withSourceThread { thread in
-      let host = String(repeating: "x", count: 64)  // one byte too long for a name: no server is asked
+      let host = String(repeating: "x", count: 64)  // one byte too long for a name: no server is queried
       let fetched = try await thread.fetch("http://user:secret@\(host)/secret")
       #expect(fetched.failure == "could not resolve host \(host)")
     }
   }
 
-  @Test func aCertificateThatNobodyTrustsIsRefused() async throws {
+  @Test func anUntrustedCertificateIsRefused() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.secureURL("/count/\(key)"))
       let failure = try #require(fetched.failure)
@@ -65,7 +65,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [10, 100_000]) func headersWithoutEndAreAFailure(count: Int) async throws {
+  @Test(arguments: [10, 100_000]) func endlessHeadersAreAFailure(count: Int) async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/headers/\(key)?count=\(count)"))
       #expect(fetched.failure == (count == 10 ? nil : "headers over 256 KiB"))
@@ -81,7 +81,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [10, 64 << 10, 10_000_000]) func aBodyThatNobodyWantsIsNoFailure(bytes: Int) async throws {
+  @Test(arguments: [10, 64 << 10, 10_000_000]) func aDiscardedBodyIsNotAFailure(bytes: Int) async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/size/\(key)?bytes=\(bytes)&chunked"), plan: .discard)
       #expect(fetched.status == 200)
@@ -94,11 +94,11 @@ import Testing
     ("no scheme at all", "not a valid URL"), ("", "not a valid URL"), ("http://", "not a valid URL"),
     ("http://h:99999/", "not a valid URL"), ("gopher://user:secret@h/", "not an http or https URL"),
   ])
-  func whatIsNoHTTPURLIsRefusedWithoutRepeatingIt(text: String, sentence: String) {
+  func anInvalidURLIsRefusedWithoutRepeatingIt(text: String, sentence: String) {
     #expect(throws: HTTPFailure(sentence)) { _ = try HTTPURL(text) }
   }
 
-  @Test func aURLIsTakenApart() throws {
+  @Test func aURLIsParsed() throws {
     let url = try HTTPURL("HTTPS://us%65r:p%40ss@Example.ORG/a/../b?q=1#part")
     #expect(url.string == "https://example.org/b?q=1" || url.string == "https://Example.ORG/b?q=1")
     #expect(url.user == "user")

@@ -15,14 +15,14 @@ final class Feed: Publisher, Sendable {
     var cancellations = 0
   }
   private let state = Locked(State())
-  /// Sent by itself, one for each batch that is asked for; then it finishes. What `receive` returns is not heeded.
+  /// Sent automatically, one per requested batch; then it finishes. Demand returned from `receive` is ignored.
   private let script: Locked<[[String]]>
 
   init(_ script: [[String]] = []) { self.script = Locked(script) }
 
   var now: State { state.withLock { $0 } }
 
-  /// Waits for what the feed is to be told.
+  /// Waits for a signal to the feed.
   func until(_ condition: @Sendable (State) -> Bool) async throws {
     while !condition(now) { try await Task.sleep(for: .milliseconds(1)) }
   }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamSources
 
-/// A client on a thread that runs while `body` does. No program of it runs, or is to be reaped, when this returns.
+/// A client on a thread that runs while `body` does. All its programs have ended and are reaped when this returns.
 func withSourceThread<R>(
   transfersPerHost: Int = 4, _ body: (SourceThread) async throws -> R
 ) async throws -> R {
@@ -20,7 +20,7 @@ func withSourceThread<R>(
   return try result.get()
 }
 
-/// What came of one transfer.
+/// The result of one transfer.
 struct Fetched: Sendable {
   var result: Result<ResponseHead, HTTPFailure>
   var heads = 0
@@ -36,7 +36,7 @@ struct Fetched: Sendable {
   func json() throws -> [String: String] { try JSONDecoder().decode([String: String].self, from: Data(body)) }
 }
 
-/// Takes a whole answer; pauses at every piece when told to, and goes on in the next turn.
+/// Takes a complete response; optionally pauses at each piece and resumes in the next turn.
 final class Collector: Transfer.Handler {
   var fetched = Fetched(result: .failure(HTTPFailure("nothing yet")), body: [])
   var transfer: Transfer?
@@ -78,7 +78,7 @@ final class Collector: Transfer.Handler {
 }
 
 extension SourceThread {
-  /// The whole of one transfer.
+  /// Runs one transfer.
   func fetch(
     _ url: String, plan: Transfer.Plan = .take, pausing: Bool = false,
     _ change: @escaping @Sendable (inout HTTPRequest) -> Void = { _ in }
@@ -98,7 +98,7 @@ extension SourceThread {
     }
   }
 
-  /// How many requests the test's key has had.
+  /// The number of requests with the test's key.
   func seen(_ key: String, at upstream: Upstream) async throws -> Int? {
     Int(try await fetch(upstream.url("/seen/\(key)")).text)
   }

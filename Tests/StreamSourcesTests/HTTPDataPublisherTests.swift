@@ -9,7 +9,7 @@ import Testing
 
   init() throws { upstream = try Upstream.shared.get() }
 
-  @Test func givesDataAndResponseThenEnds() async throws {
+  @Test func deliversDataAndResponseThenFinishes() async throws {
     let publisher = HTTPDataPublisher(url: upstream.url("/size/\(uniqueKey())?bytes=5"))
     var count = 0
     for try await (data, response) in publisher.values {
@@ -20,7 +20,7 @@ import Testing
     #expect(count == 1)
   }
 
-  @Test func isComposedAsUnderCombine() async throws {
+  @Test func composesAsInCombine() async throws {
     let key = uniqueKey()
     _ = try await HTTPDataPublisher(url: upstream.url("/count/\(key)")).values.first { _ in true }
     let headers = HTTPDataPublisher(url: upstream.url("/head/\(key)")).map(\.data)
@@ -29,7 +29,7 @@ import Testing
     #expect(agent == "streamd")
   }
 
-  @Test func eachSubscriberHasARequestOfItsOwnMadeUponDemand() async throws {
+  @Test func eachSubscriberHasItsOwnRequestAtItsFirstDemand() async throws {
     let key = uniqueKey()
     let text = HTTPDataPublisher(url: upstream.url("/count/\(key)")).map { String(decoding: $0.data, as: UTF8.self) }
     var first = text.values.makeAsyncIterator()
@@ -39,14 +39,14 @@ import Testing
     #expect(try await first.next() == "2\n")
   }
 
-  @Test func anyStatusIsAnAnswer() async throws {
+  @Test func anyStatusIsAResponse() async throws {
     let url = upstream.url("/status/\(uniqueKey())?code=404")
     let answer = try await HTTPDataPublisher(url: url).values.first { _ in true }
     #expect(answer?.response.statusCode == 404)
     #expect(answer?.data == Data("sorry".utf8))
   }
 
-  @Test func failsWithASentence() async throws {
+  @Test func failsWithAMessage() async throws {
     await expectFailure("url: not an http or https URL", of: HTTPDataPublisher(url: "ftp://127.0.0.1/"))
     let large = HTTPConfiguration(url: upstream.url("/size/\(uniqueKey())?bytes=2000"), maximumBodyBytes: 1024)
     await expectFailure("body over 1 KiB", of: HTTPDataPublisher(large))
@@ -71,7 +71,7 @@ import Testing
       let sink = hanging.sink(receiveCompletion: { _ in }, receiveValue: { _ in })
       while try upstream.count(key) == 0 { await Task.yield() }
       sink.cancel()
-      // The one place at this host is free again.
+      // The only place of this host is free again.
       let next = HTTPDataPublisher(HTTPConfiguration(url: upstream.url("/size/\(key)?bytes=1")), on: thread)
       #expect(try await next.values.first { _ in true }?.data == Data("x".utf8))
     }

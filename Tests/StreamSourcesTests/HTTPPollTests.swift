@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamSources
 
-/// Takes what a source gives, and lets a test wait for it.
+/// Records the values of a source, for which a test waits.
 final class Taker: Subscriber, Sendable {
   typealias Input = EventBatch
   typealias Failure = Never
@@ -49,7 +49,7 @@ final class Taker: Subscriber, Sendable {
 
   var count: Int { state.withLock { $0.count } }
 
-  /// The next so many events.
+  /// The next `count` events.
   func next(_ count: Int) async -> [String] {
     var taken: [String] = []
     for await event in events {
@@ -60,7 +60,7 @@ final class Taker: Subscriber, Sendable {
   }
 }
 
-/// Test state behind a lock, whatever is in it, for closures to share.
+/// Test state behind a lock, shared by closures.
 final class Shared<Value>: Sendable {
   private let state: Locked<Value>
   init(_ value: Value) { state = Locked(value) }
@@ -86,8 +86,8 @@ final class Shared<Value>: Sendable {
     return HTTPPoll(configuration, every: every, on: thread) { report in reports.withLock { $0.append(report) } }
   }
 
-  /// Waits until another source on the same thread has come round so many times: long enough for a fetch that should not
-  /// be made to have been made. From another host, which has no part in what the test's own asks for.
+  /// Waits until another source on the same thread has fetched this many times: long enough for a wrong fetch
+  /// to be made. It uses another host, so it does not affect the test's own.
   func letTicksPass(_ count: Int, on thread: SourceThread) async {
     let taker = Taker(.unlimited)
     poll("", on: thread) { [url = upstream.otherURL("/count/clock\(key)")] in $0.url = url }.subscribe(taker)
@@ -102,7 +102,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func eachFetchIsABatchOfOneEventByteForByte() async throws {
+  @Test func eachFetchIsABatchOfOneUnchangedEvent() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       poll("/count/\(key)", on: thread).subscribe(taker)
@@ -130,7 +130,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func subscribersWhoComeAndGoCauseNoMoreFetchesThanOneWhoStays() async throws {
+  @Test func repeatedSubscriptionsCauseNoAdditionalFetches() async throws {
     try await withSourceThread { thread in
       let poll = poll("/count/\(key)", every: .seconds(3600), on: thread)
       for round in 0..<5 {
@@ -145,7 +145,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func demandReturnedFromAValueIsAddedToWhatThereIs() async throws {  // row 16
+  @Test func demandReturnedFromReceiveIsAdded() async throws {  // row 16
     try await withSourceThread { thread in
       let taker = Taker(.max(1)) { $0.count < 4 ? .max(1) : .none }
       poll("/count/\(key)", on: thread).subscribe(taker)
@@ -157,7 +157,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func requestsFromInsideAValueAreHonoured() async throws {  // row 17
+  @Test func requestsInsideReceiveAreAdded() async throws {  // row 17
     try await withSourceThread { thread in
       let taker = Taker(.max(1)) { taker in
         if taker.count < 4 { taker.request(.max(1)) }
@@ -169,7 +169,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test(arguments: ["tag", "date"]) func whatIsUnchangedIsNoEventAndUsesNoDemand(by: String) async throws {
+  @Test(arguments: ["tag", "date"]) func anUnchangedPageIsNoEventAndUsesNoDemand(by: String) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(3))
       poll("/version/\(key)?by=\(by)", on: thread).subscribe(taker)
@@ -179,7 +179,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func aFailureIsReportedAndTriedAgainUntilItWorks() async throws {
+  @Test func aFailureIsReportedAndRetriedUntilItSucceeds() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       poll("/status/\(key)?code=503&times=3", on: thread).subscribe(taker)
@@ -195,7 +195,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func aValidatorThatIsTooLongIsNotSentBackAndThatIsSaidOnce() async throws {
+  @Test func aValidatorThatIsTooLongIsNotSentAndReportedOnce() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       poll("/longtag/\(key)", on: thread).subscribe(taker)
@@ -218,7 +218,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func theSameBytesOnceMoreAreNoEventWhateverTheServerSaysOfThem() async throws {
+  @Test func repeatedBytesAreNoEventWhateverTheirValidators() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       poll("/thirds/\(key)", on: thread).subscribe(taker)
@@ -230,7 +230,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test(arguments: [404, 418, 500]) func whatIsNoAnswerToAGetIsAFailure(code: Int) async throws {
+  @Test(arguments: [404, 418, 500]) func anUnexpectedStatusIsAFailure(code: Int) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       poll("/status/\(key)?code=\(code)", on: thread).subscribe(taker)
@@ -241,7 +241,7 @@ final class Shared<Value>: Sendable {
   }
 
   @Test(arguments: ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
-  func theServersWishForPatienceIsObeyed(retry: String) async throws {
+  func retryAfterIsObeyed(retry: String) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       let query = retry.replacing(" ", with: "%20")
@@ -278,7 +278,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test(arguments: ["", "&chunked", "&gzip"]) func aBodyOfExactlyTheLimitIsTaken(how: String) async throws {
+  @Test(arguments: ["", "&chunked", "&gzip"]) func aBodyOfTheLimitIsAccepted(how: String) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       poll("/size/\(key)?bytes=1024\(how)", on: thread) { $0.maximumBodyBytes = 1024 }.subscribe(taker)
@@ -287,7 +287,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func afterCancelNothingIsDeliveredOrFetched() async throws {  // rows 4, 20
+  @Test func nothingIsDeliveredOrFetchedAfterCancel() async throws {  // rows 4, 20
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       poll("/count/\(key)", on: thread).subscribe(taker)
@@ -295,7 +295,7 @@ final class Shared<Value>: Sendable {
       taker.cancel()
       taker.cancel()
       taker.request(.unlimited)
-      await letTicksPass(5, on: thread)  // what was under way at the cancel has arrived
+      await letTicksPass(5, on: thread)  // transfers in progress at the cancel have ended
       let (count, seen) = (taker.count, try await thread.seen(key, at: upstream))
       await letTicksPass(20, on: thread)
       let seenLater = try await thread.seen(key, at: upstream)
@@ -304,7 +304,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func cancelFromInsideAValueIsTheLastOfIt() async throws {  // row 18
+  @Test func cancelInsideReceiveStopsDelivery() async throws {  // row 18
     try await withSourceThread { thread in
       let taker = Taker(.unlimited) { taker in
         if taker.count == 3 { taker.cancel() }
@@ -319,7 +319,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func cancelEndsATransferThatHangs() async throws {
+  @Test func cancelEndsAHangingTransfer() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       poll("/hang/\(key)", on: thread).subscribe(taker)
@@ -331,7 +331,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func demandAndCancelMayComeFromManyThreads() async throws {  // row 19
+  @Test func demandAndCancelAreThreadSafe() async throws {  // row 19
     try await withSourceThread { thread in
       let takers = (0..<8).map { _ in Taker(.none) }
       for taker in takers { poll("/count/\(key)", on: thread).subscribe(taker) }
@@ -349,7 +349,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func aSubscriptionThatIsCancelledBeforeItsDemandIsSeenCausesNoFetch() async throws {  // row 4
+  @Test func aSubscriptionCancelledBeforeItsDemandIsProcessedCausesNoFetch() async throws {  // row 4
     let thread = try SourceThread()
     let taker = Taker(.unlimited)
     poll("/count/\(key)", on: thread).subscribe(taker)
@@ -374,7 +374,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func aConfigurationThatCannotWorkIsReportedAtEveryFetch() async throws {
+  @Test func anInvalidConfigurationIsReportedAtEachFetch() async throws {
     try await withSourceThread { thread in
       let reported = AsyncStream<SourceReport>.makeStream()
       let configuration = HTTPConfiguration(
@@ -394,7 +394,7 @@ final class Shared<Value>: Sendable {
     }
   }
 
-  @Test func everyProblemOfAConfigurationIsNamedAndNoSecretRepeated() {
+  @Test func everyErrorOfAConfigurationIsReportedWithoutSecrets() {
     let configuration = HTTPConfiguration(
       url: "gopher://u:secret@h/", timeout: .zero, maximumBodyBytes: -1,
       headers: [HTTPHeader(name: "a b", value: ""), HTTPHeader(name: "X-Key", value: "secret\r\nInjected: 1")],

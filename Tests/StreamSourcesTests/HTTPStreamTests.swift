@@ -31,8 +31,8 @@ import Testing
     reports.withLock { $0.compactMap { if case .failing(let sentence, _, _) = $0 { sentence } else { nil } } }
   }
 
-  /// A flood of lines goes on until all buffers on the way are full.
-  /// - Returns: how many lines have been written.
+  /// Sends lines until all buffers on the way are full.
+  /// - Returns: the number of written lines.
   private func untilTheServerWaits() throws -> Int {
     var before = -1
     var now = try upstream.count(key)
@@ -44,7 +44,7 @@ import Testing
     return now
   }
 
-  @Test func linesThatComeTogetherAreOneBatchAndTheResponseIsAskedForAgainWhenItEnds() async throws {
+  @Test func linesOfOnePieceAreOneBatchAndAnEndedResponseIsRequestedAgain() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream(path("a%n\nb%n\n", "&type=text/plain"), .lines, on: thread).subscribe(taker)
@@ -54,7 +54,7 @@ import Testing
     }
   }
 
-  @Test func aReconnectSaysTheLastEventIDAndTheFirstRequestNone() async throws {
+  @Test func aReconnectSendsTheLastEventIDAndTheFirstRequestDoesNot() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       stream(path("id: n%n\ndata: %n\n\n"), on: thread).subscribe(taker)
@@ -70,7 +70,7 @@ import Testing
     }
   }
 
-  @Test func anIDThatIsTooLongIsNotSentBackAndThatIsSaidOnce() async throws {
+  @Test func anIDThatIsTooLongIsNotSentAndReportedOnce() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(3))
       let id = String(repeating: "i", count: 1025)
@@ -84,7 +84,7 @@ import Testing
     }
   }
 
-  @Test func anIDThatTheServerRefusesIsNotSentAgain() async throws {
+  @Test func aRefusedIDIsNotSentAgain() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream("/refuseid/\(key)?code=412", on: thread).subscribe(taker)
@@ -95,7 +95,7 @@ import Testing
     }
   }
 
-  @Test func withoutDemandTheResponseIsNotAskedFor() async throws {
+  @Test func withoutDemandTheResponseIsNotRequested() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.none)
       stream(path("data: %n\n\n"), on: thread).subscribe(taker)
@@ -109,7 +109,7 @@ import Testing
     }
   }
 
-  @Test func aServerWhoseEventsNobodyHasDemandForIsMadeToWait() async throws {
+  @Test func withoutDemandTheServerIsSlowedDown() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       stream("/flood/\(key)", .lines, on: thread).subscribe(taker)
@@ -121,14 +121,14 @@ import Testing
     }
   }
 
-  @Test func aResponseThatIsNotReadOnMayBeQuiet() async throws {
+  @Test func aPausedResponseHasNoIdleTimeout() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       stream("/flood/\(key)", .lines, idleTimeout: .milliseconds(30), on: thread).subscribe(taker)
       _ = await taker.next(1)
       _ = try untilTheServerWaits()
       let before = sentences.filter { $0.contains("30 ms") }
-      // Another one falls silent, and is given up for it, several times over: the time has passed.
+      // Another response fails by its idle timeout several times: the time has passed.
       let quiet = Taker(.unlimited)
       stream("/stream/quiet\(key)?body=data:%n%0A%0A&end=hang", idleTimeout: .milliseconds(60), on: thread)
         .subscribe(quiet)
@@ -139,7 +139,7 @@ import Testing
     }
   }
 
-  @Test func noContentIsAFailureThatIsTriedAgain() async throws {
+  @Test func noContentIsAFailureThatIsRetried() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream("/status/\(key)?code=204&times=1000000", on: thread).subscribe(taker)
@@ -149,7 +149,7 @@ import Testing
     }
   }
 
-  @Test func aResponseThatBeginsClearsTheFailureBeforeItsFirstEvent() async throws {
+  @Test func theStartOfAResponseClearsTheFailure() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream("/recover/\(key)?times=2", on: thread).subscribe(taker)
@@ -161,7 +161,7 @@ import Testing
     }
   }
 
-  @Test func whatIsNoEventStreamIsAFailureThatSaysSo() async throws {
+  @Test func anotherContentTypeIsAFailure() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream(path("data: a\n\n", "&type=text/html"), on: thread).subscribe(taker)
@@ -172,7 +172,7 @@ import Testing
     }
   }
 
-  @Test func aResponseThatFallsSilentIsGivenUpAndAskedForAgain() async throws {
+  @Test func aSilentResponseFailsAndIsRequestedAgain() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream(path("data: %n\n\n", "&end=hang"), idleTimeout: .milliseconds(30), on: thread).subscribe(taker)
@@ -182,7 +182,7 @@ import Testing
     }
   }
 
-  @Test func aHeadThatDoesNotComeInTimeIsAFailure() async throws {
+  @Test func aLateHeadIsAFailure() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream("/hang/\(key)", on: thread) { $0.timeout = .milliseconds(30) }.subscribe(taker)
@@ -192,7 +192,7 @@ import Testing
     }
   }
 
-  @Test func anEventOverTheLimitIsAFailureThatSaysWhich() async throws {
+  @Test func anEventOverTheLimitIsAFailureThatNamesTheLimit() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       stream(path("data: 1234567\n\n"), on: thread) { $0.maximumBodyBytes = 5 }.subscribe(taker)
@@ -205,7 +205,7 @@ import Testing
     }
   }
 
-  @Test func afterCancelNothingIsDeliveredOrAskedFor() async throws {
+  @Test func nothingIsDeliveredOrRequestedAfterCancel() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited) { taker in
         taker.cancel()

@@ -4,7 +4,7 @@ import Testing
 
 private final class Member {}
 
-/// A budget and its answers as one word, members by their number.
+/// A budget and its actions in short form, members by number.
 private struct Bench {
   var budget: HostBudget<Member>
   let members = (0..<9).map { _ in Member() }
@@ -17,7 +17,7 @@ private struct Bench {
 
   mutating func leave(_ number: Int) { budget.leave(members[number]) }
 
-  /// Everybody who starts at `now`, then what is left to do.
+  /// The members that start at `now`, then the remaining action.
   mutating func next(at now: Duration = .zero) -> String {
     var words: [String] = []
     while true {
@@ -31,7 +31,7 @@ private struct Bench {
 }
 
 @Suite struct HostBudgetTests {
-  @Test func nobodyStartsBeyondThePlaces() {
+  @Test func noTransferStartsBeyondThePlaces() {
     var bench = Bench(places: 2)
     bench.join(0, 1, 2, 3)
     #expect(bench.next() == "0 1")
@@ -46,7 +46,7 @@ private struct Bench {
     #expect(bench.budget.isEmpty)
   }
 
-  @Test func anotherNumberOfPlacesHoldsForThoseWhoStartFromThenOn() {
+  @Test func aNewNumberOfPlacesAppliesToLaterStarts() {
     var bench = Bench(places: 1)
     bench.join(0, 1, 2, 3)
     #expect(bench.next() == "0")
@@ -59,7 +59,7 @@ private struct Bench {
     #expect(bench.next() == "3")
   }
 
-  @Test func whoComesFirstStartsFirstAndWhoComesAgainIsBehindTheOthers() {
+  @Test func transfersStartInTheOrderOfJoining() {
     var bench = Bench(places: 1)
     bench.join(0, 1, 2)
     var order = [bench.next()]
@@ -71,7 +71,7 @@ private struct Bench {
     #expect(order == ["0", "1", "2", "0"])
   }
 
-  @Test func whoLeavesTheLineIsPassedOver() {
+  @Test func aTransferThatLeavesTheQueueIsSkipped() {
     var bench = Bench(places: 1)
     bench.join(0, 1, 2)
     bench.leave(1)
@@ -81,7 +81,7 @@ private struct Bench {
     #expect(bench.next() == "2")
   }
 
-  @Test func whileTheHostRestsNobodyStarts() {
+  @Test func duringRetryAfterNoTransferStarts() {
     var bench = Bench(places: 2)
     bench.join(0)
     #expect(bench.next() == "0")
@@ -93,7 +93,7 @@ private struct Bench {
     #expect(bench.next(at: .seconds(10)) == "1")
   }
 
-  @Test func ofSeveralRestsTheLongestHolds() {
+  @Test func theLatestRetryAfterApplies() {
     var bench = Bench(places: 1)
     bench.join(0)
     bench.budget.rest(until: .seconds(10))

@@ -23,7 +23,7 @@ struct JQAnswerTests {
     #expect(!reader.isOverLimit)
   }
 
-  @Test func whatIsNoAnswerIsNone() {
+  @Test func malformedAnswersAreRejected() {
     for answer in answers {
       let bytes = answer.encoded
       for count in 0..<bytes.count {
@@ -33,14 +33,14 @@ struct JQAnswerTests {
     #expect(JQAnswer([0, 1, 255, 255, 255, 255, 1]) == nil)
   }
 
-  @Test func keysAreWhatTheSecondProgramGives() throws {
+  @Test func keysAreTheResultsOfTheSecondProgram() throws {
     let key = try JQProgram(".id // error(\"no id\")")
     let split = try JQProgram(".[]")
     let event = Array(#"[{"id":1,"x":2},{"x":3}]"#.utf8)
     let answer = JQWorker.answer(event, split, key)
     #expect(answer.outputs.map(\.key) == [Array("1".utf8), nil])
     #expect(answer.failure == "distinct: no id")
-    // Without a first program the event stays as it is, byte for byte.
+    // Without a first program the event is unchanged.
     #expect(JQWorker.answer(Array(#"{ "id": 5 }"#.utf8), nil, key).outputs == [.init(event: nil, key: [0x35])])
     #expect(JQWorker.answer(Array("x".utf8), nil, key).outputs == [.init()])
     #expect(JQWorker.answer(Array("x".utf8), split, key).outputs.isEmpty)

@@ -6,12 +6,12 @@ import Testing
 struct JQMachineTests {
   private func bytes(_ texts: String...) -> EventBatch { EventBatch(texts.map { Array($0.utf8) }) }
 
-  @Test func withoutDemandNothingIsAskedFor() {
+  @Test func withoutDemandNothingIsRequested() {
     var machine = JQMachine()
     #expect(machine.next(at: .zero) == nil)
   }
 
-  @Test func aUnitOfDemandIsOneBatchThatGivesSomething() {
+  @Test func aUnitOfDemandIsOneResultingBatch() {
     var machine = JQMachine()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -21,7 +21,7 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == nil)
     machine.answered([])
     machine.answered([])
-    #expect(machine.next(at: .zero) == .ask)  // it gave nothing
+    #expect(machine.next(at: .zero) == .ask)  // it had no result
     machine.receive([])
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(bytes("c", "d"))
@@ -33,7 +33,7 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == nil)
   }
 
-  @Test func unlimitedDemandStillAsksForOneBatchAtATime() {
+  @Test func unlimitedDemandRequestsOneBatchAtATime() {
     var machine = JQMachine()
     machine.request(.unlimited)
     for _ in 0..<3 {
@@ -47,7 +47,7 @@ struct JQMachineTests {
     }
   }
 
-  @Test func whatIsFinishedWhenDemandWasTakenBackWaitsForSome() {
+  @Test func finishedResultsWaitForDemandAfterARetraction() {
     var machine = JQMachine()
     machine.request(.max(3))
     #expect(machine.next(at: .zero) == .ask)
@@ -61,7 +61,7 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == nil)
   }
 
-  @Test func aBatchThatComesThoughItWasTakenBackIsNotLost() {
+  @Test func aBatchThatArrivesAfterARetractionIsNotLost() {
     var machine = JQMachine()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -72,7 +72,7 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == .begin(bytes("a")))
   }
 
-  @Test func theEndComesAfterWhatIsWaiting() {
+  @Test func completionFollowsTheWaitingResults() {
     var machine = JQMachine()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -88,13 +88,13 @@ struct JQMachineTests {
     #expect(machine.next(at: .zero) == .finish)
   }
 
-  @Test func theEndNeedsNoDemand() {
+  @Test func completionNeedsNoDemand() {
     var machine = JQMachine()
     machine.finish()
     #expect(machine.next(at: .zero) == .finish)
   }
 
-  @Test func aBatchThatGivesVeryMuchComesInPieces() {
+  @Test func aLargeResultIsDeliveredInPieces() {
     var machine = JQMachine()
     machine.request(.max(2))
     #expect(machine.next(at: .zero) == .ask)

@@ -22,11 +22,11 @@ struct JQProgramTests {
     (".a, .b", #"{"b":"ü\u0000\ud83d\ude00"}"#, ["null", #""ü\u0000😀""#]),
     ("def f: . + 1; f", "1", ["2"]), ("# a comment\n.", "1", ["1"]), (".", "\u{feff}1", ["1"]),
   ])
-  func anEventGivesNoneOneOrManyCompactTexts(program: String, event: String, expected: [String]) throws {
+  func anEventHasNoneOneOrManyCompactResults(program: String, event: String, expected: [String]) throws {
     #expect(try outputs(program, event) == expected)
   }
 
-  @Test func aProgramIsCompiledOnceAndRememberNothing() throws {
+  @Test func aProgramIsCompiledOnceAndHasNoState() throws {
     let program = try JQProgram(".[] | if . > 2 then error(\"big\") else . end")
     for _ in 0..<3 {
       #expect(try program.outputs(for: Array("[1,2]".utf8)).count == 2)
@@ -44,28 +44,28 @@ struct JQProgramTests {
   }
 
   @Test(arguments: ["{", "[1,]", "{a:1}", "x", "1 }", "\"a", String(repeating: "[", count: 20000)])
-  func whatIsNoJSONIsAnErrorInJQsWords(event: String) throws {
+  func invalidJSONIsAnErrorWithJQsMessage(event: String) throws {
     let sentence = try #require(failure(".", event))
     #expect(!sentence.isEmpty && !sentence.contains("while parsing"))
   }
 
-  @Test func bytesThatAreNoUTF8AreReplaced() throws {
+  @Test func invalidUTF8OfAnEventIsReplaced() throws {
     let output = try JQProgram(".").outputs(for: [0x22, 0xFF, 0x22])
     #expect(output == [Array("\"\u{FFFD}\"".utf8)])
   }
 
-  @Test func anErrorAfterSomeOutputsLeavesNone() {
+  @Test func anErrorDropsEarlierOutputs() {
     #expect(failure("1, 2, error(\"late\")") == "late")
   }
 
-  @Test func errorsAreInJQsWordsAndKeepLittleOfTheEvent() throws {
+  @Test func errorsHaveJQsMessageAndLittleOfTheEvent() throws {
     #expect(failure("error({a: 1})") == #"{"a":1} (not a string)"#)
     #expect(failure(".a", "[1]")?.hasPrefix("Cannot index array with") == true)
     let long = try #require(failure("error", "\"" + String(repeating: "é", count: 1000) + "\""))
     #expect(long == String(repeating: "é", count: 100) + "…")
   }
 
-  @Test func aProgramThatDoesNotStopIsStopped() {
+  @Test func endlessOutputIsStopped() {
     #expect(failure("range(1e12)") == "more than 65536 outputs")
     #expect(failure(#""x" * 1048576 | range(70) as $n | ."#) == "more than 64 MiB of outputs")
   }
@@ -75,18 +75,18 @@ struct JQProgramTests {
     ("debug, stderr", ["null", "null"]), ("env, $ENV, env.PATH, $ENV.HOME", ["{}", "{}", "null", "null"]),
     ("[splits(\"a\"; null)?]", ["[]"]),
   ])
-  func whatReachesOutOfAProgramHasAHarmlessAnswer(program: String, expected: [String]) throws {
+  func builtinsWithoutAccessHaveDefinedResults(program: String, expected: [String]) throws {
     #expect(try outputs(program) == expected)
   }
 
-  @Test func whatReachesOutOfAProgramAndCannotIsAnError() {
+  @Test func inputAndHaltErrorAreErrors() {
     #expect(failure("\"why\" | halt_error") == "why")
     #expect(failure("{} | halt_error(3)") == "{} (not a string)")
     #expect(failure("input") == "no more inputs")
   }
 
-  @Test func integersAboveAFewThousandBillionsAreRoundedAsJQDoes() throws {
-    // jq 1.7 keeps the digits of a number that it only passes on.
+  @Test func integersAbove2To53AreRounded() throws {
+    // jq 1.7 preserves numbers that it does not compute with.
     #expect(try outputs(". + 0", "9007199254740993") == ["9007199254740992"])
   }
 
@@ -94,12 +94,12 @@ struct JQProgramTests {
     ("foo", "foo/0 is not defined"), ("foo | bar(1)", "foo/0 is not defined; bar/1 is not defined"),
     (".a |\n $q", "$q is not defined in line 2"),
   ])
-  func aMistakeIsOneSentenceInJQsWords(program: String, sentence: String) {
+  func aCompileErrorIsOneSentence(program: String, sentence: String) {
     #expect(throws: JQProgram.CompileError(sentence: sentence)) { try JQProgram(program) }
   }
 
   @Test(arguments: [".a[", "import \"a\" as a; a::b", "include \"a\"; .", "\"", ".a)", "", "{\n a: }", "1 as $x"])
-  func aTextWithBadGrammarIsAMistakeThatShowsNothingElse(program: String) {
+  func aSyntaxErrorIsACompileError(program: String) {
     do {
       _ = try JQProgram(program)
       Issue.record("\(program) was taken")
@@ -111,7 +111,7 @@ struct JQProgramTests {
     }
   }
 
-  @Test func aNULIsAMistake() {
+  @Test func aNULIsACompileError() {
     #expect(throws: JQProgram.CompileError(sentence: "a NUL character")) { try JQProgram(".\0a") }
     #expect(JQTransform.compileError(in: ".a[] | {b}") == nil)
     #expect(JQTransform.compileError(in: "nope") == "nope/0 is not defined")

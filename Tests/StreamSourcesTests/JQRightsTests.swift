@@ -7,9 +7,9 @@ import Testing
 
 @testable import StreamSources
 
-/// What is left to the process that runs programs.
+/// The rights of the process that runs programs.
 @Suite(.timeLimit(.minutes(4))) struct JQRightsTests {
-  @Test func noFileNoSocketNoProcessNoSignalAndNoNewCode() async {
+  @Test func filesSocketsProcessesSignalsAndNewCodeAreDenied() async {
     await #expect(processExitsWith: .exitCode(7)) {
       let (parent, file) = (getppid(), open("/dev/null", O_RDWR))
       var ends: [CInt] = [0, 0]
@@ -50,7 +50,7 @@ import Testing
     return String(decoding: bytes.prefix(max(0, count)), as: UTF8.self)
   }
 
-  /// The process that runs programs for a stream of that name.
+  /// The jq process of the stream with this name.
   private func process(named name: String) -> pid_t? {
     guard let folder = opendir("/proc") else { return nil }
     defer { closedir(folder) }
@@ -64,7 +64,7 @@ import Testing
     return nil
   }
 
-  @Test func theProcessHasGivenItsRightsUpBeforeTheFirstEvent() async throws {
+  @Test func theProcessIsConfinedBeforeTheFirstEvent() async throws {
     try await withSourceThread { thread in
       let name = "rights-\(uniqueKey())"
       let feed = Feed()
@@ -86,7 +86,7 @@ import Testing
     }
   }
 
-  @Test func whatNeedsTheClockTheZoneOrMuchMemoryStillWorks() async throws {
+  @Test func clockTimeZoneAndMemoryStillWork() async throws {
     try await withSourceThread { thread in
       let feed = Feed([["0", "1"]])
       let taker = Taker(.unlimited)
@@ -106,8 +106,8 @@ import Testing
     }
   }
 
-  /// A stand-in for the process, on a machine whose kernel refuses.
-  @Test func whereTheKernelRefusesThatIsSaidOnceAndTheStreamRuns() async throws {
+  /// A substitute for the process on a kernel without seccomp.
+  @Test func aMissingSeccompIsReportedOnceAndTheStreamRuns() async throws {
     let helper = Upstream.file(besideTheServer: "unconfined.py")
     let reports = Shared<[PipelineReport]>([])
     try await withSourceThread { thread in

@@ -5,7 +5,7 @@ import Testing
 
 @testable import StreamSources
 
-/// The operators on a source thread, with programs in processes of their own.
+/// The operators on a source thread, with programs in separate processes.
 @Suite(.timeLimit(.minutes(4))) struct PipelineTests {
   let reports = Shared<[PipelineReport]>([])
 
@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test func demandGoesThroughExactly() async throws {  // SEMANTICS 38
+  @Test func demandIsForwardedExactly() async throws {  // SEMANTICS 38
     try await withSourceThread { thread in
       let feed = Feed()
       let taker = Taker(.none)
@@ -58,7 +58,7 @@ import Testing
     }
   }
 
-  @Test func demandThatIsTakenBackIsTakenBackUpstream() async throws {
+  @Test func retractedDemandIsRetractedUpstream() async throws {
     try await withSourceThread { thread in
       let feed = Feed()
       let taker = Taker(.max(1))
@@ -74,7 +74,7 @@ import Testing
     }
   }
 
-  @Test func anEventThatFailsIsReportedAndLeftOut() async throws {
+  @Test func aFailedEventIsReportedAndDropped() async throws {
     try await withSourceThread { thread in
       let feed = Feed([["1", "x", #"{"a":1}"#, "2 3", "4"], ["5"]])
       let taker = Taker(.unlimited)
@@ -85,9 +85,9 @@ import Testing
     }
   }
 
-  @Test func anEventThatEndsTheProcessHarmsNoOther() async throws {
+  @Test func anEventThatEndsTheProcessDoesNotAffectOthers() async throws {
     try await withSourceThread { thread in
-      // Takes all memory that it may have.
+      // Exceeds the memory limit.
       let feed = Feed([["1", "2", "3"], ["4"]])
       let taker = Taker(.unlimited)
       try jq(feed, #"if . == 2 then reduce range(40) as $_ ("x"; . + .) else . end"#, on: thread).subscribe(taker)
@@ -96,7 +96,7 @@ import Testing
     }
   }
 
-  @Test func anEventThatNeverEndsIsGivenUp() async throws {
+  @Test func anEventOverTheTimeLimitIsDropped() async throws {
     try await withSourceThread { thread in
       let feed = Feed([["1", "2", "3"], ["4"]])
       let taker = Taker(.unlimited)
@@ -107,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func programsThatHangDelayNoOtherStream() async throws {  // SEMANTICS 37
+  @Test func hangingProgramsDoNotDelayOtherStreams() async throws {  // SEMANTICS 37
     try await withSourceThread { thread in
       let hanging = try (0..<3).map { _ in
         let taker = Taker(.unlimited)
@@ -123,7 +123,7 @@ import Testing
     }
   }
 
-  @Test func afterCancelNothingIsDeliveredAndAProgramThatHangsIsEnded() async throws {
+  @Test func cancelStopsDeliveryAndEndsAHangingProgram() async throws {
     try await withSourceThread { thread in
       let feed = Feed()
       let taker = Taker(.max(1))
@@ -146,7 +146,7 @@ import Testing
     }
   }
 
-  @Test func aSubscriberMayCancelInsideReceive() async throws {
+  @Test func aSubscriberCanCancelInsideReceive() async throws {
     try await withSourceThread { thread in
       let feed = Feed([["1"], ["2"]])
       let taker = Taker(.unlimited) { taker in
@@ -160,7 +160,7 @@ import Testing
     }
   }
 
-  @Test func largeEventsGoThroughWhole() async throws {
+  @Test func largeEventsPassUnchanged() async throws {
     try await withSourceThread { thread in
       let feed = Feed([["3000000", "1"]])
       let taker = Taker(.unlimited)
@@ -170,7 +170,7 @@ import Testing
     }
   }
 
-  @Test func aProcessThatCannotBeStartedIsReportedAndTriedAgain() async throws {
+  @Test func aFailedStartIsReportedAndRetried() async throws {
     try await withSourceThread { thread in
       let cases = [
         ("/nonexistent", "posix_spawn /nonexistent: No such file or directory"),
@@ -191,14 +191,14 @@ import Testing
 
   // MARK: distinct
 
-  @Test func anEventThatIsEqualToTheOneBeforeIsDropped() async throws {
+  @Test func anEventEqualToThePreviousOneIsDropped() async throws {
     let feed = Feed([["1", "1", "2"], ["2"], ["2", "1"], ["1 "]])
     let taker = Taker(.unlimited)
     feed.distinct().subscribe(taker)
     #expect(await taker.next(9) == ["1|2", "1", "1 "])
   }
 
-  @Test func whatADistinctStreamComparesWithOutlivesASubscription() async throws {
+  @Test func theComparedEventOutlivesASubscription() async throws {
     let feed = Feed()
     let events = feed.distinct()
     for (sent, expected) in [("1", "1"), ("1", nil), ("2", "2")] as [(String, String?)] {
@@ -211,7 +211,7 @@ import Testing
     }
   }
 
-  @Test func eventsAreComparedByWhatAProgramGives() async throws {
+  @Test func eventsAreComparedByTheResultOfAProgram() async throws {
     try await withSourceThread { thread in
       let feed = Feed([
         [#"{"id":1, "n":1}"#, #"{"id":1,"n":2}"#, #"{ "id":2 }"#], [#"{"id": 2}"#], ["[1]", "[1]", #"{"id":2,"n":3}"#],
@@ -223,7 +223,7 @@ import Testing
     }
   }
 
-  @Test func whatComesOutOfAProgramIsComparedAlsoAcrossSubscriptions() async throws {
+  @Test func theComparedResultOutlivesASubscription() async throws {
     try await withSourceThread { thread in
       let feed = Feed()
       let events = try jq(feed, ".[]", distinctBy: ".a", on: thread)
@@ -241,7 +241,7 @@ import Testing
 
   // MARK: throttle
 
-  @Test func ofABurstTheFirstAndTheNewestPass() async throws {
+  @Test func theFirstAndTheNewestOfABurstPass() async throws {
     try await withSourceThread { thread in
       let feed = Feed()
       let taker = Taker(.unlimited)
@@ -269,7 +269,7 @@ import Testing
       let second = Taker(.unlimited)
       events.subscribe(second)
       feed.send("2")
-      try await feed.until { $0.requested > before + 1 }  // asked on: the event is held
+      try await feed.until { $0.requested > before + 1 }  // requests continue: the event is held
       #expect(second.count == 0)
       second.cancel()
     }

@@ -22,7 +22,7 @@ private struct Bench {
 
   mutating func receive(_ answer: PollMachine.Answer) -> SourceReport? { machine.receive(answer, at: now) }
 
-  /// Moves time to when the machine wants to be asked again.
+  /// Moves time to the machine's next action.
   /// - Returns: by how much.
   @discardableResult
   mutating func wait() throws -> Duration {
@@ -31,7 +31,7 @@ private struct Bench {
     return until - now
   }
 
-  /// One whole successful fetch that takes `duration`, begun now.
+  /// A successful fetch of `duration`, begun now.
   mutating func fetch(taking duration: Duration = .zero) {
     guard case .fetch = next() else {
       Issue.record("no fetch is due")
@@ -43,14 +43,14 @@ private struct Bench {
 }
 
 @Suite struct PollMachineTests {
-  @Test func withoutDemandNothingIsDue() throws {
+  @Test func nothingIsDueWithoutDemand() throws {
     var bench = Bench()
     #expect(bench.next() == .rest)
     bench.now += .seconds(3600)
     #expect(bench.next() == .rest)
   }
 
-  @Test func aFetchThatHadToWaitGoesOnWithTheNextAnswer() {
+  @Test func aQueuedFetchRecoversWithItsResult() {
     var bench = Bench()
     bench.machine.request(.max(2))
     #expect(bench.next() == .fetch(nil))
@@ -61,7 +61,7 @@ private struct Bench {
     #expect(bench.receive(.event(nil)) == nil)
   }
 
-  @Test func aFetchThatIsWithdrawnIsDueAsSoonAsSomebodyWantsIt() {
+  @Test func aWithdrawnFetchIsDueAtTheNextDemand() {
     var bench = Bench()
     bench.machine.request(.max(1))
     #expect(bench.next() == .fetch(nil))
@@ -72,7 +72,7 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
   }
 
-  @Test func theFirstDemandFetchesAtOnceAndOneAtATime() throws {
+  @Test func theFirstDemandFetchesAtOnceAndOnce() throws {
     var bench = Bench()
     bench.machine.request(.max(5))
     #expect(bench.next() == .fetch(nil))
@@ -93,7 +93,7 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
   }
 
-  @Test(arguments: ["a", "b", "quotes", "clock", ""]) func fetchesComeOnceAnIntervalAfterTheFirst(key: String) throws {
+  @Test(arguments: ["a", "b", "quotes", "clock", ""]) func fetchesFollowOnceAnInterval(key: String) throws {
     var bench = Bench(phaseKey: key)
     bench.machine.request(.unlimited)
     bench.fetch()
@@ -105,12 +105,12 @@ private struct Bench {
       let gap = try bench.wait() + .milliseconds(300)
       #expect(gap >= bench.every * 0.95 && gap <= bench.every * 1.05)
     }
-    // Jitter is drawn anew for each tick and does not add up.
+    // Each tick has its own jitter, which does not accumulate.
     let drift = bench.now - start - bench.every * 100
     #expect(drift > bench.every * -0.05 && drift < bench.every * 0.05)
   }
 
-  @Test func whereTheTicksLieIsFixedByTheKeyAndSpreads() throws {  // row 30
+  @Test func theKeyDeterminesThePhaseAndSpreadsTicks() throws {  // row 30
     var offsets: [Int: Int] = [:]
     for number in 0..<1000 {
       let waits = try (0..<2).map { _ in
@@ -122,11 +122,11 @@ private struct Bench {
       #expect(waits[0] == waits[1])
       offsets[Int(waits[0] / .seconds(1)), default: 0] += 1
     }
-    // 1,000 over about 50 seconds are 20 a second; together they never come.
+    // 1,000 over about 50 seconds are 20 a second; they never coincide.
     #expect(offsets.values.max() ?? 0 < 45)
   }
 
-  @Test func jitterIsDrawnAnewForEachTick() throws {  // row 30
+  @Test func eachTickHasItsOwnJitter() throws {  // row 30
     var bench = Bench()
     bench.machine.request(.unlimited)
     var gaps = Set<Duration>()
@@ -138,7 +138,7 @@ private struct Bench {
     #expect(gaps.count == 20)
   }
 
-  @Test func ticksThatNobodyHadDemandForAreMadeUpForOnce() throws {  // row 30
+  @Test func ticksWithoutDemandAreMadeUpForOnce() throws {  // row 30
     var bench = Bench()
     bench.machine.request(.max(1))
     bench.fetch()
@@ -150,7 +150,7 @@ private struct Bench {
     #expect(gap >= bench.every / 2 && gap <= bench.every * 1.05)
   }
 
-  @Test func ticksThatPassDuringAFetchAreLeftOut() throws {  // row 30
+  @Test func ticksDuringAFetchAreSkipped() throws {  // row 30
     var bench = Bench()
     bench.machine.request(.unlimited)
     for _ in 0..<10 {
@@ -160,7 +160,7 @@ private struct Bench {
     }
   }
 
-  @Test func aFetchAsksWithWhatTheLastEventCameWith() throws {
+  @Test func aFetchSendsTheValidatorsOfTheLastEvent() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
     #expect(bench.next() == .fetch(nil))
@@ -175,7 +175,7 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
   }
 
-  @Test func theBytesOfTheLastEventAreNoOtherEvent() throws {
+  @Test func theBytesOfTheLastEventAreNoNewEvent() throws {
     var bench = Bench()
     let (one, two) = (BodyDigest(Array("one".utf8)), BodyDigest(Array("two".utf8)))
     bench.machine.request(.max(2))
@@ -191,12 +191,12 @@ private struct Bench {
     #expect(bench.machine.answer(nil, two) == .event(nil, two))
     _ = bench.receive(.event(nil, two))
     #expect(bench.next() == .rest)
-    // The next subscription has seen nothing.
+    // The next subscription has received nothing.
     bench.machine.suspend(at: bench.now)
     #expect(bench.machine.answer(nil, two) == .event(nil, two))
   }
 
-  @Test func digestsDifferWhereBytesDo() {
+  @Test func digestsOfDifferentBytesDiffer() {
     var pages: [[UInt8]] = [[], [0], [0, 0], Array(repeating: 0, count: 8), Array(repeating: 0, count: 9)]
     for index in 0..<64 {
       pages.append(Array(repeating: 0, count: 8 + index) + [1] + Array(repeating: 0, count: 64 - index))
@@ -205,7 +205,7 @@ private struct Bench {
     #expect(BodyDigest(Array("a page".utf8)) == BodyDigest(Array("a page".utf8)))
   }
 
-  @Test func anAnswerThatRefusesTheRequestIsNotAskedWithTheSameAgain() throws {
+  @Test func aClientErrorDropsTheValidators() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
     _ = bench.next()
@@ -220,7 +220,7 @@ private struct Bench {
     }
   }
 
-  @Test func whatIsUnchangedUsesNoDemand() throws {
+  @Test func anUnchangedPageUsesNoDemand() throws {
     var bench = Bench()
     bench.machine.request(.max(2))
     _ = bench.next()
@@ -236,7 +236,7 @@ private struct Bench {
     #expect(bench.next() == .rest)
   }
 
-  @Test func demandThatIsTakenBackFetchesNothingAndKeepsTheSchedule() throws {
+  @Test func retractedDemandFetchesNothingAndKeepsTheSchedule() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
     bench.fetch()
@@ -247,7 +247,7 @@ private struct Bench {
     #expect(bench.next() == due)
   }
 
-  @Test func aSubscriptionGoesOnWithTheScheduleOfTheLastButNotWithWhatThatHadSeen() throws {
+  @Test func aSubscriptionKeepsTheScheduleOfTheLastButNotItsValidators() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
     #expect(bench.next() == .fetch(nil))
@@ -261,7 +261,7 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
   }
 
-  @Test func aSubscriptionGoesOnWithTheBackoffOfTheLast() throws {  // row 10
+  @Test func aSubscriptionKeepsTheBackoffOfTheLast() throws {  // row 10
     var bench = Bench(retry: Backoff(first: .seconds(100), max: .seconds(100)))
     bench.machine.request(.unlimited)
     _ = bench.next()
@@ -272,7 +272,7 @@ private struct Bench {
     #expect(bench.next() == due)
   }
 
-  @Test func aFetchCutShortIsMadeAgainAfterTheLeastPause() throws {
+  @Test func aCancelledFetchIsRepeatedAfterTheLeastPause() throws {
     var bench = Bench(every: .seconds(3600), retry: Backoff(first: .seconds(1), max: .seconds(100)))
     bench.machine.request(.unlimited)
     #expect(bench.next() == .fetch(nil))
@@ -282,7 +282,7 @@ private struct Bench {
     #expect(bench.next() == .fetch(nil))
   }
 
-  @Test func unchangedWithoutHavingAskedIsAFailure() throws {
+  @Test func notModifiedWithoutValidatorsIsAFailure() throws {
     var bench = Bench()
     bench.machine.request(.max(1))
     _ = bench.next()
@@ -292,7 +292,7 @@ private struct Bench {
     }
   }
 
-  @Test func failuresAreReportedEachAndBackOffToTheLimit() throws {
+  @Test func eachFailureIsReportedAndBacksOffToTheLimit() throws {
     var bench = Bench(retry: Backoff(first: .seconds(1), max: .seconds(20)))
     bench.machine.request(.max(1))
     for (index, nominal) in [1, 2, 4, 8, 16, 20, 20, 20].enumerated() {
@@ -314,7 +314,7 @@ private struct Bench {
     #expect(bench.receive(.event(nil)) == nil)
   }
 
-  @Test func afterARecoveryTheBackoffBeginsAnew() throws {
+  @Test func aRecoveryResetsTheBackoff() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
     for answers in 0..<3 {
@@ -331,7 +331,7 @@ private struct Bench {
     }
   }
 
-  @Test func failuresUseNoDemandAndWithoutDemandAreNotTriedAgain() throws {
+  @Test func failuresUseNoDemandAndAreNotRetriedWithoutDemand() throws {
     var bench = Bench()
     bench.machine.request(.max(1))
     for _ in 0..<5 {
@@ -344,7 +344,7 @@ private struct Bench {
   }
 
   @Test(arguments: [(3, 3), (600, 600), (86_400, 86_400), (1_000_000, 86_400), (Int.max, 86_400)])
-  func theServersWishForPatienceIsObeyedWithinADay(asked: Int, granted: Int) throws {
+  func retryAfterIsObeyedUpToADay(asked: Int, granted: Int) throws {
     var bench = Bench()
     bench.machine.request(.max(1))
     _ = bench.next()
@@ -358,7 +358,7 @@ private struct Bench {
     #expect(waited == delay)
   }
 
-  @Test func aShortWishForPatienceDoesNotShortenTheBackoff() throws {
+  @Test func aShortRetryAfterDoesNotShortenTheBackoff() throws {
     var bench = Bench(retry: Backoff(first: .seconds(60), max: .seconds(60)))
     bench.machine.request(.max(1))
     _ = bench.next()

@@ -40,7 +40,7 @@ import Testing
 
   // MARK: Its place
 
-  @Test func aSourceThatTakesTheOthersPlaceWaitsForItsProgramToEnd() async throws {
+  @Test func aReplacingSourceWaitsForTheOldProgramToEnd() async throws {
     try await withSourceThread { thread in
       let place = ProgramPlace()
       func source(_ script: String) -> ProgramSource {
@@ -60,7 +60,7 @@ import Testing
 
   // MARK: Events
 
-  @Test func linesAreEventsAndSoIsALastOneWithoutAnEndWhenTheProgramExitsWithZero() async throws {
+  @Test func linesAreEventsAndAlsoAnUnfinishedOneAfterASuccess() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program(#"printf 'a\n\nb\r\nc'"#, on: thread).subscribe(taker)
@@ -70,7 +70,7 @@ import Testing
     }
   }
 
-  @Test func halfALineOfAProgramThatFailedIsNoEvent() async throws {
+  @Test func anUnfinishedLineOfAFailedProgramIsNoEvent() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program(#"printf 'a\nhal'; exit 1"#, on: thread).subscribe(taker)
@@ -79,7 +79,7 @@ import Testing
     }
   }
 
-  @Test func argumentsAndEnvironmentAreHandedOverAsTheyAre() async throws {
+  @Test func argumentsAndEnvironmentArePassedUnchanged() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program(["printf", #"<%s>"#, "a b", "$HOME;*", "", "'"], on: thread).subscribe(taker)
@@ -92,8 +92,8 @@ import Testing
     }
   }
 
-  @Test func aProgramSeesNothingOpenButItsThreeAndNoSignalBlockedOrIgnored() async throws {
-    let inheritable = open("/dev/null", O_RDONLY)  // as whoever starts a daemon may leave it
+  @Test func aProgramHasThreeDescriptorsAndDefaultSignals() async throws {
+    let inheritable = open("/dev/null", O_RDONLY)  // as a daemon may inherit it
     defer { close(inheritable) }
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
@@ -105,7 +105,7 @@ import Testing
         """#
       program(script, on: thread).subscribe(taker)
       var seen = await taker.next(1)[0].split(separator: " ").map(String.init)
-      // The C library keeps two signals to itself, 32 and 33, which it has ignored.
+      // The C library reserves and ignores signals 32 and 33.
       try #require(seen.count == 7)
       seen[5] = String((UInt64(seen[5], radix: 16) ?? .max) & ~0x1_8000_0000)
       #expect(seen == ["0", "1", "2", "empty", "0000000000000000", "0", "leads"])
@@ -113,7 +113,7 @@ import Testing
     }
   }
 
-  @Test func aLineOverTheLimitEndsTheProgramAndIsAFailureAndThoseBeforeItAreEvents() async throws {
+  @Test func aLineOverTheLimitIsAFailureAndEarlierLinesAreEvents() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program(#"echo ok; printf '%2000d' 1; sleep 1000"#, on: thread) { $0.maximumLineBytes = 1024 }.subscribe(taker)
@@ -125,7 +125,7 @@ import Testing
 
   // MARK: Demand
 
-  @Test func withoutDemandNothingIsStarted() async throws {
+  @Test func withoutDemandNoProgramIsStarted() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.none)
       program("touch $F/started", on: thread).subscribe(taker)
@@ -138,8 +138,8 @@ import Testing
     }
   }
 
-  @Test func aProgramWhoseEventsNobodyHasDemandForWaitsInItsWriteAndNothingIsLost() async throws {
-    // Says when its next write will have to wait, and where it is.
+  @Test func withoutDemandAProgramBlocksInItsWriteAndLosesNothing() async throws {
+    // Reports when its next write will block, and its position.
     let script = """
       import os, select
       number = 0
@@ -155,7 +155,7 @@ import Testing
       program(["python3", "-c", script], on: thread).subscribe(taker)
       var batches = await taker.next(1)
       while !exists("blocked") { try await Task.sleep(for: .milliseconds(1)) }
-      // It may still have got on by what that one read had made room for, but no further than its pipe is wide.
+      // It may have continued after that read, by at most the size of its pipe.
       func blockedAt() throws -> Int {
         let file = try #require(fopen(folder.path("blocked"), "r"))
         defer { fclose(file) }
@@ -178,7 +178,7 @@ import Testing
     }
   }
 
-  @Test func whatAProgramHasWrittenByItsEndWaitsForDemand() async throws {
+  @Test func outputOfAnEndedProgramWaitsForDemand() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       let script = #"echo a; while [ ! -e $F/go ]; do sleep 0.01; done; printf 'b\nc'; echo $$ > $F/id"#
@@ -199,7 +199,7 @@ import Testing
 
   // MARK: Standard error
 
-  @Test func standardErrorIsReportedByTheLineAndReadWithoutDemand() async throws {
+  @Test func standardErrorIsReportedPerLineWithoutDemand() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
       let script = #"""
@@ -226,7 +226,7 @@ import Testing
     ("exit 3", "sh exited with status 3"), ("kill -SEGV $$", "sh was terminated by SIGSEGV"),
     ("kill -40 $$", "sh was terminated by signal 40"),
   ])
-  func aProgramThatFailsIsReportedAndStartedAgain(script: String, sentence: String) async throws {
+  func aFailedProgramIsReportedAndRestarted(script: String, sentence: String) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("mkdir $F/1 || mkdir $F/2 || exec echo fine; \(script)", on: thread).subscribe(taker)
@@ -240,7 +240,7 @@ import Testing
     }
   }
 
-  @Test func aProgramThatIsNotThereIsAFailureThatSaysSo() async throws {
+  @Test func aMissingProgramIsAFailureWithAMessage() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program(["/nonexistent/sensor"], on: thread).subscribe(taker)
@@ -250,7 +250,7 @@ import Testing
     }
   }
 
-  @Test func aProgramThatExitsWithZeroIsStartedAgainAndIsNoFailureEvenWithoutALine() async throws {
+  @Test func aProgramThatExitsWithZeroIsRestartedWithoutFailure() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("mkdir $F/1 || mkdir $F/2 || exec echo $$", on: thread).subscribe(taker)
@@ -262,7 +262,7 @@ import Testing
     }
   }
 
-  @Test func aProgramThatHasClosedItsOutputMayExitByItself() async throws {
+  @Test func aProgramThatClosedItsOutputMayExit() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("echo a; exec >&-; sleep 0.02; exit 0", on: thread).subscribe(taker)
@@ -272,7 +272,7 @@ import Testing
     }
   }
 
-  @Test func aProgramThatHasClosedItsOutputAndGoesOnIsEndedAndAFailure() async throws {
+  @Test func aProgramThatRunsAfterClosingItsOutputIsTerminated() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("echo a; exec >&-; exec sleep 1000", on: thread) { $0.grace = .milliseconds(20) }.subscribe(taker)
@@ -284,7 +284,7 @@ import Testing
 
   // MARK: Ending
 
-  /// Waits until nothing is there any more of a child of this process, not even what is to be reaped.
+  /// Waits until this process has no child, also none to reap.
   private func waitForEnd(of id: pid_t) async throws {
     while kill(id, 0) == 0 { try await Task.sleep(for: .milliseconds(1)) }
   }
@@ -302,7 +302,7 @@ import Testing
     return try #require(pid_t(event))
   }
 
-  @Test func aCancelledProgramIsAskedToEndAndReaped() async throws {
+  @Test func aCancelledProgramGetsSIGTERMAndIsReaped() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       let script = #"trap 'echo bye; echo bye >&2; touch $F/bye; exit 7' TERM; echo $$; while :; do sleep 0.01; done"#
@@ -317,7 +317,7 @@ import Testing
     }
   }
 
-  @Test func aProgramThatDoesNotEndWhenAskedToIsKilledWithAllItHasStarted() async throws {
+  @Test func aProgramThatIgnoresSIGTERMIsKilledWithItsGroup() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("trap '' TERM; sleep 1000 & echo $! > $F/child; echo $$; wait", on: thread) {
@@ -332,7 +332,7 @@ import Testing
     }
   }
 
-  @Test func aStoppedProgramIsEnded() async throws {
+  @Test func aStoppedProgramIsTerminated() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("echo $$; exec sleep 1000", on: thread).subscribe(taker)
@@ -344,7 +344,7 @@ import Testing
   }
 
   @Test(arguments: ["", "trap '' TERM; "])
-  func whatAProgramLeavesBehindInItsGroupIsEndedBeforeTheNextStart(prefix: String) async throws {
+  func theRestOfAGroupIsTerminatedBeforeTheNextStart(prefix: String) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       program("\(prefix)sleep 1000 & echo $!; exit 0", on: thread) { $0.grace = .milliseconds(20) }.subscribe(taker)
@@ -356,7 +356,7 @@ import Testing
     }
   }
 
-  @Test func whoeverHasLeftTheGroupAndHoldsThePipeOpenHoldsNothingUp() async throws {
+  @Test func aProcessOutsideTheGroupWithThePipeDelaysNothing() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       let script = """
@@ -375,7 +375,7 @@ import Testing
     }
   }
 
-  @Test func aSubscriptionThatComesBackWaitsForTheEndOfTheOldProgram() async throws {
+  @Test func aNewSubscriptionWaitsForTheEndOfTheOldProgram() async throws {
     let script = #"""
       mkdir $F/lock || { echo two; exit; }
       trap 'sleep 0.05; rmdir $F/lock; exit' TERM
@@ -402,7 +402,7 @@ import Testing
     }
   }
 
-  @Test func aThreadThatStopsHasEndedEveryProgram() async throws {
+  @Test func aStoppedThreadHasEndedEveryProgram() async throws {
     let thread = try SourceThread()
     try thread.start()
     let takers = (0..<5).map { _ in Taker(.max(1)) }
@@ -412,7 +412,7 @@ import Testing
     }
     var ids: [pid_t] = []
     for taker in takers { ids.append(try await id(taker)) }
-    takers[0].cancel()  // with more grace than is left to it then
+    takers[0].cancel()  // with more grace than is left
     await withCheckedContinuation { continuation in
       thread.stop(within: .milliseconds(50)) { continuation.resume() }
     }
@@ -422,7 +422,7 @@ import Testing
 }
 
 @Suite struct ErrorLinesTests {
-  @Test(arguments: [1, 2, 3, 100, 5000]) func linesAreTheSameHoweverTheyArrive(pieceBytes: Int) {
+  @Test(arguments: [1, 2, 3, 100, 5000]) func linesAreTheSameWhateverThePieces(pieceBytes: Int) {
     let long = String(repeating: "x", count: ErrorLines.limit)
     let text = Array("a\n\r\n\nb\r\n\(long)\n\(long)y\(long)\nc\n\(long)zz".utf8)
     var splitter = ErrorLines()
@@ -437,7 +437,7 @@ import Testing
 }
 
 @Suite struct ProgramEnvironmentTests {
-  @Test func whatIsTheDaemonsAloneStaysWithIt() {
+  @Test func variablesOfTheDaemonAreNotInherited() {
     let inherited = [
       "PATH=/bin", "NOTIFY_SOCKET=/run/n", "LISTEN_FDS=1", "LISTEN_PID=1", "LISTEN_FDNAMES=a=b", "WATCHDOG_USEC=1",
       "JOURNAL_STREAM=8:1", "CREDENTIALS_DIRECTORY=/run/c", "INVOCATION_ID=x", "LISTEN_ADDRESS=y", "K=old", "odd",

@@ -10,7 +10,7 @@ import Testing
 
   init() throws { upstream = try Upstream.shared.get() }
 
-  /// What the proxies were asked for with the test's key in it: method, target, Proxy-Authorization.
+  /// The proxies' requests with the test's key: method, target, Proxy-Authorization.
   private func proxied(_ key: String, on thread: SourceThread) async throws -> [[String]] {
     struct Request: Decodable {
       let fields: [String]
@@ -26,7 +26,7 @@ import Testing
     return try JSONDecoder().decode([Request].self, from: Data(answer.body)).map(\.fields)
   }
 
-  @Test func aRequestGoesThroughTheProxy() async throws {
+  @Test func aRequestUsesTheProxy() async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: upstream.proxy)
       let fetched = try await thread.fetch(upstream.url("/count/\(key)")) { $0.route = .proxy(proxy) }
@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test func httpsGoesThroughATunnelThatSeesNothing() async throws {
+  @Test func httpsUsesATunnelThroughTheProxy() async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: upstream.lockedProxy, login: HTTPLogin(user: "me", password: "proxy pass"))
       let trust = HTTPTrust(authorities: upstream.file("authority.pem"))
@@ -57,7 +57,7 @@ import Testing
   }
 
   @Test(arguments: [nil, HTTPLogin(user: "me", password: "secret")])
-  func aProxyThatRefusesIsNamed(login: HTTPLogin?) async throws {
+  func aRefusalByTheProxyNamesIt(login: HTTPLogin?) async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: upstream.lockedProxy, login: login)
       let plain = try await thread.fetch(upstream.url("/count/\(key)")) { $0.route = .proxy(proxy) }
@@ -67,7 +67,7 @@ import Testing
     }
   }
 
-  @Test(arguments: ["http", "socks5", "socks5h"]) func aProxyThatNobodyServesIsNamed(scheme: String) async throws {
+  @Test(arguments: ["http", "socks5", "socks5h"]) func anUnreachableProxyIsNamed(scheme: String) async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(
         url: "\(scheme)://127.0.0.1:1", login: HTTPLogin(user: "me", password: "secret"))
@@ -76,7 +76,7 @@ import Testing
     }
   }
 
-  @Test func aSOCKSProxyThatRefusesIsNamed() async throws {
+  @Test func aRefusalByASOCKSProxyNamesIt() async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: upstream.refusingProxy, login: HTTPLogin(user: "me", password: "secret"))
       let fetched = try await thread.fetch(upstream.url("/count/\(key)")) { $0.route = .proxy(proxy) }
@@ -84,7 +84,7 @@ import Testing
     }
   }
 
-  @Test func aUnixSocketNeedsNoProxy() async throws {
+  @Test func aUnixSocketUsesNoProxy() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/count/\(key)")) { [path = upstream.unixSocket] in
         ($0.unixSocket, $0.route) = (path, .proxy(HTTPProxy(url: "http://127.0.0.1:1")))
@@ -96,12 +96,12 @@ import Testing
   @Test(arguments: [
     "http://p", "https://p:1", "socks5://10.0.0.1:1080", "socks5h://[::1]:1080", "HTTP://p:3128/",
   ])
-  func proxiesAreTaken(url: String) {
+  func validProxiesAreAccepted(url: String) {
     #expect(HTTPProxy(url: url).problem == nil)
   }
 
   @Test(arguments: ["", "p:3128", "ftp://p", "socks://p", "http://", "http://u:p@p", "http://p/x", "http://p:1/?x"])
-  func whatIsNoProxyIsRefusedWithoutRepeatingIt(url: String) {
+  func anInvalidProxyIsRefusedWithoutRepeatingIt(url: String) {
     #expect(HTTPProxy(url: url).problem == "proxy: not a URL such as http://proxy.example.org:3128")
   }
 }

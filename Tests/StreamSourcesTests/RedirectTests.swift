@@ -19,7 +19,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [100, 5_000_000]) func theBodyOfARedirectIsNobodys(bytes: Int) async throws {
+  @Test(arguments: [100, 5_000_000]) func theBodyOfARedirectIsDiscarded(bytes: Int) async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: "/count/\(key)", "&bytes=\(bytes)"))
       let fetched = try await thread.fetch(url)
@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test(arguments: HTTPRedirects.allCases) func aRedirectLeadsNoFurtherThanAllowed(redirects: HTTPRedirects)
+  @Test(arguments: HTTPRedirects.allCases) func aRedirectOutsideTheAllowedOriginsIsAFailure(redirects: HTTPRedirects)
     async throws
   {
     let home = upstream.url("")
@@ -61,7 +61,7 @@ import Testing
     }
   }
 
-  @Test func byDefaultNoRedirectLeadsFromHTTPSToHTTPOrToAnotherPortOfThisMachine() async throws {
+  @Test func byDefaultRedirectsToHTTPOrAnotherPortFail() async throws {
     try await withSourceThread { thread in
       for target in [
         upstream.url("/count/\(key)"), upstream.otherURL("/count/\(key)"), upstream.secureURL("/count/\(key)"),
@@ -77,14 +77,14 @@ import Testing
     }
   }
 
-  @Test func aRedirectToNonsenseIsAFailure() async throws {
+  @Test func aRedirectToAnInvalidURLIsAFailure() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url(Upstream.redirect(key, to: "http://h:99999/")))
       #expect(fetched.failure == "redirected to something that is not a URL")
     }
   }
 
-  @Test func redirectsInACircleEnd() async throws {
+  @Test func circularRedirectsEnd() async throws {
     try await withSourceThread { thread in
       #expect(try await thread.fetch(upstream.url("/circle/\(key)")).failure == "more than 10 redirects")
       let seen = try await thread.seen(key, at: upstream)
@@ -92,7 +92,7 @@ import Testing
     }
   }
 
-  @Test func whatIsSecretStaysWithTheOriginOfTheURL() async throws {
+  @Test func secretsAreSentOnlyToTheOriginOfTheURL() async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: upstream.otherURL("/count/\(key)")))
       let fetched = try await thread.fetch(url) { request in
@@ -116,7 +116,7 @@ import Testing
     }
   }
 
-  @Test func whatIsSecretGoesAlongWithinTheOrigin() async throws {
+  @Test func secretsAreSentOnRedirectsWithinTheOrigin() async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: "/count/\(key)"))
       _ = try await thread.fetch(url) { request in
@@ -130,7 +130,7 @@ import Testing
     }
   }
 
-  @Test func aUserInTheURLStaysWithItsOrigin() async throws {
+  @Test func aUserInTheURLIsSentOnlyToItsOrigin() async throws {
     try await withSourceThread { thread in
       let away = Upstream.redirect("b" + key, to: upstream.otherURL("/count/\(key)"))
       let url = upstream.url(Upstream.redirect("a" + key, to: away))
@@ -146,7 +146,7 @@ import Testing
     }
   }
 
-  @Test func aLoginStaysWithTheOriginOfTheURL() async throws {
+  @Test func aLoginIsSentOnlyToTheOriginOfTheURL() async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: upstream.otherURL("/count/\(key)")))
       _ = try await thread.fetch(url) {
@@ -160,7 +160,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [true, false]) func aQueryIsAddedOnceAndNotToWhereARedirectPoints(isElsewhere: Bool) async throws {
+  @Test(arguments: [true, false]) func aQueryIsAddedOnceAndNotToARedirect(isElsewhere: Bool) async throws {
     try await withSourceThread { thread in
       let target = isElsewhere ? upstream.otherURL("/count/\(key)") : "/count/\(key)"
       let configuration = HTTPConfiguration(
@@ -177,13 +177,13 @@ import Testing
     }
   }
 
-  @Test func aQueryMakesOneOfItsOwnWhereThereIsNone() throws {
+  @Test func aQueryIsAddedToAURLWithoutOne() throws {
     let item = HTTPQueryItem(name: "a", value: "1")
     #expect(try HTTPURL("http://h/x", adding: [item]).string == "http://h/x?a=1")
     #expect(try HTTPURL("http://h/x?b=2#part", adding: [item, item]).string == "http://h/x?b=2&a=1&a=1")
   }
 
-  @Test func validatorsGoOnlyToWhereTheyCameFrom() async throws {
+  @Test func validatorsAreSentOnlyToTheirURL() async throws {
     try await withSourceThread { thread in
       let url = upstream.url(Upstream.redirect("a" + key, to: "/version/\(key)?by=tag"))
       let first = try await thread.fetch(url)

@@ -12,7 +12,7 @@ import Testing
     if case .wait(let due) = action { due } else { nil }
   }
 
-  @Test func withoutDemandNothingIsAskedFor() {
+  @Test func withoutDemandNothingIsRequested() {
     var machine = machine()
     #expect(machine.next(at: .seconds(1)) == .rest)
     machine.request(.max(1))
@@ -20,7 +20,7 @@ import Testing
     #expect(machine.next(at: .seconds(1)) == .rest)
   }
 
-  @Test func whatHadToWaitGoesOnWithTheAnswerAndIsAskedForLaterWhenWithdrawn() {
+  @Test func aQueuedRequestRecoversAndAWithdrawnOneIsRepeated() {
     var machine = machine()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .begin)
@@ -44,7 +44,7 @@ import Testing
     #expect(!machine.isWanted)
   }
 
-  @Test func failuresBackOffAndAreReportedEachUntilABatchIsDelivered() throws {
+  @Test func failuresBackOffAndAreReportedUntilABatchIsDelivered() throws {
     var machine = machine()
     machine.request(.unlimited)
     var now = Duration.seconds(1000)
@@ -66,7 +66,7 @@ import Testing
     #expect(machine.delivered() == nil)
   }
 
-  @Test func aResponseThatBroughtEventsAndEndedIsAskedForAgainAfterAPauseAndNoFailure() throws {
+  @Test func anEndedResponseWithEventsIsRequestedAgainAfterAPause() throws {
     var machine = machine()
     machine.request(.unlimited)
     _ = machine.next(at: .zero)
@@ -76,7 +76,7 @@ import Testing
     #expect(due >= .milliseconds(500) && due <= .seconds(1))
   }
 
-  @Test func aQuietResponseThatEndsIsFollowedByTheNextAtOnceAndNoFailure() throws {
+  @Test func anEndedQuietResponseIsRequestedAgainAtOnce() throws {
     var machine = machine()
     machine.request(.unlimited)
     var now = Duration.zero
@@ -94,7 +94,7 @@ import Testing
     #expect(machine.next(at: now) == .wait(until: now + .milliseconds(200)))
   }
 
-  @Test func aResponseThatBeginsHasRecoveredButOnlyOneThatLastsEndsTheRowOfFailures() throws {
+  @Test func theStartOfAResponseIsARecoveryButOnlyALastingOneEndsTheSeries() throws {
     var machine = machine()
     machine.request(.unlimited)
     var now = Duration.zero
@@ -117,7 +117,7 @@ import Testing
     }
   }
 
-  @Test func aResponseThatEndsWithoutAnEventIsAFailure() {
+  @Test func aShortResponseWithoutAnEventIsAFailure() {
     var machine = machine()
     machine.request(.unlimited)
     _ = machine.next(at: .zero)
@@ -140,7 +140,7 @@ import Testing
     #expect(try #require(time(machine.next(at: .seconds(30)))) == .seconds(130))
   }
 
-  @Test func aSubscriptionGoesOnWithTheBackoffOfTheLast() throws {  // row 10
+  @Test func aSubscriptionKeepsTheBackoffOfTheLast() throws {  // row 10
     var machine = machine()
     machine.request(.unlimited)
     _ = machine.next(at: .zero)
@@ -156,7 +156,7 @@ import Testing
     #expect(try #require(time(machine.next(at: .seconds(1)))) == .seconds(2))
   }
 
-  @Test func whatEndsWellHasRecoveredAndIsBegunAgainAfterTheLeastPause() throws {
+  @Test func aSuccessfulRunIsARecoveryAndRestartsAfterTheLeastPause() throws {
     var machine = machine()
     machine.request(.unlimited)
     _ = machine.next(at: .zero)

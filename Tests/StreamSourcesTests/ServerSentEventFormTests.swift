@@ -3,7 +3,7 @@ import Testing
 
 @testable import StreamSources
 
-/// Names and ids of server-sent events, where they are wanted.
+/// Names and ids of server-sent events in envelopes.
 @Suite struct ServerSentEventFormTests {
   private func events(_ text: String, _ form: ServerSentEventForm) throws -> [String] {
     var parser = ServerSentEvents(maximumBytes: 1000, form: form)
@@ -12,7 +12,7 @@ import Testing
     return events.map { String(decoding: $0, as: UTF8.self) }
   }
 
-  @Test func anEnvelopeSaysTheNameTheIDAndTheData() throws {
+  @Test func anEnvelopeHasNameIDAndData() throws {
     let text =
       "event: price\nid: 7\ndata: {\"eur\":3}\n\ndata: plain \"text\"\ndata: more\n\nid\nevent: a\"b\ndata: [1,\ndata: 2]\n\n"
     #expect(
@@ -24,7 +24,7 @@ import Testing
     #expect(try events(text, .data) == ["{\"eur\":3}", "plain \"text\"\nmore", "[1,\n2]"])
   }
 
-  @Test func aNameIsOfOneEventAndOneWithoutDataIsNone() throws {
+  @Test func aNameAppliesToOneEventAndDataIsRequired() throws {
     #expect(
       try events("event: a\n\nevent: b\nevent: c\ndata: 1\n\ndata: 2\n\n", .envelope) == [
         #"{"event":"c","data":1}"#, #"{"event":"message","data":2}"#,
@@ -35,7 +35,7 @@ import Testing
     "0", "-0", "12.5e-3", "1E+9", "true", "false", "null", "\"\"", #""\u00e9\n\"""#, "[]", "{}", " [ 1 , [ ] , { } ] ",
     #"{"a":{"b":[1,{"c":null}]},"a":2}"#, "\n1\t",
   ])
-  func aJSONTextIsTakenAsItIs(text: String) {
+  func aJSONTextIsEmbeddedUnchanged(text: String) {
     #expect(JSONSyntax.holds(for: Array(text.utf8)))
   }
 
@@ -46,11 +46,11 @@ import Testing
     "{\"a\":1]", "[]]",
     "{\"event\":1}x", #""\u12é""#,
   ])
-  func whatIsNoJSONTextIsAString(text: String) throws {
+  func otherTextIsAString(text: String) throws {
     #expect(!JSONSyntax.holds(for: Array(text.utf8)))
   }
 
-  @Test func nestingHasALimit() {
+  @Test func nestingIsLimited() {
     func nested(_ depth: Int) -> [UInt8] {
       Array((String(repeating: "[", count: depth) + String(repeating: "]", count: depth)).utf8)
     }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamSources
 
-/// Where a source resumes after its process has ended, by what the log has kept.
+/// The position at which a source resumes in the next process, from the log.
 @Suite(.timeLimit(.minutes(2))) struct SourcePositionTests {
   let upstream: Upstream
   let key = uniqueKey()
@@ -23,7 +23,7 @@ import Testing
     ]
   }
 
-  @Test func aPositionIsReadAsItWasWritten() throws {
+  @Test func aPositionSurvivesARoundTrip() throws {
     for position in positions {
       let checkpoint = try #require(position.checkpoint(fingerprint))
       #expect(SourcePosition(checkpoint, fingerprint) == position)
@@ -33,7 +33,7 @@ import Testing
     #expect(longest.checkpoint(fingerprint).flatMap { SourcePosition($0, fingerprint) } == longest)
   }
 
-  @Test func anotherSourcesAndWhatIsDamagedIsNoPosition() throws {
+  @Test func foreignOrDamagedBytesAreNoPosition() throws {
     for position in positions {
       let checkpoint = try #require(position.checkpoint(fingerprint))
       #expect(SourcePosition(checkpoint, BodyDigest(value: 1)) == nil)
@@ -41,7 +41,7 @@ import Testing
         #expect(SourcePosition(try #require(Checkpoint(Array(checkpoint.bytes[..<count]))), fingerprint) == nil)
       }
       #expect(SourcePosition(try #require(Checkpoint(checkpoint.bytes + [0])), fingerprint) == nil)
-      // No bit of it stops the process, whatever comes of it.
+      // No changed bit traps.
       for bit in 0..<checkpoint.bytes.count * 8 {
         var bytes = checkpoint.bytes
         bytes[bit / 8] ^= 1 << (bit % 8)
@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test func aPositionDependsOnWhatIsAskedForAndNotOnSecrets() {
+  @Test func aPositionDependsOnTheRequestAndNotOnSecrets() {
     func fingerprint(_ more: [String] = ["poll"], _ change: (inout HTTPConfiguration) -> Void = { _ in }) -> BodyDigest
     {
       var configuration = HTTPConfiguration(url: "http://h/", query: [HTTPQueryItem(name: "key", value: "a")])
@@ -67,7 +67,7 @@ import Testing
     #expect(fingerprint() != fingerprint(["sse"]))
   }
 
-  /// A log in place of the stream's: keeps what the batches bring.
+  /// A substitute for the stream's log: records batches.
   private final class Kept: Sendable {
     let checkpoint = Locked<Checkpoint?>(nil)
     var resumption: SourceResumption {
@@ -78,7 +78,7 @@ import Testing
     }
   }
 
-  @Test func serverSentEventsGoOnBehindTheLastOneThatWasKept() async throws {
+  @Test func serverSentEventsResumeAfterTheLastStoredEvent() async throws {
     let kept = Kept()
     for round in 0..<3 {
       try await withSourceThread { thread in
@@ -99,7 +99,7 @@ import Testing
     }
   }
 
-  @Test(arguments: ["", "?tag=1"]) func aPageThatWasKeptIsNoEventForTheNextProcess(query: String) async throws {
+  @Test(arguments: ["", "?tag=1"]) func aStoredPageIsNoEventForTheNextProcess(query: String) async throws {
     let kept = Kept()
     for round in 0..<2 {
       try await withSourceThread { thread in
@@ -131,7 +131,7 @@ import Testing
     return batch
   }
 
-  @Test func whatJQLeavesNothingOfHandsItsPositionToTheNextEvent() {
+  @Test func aBatchThatJQEmptiesPassesItsPositionToTheNextEvent() {
     var machine = JQMachine()
     machine.request(.unlimited)
     #expect(machine.next(at: .zero) == .ask)
@@ -142,7 +142,7 @@ import Testing
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(batch(["c", "d"], 2))
     _ = machine.next(at: .zero)
-    // A piece of a batch is not all of it.
+    // A part of a batch is incomplete.
     machine.answered(EventBatch([[UInt8](repeating: 0, count: JQMachine.pieceBytes)]))
     guard case .deliver(let piece)? = machine.next(at: .zero) else {
       Issue.record("no piece")
@@ -160,7 +160,7 @@ import Testing
     #expect(machine.next(at: .zero) == .deliver(batch(["E"], 3)))
   }
 
-  @Test func whatDistinctLeavesNothingOfHandsItsPositionToTheNextEvent() {
+  @Test func aBatchThatDistinctEmptiesPassesItsPositionToTheNextEvent() {
     let memory = DistinctMemory()
     #expect(memory.carry(batch(["a"], 1)) == batch(["a"], 1))
     #expect(memory.carry(batch([], 2)) == nil)
@@ -168,7 +168,7 @@ import Testing
     #expect(memory.carry(batch(["c"], nil)) == batch(["c"], nil))
   }
 
-  @Test func throttleSaysThePositionOfWhatItDelivers() {
+  @Test func throttlePassesThePositionOfTheDeliveredEvent() {
     var machine = ThrottleMachine(interval: .seconds(1))
     machine.request(.unlimited)
     machine.receive(batch(["a", "b"], 1))

@@ -8,7 +8,7 @@ struct ThrottleMachineTests {
 
   private func bytes(_ texts: String...) -> EventBatch { EventBatch(texts.map { Array($0.utf8) }) }
 
-  /// One that has just delivered at time zero, and has no demand.
+  /// A machine that has delivered at time zero, and has no demand.
   private func delivered() -> ThrottleMachine {
     var machine = ThrottleMachine(interval: second)
     machine.request(.max(1))
@@ -18,12 +18,12 @@ struct ThrottleMachineTests {
     return machine
   }
 
-  @Test func theFirstPassesAtOnceAndOfABatchTheNewest() {
+  @Test func theFirstBatchPassesAtOnceWithItsNewestEvent() {
     var machine = delivered()
     #expect(machine.next(at: .zero) == nil)
   }
 
-  @Test func ofAnIntervalTheNewestPassesWhenItIsOver() {
+  @Test func theNewestEventOfAnIntervalPassesAtItsEnd() {
     var machine = delivered()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -48,13 +48,13 @@ struct ThrottleMachineTests {
     #expect(machine.next(at: .seconds(5)) == .deliver(bytes("c")))
   }
 
-  @Test func withoutDemandUpstreamIsAskedForNothing() {
+  @Test func withoutDemandNothingIsRequestedUpstream() {
     var machine = delivered()
     #expect(machine.next(at: .milliseconds(10)) == nil)
     #expect(machine.next(at: .seconds(9)) == nil)
   }
 
-  @Test func whatIsHeldWhenDemandIsTakenBackWaitsForSome() {
+  @Test func aHeldEventWaitsForDemandAfterARetraction() {
     var machine = delivered()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -68,7 +68,7 @@ struct ThrottleMachineTests {
     #expect(machine.next(at: .seconds(3)) == .deliver(bytes("d")))
   }
 
-  @Test func emptyBatchesAreNoEvents() {
+  @Test func emptyBatchesHaveNoEffect() {
     var machine = ThrottleMachine(interval: second)
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -76,7 +76,7 @@ struct ThrottleMachineTests {
     #expect(machine.next(at: .zero) == .ask)
   }
 
-  @Test func theEndComesAfterWhatIsHeldAndThatWhenItIsDue() {
+  @Test func completionFollowsTheHeldEventAtItsTime() {
     var machine = delivered()
     machine.request(.max(1))
     #expect(machine.next(at: .zero) == .ask)
@@ -91,7 +91,7 @@ struct ThrottleMachineTests {
     #expect(idle.next(at: .zero) == .finish)
   }
 
-  @Test func anIntervalGoesOnFromOneSubscriptionToTheNext() {
+  @Test func anIntervalOutlivesASubscription() {
     var next = ThrottleMachine(interval: second)
     next.rest(until: delivered().due)
     next.request(.max(1))

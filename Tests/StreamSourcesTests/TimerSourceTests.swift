@@ -10,17 +10,17 @@ import Testing
     #expect([5000, 5100, 5200, 5300].map { counter.number(at: $0) } == [1, 2, 3, 4])
   }
 
-  @Test func latenessUnderAnIntervalDoesNotCount() {
+  @Test func aDelayBelowAnIntervalIsNotCounted() {
     var counter = TickCounter(interval: 100)
     #expect([5000, 5199, 5200, 5399, 5401].map { counter.number(at: $0) } == [1, 2, 3, 4, 5])
   }
 
-  @Test func aLateFirstTickIsFoundOut() {
+  @Test func aLateFirstTickIsCounted() {
     var counter = TickCounter(interval: 100)
     #expect([5090, 5100, 5200, 5300, 5900].map { counter.number(at: $0) } == [1, 2, 3, 4, 10])
   }
 
-  @Test func missedTicksShowAsAJump() {  // row 30
+  @Test func missedTicksAreAStepInTheCount() {  // row 30
     var counter = TickCounter(interval: 100)
     #expect([0, 100, 700, 800, 1_000_000].map { counter.number(at: $0) } == [1, 2, 8, 9, 10_001])
   }
@@ -46,7 +46,7 @@ import Testing
     #expect(events.allSatisfy { $0.time.wholeMatch(of: /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/) != nil })
   }
 
-  @Test func ticksThatNobodyHadDemandForAreMissedAndShowAsAJump() async throws {  // row 30
+  @Test func ticksWithoutDemandAreMissedAndCounted() async throws {  // row 30
     let taker = Taker(.max(1))
     TimerSource(every: .milliseconds(2)).subscribe(taker)
     _ = await taker.next(1)
@@ -61,13 +61,13 @@ import Testing
     clock.cancel()
   }
 
-  @Test func itFinishesAfterSoManyEvents() async throws {
+  @Test func itFinishesAfterTheGivenNumberOfEvents() async throws {
     let taker = Taker(.unlimited)
     TimerSource(every: .milliseconds(1), leeway: .microseconds(500), times: 3).subscribe(taker)
     #expect(await taker.next(1000).count == 3)
   }
 
-  @Test func everySubscriptionCountsForItself() async throws {
+  @Test func everySubscriptionHasItsOwnCount() async throws {
     let source = TimerSource(every: .milliseconds(2))
     for _ in 0..<2 {
       let taker = Taker(.max(1))

@@ -11,7 +11,7 @@ import Testing
 
   init() throws { upstream = try Upstream.shared.get() }
 
-  @Test func aBodyIsGivenByteForByte() async throws {
+  @Test func aBodyIsDeliveredUnchanged() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/count/\(key)"))
       #expect(fetched.status == 200)
@@ -20,7 +20,7 @@ import Testing
     }
   }
 
-  @Test(arguments: ["", "&chunked", "&gzip"]) func aBigBodyArrivesInPieces(how: String) async throws {
+  @Test(arguments: ["", "&chunked", "&gzip"]) func aLargeBodyArrivesInPieces(how: String) async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/size/\(key)?bytes=3000000\(how)"))
       #expect(fetched.body == [UInt8](repeating: UInt8(ascii: "x"), count: 3_000_000))
@@ -35,7 +35,7 @@ import Testing
     }
   }
 
-  @Test func connectionsAreUsedAgain() async throws {
+  @Test func connectionsAreReused() async throws {
     try await withSourceThread { thread in
       var peers = Set<String>()
       for _ in 0..<5 {
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test func manyTransfersAreUnderWayAtOnce() async throws {
+  @Test func manyTransfersRunConcurrently() async throws {
     try await withSourceThread { thread in
       try await withThrowingTaskGroup(of: Fetched.self) { group in
         for _ in 0..<60 { group.addTask { try await thread.fetch(upstream.url("/count/\(key)")) } }
@@ -57,7 +57,7 @@ import Testing
     }
   }
 
-  @Test func aTransferThatHangsDelaysNoOther() async throws {
+  @Test func aHangingTransferDoesNotDelayOthers() async throws {
     try await withSourceThread { thread in
       let hanging = try HTTPURL(upstream.url("/hang/\(key)"))
       thread.loop.execute {
@@ -70,7 +70,7 @@ import Testing
     }
   }
 
-  @Test func anInformationalAnswerIsNotTheHead() async throws {
+  @Test func anInformationalResponseIsNotTheHead() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url("/early/\(key)"))
       #expect(fetched.heads == 1)
@@ -78,7 +78,7 @@ import Testing
     }
   }
 
-  @Test func aUnixSocketStandsForTheHost() async throws {
+  @Test func aUnixSocketReplacesTheHost() async throws {
     try await withSourceThread { thread in
       let path = upstream.unixSocket
       let fetched = try await thread.fetch("http://somewhere.invalid/count/\(key)") { $0.unixSocket = path }
@@ -88,7 +88,7 @@ import Testing
     }
   }
 
-  @Test func aTransferThatIsCancelledSaysNothingMore() async throws {
+  @Test func aCancelledTransferMakesNoFurtherCalls() async throws {
     try await withSourceThread { thread in
       let ended = Atomic(false)
       let url = try HTTPURL(upstream.url("/hang/\(key)"))

@@ -19,7 +19,7 @@ import Testing
     try await withSourceThread { thread in try await thread.fetch(url) { $0.trust = trust }.failure }
   }
 
-  @Test func anAuthorityOfOnesOwnIsTrusted() async throws {
+  @Test func aConfiguredAuthorityIsTrusted() async throws {
     let url = upstream.trustedURL("/count/\(key)")
     #expect(try await failure(url, HTTPTrust(authorities: upstream.file("authority.pem"))) == nil)
     let without = try #require(try await failure(url, HTTPTrust()))
@@ -32,13 +32,13 @@ import Testing
     #expect(sentence == "TLS with \(upstream.secureAuthority) failed: SSL certificate problem: self-signed certificate")
   }
 
-  @Test func aFileOfAuthoritiesThatIsGoneIsNamed() async throws {
+  @Test func aMissingFileOfAuthoritiesIsNamed() async throws {
     let sentence = try #require(
       try await failure(upstream.trustedURL("/count/\(key)"), HTTPTrust(authorities: "/nonexistent/ca.pem")))
     #expect(sentence.contains("/nonexistent/ca.pem"))
   }
 
-  @Test func aCertificateIsShownToAServerThatWantsOne() async throws {
+  @Test func aClientCertificateIsSentOnRequest() async throws {
     try await withSourceThread { thread in
       let trust = trust
       let fetched = try await thread.fetch(upstream.mutualURL("/count/\(key)")) { $0.trust = trust }
@@ -48,7 +48,7 @@ import Testing
     }
   }
 
-  @Test func aKeyMayBeLocked() async throws {
+  @Test func aKeyMayHaveAPassphrase() async throws {
     var locked = HTTPIdentity(
       certificate: upstream.file("client.pem"), key: upstream.file("locked.key"), passphrase: upstream.passphrase)
     let url = upstream.mutualURL("/count/\(key)")
@@ -62,10 +62,10 @@ import Testing
     }
   }
 
-  @Test func whoWantsACertificateAndGetsNoneOrTheWrongOneSaysSo() async throws {
+  @Test func aMissingOrWrongClientCertificateIsReported() async throws {
     let url = upstream.mutualURL("/count/\(key)")
     let place = try HTTPURL(url).origin.authority
-    // The server's word for it may be lost: it closes with a request unread, which resets the connection.
+    // The server's alert may be lost: it closes with an unread request, which resets the connection.
     let closed = "TLS with \(place) failed: the server closed the connection; it may require another client certificate"
     let without = try await failure(url, HTTPTrust(authorities: trust.authorities))
     #expect([closed, "TLS with \(place) failed: the server requires a client certificate"].contains(without))
@@ -75,7 +75,7 @@ import Testing
       [closed, "TLS with \(place) failed: the server rejected the client certificate: unknown ca"].contains(wrong))
   }
 
-  @Test func theCertificateStaysWithTheOriginOfTheURL() async throws {
+  @Test func theCertificateIsSentOnlyToTheOriginOfTheURL() async throws {
     try await withSourceThread { thread in
       let trust = trust
       let there = upstream.trustedURL(Upstream.redirect(key, to: upstream.mutualURL("/count/b\(key)")))
@@ -89,7 +89,7 @@ import Testing
     }
   }
 
-  /// A connection that was made with a certificate is not used by those who have none.
+  /// A connection with a client certificate is not used for requests without one.
   @Test func connectionsAreNotSharedAcrossIdentities() async throws {
     try await withSourceThread { thread in
       let trust = trust

@@ -8,14 +8,14 @@ import Testing
 @testable import StreamRuntime
 @testable import StreamSources
 
-/// What upstreams may cost in one turn of the thread that all sources share. The test is the thread: it counts turns.
+/// The share of an upstream in one turn of the source thread. The test runs the thread: it counts turns.
 @Suite(.timeLimit(.minutes(2))) struct TurnShareTests {
   let upstream: Upstream
   let key = uniqueKey()
 
   init() throws { upstream = try Upstream.shared.get() }
 
-  /// Bytes of events per turn. Takes without end, and takes its time for it.
+  /// Bytes of events per turn. Has unlimited demand, and takes time for each batch.
   private final class Meter: Subscriber, Sendable {
     typealias Input = EventBatch
     typealias Failure = Never
@@ -52,13 +52,13 @@ import Testing
     }
   }
 
-  /// A turn, and time for other tests.
+  /// A turn, and a pause for other tests.
   private func turn(_ thread: SourceThread) async throws {
     thread.loop.runOneTurn()
     try await Task.sleep(for: .milliseconds(1))
   }
 
-  @Test func noFloodTakesMoreThanItsShareOfATurnAndPollsComeInBetween() async throws {
+  @Test func aFloodStaysWithinItsShareOfATurnAndPollsContinue() async throws {
     let thread = try SourceThread(transfersPerHost: 8)
     let meters = floods(3, on: thread)
     let polls = Meter(thread.loop)
@@ -69,19 +69,19 @@ import Testing
     while meters.contains(where: { $0.byteCount < 4 * share }) || polls.turns.withLock({ $0.count }) < 20 {
       try await turn(thread)
     }
-    // Whole lines of what was read: one that began in the turn before may be in it.
+    // Complete lines: one that began in the previous turn may be included.
     for meter in meters { #expect(meter.turns.withLock { $0.values.max() ?? 0 } <= HTTPClient.shareOfTurn + 2) }
     thread.stop()
     thread.loop.runOneTurn()
   }
 
-  @Test func aTurnThatHasTakenItsTimeLeavesTheRestToTheNextInTurn() async throws {
+  @Test func aTurnOverItsTimeLeavesTheRestToTheNextTurn() async throws {
     let thread = try SourceThread(transfersPerHost: 8)
     let meters = floods(4, pause: 6000, on: thread)
     while meters.contains(where: { $0.turns.withLock { $0.count } < 8 }) { try await turn(thread) }
     var batches: [UInt64: Int] = [:]
     for meter in meters { for turn in meter.turns.withLock({ $0.keys }) { batches[turn, default: 0] += 1 } }
-    // Each batch alone takes longer than a turn has.
+    // Each batch takes longer than a turn's share.
     #expect(batches.values.allSatisfy { $0 == 1 })
     let counts = meters.map { $0.turns.withLock { $0.count } }
     #expect((counts.max() ?? 0) <= 3 * (counts.min() ?? 0), "\(counts)")

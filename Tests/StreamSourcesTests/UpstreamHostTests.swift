@@ -4,7 +4,7 @@ import Testing
 
 @testable import StreamSources
 
-/// What all sources of a thread share per upstream host, against a real server. Its other port is another host.
+/// The budget per upstream host, against a real server. Its other port is another host.
 @Suite(.timeLimit(.minutes(2))) struct UpstreamHostTests {
   let upstream: Upstream
   let key = uniqueKey()
@@ -19,7 +19,7 @@ import Testing
     }
   }
 
-  /// Transfers that are under way until `release`.
+  /// Transfers that are in progress until `release`.
   private func hold(_ count: Int, on thread: SourceThread) async throws -> [Task<Fetched, any Error>] {
     let url = upstream.url("/hold/\(key)")
     let tasks = (0..<count).map { _ in Task { try await thread.fetch(url) } }
@@ -36,7 +36,7 @@ import Testing
     for _ in 0..<20 { _ = try await thread.fetch(upstream.otherURL("/count/pace\(key)")) }
   }
 
-  @Test(arguments: [1, 4]) func noMoreTransfersAreUnderWayThanAHostHasPlaces(places: Int) async throws {
+  @Test(arguments: [1, 4]) func transfersOfAHostAreLimitedToItsPlaces(places: Int) async throws {
     try await withSourceThread(transfersPerHost: places) { thread in
       let held = try await hold(places, on: thread)
       let url = upstream.url("/hold/\(key)")
@@ -59,7 +59,7 @@ import Testing
     }
   }
 
-  @Test func responsesWithoutEndKeepNoPlace() async throws {
+  @Test func streamingResponsesOccupyNoPlace() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let url = upstream.url("/stream/\(key)?body=\(Upstream.escaped("data: %n\n\n"))&end=hang")
       let takers = (0..<6).map { _ in Taker(.unlimited) }
@@ -71,7 +71,7 @@ import Testing
     }
   }
 
-  @Test func whoIsCancelledInLineIsNeverAskedFor() async throws {
+  @Test func aTransferCancelledInTheQueueIsNeverRequested() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let held = try await hold(1, on: thread)
       let taker = Taker(.unlimited)
@@ -85,7 +85,7 @@ import Testing
     }
   }
 
-  @Test func whoseDemandIsTakenBackInLineIsAskedForWhenThereIsSomeAgain() async throws {
+  @Test func aTransferWithdrawnFromTheQueueIsRequestedAtTheNextDemand() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let held = try await hold(1, on: thread)
       let (polled, read) = (Taker(.max(1)), Taker(.max(1)))
@@ -109,20 +109,20 @@ import Testing
     }
   }
 
-  @Test func aTimeoutBeginsWithTheTurn() async throws {
+  @Test func aTimeoutBeginsWithTheTransfer() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let held = try await hold(1, on: thread)
       let url = upstream.url("/count/a\(key)")
       let waiting = Task { try await thread.fetch(url) { $0.timeout = .seconds(2) } }
       let feed = Task { try await thread.fetch(url) { ($0.timeout, $0.isEndless) = (.seconds(2), true) } }
       let hanging = try await thread.fetch(upstream.otherURL("/hang/b\(key)")) { $0.timeout = .seconds(2.1) }
-      #expect(hanging.failure != nil)  // so long have the others been in line
+      #expect(hanging.failure != nil)  // the others have been queued for that time
       try await release(on: thread)
       for task in held + [waiting, feed] { #expect(try await task.value.failure == nil) }
     }
   }
 
-  @Test func whatServersHaveAskedForIsForgottenOnRequest() async throws {
+  @Test func retryAfterWaitsEndOnRequest() async throws {
     try await withSourceThread { thread in
       let reports = Shared<[SourceReport]>([])
       func poll(_ path: String) -> Taker {
@@ -157,7 +157,7 @@ import Testing
     }
   }
 
-  @Test func hostsThatRedirectToEachOtherDoNotBlockEachOther() async throws {
+  @Test func hostsThatRedirectToEachOtherDoNotDeadlock() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let there = Upstream.redirect(key, to: upstream.otherURL("/count/a\(key)"), "&delay=0.01")
       let back = Upstream.redirect(key, to: upstream.url("/count/b\(key)"), "&delay=0.01")
@@ -169,7 +169,7 @@ import Testing
     }
   }
 
-  @Test func aUnixSocketIsAHostOfItsOwn() async throws {
+  @Test func aUnixSocketIsItsOwnHost() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let held = try await hold(1, on: thread)
       let fetched = try await thread.fetch(upstream.url("/count/a\(key)")) { [path = upstream.unixSocket] in
@@ -181,7 +181,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [429, 503, 500]) func aHostThatAsksForPatienceIsLeftAloneByAll(code: Int) async throws {
+  @Test(arguments: [429, 503, 500]) func retryAfterAppliesToAllSourcesOfAHost(code: Int) async throws {
     try await withSourceThread { thread in
       let start = ContinuousClock.now
       let refused = try await thread.fetch(upstream.url("/status/\(key)?code=\(code)&retry=1"))
@@ -192,7 +192,7 @@ import Testing
     }
   }
 
-  @Test func whoHasToWaitForAPlaceSaysSo() async throws {
+  @Test func waitingForAPlaceIsReported() async throws {
     try await withSourceThread(transfersPerHost: 1) { thread in
       let held = try await hold(1, on: thread)
       let taker = Taker(.max(1))
@@ -208,7 +208,7 @@ import Testing
     }
   }
 
-  @Test func whoHasToWaitForItsHostSaysSo() async throws {
+  @Test func waitingForRetryAfterIsReported() async throws {
     try await withSourceThread { thread in
       _ = try await thread.fetch(upstream.url("/status/\(key)?code=429&retry=3600"))
       let taker = Taker(.max(1))

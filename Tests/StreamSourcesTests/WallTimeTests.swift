@@ -8,11 +8,11 @@ import Testing
     (951_782_400_009, "2000-02-29T00:00:00.009Z"), (-1, "1969-12-31T23:59:59.999Z"),
     (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
   ])
-  func itIsWrittenAsRFC3339InUTC(milliseconds: Int, text: String) {
+  func aTimeIsWrittenAsRFC3339InUTC(milliseconds: Int, text: String) {
     #expect(WallTime(milliseconds: milliseconds).description == text)
   }
 
-  @Test func nowIsLaterThanWhenThisWasWritten() {
+  @Test func theCurrentTimeIsPlausible() {
     #expect(WallTime.now.milliseconds > 1_763_000_000_000)
   }
 }

@@ -4,7 +4,7 @@ import Testing
 @testable import Systemd
 
 struct DroppingQueueTests {
-  @Test func manyStuckQueuesLeaveThreadsForTheNext() {
+  @Test func manyBlockedQueuesDoNotBlockAnother() {
     let stuck = DispatchSemaphore(value: 0)
     let queues = (0..<32).map { DroppingQueue(label: "stuck \($0)", limit: 1) }
     for queue in queues { #expect(queue.carry { stuck.wait() }) }
@@ -13,7 +13,7 @@ struct DroppingQueueTests {
     for queue in queues { #expect(queue.flush(within: .seconds(60))) }
   }
 
-  @Test func overTheLimitNothingIsTakenUntilThereIsRoomAgain() {
+  @Test func callsOverTheLimitAreDroppedUntilThereIsSpace() {
     let stuck = DispatchSemaphore(value: 0)
     let queue = DroppingQueue(label: "full", limit: 2)
     #expect(queue.carry { stuck.wait() })

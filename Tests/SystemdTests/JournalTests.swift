@@ -17,13 +17,13 @@ struct JournalTests {
       Journal.Entry(nil, .debug, "x").assignments == ["MESSAGE=x", "PRIORITY=7", "SYSLOG_IDENTIFIER=streamd"])
   }
 
-  @Test func standardErrorGetsTheSameOnOneLine() {
+  @Test func standardErrorGetsTheSameContentOnOneLine() {
     #expect(refusal.line == "uid 1000 may not read \"pay\" stream=pay client=7 uid=1000\n")
     let odd = Journal.Entry(nil, .info, "m", [.stream("a b"), Journal.Field("STREAMD_X", "\"="), .client("")])
     #expect(odd.line == #"m stream="a b" x="\"=" client="""# + "\n")
   }
 
-  @Test func textOfAPeerCanNeitherForgeALineNorSteerATerminal() {
+  @Test func externalTextCannotForgeALineOrControlATerminal() {
     let entry = Journal.Entry(nil, .info, "no stream \"a\nPRIORITY=0\u{1b}[2J\"", [.stream("b\r\nc")])
     #expect(entry.line == #"no stream "a\nPRIORITY=0\u{1B}[2J" stream=b\r\nc"# + "\n")
     #expect(entry.assignments.first == #"MESSAGE=no stream "a\nPRIORITY=0\u{1B}[2J""#)
@@ -39,14 +39,14 @@ struct JournalTests {
     #expect(entry.assignments.last == #"STREAMD_STREAM=\u{200F}a"#)
   }
 
-  @Test func longTextIsClippedBetweenCharacters() {
+  @Test func longTextIsCutBetweenCharacters() {
     let entry = Journal.Entry(nil, .info, "x" + String(repeating: "é", count: 5000))
     let message = entry.line.dropLast()
     #expect(message.utf8.count == 4095 + "…".utf8.count)
     #expect(message.hasSuffix("é…"))
   }
 
-  @Test func lessUrgentThanTheLevelIsNotWritten() throws {
+  @Test func entriesBelowTheLevelAreNotWritten() throws {
     let pipe = try Pipe()
     let journal = Journal(level: .warning, destination: .descriptor(pipe.writing))
     journal.write(.start, .info, "one")
@@ -76,7 +76,7 @@ struct JournalTests {
     #expect(Journal.Priority(name: "loud") == nil)
   }
 
-  @Test func onlyTheFileThatTheVariableNamesIsTheJournal() throws {
+  @Test func onlyTheFileNamedByTheVariableIsTheJournal() throws {
     let pipe = try Pipe()
     var file = stat()
     #expect(fstat(pipe.writing, &file) == 0)
@@ -90,7 +90,7 @@ struct JournalTests {
     #expect(destination("garbage") == .descriptor(pipe.writing))
   }
 
-  @Test func aFloodOfOneKindIsCutAndCountedAndTheOthersGoOn() throws {
+  @Test func aFloodOfOneKindIsLimitedAndCountedWithoutAffectingOthers() throws {
     let pipe = try Pipe()
     let clock = TestClock()
     let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
@@ -109,7 +109,7 @@ struct JournalTests {
     #expect(pipe.readToEnd() == expected.joined(separator: "\n") + "\n")
   }
 
-  @Test func aFloodThatLastsCostsOneBurstAndOneSummaryPerWindow() throws {
+  @Test func aLastingFloodIsOneBurstAndOneSummaryPerWindow() throws {
     let pipe = try Pipe()
     let clock = TestClock()
     let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
@@ -123,11 +123,11 @@ struct JournalTests {
     #expect(pipe.readToEnd() == once + once + once)
   }
 
-  @Test func aFloodOfOneUserOrStreamHidesNoOther() throws {
+  @Test func aFloodOfOneUserOrStreamDoesNotHideAnother() throws {
     let pipe = try Pipe()
     let clock = TestClock()
     let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
-    // The name of a stream that a client asks for is the client's choice.
+    // The name of a requested stream is the client's choice.
     for index in 0..<500 {
       journal.write(.clientRefused, .notice, "no", .client(index), .stream("s\(index)"), .uid(1000))
     }
@@ -146,7 +146,7 @@ struct JournalTests {
     #expect(lines.contains("480 more such messages suppressed, the last: noise stream=loud suppressed=480"))
   }
 
-  @Test func thereIsABoundOfSubjectsBeyondWhichTheyShareOneBurst() throws {
+  @Test func subjectsBeyondTheLimitShareOneBurst() throws {
     let pipe = try Pipe()
     let clock = TestClock()
     let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper)
@@ -162,7 +162,7 @@ struct JournalTests {
       lines.last?.hasPrefix("\(1000 - passed) more such messages suppressed, the last: down stream=r1s999") == true)
   }
 
-  @Test func theEndTellsWhatWasHeldBack() throws {
+  @Test func theEndReportsTheSuppressedEntries() throws {
     let pipe = try Pipe()
     let journal = Journal(destination: .descriptor(pipe.writing), time: TestClock().timekeeper)
     for _ in 0..<22 { journal.write(.clientRefused, .notice, "no") }
@@ -170,7 +170,7 @@ struct JournalTests {
     #expect(pipe.readToEnd().hasSuffix("no\n2 more such messages suppressed, the last: no suppressed=2\n"))
   }
 
-  @Test func aReaderThatStopsHoldsUpNobodyAndTheLossIsTold() throws {  // row 34
+  @Test func aStoppedReaderDelaysNothingAndTheLossIsReported() throws {  // row 34
     let pipe = try Pipe()
     let clock = TestClock()
     let journal = Journal(destination: .descriptor(pipe.writing), time: clock.timekeeper, waitingLimit: 8)
@@ -183,7 +183,7 @@ struct JournalTests {
     #expect(pipe.readToEnd() == "lost or not\n2 log messages lost: they were not written in time\n" + rest)
   }
 
-  @Test func aClosedStandardErrorIsNoMistake() async {  // row 34
+  @Test func aClosedStandardErrorIsAccepted() async {  // row 34
     await #expect(processExitsWith: .success) {
       signal(SIGPIPE, SIG_IGN)
       var ends: [CInt] = [-1, -1]
@@ -198,7 +198,7 @@ struct JournalTests {
     }
   }
 
-  @Test func entriesOfManyThreadsStayWhole() async throws {
+  @Test func entriesOfManyThreadsAreNotMixed() async throws {
     let pipe = try Pipe()
     let journal = Journal(destination: .descriptor(pipe.writing))
     await withTaskGroup { group in

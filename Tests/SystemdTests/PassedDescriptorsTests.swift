@@ -31,7 +31,7 @@ struct PassedDescriptorsTests {
     #expect(passed.refusals.isEmpty)
   }
 
-  @Test func whatCannotBeServedIsClosedAndReported() {
+  @Test func unusableDescriptorsAreClosedAndReported() {
     let connected = unixSocket(SOCK_STREAM, isListening: false)
     let datagram = unixSocket(SOCK_DGRAM, isListening: false)
     let file = open("/dev/null", O_RDONLY)
@@ -41,7 +41,7 @@ struct PassedDescriptorsTests {
     #expect(passed.refusals.first?.reason == "descriptor \(connected) is not a listening stream socket")
   }
 
-  @Test func whatWasStoredIsToldFromSocketsByItsNameWhateverItIs() {
+  @Test func storedDescriptorsAreRecognizedByTheirName() {
     let listening = unixSocket(SOCK_STREAM, isListening: true)
     let stored = unixSocket(SOCK_STREAM, isListening: true)
     let file = open("/dev/null", O_RDONLY)
@@ -57,7 +57,7 @@ struct PassedDescriptorsTests {
     #expect(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0)
     #expect(PassedDescriptors([(ends[1], "pair")]).refusals.count == 1)
     var byte: UInt8 = 0
-    #expect(read(ends[0], &byte, 1) == 0)  // the end, as nobody holds the other one; its number may be taken again
+    #expect(read(ends[0], &byte, 1) == 0)  // the end, because the other end is closed; its number may be reused
     close(ends[0])
   }
 }

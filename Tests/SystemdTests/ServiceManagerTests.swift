@@ -6,9 +6,9 @@ import Testing
 
 @testable import Systemd
 
-/// The environment belongs to the whole process, so whatever reads it runs in a child of its own.
+/// The environment belongs to the process, so code that reads it runs in a child process.
 struct ServiceManagerTests {
-  @Test func noticesOfOneCallArriveAsOneMessage() async {
+  @Test func notificationsOfOneCallAreOneMessage() async {
     await #expect(processExitsWith: .success) {
       let far = try NotifySocket()
       let manager = ServiceManager()
@@ -23,7 +23,7 @@ struct ServiceManagerTests {
     }
   }
 
-  @Test func aStoredDescriptorIsTheManagersUntilItIsRemovedByItsName() async {  // row 32
+  @Test func aStoredDescriptorStaysInTheManagerUntilItsNameIsRemoved() async {  // row 32
     await #expect(processExitsWith: .success) {
       let folder = try TemporaryFolder()
       let far = try FakeManager(path: folder.path("notify"))
@@ -51,7 +51,7 @@ struct ServiceManagerTests {
     }
   }
 
-  @Test func nothingIsStoredWhereTheManagerKeepsNothing() async {
+  @Test func nothingIsStoredIfTheManagerStoresNothing() async {
     await #expect(processExitsWith: .success) {
       let folder = try TemporaryFolder()
       let far = try FakeManager(path: folder.path("notify"))
@@ -65,7 +65,7 @@ struct ServiceManagerTests {
     }
   }
 
-  @Test func aManagerThatDoesNotReadHoldsUpNobody() async {  // row 34
+  @Test func aManagerThatDoesNotReadDelaysNothing() async {  // row 34
     await #expect(processExitsWith: .success) {
       let far = try NotifySocket()
       let manager = ServiceManager()
@@ -75,7 +75,7 @@ struct ServiceManagerTests {
     }
   }
 
-  @Test func aManagerThatIsGoneIsNoMistake() async {  // row 34
+  @Test func aMissingManagerIsAccepted() async {  // row 34
     await #expect(processExitsWith: .success) {
       setenv("NOTIFY_SOCKET", "/nonexistent/notify", 1)
       let manager = ServiceManager()
@@ -108,7 +108,7 @@ struct ServiceManagerTests {
   }
 
   @Test(arguments: ["", "DATA\r\nOK 0123456789abcdef0123456789abcdef\r\nAGREE_UNIX_FD\r\n"])
-  func aBusThatHangsDelaysTheEndByASecond(answer: String) async {
+  func aHangingBusDelaysTheStopByASecond(answer: String) async {
     await #expect(processExitsWith: .success) { [answer = answer as String] in
       let folder = try TemporaryFolder()
       let bus = try HungBus(path: folder.path("bus"), answer: answer)
@@ -123,17 +123,17 @@ struct ServiceManagerTests {
     }
   }
 
-  @Test func aReloadIsToldInOneMessageWithItsMoment() {
+  @Test func aReloadIsOneMessageWithItsTime() {
     let lines = ServiceManager.Notice.reloading.assignment.split(separator: "\n")
     #expect(lines.count == 2 && lines[0] == "RELOADING=1" && lines[1].hasPrefix("MONOTONIC_USEC="))
   }
 
-  @Test func aStatusCannotSmuggleInAnotherAssignment() {
+  @Test func aStatusCannotContainAnotherAssignment() {
     #expect(
       ServiceManager.Notice.status("stream a\nMAINPID=1\r\u{1b}[2J é").assignment == "STATUS=stream a MAINPID=1  [2J é")
   }
 
-  @Test func aNegativeExtensionIsNone() {
+  @Test func aNegativeExtensionIsZero() {
     #expect(ServiceManager.Notice.extendTimeout(.seconds(-1)).assignment == "EXTEND_TIMEOUT_USEC=0")
   }
 }
@@ -146,7 +146,7 @@ private final class HungBus: Sendable {
   /// All that the client has sent.
   var heard: String { received.withLock { String(decoding: $0, as: UTF8.self) } }
 
-  /// - Parameter answer: to the first that it receives.
+  /// - Parameter answer: the reply to the first message.
   init(path: String, answer: String) throws {
     self.path = path
     let descriptor = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)

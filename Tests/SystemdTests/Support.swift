@@ -49,7 +49,7 @@ final class Pipe: Sendable {
     close(reading)
   }
 
-  /// Writes until a write would wait.
+  /// Writes until a write would block.
   func fill() {
     let flags = fcntl(writing, F_GETFL)
     _ = fcntl(writing, F_SETFL, flags | O_NONBLOCK)
@@ -63,7 +63,7 @@ final class Pipe: Sendable {
     _ = read(reading, &buffer, buffer.count)
   }
 
-  /// What was written until now; nothing may be on its way any more.
+  /// The content written so far; nothing may be in flight.
   func readToEnd() -> String {
     _ = fcntl(reading, F_SETFL, fcntl(reading, F_GETFL) | O_NONBLOCK)
     var text: [UInt8] = []

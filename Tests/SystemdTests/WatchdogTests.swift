@@ -4,7 +4,7 @@ import Testing
 @testable import Systemd
 
 struct WatchdogTests {
-  /// Participants that keep their beats until the test gives them.
+  /// Participants whose beats the test sends.
   private final class Loops: Sendable {
     let beats: Mutex<[[@Sendable () -> Void]]>
     let keepAliveCount = Mutex(0)
@@ -34,7 +34,7 @@ struct WatchdogTests {
     #expect(loops.keepAlives == 1)
   }
 
-  @Test func whileOneHangsNobodyIsPingedAgainAndItIsNamed() {
+  @Test func whileAParticipantHangsNoneIsPingedAndItIsReported() {
     let loops = Loops(3)
     let watchdog = loops.makeWatchdog()
     watchdog.tick()
@@ -46,7 +46,7 @@ struct WatchdogTests {
     #expect(loops.keepAlives == 0)
   }
 
-  @Test func aParticipantThatComesRoundLateCountsAgain() {
+  @Test func aLateParticipantCountsAgain() {
     let loops = Loops(1)
     let watchdog = loops.makeWatchdog()
     watchdog.tick()
@@ -58,7 +58,7 @@ struct WatchdogTests {
     #expect(loops.keepAlives == 2)
   }
 
-  @Test func aBeatCountsOnceAndInItsOwnRoundOnly() {
+  @Test func aBeatCountsOnceAndOnlyInItsRound() {
     let loops = Loops(2)
     let watchdog = loops.makeWatchdog()
     watchdog.tick()
@@ -82,14 +82,14 @@ struct WatchdogTests {
     #expect(keepAliveCount.withLock { $0 } == 3)
   }
 
-  @Test func withNobodyToAskEveryTickIsAKeepAlive() {
+  @Test func withoutParticipantsEachTickIsAKeepAlive() {
     let loops = Loops(0)
     let watchdog = loops.makeWatchdog()
     for _ in 0..<2 { watchdog.tick() }
     #expect(loops.keepAlives == 2)
   }
 
-  @Test func manyThreadsBeatingAtOnceMakeOneKeepAlivePerRound() async {
+  @Test func concurrentBeatsAreOneKeepAlivePerRound() async {
     let loops = Loops(8)
     let watchdog = loops.makeWatchdog()
     for round in 0..<200 {
@@ -101,7 +101,7 @@ struct WatchdogTests {
     #expect(loops.keepAlives == 200)
   }
 
-  @Test func theTickLeavesARoundHalfOfTheInterval() {
+  @Test func theTickIsHalfOfTheInterval() {
     #expect(Watchdog.period(for: .seconds(30)) == .seconds(15))
   }
 }

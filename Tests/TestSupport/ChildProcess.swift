@@ -8,11 +8,11 @@ import Synchronization
 /// A program that a test runs.
 ///
 /// Not Foundation's `Process`: its descriptors can end up in a program that another test starts at the same moment, and
-/// then neither end of file nor the program's end is noticed before that one ends, too. An ended program is reaped at
-/// once, whether or not anybody asks: the testing library's exit tests wait for any child, and see no other behind one
-/// that is left.
+/// then neither end of file nor the program's end is detected before that one ends, too. An ended program is reaped at
+/// once: the testing library's exit tests wait for any child, and do not find another one while
+/// one is left.
 public final class ChildProcess: Sendable {
-  /// Where standard output and standard error go.
+  /// The target of standard output or standard error.
   public enum Sink: Sendable {
     /// Read with `line()`, `text()`.
     case pipe
@@ -22,9 +22,9 @@ public final class ChildProcess: Sendable {
     case file(String)
   }
 
-  /// Its process id; somebody else's once it has ended.
+  /// Its process id; may be reused once it has ended.
   public let id: pid_t
-  /// The reading ends of what is a pipe; closed with this value.
+  /// The reading ends of pipes; closed with this value.
   public let output: CInt
   /// As above.
   public let errors: CInt
@@ -36,7 +36,7 @@ public final class ChildProcess: Sendable {
   ///   - program: a path, or a name to be found on PATH.
   ///   - terminal: the program's standard input; a descriptor that stays the caller's.
   ///   - passed: become the program's descriptors from 3 on; they stay the caller's.
-  ///   - holdsInput: the program's standard input is one for ``write(_:)``, and ends with this value; else it is empty.
+  ///   - holdsInput: the program's standard input is for ``write(_:)``, and ends with this value; otherwise it is empty.
   public init(
     _ program: String, _ arguments: [String] = [], terminal: CInt? = nil, holdsInput: Bool = false,
     output: Sink = .pipe, errors: Sink = .pipe, passing passed: [CInt] = []
@@ -50,7 +50,7 @@ public final class ChildProcess: Sendable {
       command.descriptors[0] = .copy(terminal)
       input = -1
     } else if holdsInput {
-      // No pipe: writing to a program that is gone is to be no signal.
+      // Not a pipe, so that writing to an ended program raises no signal.
       var ends: [CInt] = [0, 0]
       let type = CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
       guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { throw SystemError("socketpair") }
@@ -96,9 +96,9 @@ public final class ChildProcess: Sendable {
     for descriptor in [input, errors] where descriptor >= 0 { close(descriptor) }
   }
 
-  /// Beside the tests, where the package manager puts every product.
+  /// In the folder of the tests, where the package manager puts every product.
   public static func built(_ name: String) throws(SystemError) -> String {
-    // Whoever runs the tests is the bundle itself or has been given its path.
+    // The test runner is the bundle itself, or has its path as an argument.
     for candidate in CommandLine.arguments {
       guard let slash = candidate.lastIndex(of: "/") else { continue }
       let binary = candidate[..<slash] + "/" + name
@@ -107,13 +107,13 @@ public final class ChildProcess: Sendable {
     throw SystemError("find", name, code: ENOENT)
   }
 
-  /// Reads no more of the output, as `head` does once it has enough.
+  /// Closes the output, as `head` does.
   public func closeOutput() {
     if output >= 0, isOutputOpen.exchange(false, ordering: .relaxed) { close(output) }
   }
 
-  /// Writes to the standard input that is held; waits while the program does not read.
-  /// - Returns: whether all was written: false when the program is gone.
+  /// Writes to the program's standard input; waits while the program does not read.
+  /// - Returns: whether all was written: false when the program has ended.
   @discardableResult
   public func write(_ bytes: [UInt8]) async -> Bool {
     await offTheTestsThreads { [input] in
@@ -127,7 +127,7 @@ public final class ChildProcess: Sendable {
     }
   }
 
-  /// Ends the standard input that is held.
+  /// Closes the program's standard input.
   public func endInput() { shutdown(input, CInt(SHUT_WR)) }
 
   /// Sends a signal, if the program has not ended.
@@ -136,7 +136,7 @@ public final class ChildProcess: Sendable {
   }
 
   /// Waits for the end.
-  /// - Returns: the code as a shell says it: 128 and more for a signal.
+  /// - Returns: the exit code as in a shell: 128 and more for a signal.
   public func end() async -> CInt { await ending.code() }
 
   /// One line of the output, without its end; nil at the end.
@@ -152,7 +152,7 @@ public final class ChildProcess: Sendable {
     }
   }
 
-  /// What comes from a pipe up to its end.
+  /// The content of a pipe up to its end.
   public func text(of descriptor: CInt) async -> String {
     await offTheTestsThreads {
       var text: [UInt8] = []
@@ -165,7 +165,7 @@ public final class ChildProcess: Sendable {
     }
   }
 
-  /// Both ends are closed in every other program that is started, also at this moment.
+  /// Both ends are closed in every other program, also in one that is started at this moment.
   private static func pipe() throws(SystemError) -> (read: CInt, write: CInt) {
     var ends: [CInt] = [0, 0]
     guard pipe2(&ends, O_CLOEXEC) == 0 else { throw SystemError("pipe2") }
@@ -203,18 +203,18 @@ private final class Ending: Sendable {
   }
 }
 
-/// Whether a process that may be anybody's child runs; one that is only left to be reaped does not.
+/// Whether a process, of any parent, runs; a zombie does not.
 public func isRunning(_ id: pid_t) -> Bool {
   guard let file = fopen("/proc/\(id)/stat", "r") else { return false }
   defer { fclose(file) }
   var bytes = [UInt8](repeating: 0, count: 512)
   let count = fread(&bytes, 1, bytes.count, file)
   let text = String(decoding: bytes.prefix(count), as: UTF8.self)
-  let state = text.split(separator: ")").last?.dropFirst().first  // after the name, which may have anything in it
+  let state = text.split(separator: ")").last?.dropFirst().first  // after the name, which may contain anything
   return state.map { $0 != "Z" && $0 != "X" } ?? false
 }
 
-/// Runs what blocks where it holds up no other test.
+/// Runs blocking code without delaying other tests.
 private func offTheTestsThreads<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
   await withCheckedContinuation { continuation in
     DispatchQueue.global().async { continuation.resume(returning: body()) }

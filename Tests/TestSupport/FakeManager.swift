@@ -2,17 +2,17 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// A service manager as its services see it: takes what they notify, and keeps the descriptors that they give it.
+/// A substitute for the service manager: receives notifications, and stores descriptors.
 ///
 /// For one thread at a time.
 public final class FakeManager {
-  /// Of the notify socket; goes into NOTIFY_SOCKET.
+  /// The path of the notify socket, for NOTIFY_SOCKET.
   public let path: String
-  /// What is kept, oldest first; the manager's to close.
+  /// The stored descriptors, oldest first; closed by the manager.
   public private(set) var kept: [(name: String, descriptor: CInt)] = []
   private let socket: OwnedDescriptor
 
-  /// - Parameter path: where the socket is made; goes away with its folder.
+  /// - Parameter path: of the socket; removed with its folder.
   public init(path: String) throws(SystemError) {
     self.path = path
     let raw = Glibc.socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
@@ -33,9 +33,9 @@ public final class FakeManager {
     for (_, descriptor) in kept { close(descriptor) }
   }
 
-  /// Takes the next message, and does what it says about descriptors.
+  /// Takes the next message, and stores or removes its descriptors.
   ///
-  /// - Returns: its text; nil when there is none and, if that is asked for, none comes within 20 seconds.
+  /// - Returns: its text; nil when there is none, or, when waiting, none arrives within 20 seconds.
   public func receive(waits: Bool = true) -> String? {
     var ready = pollfd(fd: socket.raw, events: Int16(POLLIN), revents: 0)
     guard poll(&ready, 1, waits ? 20_000 : 0) == 1 else { return nil }
@@ -59,19 +59,19 @@ public final class FakeManager {
     return text
   }
 
-  /// Keeps a descriptor as if it had been stored.
+  /// Stores a descriptor, as if a service had sent it.
   public func keep(_ descriptor: CInt, as name: String) {
     kept.append((name, descriptor))
   }
 
-  /// Keeps one descriptor of this name no longer.
+  /// Removes one descriptor of this name.
   ///
   /// - Returns: the caller's to close; nil: there is none.
   public func give(_ name: String) -> CInt? {
     kept.firstIndex { $0.name == name }.map { kept.remove(at: $0).descriptor }
   }
 
-  /// Takes all messages that have come.
+  /// Takes all messages that have arrived.
   public func receiveAll() {
     while receive(waits: false) != nil {}
   }

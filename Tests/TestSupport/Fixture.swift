@@ -1,8 +1,8 @@
 import Glibc
 import StreamRuntime
 
-/// What a version of the program has written, for later ones to read: a file in `Fixtures`, beside a test's source. It stays as
-/// it is for as long as that version's state is to be read.
+/// State written by a version of the program, for later ones to read: a file in `Fixtures`, next to the test's source.
+/// It is unchanged for as long as that version is supported.
 public func fixture(_ name: String, beside source: String = #filePath) throws(SystemError) -> [UInt8] {
   let path = source.split(separator: "/").dropLast().reduce("") { "\($0)/\($1)" } + "/Fixtures/" + name
   let descriptor = open(path, O_RDONLY | O_CLOEXEC)

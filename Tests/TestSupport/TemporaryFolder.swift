@@ -1,7 +1,7 @@
 import Glibc
 import StreamRuntime
 
-/// A folder that goes away, with all files in it, with the value.
+/// A folder that is removed, with all its files, with the value.
 public final class TemporaryFolder: Sendable {
   /// Short enough for a Unix socket in it.
   public let path: String

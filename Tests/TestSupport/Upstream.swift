@@ -40,20 +40,20 @@ public final class Upstream: Sendable {
   public func url(_ path: String) -> String { "http://127.0.0.1:\(places.port)\(path)" }
   /// The same server on another port.
   public func otherURL(_ path: String) -> String { "http://127.0.0.1:\(places.otherPort)\(path)" }
-  /// On HTTPS, with a certificate that nobody has reason to trust.
+  /// On HTTPS, with an untrusted certificate.
   public func secureURL(_ path: String) -> String { "https://localhost:\(places.securePort)\(path)" }
   /// On HTTPS, with a certificate of `file("authority.pem")`.
   public func trustedURL(_ path: String) -> String { "https://localhost:\(places.trustedPort)\(path)" }
-  /// The same, only for those who show a certificate of that authority.
+  /// The same, only for clients with a certificate of that authority.
   public func mutualURL(_ path: String) -> String { "https://localhost:\(places.mutualPort)\(path)" }
   /// A proxy.
   public var proxy: String { "http://127.0.0.1:\(places.proxyPort)" }
   /// A proxy for the user `me` with the password `proxy pass`.
   public var lockedProxy: String { "http://127.0.0.1:\(places.lockedProxyPort)" }
-  /// A proxy of SOCKS 5 that refuses everybody.
+  /// A SOCKS 5 proxy that refuses all requests.
   public var refusingProxy: String { "socks5://127.0.0.1:\(places.refusingProxyPort)" }
   /// What `Server/certificates.py` has made: `authority.pem`, `client.pem` and `client.key`, `locked.key` (the same with
-  /// `passphrase`), `stranger.pem` and `stranger.key`, which nobody trusts.
+  /// `passphrase`), `stranger.pem` and `stranger.key`, which are untrusted.
   public func file(_ name: String) -> String { places.files[name] ?? "/nonexistent/\(name)" }
   /// A file of the folder `Server`.
   public static func file(besideTheServer name: String) -> String {

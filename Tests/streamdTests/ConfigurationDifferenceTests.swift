@@ -26,7 +26,7 @@ import Testing
     ConfigurationDifference(from: Configuration(streams: old), to: Configuration(streams: new))
   }
 
-  @Test func streamsStayChangeComeAndGoByTheirNames() {
+  @Test func streamsAreComparedByName() {
     let found = difference(
       [stream("stays"), stream("goes"), stream("becomes another"), stream("moves")],
       [stream("moves"), stream("comes"), stream("becomes another") { $0.replay = 7 }, stream("stays")])
@@ -38,7 +38,7 @@ import Testing
     #expect(found.logLevel == nil && found.maxPerHost == nil && found.restartKeys.isEmpty)
   }
 
-  @Test func moreRoomForALargerPageIsAnotherSource() {
+  @Test func aLargerBufferForPagesReplacesTheSource() {
     func change(_ fetching: Configuration.HTTP.Fetching) -> ConfigurationDifference.Change {
       let source = Configuration.Source.http(.init(url: "http://localhost/", fetching: fetching))
       let old = stream("s") { ($0.source, $0.buffer.bytes) = (source, 65536) }
@@ -49,7 +49,7 @@ import Testing
     #expect(!change(.stream(.lines, idleTimeout: nil)).hasOtherFeed)
   }
 
-  @Test func aSourceIsAnotherOneWhereWhatFeedsTheStreamIs() {
+  @Test func aChangedFeedReplacesTheSource() {
     func change(_ change: (inout Configuration.Stream) -> Void) -> ConfigurationDifference.Change {
       difference([stream("s")], [stream("s", change)]).changed[0]
     }
@@ -67,13 +67,13 @@ import Testing
     }
   }
 
-  @Test func anotherSecretUnderTheSameNameIsAChange() {
+  @Test func aChangedSecretIsAChange() {
     let found = difference([fetched("s", token: "old")], [fetched("s", token: "new")])
     #expect(found.changed.count == 1 && found.changed[0].hasOtherFeed)
     #expect(difference([fetched("s", token: "old")], [fetched("s", token: "old")]).unchangedCount == 1)
   }
 
-  @Test func whatOnlyARestartAppliesIsNamed() {
+  @Test func keysThatNeedARestartAreListed() {
     var new = Configuration()
     new.server.workers = 7
     new.server.state = "/srv"
@@ -84,7 +84,7 @@ import Testing
     #expect(found.logLevel == .debug && found.maxPerHost == 9)
   }
 
-  @Test func everyKeyOfTheServersSectionIsLookedAt() {
+  @Test func everyKeyOfTheServerSectionIsCompared() {
     let keys = Mirror(reflecting: Configuration.Server()).children.count
     #expect(ConfigurationDifference.restartKeys.count == keys - 1)  // `memory` holds for each file by itself
     let other = Configuration.Server(

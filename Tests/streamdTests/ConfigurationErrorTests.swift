@@ -2,8 +2,8 @@ import Testing
 
 @testable import streamd
 
-/// The mistakes in `text`; none when it is right.
-func mistakes(_ text: String, credentials: String? = nil, checksPrograms: Bool = false) -> [String] {
+/// The errors in `text`; none if it is valid.
+func errors(_ text: String, credentials: String? = nil, checksPrograms: Bool = false) -> [String] {
   do {
     _ = try parse(text, credentials: credentials, checksPrograms: checksPrograms)
     return []
@@ -12,13 +12,13 @@ func mistakes(_ text: String, credentials: String? = nil, checksPrograms: Bool =
   }
 }
 
-/// The mistakes in a stream `s` with a timer and the line `text` after it, which is line 3.
-func mistakes(inStream text: String) -> [String] {
-  mistakes("[streams.s]\ntimer = { every = \"1s\" }\n\(text)")
+/// The errors in a stream `s` with a timer and the line `text` after it, which is line 3.
+func errors(inStream text: String) -> [String] {
+  errors("[streams.s]\ntimer = { every = \"1s\" }\n\(text)")
 }
 
 struct ConfigurationErrorTests {
-  @Test func allMistakesAreToldAtOnceInTheOrderOfTheFile() {
+  @Test func allErrorsAreReportedInTheOrderOfTheFile() {
     let text = """
       [streams.quotes]
       http = { every = 5, url = "ftp://x", tiemout = "1s" }
@@ -29,7 +29,7 @@ struct ConfigurationErrorTests {
       [streams.none]
       """
     #expect(
-      mistakes(text) == [
+      errors(text) == [
         #"test.toml:2: streams.quotes.http.url: expected a URL such as "https://example.org/", got "ftp://x""#,
         #"test.toml:2: streams.quotes.http.every: expected a duration such as "30s", got 5"#,
         #"test.toml:2: streams.quotes.http.tiemout: unknown key; did you mean "timeout"?"#,
@@ -54,24 +54,24 @@ struct ConfigurationErrorTests {
     ("[server]\nmax_per_host = 2", 2, "server.max_per_host", "max_per_host belongs in [http]"),
     ("[log]\nserver = 1", 2, "log.server", "server belongs at the top of the file"),
     ("keep = \"disk\"", 1, "keep", "keep belongs in [streams.NAME]"),
-  ]) func aKeyInTheWrongTableIsSentHome(text: String, line: Int, key: String, sentence: String) {
-    #expect(mistakes(text).contains("test.toml:\(line): \(key): unknown key; \(sentence)"))
+  ]) func aKeyInTheWrongTableIsReportedWithItsTable(text: String, line: Int, key: String, sentence: String) {
+    #expect(errors(text).contains("test.toml:\(line): \(key): unknown key; \(sentence)"))
   }
 
-  @Test func aMistakeInTheGrammarNamesLineAndColumn() throws {
-    let sentences = mistakes("[server]\nworkers = = 3")
+  @Test func aSyntaxErrorHasLineAndColumn() throws {
+    let sentences = errors("[server]\nworkers = = 3")
     #expect(sentences.count == 1)
     #expect(try #require(sentences.first).hasPrefix("test.toml:2:11: "))
   }
 
-  @Test func bottomlessKeysAreRefused() {
+  @Test func deeplyNestedKeysAreRefused() {
     let deep = String(repeating: "a.", count: 257) + "a = 1"
-    #expect(mistakes("\n" + deep) == ["test.toml:2:1: this line has more than 256 dots"])
+    #expect(errors("\n" + deep) == ["test.toml:2:1: this line has more than 256 dots"])
     let nested = String(repeating: "a.", count: 40) + "a = 1"
-    #expect(mistakes(nested) == ["test.toml:1: tables and arrays nest more than 32 deep"])
+    #expect(errors(nested) == ["test.toml:1: tables and arrays nest more than 32 deep"])
   }
 
-  @Test func bytesThatAreNoTextAreRefused() throws {
+  @Test func invalidUTF8IsRefused() throws {
     let thrown = #expect(throws: ConfigurationErrors.self) {
       try Configuration.parse([0x61, 0xff, 0xfe], file: "test.toml", credentialsDirectory: nil)
     }
@@ -84,20 +84,20 @@ struct ConfigurationErrorTests {
     ("[[[a]]]", "test.toml:1: this is not TOML; a header is written [name]"),
     ("[é]", "test.toml:1: this is not TOML; a header is written [name]"),
   ])
-  func headersThatUpsetTheParserAreMistakes(text: String, sentence: String) {
-    #expect(mistakes(text) == [sentence])
+  func tableHeadersThatBreakTheParserAreErrors(text: String, sentence: String) {
+    #expect(errors(text) == [sentence])
   }
 
-  @Test func aLetterOutsideOfStringsIsAMistake() {
-    for letter in ["\u{a7}", "\u{fd3f}", "\u{2fff}"] { #expect(mistakes("a\(letter)= 1").count == 1) }
+  @Test func aNonASCIILetterOutsideStringsIsAnError() {
+    for letter in ["\u{a7}", "\u{fd3f}", "\u{2fff}"] { #expect(errors("a\(letter)= 1").count == 1) }
   }
 
-  @Test func oneMistakeIsNotToldTwice() {
-    #expect(mistakes(inStream: "replay = 100000\nbuffer = { events = \"x\" }").count == 1)
-    #expect(mistakes(inStream: "retry = { first = \"10m\", max = 5 }").count == 1)
+  @Test func anErrorIsReportedOnce() {
+    #expect(errors(inStream: "replay = 100000\nbuffer = { events = \"x\" }").count == 1)
+    #expect(errors(inStream: "retry = { first = \"10m\", max = 5 }").count == 1)
   }
 
-  @Test func aFileThatCannotBeReadSaysWhy() {
+  @Test func anUnreadableFileIsReportedWithTheReason() {
     #expect(
       throws: ConfigurationErrors(
         file: "/nonexistent/x.toml", [.init(text: "cannot be read: No such file or directory")])
@@ -122,28 +122,28 @@ struct ConfigurationErrorTests {
     ("server = 1", "test.toml:1: server: expected a table, got a number"),
     ("streams = []", "test.toml:1: streams: expected a table, got an array"),
   ])
-  func unknownKeysAndWrongTablesAreNamed(text: String, sentence: String) {
-    #expect(mistakes(text) == [sentence])
+  func unknownKeysAndWrongTablesAreReported(text: String, sentence: String) {
+    #expect(errors(text) == [sentence])
   }
 
-  @Test func aNameWithADotAndNoQuotesIsExplained() {
+  @Test func anUnquotedNameWithADotIsExplained() {
     #expect(
-      mistakes("[streams.a]\ntimer = { every = \"1s\" }\n[streams.a.kitchen]\ntimer = { every = \"1s\" }") == [
+      errors("[streams.a]\ntimer = { every = \"1s\" }\n[streams.a.kitchen]\ntimer = { every = \"1s\" }") == [
         #"test.toml:3: streams.a.kitchen: unknown key; write a stream named a.kitchen as [streams."a.kitchen"]"#
       ])
   }
 
   @Test(arguments: [#""$stats""#, #""a b""#, #""é""#, #""""#, "\"\(String(repeating: "n", count: 256))\""])
-  func namesAreRefused(name: String) throws {
-    let sentences = mistakes("[streams.\(name)]\ntimer = { every = \"1s\" }")
+  func invalidNamesAreRefused(name: String) throws {
+    let sentences = errors("[streams.\(name)]\ntimer = { every = \"1s\" }")
     #expect(sentences.count == 1)
     let what = #"expected a name of letters, digits, ".", "_", "-" and "/", at most 255 bytes"#
     #expect(try #require(sentences.first).hasSuffix(what))
   }
 
-  @Test func keysThatLookAlikeDoNotCrash() {
+  @Test func canonicallyEqualKeysAreErrors() {
     // Two keys for TOML, one for Swift: composed and decomposed.
-    #expect(!mistakes("\"\u{e9}\" = 1\n\"e\u{301}\" = 2").isEmpty)
+    #expect(!errors("\"\u{e9}\" = 1\n\"e\u{301}\" = 2").isEmpty)
   }
 
   // MARK: - Values
@@ -188,13 +188,13 @@ struct ConfigurationErrorTests {
     ),
   ])
   func valuesOfTheServerAreChecked(line: String, sentence: String) {
-    #expect(mistakes("[server]\n\(line)") == ["test.toml:2: \(sentence)"])
+    #expect(errors("[server]\n\(line)") == ["test.toml:2: \(sentence)"])
   }
 
-  @Test func aLevelIsOneOfSyslogs() {
+  @Test func aLevelIsOneOfSyslog() {
     let levels =
       #""emergency", "alert", "critical", "error", "warning", "notice", "info" or "debug""#
-    #expect(mistakes("[log]\nlevel = \"loud\"") == ["test.toml:2: log.level: expected \(levels), got \"loud\""])
+    #expect(errors("[log]\nlevel = \"loud\"") == ["test.toml:2: log.level: expected \(levels), got \"loud\""])
   }
 
   @Test(arguments: [
@@ -234,12 +234,12 @@ struct ConfigurationErrorTests {
     ("read = [\"group:no-such-group\"]", #"read: expected a group that exists, got "group:no-such-group""#),
   ])
   func valuesOfAStreamAreChecked(line: String, sentence: String) {
-    #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
+    #expect(errors(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
   }
 
-  @Test func aRuleInsideAListNamesItsOwnLine() {
+  @Test func aRuleInAListHasItsOwnLine() {
     #expect(
-      mistakes(inStream: "read = [\n\"*\",\n\"x\",\n\"y\"]") == [
+      errors(inStream: "read = [\n\"*\",\n\"x\",\n\"y\"]") == [
         #"test.toml:5: streams.s.read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "x""#,
         #"test.toml:6: streams.s.read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "y""#,
       ])
@@ -249,7 +249,7 @@ struct ConfigurationErrorTests {
 
   @Test func aStreamHasExactlyOneSource() {
     #expect(
-      mistakes(inStream: "http = { url = \"http://h\", every = \"1s\" }") == [
+      errors(inStream: "http = { url = \"http://h\", every = \"1s\" }") == [
         "test.toml:1: streams.s: expected one source, got timer and http"
       ])
   }
@@ -266,7 +266,7 @@ struct ConfigurationErrorTests {
     ("\"1s\"", "timer: expected a table, got a string"),
   ])
   func timersAreChecked(timer: String, sentence: String) {
-    #expect(mistakes("[streams.s]\ntimer = \(timer)") == ["test.toml:2: streams.s.\(sentence)"])
+    #expect(errors("[streams.s]\ntimer = \(timer)") == ["test.toml:2: streams.s.\(sentence)"])
   }
 
   @Test(arguments: [
@@ -324,7 +324,7 @@ struct ConfigurationErrorTests {
     ),
   ])
   func httpSourcesAreChecked(http: String, sentence: String) {
-    #expect(mistakes("[streams.s]\nhttp = { \(http) }") == ["test.toml:2: streams.s.http\(sentence)"])
+    #expect(errors("[streams.s]\nhttp = { \(http) }") == ["test.toml:2: streams.s.http\(sentence)"])
   }
 
   @Test(
@@ -335,13 +335,13 @@ struct ConfigurationErrorTests {
       (["streamd-test-no-such-program", "x"], #"got "streamd-test-no-such-program", which is not in PATH"#),
       (["sh", "-c", "x"], nil), (["/bin/sh"], nil),
     ] as [([String], String?)])
-  func aCheckLooksForPrograms(command: [String], sentence: String?) {
+  func aCheckSearchesPrograms(command: [String], sentence: String?) {
     let text = "[streams.s]\nexec = { command = \(command) }"
-    #expect(mistakes(text) == [])
+    #expect(errors(text) == [])
     let expected = sentence.map {
       ["test.toml:2: streams.s.exec.command: expected a program that can be run, \($0)"]
     }
-    #expect(mistakes(text, checksPrograms: true) == expected ?? [])
+    #expect(errors(text, checksPrograms: true) == expected ?? [])
   }
 
   @Test(arguments: [
@@ -349,14 +349,14 @@ struct ConfigurationErrorTests {
     ("http = { url = \"http://h\", stream = \"sse\", max_body = \"1MiB\" }", "http: expected http.max_body"),
     ("exec = { command = [\"a\"], max_line = \"1MiB\" }", "exec: expected exec.max_line"),
   ])
-  func eventsThatTheBufferDoesNotTakeAreNoGoodLimit(source: String, place: String) {
+  func anEventLimitOverTheBufferIsAnError(source: String, place: String) {
     let stream = "[streams.s]\n\(source)\nbuffer.bytes = \"64KiB\"\n"
     #expect(
-      mistakes(stream) == [
+      errors(stream) == [
         "test.toml:2: streams.s.\(place) of at most buffer.bytes, which is 65536 bytes, got 1048576 bytes: "
           + "larger events are dropped"
       ])
-    #expect(mistakes(stream + "jq = \".[]\"") == [])
+    #expect(errors(stream + "jq = \".[]\"") == [])
   }
 
   @Test(arguments: [
@@ -393,7 +393,7 @@ struct ConfigurationErrorTests {
     ("exec = \"sensor\"", ": expected a table, got a string"),
   ])
   func programsAreChecked(exec: String, sentence: String) {
-    #expect(mistakes("[streams.s]\n\(exec)") == ["test.toml:2: streams.s.exec\(sentence)"])
+    #expect(errors("[streams.s]\n\(exec)") == ["test.toml:2: streams.s.exec\(sentence)"])
   }
 
   @Test(arguments: [
@@ -408,11 +408,11 @@ struct ConfigurationErrorTests {
     ("throttle = 5", "throttle: expected a duration such as \"30s\", got 5"),
   ])
   func thePipelineIsChecked(line: String, sentence: String) {
-    #expect(mistakes(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
+    #expect(errors(inStream: line) == ["test.toml:3: streams.s.\(sentence)"])
   }
 
-  @Test func aMistakeInTheGrammarOfAProgramIsToldInJQsWords() throws {
-    let sentence = try #require(mistakes(inStream: "jq = \".a[\"").first)
+  @Test func aSyntaxErrorOfAProgramHasJQsMessage() throws {
+    let sentence = try #require(errors(inStream: "jq = \".a[\"").first)
     #expect(sentence.hasPrefix("test.toml:3: streams.s.jq: not a jq program: syntax error, unexpected"))
   }
 
@@ -422,24 +422,24 @@ struct ConfigurationErrorTests {
     ("publish = { window = 1 }", "publish.window: unknown key; expected none"),
   ])
   func publishIsChecked(line: String, sentence: String) {
-    #expect(mistakes("[streams.s]\n\(line)") == ["test.toml:2: streams.s.\(sentence)"])
+    #expect(errors("[streams.s]\n\(line)") == ["test.toml:2: streams.s.\(sentence)"])
   }
 
   @Test(arguments: [("start", "\"always\""), ("linger", "\"1s\""), ("retry", "{}")])
-  func keysOfASourceThatStartsAndFailsAreMistakesBesidePublish(key: String, value: String) {
+  func keysOfOtherSourcesAreErrorsWithPublish(key: String, value: String) {
     #expect(
-      mistakes("[streams.s]\npublish = true\n\(key) = \(value)") == [
+      errors("[streams.s]\npublish = true\n\(key) = \(value)") == [
         "test.toml:3: streams.s.\(key): expected no \(key) with publish: clients may publish at any time"
       ])
   }
 
-  @Test func whoMayWriteIsAMistakeWithoutPublish() {
+  @Test func writeIsAnErrorWithoutPublish() {
     #expect(
-      mistakes(inStream: "write = [\"*\"]") == [
+      errors(inStream: "write = [\"*\"]") == [
         "test.toml:3: streams.s.write: expected write only with publish: no other source accepts values from clients"
       ])
     #expect(
-      mistakes("[streams.s]\npublish = {}\nwrite = []") == [
+      errors("[streams.s]\npublish = {}\nwrite = []") == [
         "test.toml:3: streams.s.write: expected a list of one or more, got an array"
       ])
   }

@@ -9,7 +9,7 @@ private let root = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($
 
 /// What comes with the project: it must be right, and what is made of it by chance must do no harm.
 struct ConfigurationFileTests {
-  @Test func theFileOutOfTheBoxHasAClock() throws {
+  @Test func theDefaultFileHasAClock() throws {
     let configuration = try ConfigurationSource.load(path: "\(root)/config/streamd.toml", credentialsDirectory: nil)
       .configuration
     #expect(configuration.server == Configuration.Server())
@@ -19,7 +19,7 @@ struct ConfigurationFileTests {
     #expect(configuration.streams == [clock])
   }
 
-  @Test func theExamplesInItsCommentAreRight() throws {
+  @Test func theExamplesInItsCommentsAreValid() throws {
     let text = String(decoding: try readFile(at: "\(root)/config/streamd.toml", limit: 1 << 20), as: UTF8.self)
     let lines = text.split(separator: "\n")
     let example = lines.drop { !$0.hasPrefix("# [") }.map { $0.dropFirst(2) }
@@ -27,7 +27,7 @@ struct ConfigurationFileTests {
     #expect(configuration.streams.map(\.name) == ["rates", "build"])
   }
 
-  @Test func everyExampleIsRight() throws {
+  @Test func everyExampleIsValid() throws {
     let examples = try examples()
     #expect(examples.count >= 3)
     for path in examples {
@@ -36,7 +36,7 @@ struct ConfigurationFileTests {
     }
   }
 
-  @Test func filesThatChanceHasChangedDoNoHarm() throws {
+  @Test func randomlyChangedFilesDoNotCrash() throws {
     let texts = try (try examples() + ["\(root)/config/streamd.toml"]).map { try readFile(at: $0, limit: 1 << 20) }
     var chance = SeededGenerator(state: 20)
     for round in 0..<3000 {

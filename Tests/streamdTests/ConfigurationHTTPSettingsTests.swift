@@ -7,7 +7,7 @@ import Testing
 private let certificate = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
 private let key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII\n-----END ENCRYPTED PRIVATE KEY-----\n"
 
-/// `[http]`, and what a stream says of the same things.
+/// `[http]`, and the same settings of a stream.
 struct ConfigurationHTTPSettingsTests {
   private let folder: TemporaryFolder
 
@@ -16,27 +16,27 @@ struct ConfigurationHTTPSettingsTests {
       ["ca.pem": certificate, "client.pem": certificate, "key": key, "both.pem": certificate + key, "word": "s3cret"])
   }
 
-  /// The settings of a stream, of which `text` says more, and with `http` as the defaults.
+  /// The settings of a stream with the lines `text`, and with `http` as the defaults.
   private func settings(_ text: String, http: String = "") throws(ConfigurationErrors) -> Configuration.HTTPSettings? {
     let stream = "[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\n\(text)\n[http]\n\(http)"
     guard case .http(let http) = try parse(stream, credentials: folder.path).streams.first?.source else { return nil }
     return http.settings
   }
 
-  private func mistake(_ text: String) -> [String] {
-    mistakes("[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\n\(text)", credentials: folder.path)
+  private func httpErrors(_ text: String) -> [String] {
+    errors("[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\n\(text)", credentials: folder.path)
   }
 
-  @Test func theBudgetOfAHostIsRead() throws {
+  @Test func maxPerHostIsRead() throws {
     #expect(try parse("[http]\nmax_per_host = 1024").http.maxPerHost == 1024)
     #expect(
-      mistakes("[http]\nmax_per_host = 0") == [
+      errors("[http]\nmax_per_host = 0") == [
         "test.toml:2: http.max_per_host: expected a whole number from 1 to 1024, got 0"
       ])
-    #expect(mistakes("[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\nmax_per_host = 4").count == 1)
+    #expect(errors("[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\nmax_per_host = 4").count == 1)
   }
 
-  @Test func everyKeyIsReadAndHoldsForAllStreams() throws {
+  @Test func everyKeyIsReadAndAppliesToAllStreams() throws {
     let http = """
       user_agent = "me/1"
       redirects = "https"
@@ -56,19 +56,19 @@ struct ConfigurationHTTPSettingsTests {
     #expect(try settings(http) == expected)
   }
 
-  @Test func redirectsStayWithTheOriginUnlessToldOtherwise() throws {
+  @Test func redirectsStayWithinTheOriginByDefault() throws {
     #expect(try settings("")?.redirects == .sameOrigin)
     #expect(try settings("", http: "redirects = \"any\"")?.redirects == .any)
     #expect(
       try settings("redirects = \"none\"", http: "redirects = \"any\"")?.redirects == Configuration.Redirects.none)
     #expect(
-      mistake("redirects = \"all\"") == [
+      httpErrors("redirects = \"all\"") == [
         #"test.toml:4: streams.s.http.redirects: expected "none", "same-origin", "https" or "any", got "all""#
       ])
     for value in Configuration.Redirects.allCases { #expect(HTTPRedirects(rawValue: value.rawValue) != nil) }
   }
 
-  @Test func aStreamMayDoOtherwise() throws {
+  @Test func aStreamOverridesTheDefaults() throws {
     let http = """
       user_agent = "me/1"
       proxy = "http://p:3128"
@@ -141,29 +141,29 @@ struct ConfigurationHTTPSettingsTests {
       "query.a: expected at most 8192 bytes without control characters, got a string"
     ),
   ])
-  func mistakesAreNamed(text: String, sentence: String) {
+  func errorsAreReported(text: String, sentence: String) {
     let line = 3 + text.split(separator: "\n").count
-    #expect(mistake(text) == ["test.toml:\(line): streams.s.http.\(sentence)"])
+    #expect(httpErrors(text) == ["test.toml:\(line): streams.s.http.\(sentence)"])
   }
 
-  @Test func filesHaveToHoldWhatTheyAreFor() {
+  @Test func filesMustHaveTheExpectedContent() {
     let (word, only) = (folder.path("word"), folder.path("client.pem"))
     #expect(
-      mistake("ca_file = \"\(word)\"") == [
+      httpErrors("ca_file = \"\(word)\"") == [
         "test.toml:4: streams.s.http.ca_file: expected a file in PEM with a certificate, \(word) has none"
       ])
     #expect(
-      mistake("client_certificate = \"\(only)\"\nclient_key = { credential = \"word\" }") == [
+      httpErrors("client_certificate = \"\(only)\"\nclient_key = { credential = \"word\" }") == [
         "test.toml:5: streams.s.http.client_key: expected a file in PEM with a private key, \(word) has none"
       ])
     #expect(
-      mistake("client_certificate = \"\(only)\"") == [
+      httpErrors("client_certificate = \"\(only)\"") == [
         "test.toml:4: streams.s.http.client_certificate: expected a file in PEM with a private key, \(only) has none"
       ])
   }
 
-  @Test func aURLThatIsNoneMayHoldAKeyAndIsNotShown() {
-    let sentences = mistakes("[streams.s]\nhttp = { every = \"1s\", url = \"https://h/?key=s3cret x\" }")
+  @Test func anInvalidURLIsNotPrinted() {
+    let sentences = errors("[streams.s]\nhttp = { every = \"1s\", url = \"https://h/?key=s3cret x\" }")
     #expect(
       sentences == [#"test.toml:2: streams.s.http.url: expected a URL such as "https://example.org/", got a string"#])
   }

@@ -17,15 +17,15 @@ struct ConfigurationSecretTests {
     }
   }
 
-  @Test func aSecretOutsideOfAUnitIsAMistake() {
+  @Test func aSecretOutsideOfAUnitIsAnError() {
     #expect(
-      mistakes(bearer + "{ credential = \"token\" }") == [
+      errors(bearer + "{ credential = \"token\" }") == [
         "test.toml:4: streams.s.http.bearer.credential: the credential \"token\" cannot be read: "
           + "CREDENTIALS_DIRECTORY is not set"
       ])
   }
 
-  @Test func aSecretThatCannotBeUsedIsAMistakeThatDoesNotShowIt() throws {
+  @Test func anUnusableSecretIsAnErrorThatDoesNotPrintIt() throws {
     let folder = try TemporaryFolder(["empty": "\n", "lines": "s3cret\nX: y"])
     try folder.write([0x73, 0xff], to: "bytes")
     let reasons = [
@@ -34,57 +34,57 @@ struct ConfigurationSecretTests {
     ]
     for (name, reason) in reasons {
       #expect(
-        mistakes(bearer + "{ credential = \"\(name)\" }", credentials: folder.path) == [
+        errors(bearer + "{ credential = \"\(name)\" }", credentials: folder.path) == [
           "test.toml:4: streams.s.http.bearer.credential: the credential \"\(name)\" cannot be read: \(reason)"
         ])
     }
   }
 
   @Test(arguments: ["../passwd", "/etc/passwd", "..", ".", "", "a:b"])
-  func aCredentialIsNeverLookedForOutsideOfItsFolder(name: String) throws {
+  func aCredentialIsReadOnlyFromItsFolder(name: String) throws {
     let folder = try TemporaryFolder()
     #expect(
-      mistakes(bearer + "{ credential = \"\(name)\" }", credentials: folder.path) == [
+      errors(bearer + "{ credential = \"\(name)\" }", credentials: folder.path) == [
         "test.toml:4: streams.s.http.bearer.credential: expected the name of a credential, got \"\(name)\""
       ])
   }
 
-  @Test func oneNewlineAtTheEndIsNoPartOfASecret() throws {
+  @Test func aTrailingNewlineIsNotPartOfASecret() throws {
     let folder = try TemporaryFolder(["unix": "a\n", "dos": "a\r\n", "bare": "a"])
     for name in ["unix", "dos", "bare"] {
       #expect(try CredentialFolder(path: folder.path).secret(named: name).content == "a")
     }
   }
 
-  @Test func aSecretInTheFileItselfIsRefusedAndNotShown() {
+  @Test func aSecretInTheFileIsRefusedAndNotPrinted() {
     #expect(
-      mistakes(bearer + "\"s3cret\"") == [
+      errors(bearer + "\"s3cret\"") == [
         #"test.toml:4: streams.s.http.bearer: expected { credential = "name" }, got a string"#
       ])
     #expect(
-      mistakes(bearer + "{ token = \"s3cret\" }") == [
+      errors(bearer + "{ token = \"s3cret\" }") == [
         #"test.toml:4: streams.s.http.bearer: expected { credential = "name" }, got no credential"#,
         "test.toml:4: streams.s.http.bearer.token: unknown key; expected one of: credential",
       ])
     #expect(
-      mistakes("[streams.s]\nhttp = { every = \"1s\", url = \"http://me:s3cret@h/\" }") == [
+      errors("[streams.s]\nhttp = { every = \"1s\", url = \"http://me:s3cret@h/\" }") == [
         "test.toml:2: streams.s.http.url: expected a URL without a user or password; use basic, bearer, headers or "
           + "query with a credential"
       ])
     #expect(
-      mistakes("[streams.s]\nhttp = { every = \"1s\", url = \"ftp://me:s3cret@h/\" }") == [
+      errors("[streams.s]\nhttp = { every = \"1s\", url = \"ftp://me:s3cret@h/\" }") == [
         #"test.toml:2: streams.s.http.url: expected a URL such as "https://example.org/", got a string"#
       ])
     #expect(
-      mistakes("[streams.s]\nhttp = { every = \"1s\", url = \"http://h\", headers = { k = \"s3\\ncret\" } }") == [
+      errors("[streams.s]\nhttp = { every = \"1s\", url = \"http://h\", headers = { k = \"s3\\ncret\" } }") == [
         "test.toml:2: streams.s.http.headers.k: expected at most 8192 bytes without control characters, got a string"
       ])
   }
 
-  @Test func aBearerAndAnAuthorizationHeaderExcludeEachOther() throws {
+  @Test func bearerAndAnAuthorizationHeaderExcludeEachOther() throws {
     let folder = try TemporaryFolder(["token": "s3cret"])
     #expect(
-      mistakes(bearer + "{ credential = \"token\" }\nheaders = { authorization = \"x\" }", credentials: folder.path)
+      errors(bearer + "{ credential = \"token\" }\nheaders = { authorization = \"x\" }", credentials: folder.path)
         == [
           "test.toml:4: streams.s.http.bearer: expected bearer or the header authorization, got both"
         ])

@@ -5,7 +5,7 @@ import Testing
 
 @testable import streamd
 
-/// Reads `text` as `test.toml`, outside of a unit unless `credentials` says where.
+/// Reads `text` as `test.toml`, outside of a unit unless `credentials` is set.
 func parse(
   _ text: String, credentials: String? = nil, checksPrograms: Bool = false
 ) throws(ConfigurationErrors) -> Configuration {
@@ -29,7 +29,7 @@ struct ConfigurationTests {
     #expect(configuration.streams.isEmpty)
   }
 
-  @Test func aStreamNeedsNoMoreThanItsSource() throws {
+  @Test func aStreamNeedsOnlyASource() throws {
     let configuration = try parse("[streams.clock]\ntimer = { every = \"1s\" }")
     let stream = try #require(configuration.streams.first)
     #expect(stream == Configuration.Stream(name: "clock", source: .timer(.init(every: .seconds(1)))))
@@ -47,14 +47,14 @@ struct ConfigurationTests {
     #expect(stream.read == [.anyone])
   }
 
-  @Test func eventsAreComparedWholeOrNotAtAllWhenDistinctIsNoPath() throws {
+  @Test func distinctIsABooleanOrAProgram() throws {
     let timer = "timer = { every = \"1s\" }"
     #expect(try parse("[streams.s]\n\(timer)\ndistinct = true").streams.first?.distinct == .whole)
     #expect(try parse("[streams.s]\n\(timer)\ndistinct = false").streams.first?.distinct == .no)
     #expect(try parse("[streams.s]\n\(timer)").streams.first?.distinct == .no)
   }
 
-  @Test(arguments: Configuration.HTTP.Format.allCases) func aResponseWithoutEndIsASource(
+  @Test(arguments: Configuration.HTTP.Format.allCases) func aStreamingResponseIsASource(
     format: Configuration.HTTP.Format
   ) throws {
     let text = "[streams.q.http]\nurl = \"http://localhost\"\nstream = \"\(format.rawValue)\"\n"
@@ -67,7 +67,7 @@ struct ConfigurationTests {
         == .http(.init(url: "http://localhost", fetching: .stream(format, idleTimeout: nil))))
   }
 
-  @Test func anHTTPSourceNeedsNoMoreThanItsURLAndInterval() throws {
+  @Test func anHTTPSourceNeedsOnlyURLAndInterval() throws {
     let configuration = try parse("[streams.q]\nhttp = { url = \"http://localhost\", every = \"5m\" }")
     guard case .http(let http) = configuration.streams.first?.source else {
       Issue.record("not an HTTP source")
@@ -80,7 +80,7 @@ struct ConfigurationTests {
     #expect(http.settings == Configuration.HTTPSettings() && http.settings.proxy == .environment)
   }
 
-  @Test func serverSentEventsAreTheirDataUnlessTheirNamesAreWanted() throws {
+  @Test func serverSentEventsAreTheirDataByDefault() throws {
     func form(_ more: String) throws -> Configuration.HTTP.EventForm? {
       let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", stream = \"sse\"\(more) }").streams.first
       guard case .http(let http) = stream?.source else { return nil }
@@ -91,7 +91,7 @@ struct ConfigurationTests {
     for form in Configuration.HTTP.EventForm.allCases { #expect(ServerSentEventForm(rawValue: form.rawValue) != nil) }
   }
 
-  @Test func aPageThatIsAnEventIsNoLargerThanItsBufferTakes() throws {
+  @Test func theDefaultPageSizeIsLimitedByTheBuffer() throws {
     func limit(_ more: String, _ fetching: String = "every = \"1s\"") throws -> Int? {
       let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", \(fetching) }\n\(more)").streams.first
       guard let stream, case .http(let http) = stream.source else { return nil }
@@ -106,7 +106,7 @@ struct ConfigurationTests {
     #expect(try limit("buffer.bytes = \"64KiB\"", "every = \"1s\", max_body = \"64KiB\"") == 65536 - header)
   }
 
-  @Test(arguments: ["true", "{}"]) func clientsAreASource(publish: String) throws {
+  @Test(arguments: ["true", "{}"]) func publishIsASource(publish: String) throws {
     let text = "[streams.p]\npublish = \(publish)\n"
     #expect(try parse(text).streams == [Configuration.Stream(name: "p", source: .publish)])
     let stream = try #require(try parse(text + "write = [\"uid:7\", \"gid:8\", \"*\"]").streams.first)
@@ -186,7 +186,7 @@ struct ConfigurationTests {
     #expect(configuration.streams == [stream])
   }
 
-  @Test func aStreamThatBlocksCutsOffUnlessItIsNeverTo() throws {
+  @Test func blockTimeoutHasADefaultAndCanBeNever() throws {
     let text = "[streams.s]\ntimer = { every = \"1s\" }\noverflow = \"block\"\n"
     let stream = try #require(try parse(text).streams.first)
     #expect(stream.blockTimeout == .seconds(60) && stream.blockPace == .seconds(1))
@@ -245,7 +245,7 @@ struct ConfigurationTests {
     #expect(Configuration.Exec(command: ["sensor"]).maxLineBytes == nil)
   }
 
-  @Test func streamsComeInTheOrderOfTheFile() throws {
+  @Test func streamsAreInTheOrderOfTheFile() throws {
     let timer = "timer = { every = \"1s\" }"
     let configuration = try parse("[streams.z]\n\(timer)\n[streams.a]\n\(timer)\n[streams.m]\n\(timer)")
     #expect(configuration.streams.map(\.name) == ["z", "a", "m"])
@@ -274,7 +274,7 @@ struct ConfigurationTests {
   @Test(arguments: [
     "http://h", "HTTPS://h/", "http://h:1", "http://[::1]/x", "https://[fe80::1]:443", "http://10.0.0.1?q=a@b",
   ])
-  func addressesAreTaken(url: String) throws {
+  func validURLsAreAccepted(url: String) throws {
     try UpstreamURL.check(url)
   }
 
@@ -283,7 +283,7 @@ struct ConfigurationTests {
     "http://h:+1", "http://h:1x", "http://[::1", "http://[]", "http://[::1]x", "http://[h]", "http://a b", "http://é",
     "http://h\\x", "file:///etc/passwd", "http://h/\r\nX: y",
   ])
-  func whatIsNoAddressIsRefused(url: String) {
+  func invalidURLsAreRefused(url: String) {
     #expect(throws: UpstreamURL.Fault.noURL) { try UpstreamURL.check(url) }
   }
 }

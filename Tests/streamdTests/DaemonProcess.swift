@@ -22,7 +22,7 @@ final class DaemonProcess: Sendable {
   private let folder: TemporaryFolder
   private let process: ChildProcess
   var socket: String { folder.path("s") }
-  /// All that it has said so far.
+  /// Its log so far.
   var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
 
   /// Its configuration.
@@ -65,7 +65,7 @@ final class DaemonProcess: Sendable {
   }
 }
 
-/// A subscriber that asks for exactly what a test says.
+/// A subscriber that requests exactly what a test sets.
 final class CreditProbe: Subscriber, Sendable {
   typealias Input = StreamEvent
   typealias Failure = StreamError

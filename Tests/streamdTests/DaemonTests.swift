@@ -11,7 +11,7 @@ import Testing
 
 /// The built binary, over real sockets, with a real HTTP server upstream.
 @Suite struct DaemonTests {
-  @Test func sixtyClientsOnAPolledFeedCostTheUpstreamAsManyFetchesAsOne() async throws {
+  @Test func sixtyClientsOfAPollCauseAsManyFetchesAsOne() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let daemon = try DaemonProcess(
@@ -35,13 +35,13 @@ import Testing
       return try await group.reduce(into: [[Int]]()) { $0.append($1) }
     }
     connections.forEach { $0.close() }
-    // The upstream answers each fetch with how many there were: whoever saw a jump would have seen another's fetch.
+    // The upstream returns the number of fetches: a step in it would show another client's fetch.
     for numbers in received { #expect(numbers == Array(numbers[0]..<numbers[0] + 6)) }
     #expect(received.count == 60)
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func noFetchIsMadeWithoutCreditAndTheOneThatIsDueIsMadeWhenItComes() async throws {
+  @Test func noFetchIsMadeWithoutCreditAndADueOneWhenCreditArrives() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let daemon = try DaemonProcess(
@@ -70,7 +70,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aFeedThatSaysNothingNewIsLeftAloneOnceWhoeverHadCreditIsGone() async throws {
+  @Test func anUnchangedFeedIsNotFetchedAfterTheLastCreditIsTakenBack() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let daemon = try DaemonProcess(
@@ -103,7 +103,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func eventsOfAResponseWithoutEndAreSharedAndItIsAskedForWhereItStopped() async throws {
+  @Test func aStreamingResponseIsSharedAndResumed() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let path = "/stream/\(key)?body=\(Upstream.escaped("id: %n\ndata: one %n\n\ndata: two %n\n\n"))"
@@ -133,7 +133,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aFetchIsCutIntoEventsByJQAndWhatRepeatsIsDropped() async throws {
+  @Test func jqSplitsAPageAndDistinctDropsRepeatedEvents() async throws {
     let upstream = try Upstream.shared.get()
     let body = #"{"quotes":[{"id":1,"n":%n},{"id":1},{"id":2},{"id":3,"env":"$ENV"}]}"# + "\n"
     let daemon = try DaemonProcess(
@@ -163,7 +163,7 @@ import Testing
     #expect(daemon.log.contains("event failed: the second stream=feed"))
   }
 
-  @Test func aStreamWhoseEventsComeTooFastIsThrottled() async throws {
+  @Test func aFastStreamIsThrottled() async throws {
     let daemon = try DaemonProcess(
       """
       [streams.slow]
@@ -181,7 +181,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aFailingSourceIsAStateInTheCatalogueAndNotTheEndOfTheStream() async throws {
+  @Test func aFailingSourceIsAStateAndDoesNotEndTheStream() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let daemon = try DaemonProcess(
@@ -202,7 +202,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aPipelineThatFailsShowsInTheCatalogueUntilAnEventPasses() async throws {
+  @Test func aFailingPipelineIsInTheCatalogueUntilAnEventPasses() async throws {
     let daemon = try DaemonProcess(
       #"""
       [streams.parsed]
@@ -236,7 +236,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func clientsPublishThroughTheDaemonAsItsConfigurationSays() async throws {
+  @Test func clientsPublishAsConfigured() async throws {
     let daemon = try DaemonProcess(
       #"""
       [streams.log]
@@ -295,7 +295,7 @@ import Testing
     #expect(access(daemon.socket, F_OK) != 0)
   }
 
-  @Test func checkPrintsEveryMistakeAndExitsWith78() async throws {
+  @Test func checkPrintsEveryErrorAndExitsWith78() async throws {
     let folder = try TemporaryFolder([
       "streamd.toml": """
       [server]
@@ -318,7 +318,7 @@ import Testing
 }
 
 @Suite struct ArgumentsTests {
-  @Test func theCommandLineSaysWhatToDo() throws {
+  @Test func theCommandLineIsParsed() throws {
     #expect(try Arguments.parse([]) == .serve(configuration: "/etc/streamd/streamd.toml"))
     #expect(try Arguments.parse(["--check", "--config", "a"]) == .check(configuration: "a"))
     #expect(try Arguments.parse(["--config=b"]) == .serve(configuration: "b"))

@@ -9,7 +9,7 @@ import Testing
 
 /// A daemon that may have few descriptors.
 @Suite(.timeLimit(.minutes(5))) struct DescriptorTests {
-  @Test func clientsThatTakeAllDescriptorsStopNeitherTimersNorSources() async throws {
+  @Test func clientsCannotTakeTheDescriptorsOfTimersAndSources() async throws {
     let upstream = try Upstream.shared.get()
     let daemon = try DaemonProcess(
       #"""
@@ -50,7 +50,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func tooFewDescriptorsForASingleClientAreToldAtTheStart() async throws {
+  @Test func tooFewDescriptorsForOneClientAreReportedAtTheStart() async throws {
     let folder = try TemporaryFolder(["streamd.toml": "[server]\nsocket = \"/nonexistent/s\"\n"])
     let (status, _, errors) = try await run(
       ["--config", folder.path("streamd.toml")], environment: ["prlimit", "--nofile=32:32"])
@@ -58,7 +58,7 @@ import Testing
     #expect(errors.contains("streamd cannot start: RLIMIT_NOFILE (LimitNOFILE=) of 32, at least "))
   }
 
-  @Test func connectionsLeaveStreamsAndLoopsTheirDescriptors() throws {
+  @Test func theConnectionLimitLeavesDescriptorsForStreamsAndLoops() throws {
     func limit(_ limit: Int, _ streams: [Configuration.Stream] = []) throws(SystemError) -> Int {
       try DescriptorBudget(limit: limit, openCount: 4).connectionLimit(for: streams, loops: 2)
     }

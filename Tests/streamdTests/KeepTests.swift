@@ -7,7 +7,7 @@ import Testing
 
 /// `keep`, on the daemon itself.
 @Suite(.timeLimit(.minutes(5))) struct KeepTests {
-  @Test func aClientThatReconnectsShowsEveryEventOnceOverKills() async throws {
+  @Test func aReconnectingClientPrintsEveryEventOnceOverKills() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))
     let client = try ChildProcess(
@@ -31,7 +31,7 @@ import Testing
     #expect(await client.end() == 130)
   }
 
-  /// Everything that was there before is there after, in its order, and ids go on by one.
+  /// All earlier events are there, in order, and ids continue by one.
   private func expectNothingLost(_ daemon: RestartedDaemon, _ keep: String, _ end: () async throws -> Void) async throws
   {
     try daemon.start(keptStream(keep: keep))
@@ -51,17 +51,17 @@ import Testing
     #expect(!daemon.log.contains("starts anew") && !daemon.log.contains("remain"))
   }
 
-  @Test func aKilledDaemonFindsItsEventsInTheManagersKeeping() async throws {
+  @Test func eventsInTheDescriptorStoreSurviveAKill() async throws {
     let daemon = try RestartedDaemon()
     try await expectNothingLost(daemon, "memory") { await daemon.kill() }
   }
 
-  @Test func aKilledDaemonFindsItsEventsOnTheDisk() async throws {
+  @Test func eventsOnDiskSurviveAKill() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try await expectNothingLost(daemon, "disk") { await daemon.kill() }
   }
 
-  @Test func aStoppedDaemonFindsItsEventsOnTheDiskAfterTheNextBoot() async throws {
+  @Test func eventsOnDiskSurviveAStopAndAReboot() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try await expectNothingLost(daemon, "disk") {
       #expect(await daemon.stop() == 0)
@@ -69,7 +69,7 @@ import Testing
     }
   }
 
-  @Test func afterALossOfPowerIdsGoOnBehindAGapAndTheJournalSaysSo() async throws {
+  @Test func afterAPowerFailureIdsContinueAfterAReportedGap() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))
     let before = try await daemon.events(20)
@@ -85,7 +85,7 @@ import Testing
     #expect(steps.filter { $0 > 1 }.count == 1 && steps.allSatisfy { $0 == 1 || $0 > 1000 })
   }
 
-  @Test(arguments: ["memory", "no"]) func withoutAManagerIdsGoOnAndEventsDoNot(keep: String) async throws {
+  @Test(arguments: ["memory", "no"]) func withoutAManagerOnlyIdsSurvive(keep: String) async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: keep))
     let before = try await daemon.events(20)
@@ -97,7 +97,7 @@ import Testing
   }
 
   /// As with a clock that is set back by two hours while the daemon is not there.
-  @Test(arguments: ["memory", "no"], [false, true]) func idsGoOnWhateverTheClockSays(keep: String, isKilled: Bool)
+  @Test(arguments: ["memory", "no"], [false, true]) func idsContinueWhateverTheClock(keep: String, isKilled: Bool)
     async throws
   {
     let daemon = try RestartedDaemon(hasManager: false)
@@ -117,7 +117,7 @@ import Testing
     #expect(isKilled || ids(after)[0] < ahead + 100_000)
   }
 
-  @Test func anotherPlaceOrAnotherSizeTakesTheEventsOver() async throws {
+  @Test func anotherPlaceOrSizeKeepsTheEvents() async throws {
     let daemon = try RestartedDaemon()
     try daemon.start(keptStream(keep: "memory"))
     var before = try await daemon.events(30)
@@ -135,7 +135,7 @@ import Testing
     }
   }
 
-  @Test func whatIsOfNoUseAnyMoreIsTakenFromTheManager() async throws {
+  @Test func unusedDescriptorsAreRemovedFromTheManager() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start("abc".map { keptStream(String($0), keep: "memory") }.joined())
@@ -144,9 +144,9 @@ import Testing
     try daemon.start(keptStream("b", keep: "memory") + keptStream("c", keep: "no"))
     try daemon.eventually("one log is kept") { daemon.keptLogs == ["kept-log-1"] }
     await daemon.kill()
-    // Rubbish in a log's place, and something that only another version knows.
-    let file = open(daemon.folder.path("rubbish"), O_CREAT | O_RDWR, 0o600)
-    write(file, "rubbish", 7)
+    // Invalid bytes in place of a log, and a log of an unknown version.
+    let file = open(daemon.folder.path("invalidBytes"), O_CREAT | O_RDWR, 0o600)
+    write(file, "invalidBytes", 7)
     manager.keep(file, as: "kept-log-5")
     manager.keep(dup(file), as: "kept-future")
     try daemon.start(keptStream("b", keep: "memory"))
@@ -155,7 +155,7 @@ import Testing
     #expect(daemon.log.contains(sentence))
   }
 
-  @Test func moreStreamsThanTheManagerKeepsAreToldOnce() async throws {
+  @Test func streamsOverTheManagersLimitAreReportedOnce() async throws {
     let daemon = try RestartedDaemon()
     daemon.limit = 18
     try daemon.start("abcd".map { keptStream(String($0), keep: "memory", every: "1s") }.joined())
@@ -168,22 +168,22 @@ import Testing
     #expect(daemon.keptLogs.count == 2)
   }
 
-  @Test(arguments: ["rubbish", "longer", "shorter"])
-  func aSpoiltFileIsSetAsideAndCostsItsStreamTheHistoryAndNothingElse(damage: String) async throws {
+  @Test(arguments: ["invalidBytes", "longer", "shorter"])
+  func aDamagedFileIsSetAsideAndCostsOnlyItsHistory(damage: String) async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     let streams = keptStream("s", keep: "disk") + keptStream("t", keep: "disk")
     try daemon.start(streams)
     let before = try await daemon.events(20)
     let other = try await daemon.events(20, of: "t")
     #expect(await daemon.stop() == 0)
-    let rubbish = (0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7919) }
+    let invalidBytes = (0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7919) }
     let file = open(daemon.state + "/s.log", O_WRONLY)
-    var spoilt = stat()
-    fstat(file, &spoilt)
-    let size = spoilt.st_size
-    #expect(ftruncate(file, damage == "rubbish" ? 0 : damage == "longer" ? size + 100 : size - 100) == 0)
-    if damage == "rubbish" { #expect(write(file, rubbish, rubbish.count) == rubbish.count) }
-    fstat(file, &spoilt)
+    var damaged = stat()
+    fstat(file, &damaged)
+    let size = damaged.st_size
+    #expect(ftruncate(file, damage == "invalidBytes" ? 0 : damage == "longer" ? size + 100 : size - 100) == 0)
+    if damage == "invalidBytes" { #expect(write(file, invalidBytes, invalidBytes.count) == invalidBytes.count) }
+    fstat(file, &damaged)
     close(file)
     try daemon.start(streams)
     let after = try await daemon.events(20)
@@ -191,11 +191,11 @@ import Testing
     #expect(daemon.log.contains("was renamed to s.log.unreadable, the stream starts anew: it"))
     var aside = stat()
     #expect(stat(daemon.state + "/s.log.unreadable", &aside) == 0)
-    #expect(aside.st_ino == spoilt.st_ino && aside.st_size == spoilt.st_size)
+    #expect(aside.st_ino == damaged.st_ino && aside.st_size == damaged.st_size)
     #expect(try await daemon.events(20, of: "t") == other)
   }
 
-  @Test func aFileOfAnotherVersionIsSetAsideAndSaidOnce() async throws {
+  @Test func aFileOfAnotherVersionIsSetAsideAndReportedOnce() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))
     let before = try await daemon.events(20)
@@ -218,7 +218,7 @@ import Testing
     #expect(aside.st_ino == whole.st_ino && aside.st_size == whole.st_size)
   }
 
-  @Test func aLogOfAnotherVersionStaysInTheManagersKeeping() async throws {
+  @Test func aLogOfAnotherVersionStaysInTheDescriptorStore() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "memory"))
@@ -232,7 +232,7 @@ import Testing
     _ = try await daemon.events(1)
   }
 
-  @Test func whereThereIsNoDiskTheStreamRunsFromMemoryAndSaysSo() async throws {
+  @Test func withoutADiskTheStreamRunsFromMemoryAndReportsIt() async throws {
     let daemon = try RestartedDaemon()
     try daemon.start(keptStream(keep: "disk"), state: "/proc/streamd")
     let before = try await daemon.events(20)
@@ -260,7 +260,7 @@ import Testing
   }
 
   @Test(arguments: [false, true], [false, true])
-  func aFileStaysWhereALargerOneHasNoRoom(hasManager: Bool, isReload: Bool) async throws {
+  func aFileStaysIfALargerOneHasNoSpace(hasManager: Bool, isReload: Bool) async throws {
     let daemon = try RestartedDaemon(hasManager: hasManager)
     let larger = keptStream(keep: "disk", bytes: "16MiB")
     try daemon.start(keptStream(keep: "disk"))
@@ -293,7 +293,7 @@ import Testing
     }
   }
 
-  @Test func aFileThatWasLeftGoesWithTheWishForADisk() async throws {
+  @Test func aSupersededFileIsRemovedWhenKeepChanges() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))
     _ = try await daemon.events(1)
@@ -304,17 +304,17 @@ import Testing
   }
 
   @Test(arguments: ["log-9223372036854775807", "log--9223372036854775808", "config-9223372036854775807"])
-  func aNameInTheStoreWithAnExtremeNumberIsHarmless(name: String) async throws {
+  func anExtremeNumberInAStoredNameIsHarmless(name: String) async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    let file = open(daemon.folder.path("rubbish"), O_CREAT | O_RDWR, 0o600)
+    let file = open(daemon.folder.path("invalidBytes"), O_CREAT | O_RDWR, 0o600)
     manager.keep(file, as: "kept-" + name)
     try daemon.start(keptStream(keep: "memory"))
     try daemon.eventually("the log is kept") { daemon.keptLogs == ["kept-log-0"] }
     _ = try await daemon.events(1)
   }
 
-  @Test func checkRefusesAFIFOAndShowsNoControlCharacters() async throws {
+  @Test func checkRefusesAFIFOAndPrintsNoControlCharacters() async throws {
     let folder = try TemporaryFolder()
     #expect(mkfifo(folder.path("fifo"), 0o600) == 0)
     let fifo = try await run(["--check", "--config", folder.path("fifo")])
@@ -322,12 +322,12 @@ import Testing
     unlink(folder.path("fifo"))
     let text = "[server]\nsocket = \"/s\"\n[streams.s]\ntimer = { every = \"\\u001B[2J\\u202E\" }\n"
     try folder.write(Array(text.utf8), to: "streamd.toml")
-    let mistake = try await run(["--check", "--config", folder.path("streamd.toml")])
-    #expect(mistake.status != 0 && mistake.errors.contains("2J"))
-    #expect(!mistake.errors.unicodeScalars.contains { $0 == "\u{1B}" || $0 == "\u{202E}" })
+    let check = try await run(["--check", "--config", folder.path("streamd.toml")])
+    #expect(check.status != 0 && check.errors.contains("2J"))
+    #expect(!check.errors.unicodeScalars.contains { $0 == "\u{1B}" || $0 == "\u{202E}" })
   }
 
-  @Test func checkSaysWhereTheFolderOfAStreamOnDiskIsMissing() async throws {
+  @Test func checkReportsAMissingStateDirectory() async throws {
     let folder = try TemporaryFolder()
     let streams = keptStream("a", keep: "disk") + keptStream("b", keep: "memory")
     let text = "[server]\nstate = \"\(folder.path)/none\"\n" + streams

@@ -43,7 +43,7 @@ import Testing
     replay = 0
     """
 
-  @Test func aServerWaitsForTheSlowestSubscriberAndNoLineIsMissing() async throws {
+  @Test func aServerWaitsForTheSlowestSubscriberAndNoLineIsLost() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let daemon = try DaemonProcess(
@@ -57,7 +57,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aProgramWaitsForTheSlowestSubscriberAndNoLineIsMissing() async throws {
+  @Test func aProgramWaitsForTheSlowestSubscriberAndNoLineIsLost() async throws {
     let folder = try TemporaryFolder([
       "numbers.py": """
       import os, sys

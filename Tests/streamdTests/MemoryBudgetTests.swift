@@ -15,7 +15,7 @@ import Testing
     return configuration
   }
 
-  @Test func buffersAreHeldToTheMemoryThereIs() {
+  @Test func buffersAreLimitedByTheMachinesMemory() {
     let budget = MemoryBudget(limit: 4 << 30, reason: "the machine's memory")
     #expect(budget.verdict(on: configuration(500, bytes: 8 << 20)) == .fits)
     #expect(
@@ -31,7 +31,7 @@ import Testing
     #expect(budget.verdict(on: configuration(200, bytes: 64 << 30, keep: .disk)) == .fits)
   }
 
-  @Test func theConfigurationsOwnLimitTakesTheMachinesPlace() {
+  @Test func aConfiguredLimitReplacesTheMachinesMemory() {
     let budget = MemoryBudget(limit: 4 << 30, reason: "the machine's memory")
     var configuration = configuration(1000, bytes: 8 << 20)
     configuration.server.memory = 16 << 30
@@ -43,7 +43,7 @@ import Testing
           "expected at most server.memory, 1 GiB: the buffers of 1000 streams can take 7.8 GiB of memory together"))
   }
 
-  @Test func ofControlGroupsTheTightestHolds() throws {
+  @Test func theLowestLimitOfTheControlGroupsApplies() throws {
     let folder = try TemporaryFolder()
     for (name, text) in [("memory.max", "max\n"), ("cgroup.procs", "1\n")] {
       try folder.write(Array(text.utf8), to: name)
@@ -55,7 +55,7 @@ import Testing
     #expect(MemoryBudget.groupLimit("rubbish\n0::/../..\n", root: folder.path) == 2_000_000)
   }
 
-  @Test func absurdBuffersAreRefusedBeforeTheyAreMade() async throws {
+  @Test func excessiveBuffersAreRefusedBeforeTheyAreAllocated() async throws {
     let streams = (0..<200).map { "[streams.s\($0)]\npublish = true\nbuffer = { bytes = \"64GiB\" }\n" }.joined()
     let folder = try TemporaryFolder(["streamd.toml": streams])
     let (status, _, errors) = try await run(["--check", "--config", folder.path("streamd.toml")])

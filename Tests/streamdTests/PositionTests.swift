@@ -13,7 +13,7 @@ import Testing
   private func text(_ event: StreamEvent) -> String { String(decoding: event.data, as: UTF8.self) }
 
   @Test(arguments: ["", "jq = \"select(. % 3 > 0)\"\ndistinct = true\n"])
-  func neitherAKillNorAStopLosesOrRepeatsServerSentEvents(pipeline: String) async throws {
+  func serverSentEventsAreNotLostOrRepeatedOverKillsAndStops(pipeline: String) async throws {
     let stream = """
       [streams.s]
       http = { url = "\(upstream.url("/numbers/\(key)?pause=0.002"))", stream = "sse" }
@@ -35,7 +35,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test(arguments: ["", "?tag=1"]) func aRestartDoesNotRepeatAPageThatIsTheSame(query: String) async throws {
+  @Test(arguments: ["", "?tag=1"]) func aRestartDoesNotRepeatAnUnchangedPage(query: String) async throws {
     let url = upstream.url("/page/\(key)\(query)")
     func stream(_ keep: String, _ more: String = "") -> String {
       "[streams.s]\nhttp = { url = \"\(url)\", every = \"5ms\" }\nstart = \"always\"\nkeep = \"\(keep)\"\n\(more)"
@@ -53,11 +53,11 @@ import Testing
       try await letPollsPass()
       #expect(try await daemon.events(1, from: .latest) == first)
     }
-    // Another pipeline sees the page anew.
+    // To another pipeline the page is new.
     await daemon.kill()
     try daemon.start(stream("disk", "throttle = \"1ms\"\n"))
     #expect(try await daemon.events(2).map(text) == ["page", "page"])
-    // A log that begins anew skips nothing.
+    // A log that starts anew skips nothing.
     await daemon.kill()
     unlink(daemon.state + "/s.log")
     try daemon.start(stream("disk"))

@@ -20,7 +20,7 @@ import Testing
     return String(decoding: bytes.prefix(count), as: UTF8.self)
   }
 
-  @Test func aProgramIsASourceWhoseStandardErrorIsInTheLog() async throws {
+  @Test func aProgramIsASourceAndItsStandardErrorIsLogged() async throws {
     let daemon = try DaemonProcess(
       #"""
       [streams.sensor]
@@ -39,7 +39,7 @@ import Testing
     #expect(daemon.log.contains("source failing: sh exited with status 3;"))
   }
 
-  @Test func programsEndBeforeTheDaemonDoesAlsoThoseThatDoNotWantTo() async throws {
+  @Test func programsEndBeforeTheDaemonEvenIfTheyIgnoreSIGTERM() async throws {
     let daemon = try DaemonProcess(
       #"""
       [streams.willing]
@@ -60,7 +60,7 @@ import Testing
     #expect(!daemon.log.contains("failing"))
   }
 
-  @Test func aKilledDaemonLeavesNoProgramBehindNorWhatThatHasStarted() async throws {
+  @Test func aKilledDaemonLeavesNoProgramOrItsChildren() async throws {
     let daemon = try DaemonProcess(
       #"""
       [streams.willing]
@@ -86,7 +86,7 @@ import Testing
     connection.close()
   }
 
-  @Test func aKilledDaemonLeavesNoProcessBehindThatRunsAProgramOfJQ() async throws {
+  @Test func aKilledDaemonLeavesNoJQProcess() async throws {
     let name = "loop-\(getpid())"
     let daemon = try DaemonProcess(
       #"""
@@ -128,8 +128,8 @@ import Testing
     return fields.count > 12 ? Int(fields[11]).flatMap { user in Int(fields[12]).map { user + $0 } } : nil
   }
 
-  @Test func aLosslessStreamMakesItsProgramWaitAndLosesNothing() async throws {
-    // Says when its next write will have to wait, and where it is.
+  @Test func aLosslessStreamSuspendsItsProgramAndLosesNothing() async throws {
+    // Reports when its next write will block, and its position.
     try folder.write(
       Array(
         """

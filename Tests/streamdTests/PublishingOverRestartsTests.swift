@@ -49,15 +49,15 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func everyLineIsThereOnceAfterKillsAndRestarts() async throws {
+  @Test func everyLineIsStoredOnceOverKillsAndRestarts() async throws {
     try await expectEachLineOnce(Self.stream())
   }
 
-  @Test func aStreamThatDropsNothingHasEveryLineOnceToo() async throws {
+  @Test func everyLineIsStoredOnceInALosslessStream() async throws {
     try await expectEachLineOnce(Self.stream(#"overflow = "block""#))
   }
 
-  @Test func anotherRunUnderTheSameNameSkipsWhatIsThere() async throws {
+  @Test func anotherRunWithTheSameNameSkipsStoredLines() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(Self.stream())
     for count in [3, 3, 5] {
@@ -76,7 +76,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func theShellsWay() async throws {
+  @Test func theOutputOfAShellPipelineIsPublishedOverRestarts() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(Self.stream())
     let script = """

@@ -36,7 +36,7 @@ import Testing
     return try #require(UInt64(line.dropFirst(6).prefix { $0 != "," }), "\(line)")
   }
 
-  @Test func aReloadForgetsWhatServersHaveAskedFor() async throws {
+  @Test func aReloadEndsRetryAfterWaits() async throws {
     let url = try Upstream.shared.get().url("/status/\(uniqueKey())?code=503&times=1&retry=86400")
     let stream = "[streams.s]\nhttp = { url = \"\(url)\", every = \"20ms\" }\nstart = \"always\"\n"
     let daemon = try RestartedDaemon(hasManager: false)
@@ -47,7 +47,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func unchangedStreamsKeepTheirUpstreamAndTheOthersDoWhatTheFileSays() async throws {
+  @Test func unchangedStreamsKeepTheirUpstreamAndOthersChange() async throws {
     let upstream = try Upstream.shared.get()
     let (stays, changes, goes, comes) = (uniqueKey(), uniqueKey(), uniqueKey(), uniqueKey())
     let daemon = try RestartedDaemon(hasManager: false)
@@ -75,7 +75,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aFileWithMistakesChangesNothingAndEverybodyIsToldWhy() async throws {
+  @Test func aFileWithErrorsChangesNothingAndIsReported() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "no"))
@@ -125,7 +125,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func logsGoWhereTheFileSaysAndIDsNeverGoBack() async throws {
+  @Test func logsMoveWithTheConfigurationAndIDsNeverDecrease() async throws {
     let daemon = try RestartedDaemon()
     let other = keptStream("other", keep: "memory")
     try daemon.start(other + keptStream(keep: "memory"))
@@ -164,7 +164,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func whatARestartAloneAppliesIsSaidInOneLineAndTheRestIsApplied() async throws {
+  @Test func keysThatNeedARestartAreReportedAndTheRestIsApplied() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "no"))
     #expect(!daemon.log.contains("client connected"))
@@ -180,7 +180,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func ofManyRequestsTheLastFileHolds() async throws {
+  @Test func theLastOfManyReloadsApplies() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream("n0", keep: "no"))
     for number in 1...30 {

@@ -111,7 +111,7 @@ final class RestartedDaemon {
 
   func signal(_ number: CInt) { process?.signal(number) }
 
-  /// Has it read another file, and waits until it says what has come of it.
+  /// Reloads another file, and waits for the result in the log.
   func reload(_ streams: String, state: String? = nil) throws {
     try write(streams, state: state)
     let before = reloads

@@ -5,7 +5,7 @@ import Testing
 
 @testable import streamd
 
-/// Every kind of secret and every kind of failure at once, and all that the daemon says about it.
+/// Every kind of secret with every kind of failure, and all output of the daemon.
 @Suite(.timeLimit(.minutes(2))) struct SecrecyTests {
   private let upstream: Upstream
   private let key = uniqueKey()
@@ -76,7 +76,7 @@ import Testing
     return forms + (secrets["key"] ?? "").split(separator: "\n").dropFirst().dropLast().map(String.init)
   }
 
-  @Test func nothingThatIsSecretIsEverSaid() async throws {
+  @Test func secretsAreNeverPrinted() async throws {
     let tables = streams.map { name, source in
       """
       [streams.\(name)]
@@ -102,7 +102,7 @@ import Testing
     connection.close()
     let good = try await run(["--check", "--config", daemon.file], environment: environment)
     #expect(good.status == 0, "\(good.errors)")
-    // The same with a mistake beside every secret.
+    // The same with an error next to every secret.
     let broken = tables.map { $0.replacing(", every = \"10ms\"", with: ", every = 5, surplus = 1, unix_socket = 7") }
     try folder.write(Array(broken.joined(separator: "\n").utf8), to: "broken.toml")
     let bad = try await run(["--check", "--config", folder.path("broken.toml")], environment: environment)

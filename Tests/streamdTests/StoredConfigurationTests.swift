@@ -10,7 +10,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct StoredConfigurationTests {
   private let broken = "[streams.s]\ntimer = { evry = \"1s\" }\n"
 
-  @Test func aRestartOnAnInvalidFileServesTheFormerConfigurationAndLosesNothing() async throws {
+  @Test func aRestartWithAnInvalidFileServesThePreviousConfiguration() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "memory"))
@@ -35,7 +35,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aFormerConfigurationThatIsNoLongerValidHasTheManagerTryAgain() async throws {
+  @Test func aPreviousConfigurationThatIsNoLongerValidIsRetriedByTheManager() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.folder.write(Array("secret".utf8), to: "token")
@@ -63,7 +63,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test func aKeptConfigurationThatIsDamagedIsNotServed() async throws {
+  @Test func aDamagedStoredConfigurationIsNotServed() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     for bytes in [[], [0x0a], [0xff, 0x00, 0x5b], [UInt8](repeating: 0x20, count: (1 << 20) + 1)] {
@@ -76,7 +76,7 @@ import Testing
 
   /// Where something else is kept, the manager is to try again.
   @Test(arguments: ["empty", "short", "other byte"])
-  func aKeptConfigurationThatIsDamagedEndsNothingThatIsKept(damage: String) async throws {
+  func aDamagedStoredConfigurationKeepsTheStoredDescriptors(damage: String) async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.start(keptStream(keep: "memory"))
@@ -102,7 +102,7 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
-  @Test(arguments: [1, 2]) func connectionsForWhichTheManagerHasNoRoomGetCanceled(limit: Int) async throws {
+  @Test(arguments: [1, 2]) func connectionsWithoutSpaceInTheManagerAreCanceled(limit: Int) async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     daemon.limit = limit

@@ -29,7 +29,7 @@ private func checkErrorLines(_ bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
   }
   others += pieces.end()
   precondition(lines == others, "a split made a difference")
-  // What is not UTF-8 is replaced by three bytes each; the rest says that it was cut.
+  // What is not UTF-8 is replaced by three bytes each; the rest reports that it was cut.
   precondition(lines.allSatisfy { (1...3 * ErrorLines.limit + 32).contains($0.utf8.count) }, "a line over the limit")
 }
 

@@ -18,7 +18,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   return 0
 }
 
-/// What comes out is one JSON text each, which stays as it is; an event that failed leaves the program as it was.
+/// Each output is one JSON text that survives a second run; a failed event leaves the program unchanged.
 private func check(event: [UInt8], _ program: JQProgram) {
   do {
     for output in try program.outputs(for: event) {
@@ -34,7 +34,7 @@ private func check(event: [UInt8], _ program: JQProgram) {
   }
 }
 
-/// Whatever the child says is read the same in any pieces, and none of it traps.
+/// Any output of the child is read the same in any pieces, and never traps.
 private func check(answer bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
   let whole = messages(in: bytes, pieces: bytes.count)
   precondition(whole == messages(in: bytes, pieces: Int(seed >> 2) + 1), "a split made a difference")

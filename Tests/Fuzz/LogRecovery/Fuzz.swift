@@ -1,9 +1,9 @@
 // Compiled into one module with a log's sources by Tests/Fuzz/run; no part of the package's build.
 //
-// An input spoils a log that was whole. Its first byte says how it was made and what is done beside, its second how many
-// events it had; the rest is triples, an offset in two bytes and what is written there. With bit 3 the first 32 bytes of
-// that are the header's positions instead, with a checksum that is right; with bit 4 each event had a checkpoint; with bit
-// 5 the region is of the former version.
+// An input damages an intact log. Its first byte sets how the log was made and what else is done, its second how many
+// events it had; the rest is triples, an offset in two bytes and the value written there. With bit 3 the first 32 bytes of
+// it are the header's positions instead, with a valid checksum; with bit 4 each event had a checkpoint; with bit
+// 5 the region has the previous version.
 
 import CChecksum
 import Events
@@ -18,7 +18,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   guard input.count >= 2 else { return 0 }
   let (choice, events) = (input[0], input[1])
   var offset = 2
-  // A buffer of its own: the sanitizer sees who leaves it.
+  // A separate buffer: the sanitizer detects accesses outside of it.
   let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: regionBytes, alignment: 4096)
   defer { bytes.deallocate() }
   bytes.initializeMemory(as: UInt8.self, repeating: 0)
@@ -60,7 +60,7 @@ private func limits(of layout: LogLayout) -> EventLog.Limits {
   EventLog.Limits(events: layout.slots, bytes: layout.ringBytes)
 }
 
-/// What is recovered is a log, whatever was there: each event is where it belongs, and the log goes on.
+/// The recovered log is valid, whatever the bytes: each event is in its place, and appending works.
 private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   guard let layout = try? LogLayout(reading: bytes) else { return }
   let state: LogState
@@ -71,14 +71,14 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
     state = salvaged
     salvaged.salvagedEnd = nil
     layout.write(state)
-    if !layout.isCurrent { salvaged.historyStart = salvaged.first }  // which a former version does not know
+    if !layout.isCurrent { salvaged.historyStart = salvaged.first }  // which the previous version does not have
     precondition((try? layout.intactState()) == salvaged, "what was salvaged is not intact")
   } else {
     return
   }
   let log = EventLog(layout, state, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
   check(log)
-  // One of a former version is read, and nothing else.
+  // A log of the previous version is only read.
   guard layout.isCurrent else { return }
   let end = log.endPosition
   for number in 0..<80 {

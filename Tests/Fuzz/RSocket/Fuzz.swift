@@ -1,6 +1,6 @@
 // Compiled into one module with Sources/RSocket by Tests/Fuzz/run; no part of the package's build.
 //
-// An input is two bytes of choices and then what the peer sends. The first byte's lowest two bits choose who listens
+// An input is two bytes of choices and then what the peer sends. The first byte's lowest two bits choose the receiver
 // (a server before SETUP, a server after it, a client with requests under way; 3: one frame for the codec alone), bit
 // 2 asks for leases, bit 3 takes the default limits instead of tight ones. The second byte seeds the splits.
 
@@ -23,7 +23,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   return 0
 }
 
-/// What decodes must encode to something that decodes to the same.
+/// A decoded frame encodes to bytes that decode to the same frame.
 private func checkCodec(_ body: UnsafeRawBufferPointer) {
   let metadata = [UInt8](body)
   for format in MetadataFormat.allCases {
@@ -40,7 +40,7 @@ private func encoded(_ frame: Frame) -> [UInt8] {
   return bytes
 }
 
-/// Every frame of an output; all of it has to be well formed.
+/// Every frame of an output, which must be well formed.
 private func decodeAll(_ bytes: [UInt8]) -> [Frame] {
   var frames: [Frame] = []
   bytes.withUnsafeBytes { bytes in
@@ -58,7 +58,7 @@ private func decodeAll(_ bytes: [UInt8]) -> [Frame] {
   return frames
 }
 
-/// A machine of the chosen kind, as often as it is needed.
+/// Makes machines of the chosen kind.
 private struct Listener {
   let choices: UInt8
 
@@ -91,7 +91,7 @@ private struct Listener {
     var isClosed = false
   }
 
-  /// What the bytes mean to who says nothing.
+  /// The events of the bytes, without any reply.
   func listen(to bytes: UnsafeRawBufferPointer, splitSeed: UInt32?, gathersValues: Bool = false) -> Outcome {
     var machine = make()
     var outcome = Outcome()
@@ -116,7 +116,7 @@ private struct Listener {
     return outcome
   }
 
-  /// The same with an owner who answers, which makes splits matter.
+  /// The same with an owner that replies, so that splits matter.
   func talk(to bytes: UnsafeRawBufferPointer, splitSeed: UInt32) {
     var machine = make()
     var outcome = Outcome()
@@ -154,7 +154,7 @@ private struct Listener {
   }
 
   private func check(_ machine: ConnectionMachine) {
-    // A client opens as many as its owner wants.
+    // A client opens any number of requests.
     precondition(!machine.isServer || machine.liveCount <= limits.maximumRequests, "too many requests")
     precondition(machine.tail.count <= limits.maximumFrameBytes + 3, "too much of a frame is kept")
     precondition(machine.assemblyByteCount <= limits.maximumRequestBytes, "too many fragments are kept")

@@ -1,10 +1,10 @@
 // A whole server with up to four clients, on one thread, driven by an input; compiled against the modules that
 // Tests/Fuzz/run builds, no part of the package's build.
 //
-// An input is a list of steps: a byte whose low four bits say what is done and whose next two by which client, then the
-// step's own bytes. Steps send frames of several requests, whole, in part or spoilt, close sockets in either direction,
+// An input is a list of steps: a byte whose low four bits select the action and whose next two the client, then the
+// step's own bytes. Steps send frames of several requests, complete, partial or damaged, close sockets in either direction,
 // publish, let time pass, turn the loop, and hand every connection over to another server, whose configuration may be
-// another one and whose state may be spoilt on the way.
+// different, and whose state may be damaged on the way.
 //
 // Oracles: no trap; every frame that a client gets is well formed; the events of a request have rising ids and never
 // exceed its credit; when all clients have left, the server counts no connection, no subscriber and no publisher.
@@ -147,7 +147,7 @@ private final class World {
     let isSpoilt = choices & 8 != 0 && !state.isEmpty
     if isSpoilt {
       for _ in 0...choices >> 5 { state[steps.number() % state.count] = steps.byte() }
-      // With a checksum that fits, so that the fields are read; else the checksum is what is tested.
+      // With a valid checksum, so that the fields are read; otherwise only the checksum is tested.
       if choices & 16 != 0 { state = SavedState.seal(Array(state[SavedState.headerBytes...]), as: .connections) }
     }
     // As in the next process: other descriptors for the same sockets.
@@ -172,7 +172,7 @@ private final class World {
     }
     next.finishRestore()
     turn(1)
-    // The sockets of the former server are closed with it, as its process's would be.
+    // The sockets of the previous server are closed with it, like those of a process.
     let former = formerServers.removeFirst()
     Self.stop(former)
   }
@@ -192,7 +192,7 @@ private final class World {
   private static func stop(_ server: StreamServer) {
     server.stop {}
     for _ in 0..<4 { server.loops[0].runOneTurn() }
-    server.loops[0].endOfTurn = nil  // as at the end of the loop's thread: what it holds goes
+    server.loops[0].endOfTurn = nil  // as at the end of the loop's thread: releases what it retains
   }
 
   private var isEmpty: Bool {
@@ -214,7 +214,7 @@ private final class Client {
   private var lastSent: [UInt8] = []
   private var input: [UInt8] = []
   private var requests: [StreamID: Request] = [:]
-  /// Whether what it sent was never spoilt, so that credit can be counted.
+  /// Whether its output was never damaged, so that credit can be counted.
   var isExact = true
 
   init(_ socket: CInt) { self.socket = socket }
@@ -223,7 +223,7 @@ private final class Client {
   func send(_ frame: Frame) {
     var bytes: [UInt8] = []
     frame.encode(into: &bytes)
-    // Credit counts when the frame may have arrived; a frame that did not is cut, and nothing after it is understood.
+    // Credit counts when the frame may have arrived; a frame that did not is cut, and nothing after it is read.
     switch frame {
     case .request(let id, _, let credit, _, _, _):
       let former = requests[id]
@@ -293,7 +293,7 @@ private final class Client {
     shutdown(socket, how)
   }
 
-  /// Reads and judges what has come.
+  /// Reads and checks the received frames.
   func receive() {
     var buffer = [UInt8](repeating: 0, count: 64 << 10)
     while true {

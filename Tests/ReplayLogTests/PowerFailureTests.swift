@@ -4,10 +4,10 @@ import Testing
 
 @testable import ReplayLog
 
-/// What is left in a file when some of its pages reached the disk and others did not.
-@Suite struct PowerCutTests {
-  @Test func afterAPowerCutTheEventsAreKeptAndIdsGoOnBehindAHole() throws {
-    let place = try SpoiltRegion()
+/// A file after a power failure: some of its pages reached the disk, others did not.
+@Suite struct PowerFailureTests {
+  @Test func afterAPowerFailureEventsAreKeptAndIdsContinueAfterAHole() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(20)
     let left = try place.remains(boot: 2, time: 5_000_000)
     #expect(left.isSalvaged && left.count == 20)
@@ -21,8 +21,8 @@ import Testing
     #expect(try place.log(boot: 2).heldIDs == log.heldIDs)
   }
 
-  @Test func aLogThatWasClosedGoesOnExactly() throws {
-    let place = try SpoiltRegion()
+  @Test func aClosedLogContinuesExactly() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(20)
     log.noteClosed()
@@ -33,8 +33,8 @@ import Testing
     #expect(try place.remains(boot: 3).isSalvaged)
   }
 
-  @Test func ofTwoHolesTheNewerOneIsKept() throws {
-    let place = try SpoiltRegion()
+  @Test func theNewerOfTwoHolesIsKept() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(20)
     let log = try place.log(boot: 2, time: 10000)
     log.appendContents(3)
@@ -42,41 +42,41 @@ import Testing
     let again = try place.log(boot: 3, time: 20000)
     #expect(again.heldIDs == newer && again.endPosition >= 20000)
     #expect(again.firstPosition >= 10000)
-    // With nothing behind it the hole grows.
+    // Without an event after it the hole grows.
     #expect(try place.log(boot: 4, time: 30000).heldIDs == newer)
   }
 
-  @Test func aHoleThatGrowsKeepsWhatIsBeforeIt() throws {
-    let place = try SpoiltRegion()
+  @Test func aGrowingHoleKeepsTheEventsBeforeIt() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(20)
     _ = try place.log(boot: 2, time: 10000)
     let again = try place.log(boot: 3, time: 20000)
     #expect(again.heldIDs == Array(1000..<1020) && again.endPosition >= 20000)
   }
 
-  @Test func idsAreHigherThanAnyThatIsSeenWhateverTheClockSays() throws {  // SEMANTICS 25
-    let place = try SpoiltRegion()
+  @Test func idsAreHigherThanAllStoredOnesWhateverTheClock() throws {  // SEMANTICS 25
+    let place = try DamagedRegion()
     try place.log().appendContents(20)
     #expect(try place.log(boot: 2, time: 3).endPosition >= 1020)
-    let empty = try SpoiltRegion()
+    let empty = try DamagedRegion()
     #expect(try empty.log(boot: 2, time: 3).endPosition == 1000)
     #expect(try empty.log(boot: 3, time: 4000).endPosition == 4000)
   }
 
-  @Test func aBrokenEventCutsTheLogWhereItIs() throws {
-    let place = try SpoiltRegion()
+  @Test func aDamagedEventTruncatesTheLog() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     log.append(EventBatch((0..<30).map { [UInt8](repeating: $0, count: 80) }))
     let layout = try LogLayout(reading: place.region.bytes)
     layout.record(at: layout.offset(of: 1020)).storeBytes(of: 99, toByteOffset: 50, as: UInt8.self)
-    #expect(try place.remains(boot: 1).isSalvaged, "the same boot does not help a file that was spoilt")
+    #expect(try place.remains(boot: 1).isSalvaged, "the same boot does not help a file that was damaged")
     let again = try place.log(boot: 2, time: 5000)
     #expect(again.heldIDs == Array(1000..<1020))
     #expect(again.endPosition >= 5000)
   }
 
-  @Test func aCheckpointNeedsAllTheEventsThatItCovers() throws {
-    let place = try SpoiltRegion()
+  @Test func aCheckpointIsDroppedWithoutAllEventsThatItCovers() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     for number in 1...5 as ClosedRange<UInt8> {
       var batch = EventBatch((0..<4).map { _ in [UInt8](repeating: number, count: 80) })
@@ -86,18 +86,18 @@ import Testing
     let layout = try LogLayout(reading: place.region.bytes)
     for (broken, expected) in [(1019, 4), (1012, nil), (1010, nil)] as [(UInt64, UInt8?)] {
       layout.record(at: layout.offset(of: broken)).storeBytes(of: 99, toByteOffset: 50, as: UInt8.self)
-      let copy = try SpoiltRegion(place.bytes)
+      let copy = try DamagedRegion(place.bytes)
       let again = try copy.log(boot: 2, time: 5000)
       #expect(again.checkpoint == expected.map { Checkpoint([$0])! })
-      // What did not hold does not come back.
+      // A checkpoint that was dropped does not return.
       again.appendContents(30)
       #expect(try copy.log(boot: 2).checkpoint == again.checkpoint)
       #expect(try copy.log(boot: 3, time: 9000).checkpoint == again.checkpoint)
     }
   }
 
-  @Test func aLogThatLostAllItsEventsLosesItsCheckpoint() throws {
-    let place = try SpoiltRegion()
+  @Test func aLogWithoutEventsLosesItsCheckpoint() throws {
+    let place = try DamagedRegion()
     let log = try place.log()
     var batch: EventBatch = [[1]]
     batch.checkpoint = Checkpoint([1])
@@ -105,18 +105,18 @@ import Testing
     let layout = try LogLayout(reading: place.region.bytes)
     layout.record(at: layout.offset(of: 1000)).storeBytes(of: 99, toByteOffset: 24, as: UInt8.self)
     #expect(try place.log(boot: 2, time: 5000).checkpoint == nil)
-    let empty = try SpoiltRegion()
+    let empty = try DamagedRegion()
     batch.removeFirst()
     batch.checkpoint = Checkpoint([1])
     try empty.log().append(batch)
     #expect(try empty.log(boot: 2, time: 5000).checkpoint == Checkpoint([1]))
   }
 
-  /// Every page is as old as it likes: what stood before the last sync and was not overwritten is there, and nothing is
-  /// broken; ids never go back.
-  @Test(arguments: 1...40) func anyMixtureOfOldAndNewPagesIsALog(seed: UInt64) throws {
+  /// Each page has any of its versions: events that were synced and not overwritten are there, and no event is
+  /// damaged; ids never decrease.
+  @Test(arguments: 1...40) func anyMixtureOfOldAndNewPagesIsReadable(seed: UInt64) throws {
     var random = SystemRandom(seed)
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     var highest: UInt64 = 0
     for round in 1...25 as ClosedRange<UInt64> {
       let log = try place.log(boot: round, time: 2000 * round)
@@ -140,14 +140,14 @@ import Testing
       }
       place.bytes = torn
       let left = try place.remains(boot: round + 1, time: 2000 * (round + 1))
-      // What was before an older hole goes for what is behind it.
+      // Events before the older hole are dropped in favour of later ones.
       if !hadHole { #expect(left.count >= spared, "\(spared) events were safe, and \(left.count) are left") }
     }
   }
 
-  @Test(arguments: 1...200) func randomDamageNeverShowsABrokenEvent(seed: UInt64) throws {
+  @Test(arguments: 1...200) func randomDamageNeverExposesADamagedEvent(seed: UInt64) throws {
     var random = SystemRandom(seed)
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let log = try place.log()
     log.appendContents(40 + random.next(below: 300))
     if random.next(below: 2) == 0 { log.noteClosed() }
@@ -159,12 +159,12 @@ import Testing
       }
     }
     let boot = UInt64(1 + random.next(below: 2))
-    let spoilt = try SpoiltRegion(bytes)
-    guard let left = try? spoilt.remains(boot: boot, time: 4000) else { return }
+    let damaged = try DamagedRegion(bytes)
+    guard let left = try? damaged.remains(boot: boot, time: 4000) else { return }
     let again = left.log()
     #expect(again.isIntact)
-    guard left.fits(SpoiltRegion.limits), again.endPosition < LogLayout.idLimit / 2 else { return }
-    let next = try spoilt.log(boot: boot, time: 4000)
+    guard left.fits(DamagedRegion.limits), again.endPosition < LogLayout.idLimit / 2 else { return }
+    let next = try damaged.log(boot: boot, time: 4000)
     next.appendContents(300)
     #expect(next.isIntact)
   }
@@ -173,17 +173,17 @@ import Testing
 
   /// Events 1000 to 1009, a hole, and five from 5056 on, a microsecond apart.
   private func logWithHole() throws -> EventLog {
-    let place = try SpoiltRegion()
+    let place = try DamagedRegion()
     let layout = try LogLayout(reading: place.region.bytes)
     let clock = MovedClock()
-    let first = EventLog(layout, try layout.state(), limits: SpoiltRegion.limits, owner: place.region) { clock.now }
+    let first = EventLog(layout, try layout.state(), limits: DamagedRegion.limits, owner: place.region) { clock.now }
     for _ in 0..<10 {
       first.append([content(of: first.endPosition)])
       clock.now += 1
     }
     let state = layout.salvagedState(try layout.state(), at: 5000)
     layout.write(state)
-    let log = EventLog(layout, state, limits: SpoiltRegion.limits, owner: place.region) { clock.now }
+    let log = EventLog(layout, state, limits: DamagedRegion.limits, owner: place.region) { clock.now }
     for _ in 0..<5 {
       log.append([content(of: log.endPosition)])
       clock.now += 1
@@ -192,7 +192,7 @@ import Testing
     return log
   }
 
-  @Test func positionsAreCountedWithoutTheHole() throws {
+  @Test func countsExcludeTheHole() throws {
     let log = try logWithHole()
     #expect(log.count(from: log.firstPosition, to: log.endPosition) == 15)
     #expect(log.count(from: 1005, to: 5043) == 6)
@@ -204,13 +204,13 @@ import Testing
     #expect(log.endOfRun(from: 1003) == 1010 && log.endOfRun(from: 5042) == 5047)
   }
 
-  @Test func aTimeIsFoundOnEitherSideOfTheHole() throws {
+  @Test func aTimeIsFoundOnBothSidesOfTheHole() throws {
     let log = try logWithHole()
     let expected = log.heldIDs + [5047]
     #expect((0...15).map { log.position(since: 1_000_000 + $0) } == expected)
   }
 
-  @Test func theOldestAreDroppedAcrossTheHole() throws {
+  @Test func theOldestEventsAreEvictedAcrossTheHole() throws {
     let log = try logWithHole()
     var all = log.heldIDs
     for _ in 0..<500 {
@@ -222,16 +222,16 @@ import Testing
     #expect(log.firstPosition > 5042)
   }
 
-  @Test func whatIsHeldFromBeforeTheHoleOnIsNotDropped() throws {
+  @Test func unreadEventsBeforeTheHoleAreNotEvicted() throws {
     let log = try logWithHole()
-    log.hold(from: 1010)  // where a reader stands that has read all before the hole
+    log.hold(from: 1010)  // the position of a reader that has read all events before the hole
     #expect(log.appendWhatFits(EventBatch((0..<60).map { [$0] }))?.count == 5)
     #expect(log.isFull && log.firstPosition == 5042)
     log.hold(from: 5043)
     #expect(!log.isFull)
   }
 
-  @Test func theHoleIsTakenOverIntoOtherLimits() throws {
+  @Test func otherLimitsPreserveTheHole() throws {
     let log = try logWithHole()
     for (events, ids) in [(1000, Array(log.heldIDs.suffix(5))), (20, log.heldIDs), (8, log.heldIDs.suffix(8))] {
       let limits = EventLog.Limits(events: events, bytes: 16 << 10)
@@ -243,8 +243,8 @@ import Testing
     }
   }
 
-  @Test func aHoleBehindWhichNothingStandsGrowsWithTheSlots() throws {
-    let place = try SpoiltRegion()
+  @Test func aHoleAtTheEndGrowsWithTheSlots() throws {
+    let place = try DamagedRegion()
     try place.log().appendContents(20)
     let old = try place.log(boot: 2, time: 5000)
     let limits = EventLog.Limits(events: 1000, bytes: 64 << 10)

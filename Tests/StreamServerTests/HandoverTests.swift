@@ -9,12 +9,12 @@ import Testing
 
 @testable import StreamServer
 
-/// Connections that go on in another server, as they do from one process to the next.
-@Suite struct HandOverTests {
+/// Connections that continue in another server, as in the next process.
+@Suite struct HandoverTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
-  /// Two servers; `body` calls what it gets in between. A client may take its time with its SETUP: where many tests run at
-  /// once, one may wait for a thread for longer than a handshake may take.
+  /// Two servers; `body` calls its last argument in between. The handshake timeout is long: when many tests run at
+  /// once, a client may wait long for a thread.
   private func withTwoServers(
     _ workers: Int = 2, _ body: (ServerHarness, ServerHarness, () async throws -> Void) async throws -> Void
   ) async throws {
@@ -27,7 +27,7 @@ import Testing
     await next.stop()
   }
 
-  @Test(arguments: [1, 2]) func creditGoesOnWhereItStoodAndNothingIsSentBeyondIt(workers: Int) async throws {
+  @Test(arguments: [1, 2]) func creditIsHandedOverAndNotExceeded(workers: Int) async throws {
     try await withTwoServers(workers) { first, next, handOver in
       let source = try first.add("s")
       let later = try next.add("s")
@@ -50,8 +50,8 @@ import Testing
     }
   }
 
-  /// A request that is refused, and its ID used again in the same write: the refusal is the first request's alone.
-  @Test func anIDThatIsUsedAgainBehindARefusedRequestIsANewRequest() async throws {
+  /// A rejected request whose ID is reused in the same write: the error belongs to the first request only.
+  @Test func anIDReusedAfterARejectedRequestIsANewRequest() async throws {
     try await withTwoServers { first, next, handOver in
       let source = try first.add("s")
       let later = try next.add("s")
@@ -80,8 +80,8 @@ import Testing
     }
   }
 
-  /// The last number that a request may begin with, and the values that follow it.
-  @Test func aPublisherAtTheEndOfTheNumbersIsRestored() async throws {
+  /// The largest first number of a request, and the values that follow it.
+  @Test func aPublisherAtTheLargestNumberIsRestored() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] { try harness.addPublished("s") }
       let setup = Setup(metadataMIMEType: MetadataFormat.composite.mimeType)
@@ -103,7 +103,7 @@ import Testing
     }
   }
 
-  @Test func aClientIsAwareOfNothingWhateverItHasUnderWay() async throws {
+  @Test func aHandoverIsInvisibleToAClientInAnyState() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] {
         try harness.addPublished("p")
@@ -119,7 +119,7 @@ import Testing
       client.send(Array(bytes.dropLast(3)))
       client.send([])
       first.eventually { first.server.statistics.connections == 1 }
-      let stranger = try WireClient(first.path)  // has not said SETUP yet
+      let stranger = try WireClient(first.path)  // has not sent SETUP yet
       let waiting = try WireClient.ready(first.path)
       waiting.get("quiet")
       first.eventually { first.server.statistics.subscribers == 1 && first.server.statistics.connections == 3 }
@@ -143,7 +143,7 @@ import Testing
     }
   }
 
-  @Test func aPublisherGoesOnAndIsAnsweredWhenAllIsInTheStream() async throws {
+  @Test func aPublisherContinuesAndIsConfirmedWhenAllValuesAreStored() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] { try harness.addPublished("p") }
       let publisher = try WireClient.ready(first.path)
@@ -168,7 +168,7 @@ import Testing
     }
   }
 
-  @Test func whatHadNoRoomInALosslessStreamArrivesBehindWhatHad() async throws {
+  @Test func heldEventsOfALosslessStreamFollowTheStoredOnes() async throws {
     try await withTwoServers { first, next, handOver in
       func block(_ configuration: inout StreamConfiguration) {
         configuration.limits = .init(events: 4)
@@ -190,7 +190,7 @@ import Testing
       first.eventually { first.server.statistics.eventsIn == 5 }
       try await handOver()
       client.send(.requestN(StreamID(1), Self.unlimited))
-      // This test's second log is a new one: what was in the first one is gone, what had no room there is not.
+      // The second server has a new log: stored events are lost, held events are not.
       #expect(try client.events(5) == (5..<10).map { [$0] })
       next.eventually { later.demand == .max(1) }
       #expect(log.checkpoint == batch.checkpoint)
@@ -198,7 +198,7 @@ import Testing
     }
   }
 
-  @Test func aSocketThatWasFullGetsTheRestOfItsFrameFirst() async throws {
+  @Test func theRestOfAPartlyWrittenFrameIsSentFirst() async throws {
     try await withTwoServers { first, next, handOver in
       let source = try first.add("s") { $0.limits = .init(events: 1000, bytes: 64 << 20) }
       let later = try next.add("s")
@@ -226,7 +226,7 @@ import Testing
     }
   }
 
-  @Test func requestsForStreamsThatAreNoLongerServedAreCanceled() async throws {
+  @Test func requestsForRemovedStreamsAreCanceled() async throws {
     try await withTwoServers { first, _, handOver in
       _ = try first.add("gone")
       try first.addPublished("gone too")
@@ -245,7 +245,7 @@ import Testing
     }
   }
 
-  @Test func sourcesBeginOnceEverybodyIsBack() async throws {
+  @Test func sourcesStartAfterTheRestore() async throws {
     let next = try ServerHarness(restores: true)
     let source = try next.add("s")
     #expect(source.subscriptions == 0)
@@ -256,7 +256,7 @@ import Testing
     await next.stop()
   }
 
-  @Test func whereThereIsNoRoomClientsAreToldAndClosed() async throws {
+  @Test func connectionsWithoutSpaceAreCanceledAndClosed() async throws {
     try await withServer { harness in
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)
@@ -272,7 +272,7 @@ import Testing
     }
   }
 
-  @Test func brokenStateIsRefusedWhole() async throws {
+  @Test func invalidStateIsRefusedAsAWhole() async throws {
     try await withServer { harness in
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)

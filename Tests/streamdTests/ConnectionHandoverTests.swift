@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// Connections from one process of the service to the next, by way of the service manager.
-@Suite(.timeLimit(.minutes(5))) struct TakeOverTests {
+@Suite(.timeLimit(.minutes(5))) struct ConnectionHandoverTests {
   /// A subscriber on a connection of its own that has got its first event.
   private struct Reader {
     let connection: StreamConnection
@@ -69,7 +69,7 @@ import Testing
   }
 
   /// The service manager hands over the newest descriptor first, and may have had no room for one.
-  @Test func parcelsInAnyOrderHaveTheirOwnConnectionsEvenIfOneIsMissing() async throws {
+  @Test func parcelsAreMatchedInAnyOrderEvenIfOneIsMissing() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.makeListener()
@@ -107,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func connectionsThatNoProcessGetsAsFarAsServingAreGivenUp() async throws {
+  @Test func connectionsAreClosedAfterThreeFailedProcesses() async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
     try daemon.start(keptStream(keep: "memory"))
@@ -120,7 +120,7 @@ import Testing
     reader.connection.close()
   }
 
-  @Test(arguments: ["max_connections", "LimitNOFILE"]) func asManyConnectionsAsFitGoOnAndTheOthersAreCanceled(
+  @Test(arguments: ["max_connections", "LimitNOFILE"]) func connectionsUpToTheLimitContinueAndOthersAreCanceled(
     limit: String
   ) async throws {
     let daemon = try RestartedDaemon()
@@ -147,7 +147,7 @@ import Testing
   }
 
   /// A subscription that the rules admit no longer ends; the others notice nothing.
-  @Test func otherRulesHoldForConnectionsThatAreTakenOver() async throws {
+  @Test func newRulesApplyToRestoredConnections() async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
     let open = keptStream("t", keep: "no")
