@@ -1,4 +1,4 @@
-/// One stream in `$streams`. Only the name must be there, so that client and daemon may be of different versions.
+/// One stream in `$streams`. Only the name is required, so that client and daemon can have different versions.
 package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var name: String
   package var description: String?
@@ -6,11 +6,11 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var type: String?
   package var source: String?
   /// `idle`, `running`, `blocked` (by a subscriber), `waiting` (for its host), `failing` (and retried, or its pipeline
-  /// failed on the last event), `finished` or `failed` (for good).
+  /// failed on the last event), `finished` or `failed` (permanently).
   package var state: String?
-  /// Why, for the blocked, waiting, failing and failed; a remark on the others.
+  /// The reason for blocked, waiting, failing and failed; otherwise a remark.
   package var message: String?
-  /// Events that its pipeline failed on, as in `$stats`.
+  /// Events on which its pipeline failed, as in `$stats`.
   package var errors: UInt64?
   package var subscribers: Int?
   package var lastID: UInt64?

@@ -1,19 +1,19 @@
-/// The metadata of an event. Source: WIRE.md, "What a payload carries".
+/// The metadata of an event. Source: WIRE.md, "Content of a payload".
 package struct EventStamp: Equatable, Sendable {
-  /// Of id and time.
+  /// The size of id and time.
   package static let byteCount = 16
-  /// Of the count of missed events, which only the first event after a gap has.
+  /// The size of the count of missed events, which only the first event after a gap has.
   package static let gapByteCount = 8
-  /// The count where the daemon cannot know it.
+  /// The count if it is unknown.
   package static let unknownCount = UInt64.max
 
   package let id: UInt64
   /// Microseconds since the Unix epoch.
   package let time: UInt64
-  /// Events that are missing right before this one; 0: none.
+  /// Missing events directly before this one; 0: none.
   package let missedCount: UInt64
 
-  /// - Returns: nil for metadata of another length: that is not streamd's.
+  /// - Returns: nil for metadata of another length, which is not streamd's.
   package init?(_ metadata: [UInt8]) {
     guard let id = UInt64(bigEndian: metadata, at: 0), let time = UInt64(bigEndian: metadata, at: 8) else { return nil }
     let hasGap = metadata.count == Self.byteCount + Self.gapByteCount
@@ -23,11 +23,11 @@ package struct EventStamp: Equatable, Sendable {
   }
 }
 
-/// What a named publisher hears of its values. Source: WIRE.md, "Named publishers".
+/// A confirmation to a named publisher. Source: WIRE.md, "Named publishers".
 package struct PublishConfirmation: Equatable, Sendable {
   /// All values up to this number are in the stream.
   package let confirmed: UInt64
-  /// The number that the publisher's next value is taken for; only in the first confirmation of a request.
+  /// The number of the publisher's next value; only in the first confirmation of a request.
   package let next: UInt64?
 
   package init(confirmed: UInt64, next: UInt64? = nil) { (self.confirmed, self.next) = (confirmed, next) }
@@ -46,7 +46,7 @@ package struct PublishConfirmation: Equatable, Sendable {
 }
 
 extension UInt64 {
-  /// - Returns: nil where there are fewer than 8 bytes.
+  /// - Returns: nil with fewer than 8 bytes.
   fileprivate init?(bigEndian bytes: [UInt8], at offset: Int) {
     guard bytes.count >= offset + 8 else { return nil }
     self = bytes[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) }

@@ -1,42 +1,42 @@
 import FoundationEssentials
 
-/// What happens to a subscriber whose next event is no longer held.
+/// What happens to a subscription whose next event was evicted.
 public enum LagPolicy: String, CaseIterable, Sendable {
-  /// Continues with the oldest event that is still held; the ids show the gap.
+  /// Continues with the oldest stored event; the ids show the gap.
   case skip
   /// Continues with the newest event.
   case latest
-  /// Its request ends with ``ErrorCode/lagged``, which says how many events it lost.
+  /// Its request ends with ``ErrorCode/lagged``, and the number of lost events.
   case fail
 }
 
-/// How a subscription begins and what becomes of it when it lags: the data of its request. Source: WIRE.md, "Options of a
+/// The start of a subscription, and its lag policy: the data of its request. Source: WIRE.md, "Options of a
 /// subscription".
 public struct SubscribeOptions: Equatable, Sendable {
-  /// The first event that is wanted.
+  /// The position of the first event.
   public enum Start: Equatable, Sendable {
-    /// As many of the last events as the stream replays to a newcomer, then live.
+    /// The last `replay` events of the stream's configuration, then new ones.
     case replay
-    /// The newest event, then live.
+    /// The newest event, then new ones.
     case latest
-    /// Live only.
+    /// Only new events.
     case new
-    /// Everything after this id that is still held.
+    /// The stored events after this id.
     case after(id: UInt64)
-    /// Everything still held since an RFC 3339 time, or since a span ago: `"-5m"`.
+    /// The stored events since an RFC 3339 time, or since a duration before the present: `"-5m"`.
     case since(String)
   }
 
-  /// As the server has it.
+  /// The server's defaults.
   public typealias LagPolicy = StreamProtocol.LagPolicy
 
-  /// Where to begin.
+  /// The start position.
   public var from: Start
-  /// `nil`: as the stream is configured.
+  /// `nil`: the stream's default.
   public var onLag: LagPolicy?
-  /// Whether events carry their id and time; 16 bytes each on the wire.
+  /// Whether events have their id and time; 16 bytes each on the wire.
   public var ids: Bool
-  /// Whether the first event after a gap carries how many events are missing; only beside its id.
+  /// Whether the first event after a gap has the number of missing events; only together with ids.
   package var gaps = false
 
   /// The defaults are the server's.
@@ -47,7 +47,7 @@ public struct SubscribeOptions: Equatable, Sendable {
   }
 }
 
-/// A time that a subscription begins at.
+/// The start time of a subscription.
 package enum StartTime: Equatable, Sendable {
   /// Microseconds since the Unix epoch.
   case at(UInt64)
@@ -84,16 +84,16 @@ package enum StartTime: Equatable, Sendable {
 // MARK: On the wire
 
 extension SubscribeOptions {
-  /// Options that cannot be read; one sentence that names the option.
+  /// Invalid options: one sentence that names the option.
   package struct Malformed: Error, Equatable {
     package let sentence: String
     package init(_ sentence: String) { self.sentence = sentence }
   }
 
-  /// Many times what all options take. They are read on an event loop, and a mistake in them is repeated.
+  /// Maximum bytes: many times the size of all options. They are parsed on an event loop, and errors quote them.
   private static let byteLimit = 4096
 
-  /// The request data: a JSON object of what is not at its default, and nothing when all is.
+  /// The request data: a JSON object of the options that differ from their defaults; empty if none does.
   package var json: [UInt8] {
     var members: [String] = []
     switch from {
@@ -108,7 +108,7 @@ extension SubscribeOptions {
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
   }
 
-  /// `text` as a JSON string: RFC 8259 wants quotes, backslashes and control characters escaped.
+  /// `text` as a JSON string: RFC 8259 requires quotes, backslashes and control characters to be escaped.
   private static func quoted(_ text: String) -> String {
     var result = "\""
     for scalar in text.unicodeScalars {

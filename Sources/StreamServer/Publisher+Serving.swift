@@ -4,17 +4,17 @@ import StreamRuntime
 
 extension Publisher where Output == [UInt8] {
   /// Serves this publisher to other processes: a stream on a Unix socket, each value an event. `StreamClient` has its
-  /// publisher at the other end; any RSocket client may read it.
+  /// publisher at the other end; any RSocket client can read it.
   ///
-  /// It is subscribed to once for all clients, with the first until the last has left. Demand: their credit, which crosses
-  /// the socket; the publisher is asked for one value at a time while the client that wants most has some. With several
-  /// streams on one socket, or with other bounds, make a ``StreamServer``.
+  /// It has one subscription for all clients, from the first one until the last has ended. Demand: their credit, which
+  /// crosses the socket; one value at a time is requested while any client has credit for it. For several
+  /// streams on one socket, or other limits, create a ``StreamServer``.
   ///
   /// - Parameters:
   ///   - name: The stream's.
-  ///   - path: Of the socket, which only this user can reach; removed again at the end.
-  ///   - replay: Events that a newcomer gets unless it asks for something else.
-  ///   - overflow: What becomes of events that a client has not taken when the buffer is full.
+  ///   - path: Of the socket, which only this user can connect to; removed at the end.
+  ///   - replay: Events that a new subscription receives first, unless it sets a position.
+  ///   - overflow: What happens to unread events when the buffer is full.
   /// - Returns: Ends the stream and closes the socket when cancelled or released.
   /// - Throws: ``StreamServer/AddStreamError`` for a reserved name, `SystemError` for a socket that cannot be created.
   public func serve(

@@ -28,8 +28,8 @@ public struct StreamChange {
   let makeLog: ((EventLog) throws -> EventLog)?
 
   /// - Parameters:
-  ///   - configuration: of a stream that is served, by its name.
-  ///   - feed: replaces its source; nil: the source continues. It is subscribed to anew, however, for a log
+  ///   - configuration: of a served stream, by its name.
+  ///   - feed: replaces its source; nil: the source continues. It is resubscribed to, however, for a log
   ///     whose largest event is smaller.
   ///   - makeLog: returns the log in which the stream continues, with the limits of `configuration` and the ids of its
   ///     argument, the present log; may return that. nil: the present log, whatever the limits in `configuration`. If it
@@ -44,13 +44,13 @@ public struct StreamChange {
 }
 
 extension StreamServer {
-  /// Changes streams and removes others while clients use them. Clients that keep access notice nothing except events that
-  /// a smaller log evicts. Requests to streams that are gone end with CANCELED, those
-  /// of clients that are no longer admitted with REJECTED. Publishers get CANCELED where the stream takes no values any
-  /// more, or has been given some that are lost with what led to its log.
+  /// Changes streams and removes others while clients use them. Clients that keep access notice nothing except events
+  /// that a smaller log evicts. Requests to removed streams end with CANCELED, requests
+  /// without access with REJECTED. Publishers get CANCELED if the stream accepts no values any
+  /// more, or if some of their values are lost with the replaced pipeline.
   ///
-  /// On a server that runs, from any thread but its own; one at a time. Waits for a turn of each loop; the loops wait for
-  /// nothing.
+  /// On a running server, from any thread except its own; one call at a time. Waits for a turn of each loop; the loops
+  /// do not wait.
   ///
   /// - Returns: the errors of streams that keep their present log, by name.
   public func change(_ changes: [StreamChange], removing names: [String]) -> [String: any Error] {
@@ -93,7 +93,7 @@ extension StreamServer {
     for _ in workers { done.wait() }
   }
 
-  /// Workers know logs by their address, which may be used again only once all of them have forgotten it.
+  /// Workers cache logs by address, so an address must not be reused before all of them have dropped it.
   private func release(_ logs: [EventLog]) {
     guard !logs.isEmpty else { return }
     let kept = Locked(logs)
@@ -107,8 +107,8 @@ extension StreamServer {
 }
 
 extension Worker {
-  /// Tells the clients of streams that are gone, or that admit them no longer. On the loop, while the logs of the changed
-  /// ones are frozen.
+  /// Ends requests to removed streams, and requests without access. On the loop, while the logs of the changed
+  /// streams are frozen.
   fileprivate func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {
     for stream in removed {
       for member in members(of: stream) where member.state != .ended {

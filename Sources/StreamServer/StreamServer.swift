@@ -7,16 +7,16 @@ import ReplayLog
 import StreamRuntime
 import Synchronization
 
-/// Serves streams over sockets: each source is subscribed to once, each client reads at the pace of its own credit.
+/// Serves streams over sockets: each source has one subscription, each client reads at the pace of its own credit.
 ///
-/// Thread-safe. Streams may be added at any time, sockets once it has started. What there is to tell, it tells `report`;
-/// it writes no log itself.
+/// Thread-safe. Streams can be added at any time, sockets once it has started. It reports through `report` and
+/// writes no log.
 public final class StreamServer: Sendable {
-  /// A stream that cannot be served.
+  /// The reason why a stream cannot be served.
   public enum AddStreamError: Error, Equatable {
-    /// There is a stream of that name.
+    /// Another stream has the name.
     case nameTaken(String)
-    /// Names that begin with `$` are the server's own.
+    /// Names that begin with `$` are reserved for the server.
     case nameReserved(String)
     /// No memory for the stream's log.
     case noMemory(SystemError)
@@ -31,18 +31,19 @@ public final class StreamServer: Sendable {
   let workers: [Worker]
   /// Until `finishRestore`.
   let sourcesWait: Atomic<Bool>
-  /// To be appended by `finishRestore`.
+  /// Held events that `finishRestore` appends.
   let restoredEvents = Locked<[SavedConnections.Waiting]>([])
   let systemStreams: SystemStreams
-  /// What streams have counted that are no longer served.
+  /// The counters of removed streams.
   let retired = Locked(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
-  ///   - restores: connections of another process are to be restored here: no source is subscribed to before `finishRestore`.
+  ///   - restores: whether connections of another process will be restored: no source is subscribed to before
+  ///     `finishRestore`.
   ///   - version: of the program, for `$stats`.
-  ///   - wantsDetails: whether `.clientActs` is to be reported now; called on the event loops as often as that happens.
+  ///   - wantsDetails: whether `.clientActs` is reported now; called on the event loops for each such action.
   ///   - report: called on the event loops; must not block.
   /// - Throws: `SystemError` when the process is out of descriptors, `AddStreamError.noMemory`.
   public init(
@@ -82,15 +83,15 @@ public final class StreamServer: Sendable {
 
   // MARK: Streams
 
-  /// Serves `source`, one value of which is a batch of events. It is subscribed to as `configuration.start` says, and
-  /// asked for one batch at a time.
+  /// Serves `source`, whose values are batches of events. `configuration.start` determines when it is subscribed to;
+  /// one batch at a time is requested.
   ///
   /// - Parameters:
-  ///   - log: with the limits of `configuration`, and used by no other stream; nil: a fresh one in memory.
+  ///   - log: with the limits of `configuration`, and used by no other stream; nil: a new one in memory.
   ///   - publishSource: receives the values of clients that `configuration.write` admits; the first publisher of
   ///     `source`. Used by this stream only, which subscribes at once, whatever `configuration.start` is: clients may
   ///     publish while there is no subscription.
-  ///   - status: what the source's states are noted in; it shows in `$streams`.
+  ///   - status: the states of the source, for `$streams`.
   /// - Throws: `AddStreamError`.
   public func add(
     _ configuration: StreamConfiguration, log: EventLog? = nil,
@@ -114,20 +115,20 @@ public final class StreamServer: Sendable {
     stream.log.start()
   }
 
-  /// The pipeline before a stream failed on an event; counted in `$stats`.
+  /// Counts an event on which a stream's pipeline failed, for `$stats`.
   public func countValueError(of name: String) {
     streams[name]?.countValueError()
   }
 
-  /// Where the source of a stream resumes, by what its log holds; nil: nothing is known of it.
-  /// - Parameter isOfEvent: it means something only beside the events that it came with: nil when none is held any more.
+  /// The checkpoint in a stream's log, from which its source resumes; nil: none.
+  /// - Parameter isOfEvent: whether the checkpoint is valid only with its events: nil if the log has no events.
   public func checkpoint(of name: String, isOfEvent: Bool) -> Checkpoint? {
     streams[name]?.log.read { storage, _ in
       isOfEvent && storage.firstPosition == storage.endPosition ? nil : storage.checkpoint
     }
   }
 
-  /// What is to be known of a stream beside how its source is doing; shows in `$streams` when there is nothing worse.
+  /// Sets a remark on a stream, which `$streams` shows while its source is healthy.
   public func setRemark(_ remark: String, of name: String) {
     streams[name]?.setRemark(remark)
   }
@@ -143,12 +144,12 @@ public final class StreamServer: Sendable {
     guard streams.insert(stream) else { throw .nameTaken(name) }
   }
 
-  /// Clients may see more of the streams than before, or less: those that read views of them get others.
+  /// Access to streams has changed: subscriptions to views are moved to new ones.
   private func changeViews() {
     for worker in workers { worker.loop.execute { worker.changeViews() } }
   }
 
-  /// The rules of streams have changed.
+  /// Applies changed rules of streams.
   func reapplyVisibility() {
     let rules = Dictionary(uniqueKeysWithValues: userStreams.map { ($0.name, $0.visibleTo) })
     if systemStreams.replaceRules(rules) { changeViews() }
@@ -156,16 +157,16 @@ public final class StreamServer: Sendable {
 
   // MARK: Running
 
-  /// The loops that clients are served on, so that a watchdog can see that each still turns.
+  /// The loops that serve clients, for a watchdog.
   public var loops: [EventLoop] { workers.map(\.loop) }
 
   /// Starts the event loops.
-  /// - Throws: when the process may have no more threads.
+  /// - Throws: when no thread can be created.
   public func start() throws(SystemError) {
     for worker in workers { try worker.loop.start() }
   }
 
-  /// Accepts connections on a listening stream socket of any kind; they are dealt out to the loops in turn, some at a time.
+  /// Accepts connections on a listening stream socket of any kind, and assigns them to the loops in turn, some at a time.
   public func listen(on descriptor: consuming OwnedDescriptor) {
     let raw = descriptor.release()
     let first = workers[0]
@@ -182,13 +183,13 @@ public final class StreamServer: Sendable {
     }
   }
 
-  /// Takes a new connection. On the first loop.
+  /// Accepts a new connection. On the first loop.
   private func accept(_ socket: consuming OwnedDescriptor) {
     let credentials = PeerCredentials(of: socket.raw)
     accept(socket, credentials)
   }
 
-  /// - Parameter credentials: nil for a peer without any.
+  /// - Parameter credentials: nil for a peer without credentials.
   func accept(_ socket: consuming OwnedDescriptor, _ credentials: PeerCredentials?) {
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
     let open = counts.open.add(1, ordering: .relaxed).oldValue
@@ -218,8 +219,8 @@ public final class StreamServer: Sendable {
     worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number, credentials, account) }
   }
 
-  /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a fresh socket's buffer;
-  /// nothing waits for it to be read.
+  /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a new socket's buffer;
+  /// the call does not wait.
   public static func refuse(_ socket: consuming OwnedDescriptor, _ reason: String) {
     var machine = ConnectionMachine()
     machine.close(.rejectedSetup, reason)
@@ -227,8 +228,8 @@ public final class StreamServer: Sendable {
     _ = unsafe send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL))
   }
 
-  /// Stops sources and accepting, ends every request with CANCELED, closes every connection as soon as it has read that
-  /// (a second at most), and stops the loops. `completed` is called once, on one of the loops.
+  /// Stops sources and accepting, ends every request with CANCELED, closes every connection once its client has read
+  /// that (after a second at most), and stops the loops. `completed` is called once, on one of the loops.
   public func stop(completed: @escaping @Sendable () -> Void) {
     for stream in streams.all { stream.shutDown() }
     let left = Countdown(workers.count)
@@ -236,7 +237,7 @@ public final class StreamServer: Sendable {
       worker.loop.execute {
         worker.stop {
           if left.isLast() { completed() }
-          // Nothing is left to send; but callers of this still need the worker, which lives as long as the loop runs.
+          // Callers on the stack still need the worker, which is retained until the loop ends.
           worker.loop.endOfTurn = { withExtendedLifetime(worker) { nil } }
           worker.loop.stop()
         }
@@ -246,7 +247,7 @@ public final class StreamServer: Sendable {
 
   // MARK: Statistics
 
-  /// As of now.
+  /// The current statistics.
   public var statistics: Statistics {
     let now = EventLoop.monotonicNow()
     let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
@@ -271,7 +272,7 @@ public final class StreamServer: Sendable {
       busyMicroseconds: workers.map { $0.loop.busyNanoseconds / 1000 }, byStream: byStream)
   }
 
-  /// The same of the streams that a client sees, and nothing of the others.
+  /// The statistics of the streams that a client may see.
   func visibleStatistics(_ visibility: Visibility) -> VisibleStatistics {
     let now = EventLoop.monotonicNow()
     let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
@@ -282,13 +283,13 @@ public final class StreamServer: Sendable {
       publishers: streams.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) }, byStream: byStream)
   }
 
-  /// Streams, the system's own not counted, and live subscriptions to them: `statistics` without the rest.
+  /// The numbers of streams, without system streams, and of their subscriptions: a cheap part of `statistics`.
   public var load: (streams: Int, subscribers: Int) {
     let streams = userStreams
     return (streams.count, streams.reduce(0) { $0 + $1.log.subscriberCount })
   }
 
-  /// Asks each loop how far its subscribers are behind, for the next look: only the loop knows their cursors.
+  /// Makes each loop measure the lag of its subscriptions, for the next statistics: cursors are confined to their loop.
   private func measureLag() {
     let now = EventLoop.monotonicNow()
     guard now &- lagMeasuredAt.load(ordering: .relaxed) > Self.lagPeriod else { return }
@@ -296,20 +297,20 @@ public final class StreamServer: Sendable {
     for worker in workers { worker.loop.execute { worker.measureLag() } }
   }
 
-  /// Looks within this time show the same lag.
+  /// Minimum time between two measurements of the lag, in nanoseconds.
   private static let lagPeriod: UInt64 = 500_000_000
-  /// An older one is not shown.
+  /// Maximum age of a shown lag, in nanoseconds.
   private static let lagLifetime: UInt64 = 3_000_000_000
 }
 
-/// Connections, counted from every loop.
+/// Counters of connections, for all loops.
 final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
 }
 
-/// Counters never go back, whatever becomes of streams.
+/// The counters of removed streams, so that totals never decrease.
 struct RetiredCounts {
   private(set) var eventsIn: UInt64 = 0
   private(set) var bytesIn: UInt64 = 0
@@ -323,7 +324,7 @@ struct RetiredCounts {
   }
 }
 
-/// Tells the last of several apart.
+/// Identifies the last of several calls.
 final class Countdown: Sendable {
   private let left: Atomic<Int>
   init(_ count: Int) { left = Atomic(count) }

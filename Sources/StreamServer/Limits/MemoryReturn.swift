@@ -3,16 +3,17 @@ import Dispatch
 import StreamRuntime
 import Synchronization
 
-/// Gives memory back to the system that connections have released: the allocator keeps it for later use, and a
-/// burst of half-sent requests would stay for good.
+/// Returns memory that connections have released to the system: the allocator caches it, so that the memory of a
+/// burst of partial requests would never be returned.
 final class MemoryReturn: Sendable {
-  /// Bytes released since the last time.
+  /// Bytes released since the last trim.
   private let released = Atomic(0)
   private let isDue = Atomic(false)
 
-  /// What the allocator may keep.
+  /// Bytes that the allocator may cache.
   private static let threshold = 16 << 20
-  /// After a large release, and so often at most: it holds the allocator's locks for some milliseconds.
+  /// The delay after a large release, and the minimum time between trims, which hold the allocator's locks for some
+  /// milliseconds.
   private static let delay = DispatchTimeInterval.seconds(2)
 
   func note(released bytes: Int) {

@@ -1,58 +1,58 @@
 import RSocket
 
-/// The server's bounds. Each has a defined answer when it is reached.
+/// The server's limits. Reaching one has a defined effect.
 public struct ServerLimits: Equatable, Sendable {
   /// Event loops; 0: one per core.
   public var workers: Int
-  /// Connections at a time; a further one gets REJECTED_SETUP and is closed.
+  /// Concurrent connections; a further one gets REJECTED_SETUP and is closed.
   public var connections: Int
-  /// Connections at a time of one user; a further one gets REJECTED_SETUP and is closed. nil: three times as many as are free
-  /// of `connections`, so that one user alone gets three quarters of them, and those that come then a part of the rest.
+  /// Concurrent connections of one user; a further one gets REJECTED_SETUP and is closed. nil: three times the free
+  /// `connections`, so that a single user gets three quarters of them, and later users a part of the rest.
   public var connectionsPerUser: Int?
-  /// Requests at a time on one connection; one more is REJECTED.
+  /// Concurrent requests of one connection; a further one is REJECTED.
   public var requestsPerConnection: Int
-  /// Requests at a time on all connections of one user; one more is REJECTED.
+  /// Concurrent requests on all connections of one user; a further one is REJECTED.
   public var requestsPerUser: Int
   /// Bytes of one reassembled request; more is a CONNECTION_ERROR.
   public var requestBytes: Int
-  /// Bytes of frames and requests that have arrived in part, of input that waits to be handled, of answers that clients do
-  /// not read, and of values beyond a publisher's share of its stream, on all connections; one that wants more gets
+  /// Bytes of partial frames and requests, of input that waits to be processed, of replies that clients do
+  /// not read, and of values beyond a publisher's share of its stream, on all connections; one that exceeds it gets
   /// CONNECTION_ERROR.
   public var inputBytes: Int
-  /// The same, on all connections of one user. Below `inputBytes`, a user gets no more than is free of those either: one
-  /// user alone half of them, and those that come then a part of the rest.
+  /// The same, on all connections of one user. If it is below `inputBytes`, a user also gets no more than is free of
+  /// that: a single user half of it, and later users a part of the rest.
   public var inputBytesPerUser: Int
-  /// How long a client may be silent, whatever its SETUP says; it is closed then.
+  /// Maximum silence of a client, whatever its SETUP; it is then disconnected.
   public var lifetime: Duration
-  /// How long a new connection may take to send SETUP before it is closed.
+  /// Maximum time of a new connection until SETUP before it is closed.
   public var handshakeTimeout: Duration
   /// Names of this server in addition to addresses, `localhost` and, on Unix sockets, names without a dot: requests over
   /// HTTP for other hosts are refused, as a page of another site may have made them. With small letters, without ports.
   public var httpHosts: Set<String> = []
   /// Origins of other sites whose pages may use the server over HTTP, such as `https://dashboard.example.org`.
   public var httpOrigins: Set<String> = []
-  /// What a lease is given for; renewed at four fifths of it.
+  /// The duration of a lease, which is renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
-  /// How long a subscription may stall a lossless stream before that is reported: ordinary
-  /// backpressure is no news.
+  /// The stall time of a lossless stream before it is reported, so that ordinary
+  /// backpressure is not.
   var stallTime = Duration.seconds(5)
-  /// How old an answer of the server's own streams may be: so long it is shared by all that ask. As often as the catalogue
-  /// is looked at for those that listen.
+  /// Maximum age of an event of a system stream that answers a request. Equal to the period in which the catalogue
+  /// is updated for subscriptions.
   var systemStreamAge = Duration.milliseconds(250)
-  /// So many connections that come one after the other share a loop. They often have to do with each other, and what one
-  /// publishes reaches the others without a hop to another thread, which would take as long as all the rest of its way.
+  /// The number of consecutive connections on one loop. They often exchange events, and a value published by one
+  /// reaches the others without a hop to another thread, which would double its delay.
   var neighbours: UInt64 = 4
 
-  // What one user may have of a total depends on how much of that is free: a dynamic threshold, after Choudhury and Hahne,
-  // "Dynamic queue length thresholds for shared-memory packet switches", 1998. So a few users cannot take it all.
+  // A user's share of a total depends on its free part: a dynamic threshold, after Choudhury and Hahne,
+  // "Dynamic queue length thresholds for shared-memory packet switches", 1998. Few users cannot use up a total.
 
-  /// Whether a user that has `count` connections may have another, while `free` are free. One without any may.
+  /// Whether a user with `count` connections may have another one, while `free` are free. A first one is admitted.
   func admitsConnection(ofUserWith count: Int, free: Int) -> Bool {
     count == 0 || count < connectionsPerUser ?? 3 * free
   }
 
-  /// Whether a user has more than its part of `inputBytes`.
-  /// - Parameter total: what all users have.
+  /// Whether a user exceeds its share of `inputBytes`.
+  /// - Parameter total: the bytes of all users.
   func exceedsInputShare(_ bytes: Int, ofAll total: Int) -> Bool {
     inputBytesPerUser < inputBytes ? bytes > inputBytes - total : total > inputBytes
   }

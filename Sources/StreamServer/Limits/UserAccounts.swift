@@ -2,12 +2,12 @@ import StreamRuntime
 import Reactive
 import Synchronization
 
-/// What the connections of one user hold together, on all loops.
+/// The resources that all connections of one user use, on all loops.
 final class UserAccount: Sendable {
   let user: ClientUser
-  /// Requests under way.
+  /// Live requests.
   let requests = Atomic(0)
-  /// Bytes of what was received in part or not handled, and of answers that were not read.
+  /// Bytes of partially received and unprocessed input, and of unread replies.
   let heldBytes = Atomic(0)
 
   init(_ user: ClientUser) {
@@ -15,17 +15,17 @@ final class UserAccount: Sendable {
   }
 }
 
-/// The users that have connections, and what all of them hold.
+/// The users with connections, and their total resources.
 final class UserAccounts: Sendable {
-  /// Bytes as in `UserAccount.heldBytes`, of all.
+  /// As `UserAccount.heldBytes`, of all users.
   let heldBytes = Atomic(0)
   let memory = MemoryReturn()
   private let accounts = Locked<[ClientUser: (account: UserAccount, connections: Int)]>([:])
 
-  /// Counts a connection in.
+  /// Adds a connection.
   ///
-  /// - Parameter isAdmitted: whether a user that has so many connections may have another.
-  /// - Returns: no account when it may not, and how many connections it had.
+  /// - Parameter isAdmitted: whether a user with this number of connections may have another one.
+  /// - Returns: no account if it may not, and its previous number of connections.
   func enter(
     _ user: ClientUser, isAdmitted: (Int) -> Bool = { _ in true }
   ) -> (account: UserAccount?, connections: Int) {
@@ -37,7 +37,7 @@ final class UserAccounts: Sendable {
     }
   }
 
-  /// Counts a connection out. It holds nothing any more.
+  /// Removes a connection, which holds no bytes any more.
   func leave(_ account: UserAccount) {
     accounts.withLock { accounts in
       guard let (_, connections) = accounts[account.user] else { return }
@@ -45,7 +45,7 @@ final class UserAccounts: Sendable {
     }
   }
 
-  /// Counts bytes in, or out.
+  /// Adds bytes, or removes them if negative.
   func hold(_ bytes: Int, _ account: UserAccount) {
     heldBytes.add(bytes, ordering: .relaxed)
     account.heldBytes.add(bytes, ordering: .relaxed)
@@ -53,10 +53,10 @@ final class UserAccounts: Sendable {
   }
 }
 
-/// What one connection counts for in its user's account.
+/// The part of one connection in its user's account.
 struct HeldByConnection {
   private var requests: Int32 = 0
-  /// In units of `unit`, rounded down: what is less is part of what any connection costs.
+  /// In units of `unit`, rounded down: the rest is part of the cost of any connection.
   private var units: Int32 = 0
 
   private static let unit = 1024
@@ -74,6 +74,6 @@ struct HeldByConnection {
     return newUnits > units
   }
 
-  /// Requests of the connection that the account has not counted yet.
+  /// The connection's requests that the account does not include yet.
   func uncounted(_ requests: Int) -> Int { requests - Int(self.requests) }
 }

@@ -1,16 +1,16 @@
-// What users owe a stream that drops nothing for the time in which its source has waited for subscriptions that have
-// ended: else a client would begin anew by subscribing again. See `Lane+Stalls`.
+// The stall time of users in a stream that drops nothing, from subscriptions that have ended: otherwise a client could
+// reset it with a new subscription. See `Lane+Stalls`.
 
-/// What a member of a lane owes for the time in which the source waited and it took nothing, less its stream's pace for
-/// each event that it took.
+/// A member's stall time: the time in which the source waited and the member read nothing, less the stream's pace for
+/// each event that it read.
 struct Debt {
-  /// When it was noted first, in nanoseconds of the monotonic clock.
+  /// The time of its creation, in nanoseconds of the monotonic clock.
   let since: UInt64
-  /// Where the member stood at the last look.
+  /// The member's position at the last check.
   private(set) var position: UInt64
-  /// Its own. Of an heir also what heirs before it owed that left early.
+  /// The member's own stall time. For a member that has inherited, includes that of earlier heirs that ended early.
   private(set) var own = Duration.zero
-  /// What subscriptions of its user have left to it.
+  /// The stall time inherited from ended subscriptions of its user.
   private(set) var inherited = Duration.zero
   private(set) var hasInherited = false
   var isReported = false
@@ -19,24 +19,24 @@ struct Debt {
     (self.position, self.since) = (position, since)
   }
 
-  /// Less than that is no debt of an heir: it has kept the pace, or has not had the time to.
+  /// A smaller own debt of an heir does not count: it has kept the pace, or has not had the time to.
   ///
   /// - Parameters:
-  ///   - limit: the debt in question.
-  ///   - period: between two looks at it.
-  ///   - pace: what an event pays off.
+  ///   - limit: the limit of the debt.
+  ///   - period: between two checks.
+  ///   - pace: the reduction per event.
   static func tolerance(for limit: Duration, period: Duration, pace: Duration) -> Duration {
     min(max(period, pace) * 2, limit / 2)
   }
 
-  /// Whether it owes `limit`. Inherited debt counts once the member itself has let its source wait.
+  /// Whether it has reached `limit`. Inherited debt counts once the member itself has stalled the source.
   func reaches(_ limit: Duration, tolerance: Duration) -> Bool {
     own + inherited >= limit && own >= (hasInherited ? tolerance : limit)
   }
 
   var isZero: Bool { own == .zero && inherited == .zero }
 
-  /// Adds a time in which the member owed, and takes off what it has paid: first its own.
+  /// Adds stall time, and subtracts the pace for each event read: first from its own debt.
   mutating func settle(at position: UInt64, adding time: Duration, pace: Duration) {
     let taken = Int(clamping: min(position - min(position, self.position), 1 << 31))
     self.position = position
@@ -45,31 +45,31 @@ struct Debt {
     inherited = max(.zero, inherited - max(.zero, paid - due))
   }
 
-  /// Takes over what its user has owed.
+  /// Adds the debt that its user has kept.
   mutating func inherit(_ kept: UserDebts.Kept) {
     own += kept.own
     inherited += kept.inherited
     hasInherited = true
   }
 
-  /// The member is cut off: the next one of its user has time to show that it keeps the pace.
+  /// The member has failed: the next one of its user gets time to keep the pace.
   mutating func restart() {
     (own, inherited) = (.zero, own + inherited)
   }
 }
 
-/// What users owe one stream beside its subscriptions, in nanoseconds of the monotonic clock.
+/// The debts of users to one stream, from ended subscriptions; times in nanoseconds of the monotonic clock.
 struct UserDebts {
-  /// What one user owes.
+  /// The debt of one user.
   struct Kept {
     fileprivate(set) var own = Duration.zero
     fileprivate(set) var inherited = Duration.zero
-    /// When it had none.
+    /// The time of its first debt.
     fileprivate let since: UInt64
-    /// Until when it has decayed.
+    /// The time up to which it has decayed.
     fileprivate var time: UInt64
 
-    /// Less a tenth of the time since the last look.
+    /// The debt, reduced by a tenth of the time since `time`.
     fileprivate func decayed(at now: UInt64) -> Kept? {
       let decay = Duration.nanoseconds(Int64(clamping: (now - min(now, time)) / 10))
       var kept = self
@@ -82,7 +82,7 @@ struct UserDebts {
     fileprivate var total: Duration { own + inherited }
   }
 
-  /// Users at a time; the one that owes least is forgotten for another.
+  /// Maximum number of users; beyond it, the smallest debt is dropped.
   static let capacity = 1024
 
   private var users: [ClientUser: Kept] = [:]
@@ -91,13 +91,13 @@ struct UserDebts {
 
   func owes(_ user: ClientUser, at now: UInt64) -> Bool { users[user]?.decayed(at: now) != nil }
 
-  /// A member of the user has left.
-  /// - Parameter limit: no user owes more of either kind.
+  /// Keeps the debt of a user's member that has ended.
+  /// - Parameter limit: the maximum of either kind.
   mutating func keep(_ debt: Debt, of user: ClientUser, at now: UInt64, limit: Duration) {
     guard !debt.isZero else { return }
     let former = users[user]?.decayed(at: now)
     var kept = former ?? Kept(since: now, time: now)
-    // One that came after the debt, and left before a look could give it that, is an heir as well.
+    // A member that is newer than the debt, and ended before a check assigned it, is an heir as well.
     let hasInherited = debt.hasInherited || former.map { debt.since >= $0.since } ?? false
     kept.inherited = min(limit, kept.inherited + debt.inherited + (hasInherited ? .zero : debt.own))
     kept.own = min(limit, kept.own + (hasInherited ? debt.own : .zero))
@@ -109,7 +109,7 @@ struct UserDebts {
     }
   }
 
-  /// Takes out what the user owes, for a member of it.
+  /// Removes the user's debt, for a member that inherits it.
   mutating func take(_ user: ClientUser, at now: UInt64) -> Kept? {
     users.removeValue(forKey: user)?.decayed(at: now)
   }

@@ -3,17 +3,17 @@ import Events
 import RSocket
 import Reactive
 
-/// Where a named publisher stands.
+/// The state of a named publisher.
 struct InboundNumbering: Sendable, Equatable {
   var name: [UInt8]
-  /// Of the next value that comes.
+  /// The number of the next value.
   var next: UInt64
-  /// How many times it may still be told.
+  /// The credit for confirmations.
   var demand: UInt32
-  /// Up to which value it was told that all is in the stream.
+  /// The last confirmed number.
   var confirmed: UInt64
 
-  /// With so many more times that it may be told.
+  /// The state with additional credit for confirmations.
   func granted(_ count: UInt32) -> Self {
     var more = self
     more.demand = Credit.sum(demand, count)
@@ -21,24 +21,24 @@ struct InboundNumbering: Sendable, Equatable {
   }
 }
 
-/// One REQUEST_CHANNEL: what it has brought, and how much more it may bring.
-final class InboundChannel: @unchecked Sendable {  // its connection's loop alone looks inside
+/// One REQUEST_CHANNEL: its received values, and its credit.
+final class InboundChannel: @unchecked Sendable {  // confined to its connection's loop
   let id: StreamID
   let stream: ServedStream
   let publishSource: PublishSource
   let queue: PublishQueue
-  /// What the read under way has brought.
+  /// The values of the current read.
   private(set) var arrived = EventBatch()
   private(set) var isComplete = false
-  /// Bytes of it that wait in the publish source, and by how many these are more than its share of the stream's room.
+  /// Its bytes that wait in the publish source, and the bytes by which they exceed its share.
   var heldBytes = 0
   var excessBytes = 0
-  /// What it may still send.
+  /// The number of values that it may still send.
   private(set) var credit = 0
   private var receivedCount = 0
-  /// Of a named publisher: what its next value has for a number, and how much it wants to hear of what is in the stream.
+  /// For a named publisher: its next number, and its credit for confirmations.
   private(set) var named: InboundNumbering?
-  /// Its largest value since the last grant, and before; the latter fades.
+  /// Its largest value since the last grant, and before; the latter decays.
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
@@ -47,14 +47,14 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   ) {
     self.id = id
     self.named = named
-    if named != nil { receivedCount = 1 }  // the request itself brings none
+    if named != nil { receivedCount = 1 }  // its request carries no value
     self.stream = stream
     self.publishSource = publishSource
     self.queue = queue
   }
 
-  /// Takes values in, up to the first that has more than `limit` bytes.
-  /// - Returns: the bytes of that one; nil: all are in.
+  /// Receives values, up to the first one that exceeds `limit` bytes.
+  /// - Returns: the bytes of that value; nil: all were received.
   func arrive(_ values: some Sequence<UnsafeRawBufferPointer>, limit: Int) -> Int? {
     let before = arrived.count
     var tooLarge: Int?
@@ -68,19 +68,19 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
       unsafe arrived.append(value)
     }
     let count = arrived.count - before
-    credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request itself brings the first one
+    credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request carries the first value
     receivedCount += count
     named?.next += UInt64(count)
     return tooLarge
   }
 
-  /// The number of the value that was too large, or would come next: by the publisher's own count, or by the request's.
+  /// The number of the value that was too large, or of the next one: by the publisher's own count, or the request's.
   var nextNumber: UInt64 { named?.next ?? UInt64(receivedCount + 1) }
 
-  /// A named publisher wants to hear so many times more of what is in the stream.
+  /// Adds a named publisher's credit for confirmations.
   func grant(_ count: UInt32) { named = named?.granted(count) }
 
-  /// - Returns: up to which value all is in the stream, when the publisher is to be told.
+  /// - Returns: the number to confirm now; nil: none.
   func takeConfirmation(_ standing: PublishSource.PublishStatus) -> UInt64? {
     guard let committed = standing.committedNumber, let named, named.demand > 0, committed > named.confirmed else {
       return nil
@@ -90,24 +90,24 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
     return committed
   }
 
-  /// There are no more values.
+  /// The publisher has sent COMPLETE.
   func complete() { isComplete = true }
 
-  /// It has begun in another process, and may still send so many.
+  /// Restores the credit of a channel from another process.
   func restore(credit: Int) {
     self.credit = credit
     receivedCount = max(receivedCount, PublishWindow.firstValues)
   }
 
-  /// Hands over what has arrived.
+  /// Passes on the values of the current read.
   func passOn() -> PublishSource.PublishStatus {
     var values = EventBatch()
     swap(&values, &arrived)
     return publishSource.take(values, isComplete: isComplete, from: queue)
   }
 
-  /// What to grant now: nothing, or half of the window at least, so that a fast publisher has the other half to continue
-  /// with while the grant is on its way.
+  /// The grant due now: none, or at least half of the window, so that a fast publisher continues with the other half
+  /// while the grant is in flight.
   func takeGrant(_ standing: PublishSource.PublishStatus) -> Int {
     let most = receivedCount < PublishWindow.firstValues / 2 ? PublishWindow.firstValues : PublishWindow.mostValues
     let window = min(most, standing.window.valueCount(largestBytes: max(largestBytes, formerLargestBytes)))
@@ -120,21 +120,21 @@ final class InboundChannel: @unchecked Sendable {  // its connection's loop alon
   }
 }
 
-/// What one connection publishes.
+/// The publishing requests of one connection.
 ///
-/// What a read of the socket brings is gathered, and handed to each publish source in one go.
-final class InboundChannels: @unchecked Sendable {  // its connection's loop alone looks inside
-  /// The connection that owns this, until its end.
+/// The values of one read are gathered, and passed to each publish source as one batch.
+final class InboundChannels: @unchecked Sendable {  // confined to its connection's loop
+  /// The connection that owns this value.
   private let connection: RSocketConnection
   private let worker: Worker
   private var channels: [StreamID: InboundChannel] = [:]
-  /// Those of which the read under way has brought something.
+  /// The channels with values of the current read.
   private var arriving: [InboundChannel] = []
-  /// What fire-and-forget has brought in the read under way, by stream.
+  /// The fire-and-forget values of the current read, by stream.
   private var unconfirmed: [(stream: ServedStream, publishSource: PublishSource, values: EventBatch)] = []
-  /// Bytes of values that wait for room in their streams.
+  /// Bytes of values that wait for space in their streams.
   private(set) var heldBytes = 0
-  /// By how many bytes these are more than their requests' shares.
+  /// The bytes by which these exceed the shares of their channels.
   private(set) var excessBytes = 0
 
   init(connection: RSocketConnection, worker: Worker) {
@@ -144,11 +144,11 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   // MARK: Input
 
-  /// A REQUEST_CHANNEL or REQUEST_FNF. The latter is never answered, but counted and reported when it is refused.
+  /// Receives a REQUEST_CHANNEL or REQUEST_FNF. The latter has no reply, but a refusal is counted and reported.
   ///
   /// - Parameters:
-  ///   - demand: the request's own; only a named publisher hears anything.
-  ///   - publisher: of a named one's channel.
+  ///   - demand: the initial request-n, used only for a named publisher.
+  ///   - publisher: the entry of a named publisher.
   func request(
     _ id: StreamID, _ kind: RequestKind, to stream: ServedStream, _ data: [UInt8], isComplete: Bool, demand: UInt32,
     publisher: PublisherEntry?
@@ -189,7 +189,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     unsafe data.withUnsafeBytes { unsafe receive(id, CollectionOfOne($0), isComplete: isComplete) }
   }
 
-  /// A named publisher begins, or is back. It hears first what the stream has of it, and where to continue.
+  /// A named publisher begins or reconnects. The first confirmation has its last stored number and its next one.
   private func begin(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ publisher: PublisherEntry,
     _ data: [UInt8],
@@ -205,7 +205,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     if isComplete { channel.complete() }
   }
 
-  /// - Parameter numbering: of a named publisher, as it says itself.
+  /// - Parameter numbering: of a named publisher, from its request.
   private func join(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ numbering: InboundNumbering? = nil,
     isRestored: Bool = false
@@ -259,7 +259,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     return channel
   }
 
-  /// A named publisher wants to hear more often of what is in the stream.
+  /// Receives a named publisher's credit for confirmations.
   func grant(_ id: StreamID, _ count: UInt32) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id], channel.named != nil else { return }
@@ -267,7 +267,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     if channel.arrived.isEmpty { answer(channel, channel.publishSource.status(of: channel.queue)) }
   }
 
-  /// A value was over the limit of all that is half assembled, and is dropped; those before it are in the stream.
+  /// A value exceeded the limit of reassembly, and was dropped; earlier values are in the stream.
   func refuseLargeValue(_ id: StreamID) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return connection.machine.end(id) }
@@ -278,7 +278,8 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     leave(id)
   }
 
-  /// Values within the credit, or none: a COMPLETE by itself. Those behind one that is too large go with it.
+  /// Receives values within the credit, or none with a separate COMPLETE. Values after one that is too large are
+  /// dropped.
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
@@ -298,9 +299,9 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     unconfirmed[unconfirmed.count - 1].values.append(data)
   }
 
-  // MARK: What becomes of it
+  // MARK: Progress
 
-  /// The read is over: hands over what it has brought, and grants what there is room for.
+  /// Ends a read: passes on its values, and grants credit for the free space.
   func passOn() {
     worker.loop.assertOnLoop()
     guard !arriving.isEmpty || !unconfirmed.isEmpty else { return }
@@ -317,7 +318,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     unconfirmed = []
   }
 
-  /// Something has changed for the channel since it was last looked at, if it is still there.
+  /// Updates the channel, if it still exists, after a change in its stream.
   private func update(_ id: StreamID) {
     guard let channel = channels[id] else { return }
     answer(channel, channel.publishSource.status(of: channel.queue))
@@ -350,9 +351,9 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     }
   }
 
-  // MARK: When streams change
+  // MARK: Changes of streams
 
-  /// Ends those whose stream is gone, takes no values any more, or not those of this client.
+  /// Ends the channels whose stream was removed, accepts no values any more, or does not admit this client.
   func reapplyAccess() {
     worker.loop.assertOnLoop()
     for id in ids {
@@ -371,9 +372,9 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     }
   }
 
-  // MARK: From one process to the next
+  // MARK: Handover
 
-  /// Channels that another process can continue, once `abandon` has been called.
+  /// The channels that another process can continue, after `abandon`.
   var saved: [SavedConnection.Channel] {
     ids.map {
       SavedConnection.Channel(
@@ -381,7 +382,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     }
   }
 
-  /// Ends those of which the stream has not taken everything.
+  /// Ends the channels whose values the stream has not all stored.
   func abandon(_ sentence: String) {
     worker.loop.assertOnLoop()
     for id in ids {
@@ -393,7 +394,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     }
   }
 
-  /// Takes over one that may still send `credit` values.
+  /// Restores a channel with its remaining credit.
   func restore(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, credit: Int, _ named: InboundNumbering?
   ) {
@@ -405,7 +406,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
 
   // MARK: The end
 
-  /// The publisher has given up, or has been given up. What it brought stays.
+  /// Ends a channel, by either side. Its values stay.
   func leave(_ id: StreamID) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
@@ -413,7 +414,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     forget(channel)
   }
 
-  /// The connection ends.
+  /// Ends all channels with the connection.
   func leaveAll() {
     worker.loop.assertOnLoop()
     passOn()
@@ -422,7 +423,7 @@ final class InboundChannels: @unchecked Sendable {  // its connection's loop alo
     (heldBytes, excessBytes) = (0, 0)
   }
 
-  /// Channels without an answer.
+  /// The channels without a reply, sorted.
   var ids: [StreamID] { channels.keys.sorted() }
 
   private func forget(_ channel: InboundChannel) {

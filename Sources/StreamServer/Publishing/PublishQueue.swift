@@ -1,41 +1,41 @@
 import StreamRuntime
 import Events
 
-/// What one publisher has sent and its stream has not taken in. Locked by the lock of its source.
+/// The values of one publisher that its stream has not stored. Guarded by the lock of its `PublishSource`.
 final class PublishQueue: @unchecked Sendable {  // every access is under that lock
-  /// What waits for its turn.
+  /// The values that wait for a batch.
   private(set) var values = EventBatch()
-  /// Of the batch that the stream has been given and has not settled yet by asking for the next one.
+  /// The part of the batch that the stream has not settled yet by requesting the next one.
   private var unsettledCount = 0
   private var unsettledBytes = 0
-  /// Calls the publisher's loop; `nil` for a publisher that has left and for values without confirmation.
+  /// Notifies the publisher's loop; `nil` for a disconnected publisher, and for values without confirmation.
   var wake: (@Sendable () -> Void)?
-  /// Its loop looks at it right now, or has been called to.
+  /// Whether its loop is reading its status, or was notified to.
   private var isWatched = true
-  /// `heldCount` when its loop last looked.
+  /// `heldCount` at its loop's last read.
   private var seenCount = 0
-  /// The publisher has said COMPLETE.
+  /// Whether the publisher has sent COMPLETE.
   private var isComplete = false
-  /// Of a named publisher.
+  /// For a named publisher.
   let key: PublisherKey?
-  /// Of a named publisher: the number of the last value that was moved into a batch; its values follow in order.
+  /// For a named publisher: the number of the last value in a batch; its waiting values follow in order.
   private(set) var takenNumber: UInt64
-  /// Of a named publisher: the number of the last value that the stream has.
+  /// For a named publisher: the number of the last value that the stream has.
   private(set) var committedNumber: UInt64
-  /// Of what was taken from it, some may never get to the stream.
+  /// Whether some of its taken values may be lost.
   private(set) var hasLostValues = false
 
-  /// - Parameter number: of the last value that the stream has of a named publisher.
+  /// - Parameter number: for a named publisher, of the last value that the stream has.
   init(wake: (@Sendable () -> Void)?, key: PublisherKey? = nil, after number: UInt64 = 0) {
     self.wake = wake
     self.key = key
     (takenNumber, committedNumber) = (number, number)
   }
 
-  /// The number of the last value that a named publisher has brought.
+  /// For a named publisher: the number of the last received value.
   var acceptedNumber: UInt64 { takenNumber + UInt64(values.count) }
 
-  /// A named publisher is back, and continues behind what is still here.
+  /// A named publisher has reconnected, and continues after the waiting values.
   func resume(wake: @escaping @Sendable () -> Void) {
     self.wake = wake
     isLeft = false
@@ -43,18 +43,18 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     isWatched = true
   }
 
-  /// It has a share in the batch that the stream has been given.
+  /// Whether it has values in the unsettled batch.
   var isUnsettled: Bool { unsettledCount > 0 }
   /// Values that the stream does not have yet.
   var heldCount: Int { values.count + unsettledCount }
   var heldBytes: Int { values.byteCount + unsettledBytes }
-  /// Its publisher has gone.
+  /// Whether its publisher has disconnected.
   private(set) var isLeft = false
-  /// About what its values cost.
+  /// The approximate memory of its values, in bytes.
   var weight: Int { max(heldBytes, heldCount * PublishWindow.leastValueBytes) }
 
-  /// The publisher's loop looks here, and brings something or not.
-  /// - Returns: whether there was nothing before and is something now.
+  /// Called by the publisher's loop, possibly without values.
+  /// - Returns: whether it was empty before and is not now.
   func append(_ batch: EventBatch, isComplete: Bool) -> Bool {
     isWatched = true
     if isComplete { self.isComplete = true }
@@ -73,13 +73,13 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     return values
   }
 
-  /// Whether what waits first has no more than `room` bytes.
+  /// Whether the waiting values, or at least the first one, have no more than `room` bytes.
   func fits(_ room: Int) -> Bool {
     values.byteCount <= room || values.first.map { $0.count <= room } ?? true
   }
 
-  /// Moves values into a batch: as many as `count` and, but for the last, `byteCount` allow; but for the first, `room`.
-  /// - Returns: the bytes of those that were moved.
+  /// Moves values into a batch, within `count`, `byteCount` (except the last value) and `room` (except the first).
+  /// - Returns: the bytes of the moved values.
   func take(_ count: Int, _ byteCount: Int, _ room: Int, into batch: inout EventBatch) -> Int {
     var taken = (count: 0, byteCount: 0)
     if values.count <= count, values.byteCount <= byteCount {
@@ -104,8 +104,8 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     return taken.byteCount
   }
 
-  /// The stream has what it was given.
-  /// - Returns: whether the publisher's loop is to be called: there is a step's worth of room, or all is done.
+  /// The stream has stored its last batch.
+  /// - Returns: whether to notify the publisher's loop: a grant is due, or all values are stored.
   func settle() -> Bool {
     unsettledCount = 0
     unsettledBytes = 0
@@ -115,30 +115,30 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     return true
   }
 
-  /// The publisher has gone; what it brought stays.
+  /// The publisher has disconnected; its values stay.
   func publisherLeft() {
     isLeft = true
     wake = nil
   }
 
-  /// The batch that it had a share in may be lost. Its loop is to be called.
+  /// The batch with its values may be lost. Its loop must be notified.
   func discardUnsettled() {
     unsettledCount = 0
     unsettledBytes = 0
     hasLostValues = true
     isWatched = true
-    // A named publisher sends again what is not committed, and in order.
+    // A named publisher sends uncommitted values again, in order.
     if key != nil { values = EventBatch() }
   }
 
-  /// The publisher's loop has seen how things stand, and is called when that has changed.
-  /// - Returns: whether the publisher is complete and all of it in the stream.
+  /// The publisher's loop reads the status, and is notified of later changes.
+  /// - Returns: as `isDone`.
   func observe() -> Bool {
     isWatched = false
     seenCount = heldCount
     return isDone
   }
 
-  /// The publisher has said COMPLETE, and all of it is in the stream.
+  /// Whether the publisher has sent COMPLETE, and all its values are stored.
   var isDone: Bool { isComplete && heldCount == 0 }
 }

@@ -23,70 +23,70 @@ import ReplayLog
 ///
 /// Thread-safe. Without demand it holds the values that publishers send within their credit: about 4 MiB each.
 public final class PublishSource: Publisher, Sendable {
-  /// A batch: from one publisher in the order in which it sent, from several in turn.
+  /// A batch: values of one publisher in order, of several publishers in turn.
   public typealias Output = EventBatch
-  /// Publishers fail alone.
+  /// A failed publisher does not fail the stream.
   public typealias Failure = Never
 
-  /// How one publisher stands, when its loop has brought or looked at something.
+  /// The status of one publisher's queue.
   struct PublishStatus {
     /// Values that the stream does not have yet.
     let heldCount: Int
     let heldBytes: Int
-    /// It is complete, and all of it in the stream.
+    /// Whether it is complete, and all its values are in the stream.
     let isDone: Bool
-    /// The stream takes nothing any more.
+    /// Whether the stream accepts no values any more.
     let hasEnded: Bool
-    /// How far it may be ahead of the stream.
+    /// The limit of its lead over the stream.
     let window: PublishWindow
-    /// Some of it will never get to the stream.
+    /// Whether some of its values are lost.
     let hasLostValues: Bool
-    /// Of a named publisher: the number of the last value that the stream has.
+    /// For a named publisher: the number of the last value that the stream has.
     let committedNumber: UInt64?
 
-    /// By how many bytes it is ahead of what it may: nothing more is read from it until the stream has taken some.
+    /// The bytes by which it exceeds its window: its connection is not read until the stream has taken some.
     var excessBytes: Int { Swift.max(0, heldBytes - window.byteCount) }
   }
 
-  /// Batches that one thread delivers in a row while others bring more.
+  /// Batches that one thread delivers in a row while others add values.
   private static let batchesInARow = 8
 
   fileprivate struct State {
     var limits = EventLog.Limits()
     var hadSubscriber = false
-    /// Raised with each change of what leads to the stream: what the former subscriber says has no effect.
+    /// Raised with each replacement of the pipeline: signals of the former subscriber have no effect.
     var generation = 0
     var subscriber: AnySubscriber<EventBatch, Never>?
     var demand = Subscribers.Demand.none
-    /// A thread is inside `receive`.
+    /// Whether a thread is inside `receive`.
     var isDelivering = false
     var publishers: [ObjectIdentifier: PublishQueue] = [:]
     /// Queues with values, the next one first.
     var ready: [PublishQueue] = []
-    /// Queues with a share in the batch that is not settled.
+    /// Queues with values in the unsettled batch.
     var unsettled: [PublishQueue] = []
-    /// Bytes of values of publishers that have left, as by `PublishQueue.weight`.
+    /// Bytes of values of disconnected publishers, by `PublishQueue.weight`.
     var leftWeight = 0
     var hasEnded = false
     var isStopping = false
-    /// Named publishers that are there, or of which something waits.
+    /// Named publishers that are connected, or whose values wait.
     var named: [PublisherKey: PublishQueue] = [:]
-    /// What the stream has of named publishers once it has taken all batches.
+    /// The last number of each named publisher, once the stream has stored all batches.
     var marks = PublisherMarks()
-    /// It is not known yet what the stream has of them.
+    /// Whether the stream's marks must be read first.
     var needsMarks = true
   }
 
   private let state = Locked(State())
-  /// What fire-and-forget brings, of all clients.
+  /// Fire-and-forget values of all clients.
   private let unconfirmed = PublishQueue(wake: nil)
 
-  /// A publish source for one stream.
+  /// Creates the source of one stream.
   public init() {}
 
   // MARK: Downstream
 
-  /// Attaches the stream, or what leads to it.
+  /// Attaches the stream, or its pipeline.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == EventBatch, S.Failure == Never {
     let taken = state.withLock { state -> Int? in
       guard !state.hadSubscriber else { return nil }
@@ -122,7 +122,7 @@ public final class PublishSource: Publisher, Sendable {
       defer { state.subscriber = nil }
       return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
     }
-    _ = subscriber  // its end is foreign code, and not to come under the lock
+    _ = subscriber  // its deinit is foreign code, and must not run under the lock
     for wake in wakes { wake() }
   }
 
@@ -134,7 +134,7 @@ public final class PublishSource: Publisher, Sendable {
   }
 
   /// Lets named publishers join, at the start and after each ``interrupt()``.
-  /// - Parameter checkpoint: of the newest of what is in the log, or waits to be, when nothing else is on its way there.
+  /// - Parameter checkpoint: the newest one in the log, or waiting for space in it, when no batch is in flight.
   func admitNamed(_ checkpoint: Checkpoint?) {
     drain { state in
       guard state.needsMarks else { return }
@@ -143,7 +143,7 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// The server stops and tells every client itself.
+  /// The server stops and ends all requests itself.
   func stop() {
     state.withLock { $0.isStopping = true }
   }
@@ -164,11 +164,11 @@ public final class PublishSource: Publisher, Sendable {
       state.ready.removeAll { $0.values.isEmpty }
       return (state.subscriber, state.unsettled.compactMap(\.wake))
     }
-    _ = subscriber  // its end is foreign code, and not to come under the lock
+    _ = subscriber  // its deinit is foreign code, and must not run under the lock
     for wake in wakes { wake() }
   }
 
-  /// Bytes of values that publishers have sent, those that have gone included, and that the stream does not have yet.
+  /// Bytes of values that the stream does not have yet, also of disconnected publishers.
   var heldBytes: Int {
     state.withLock { state in
       let left = (state.ready + state.unsettled).filter(\.isLeft)
@@ -177,13 +177,13 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// How many publish now.
+  /// The number of connected publishers.
   var publisherCount: Int { state.withLock { $0.publishers.count } }
 
   // MARK: From publishers, each on its own loop
 
   /// - Parameter wake: called outside the lock, on any thread: the loop must call ``deliver()`` and ``status(of:)``.
-  /// - Returns: `nil` while what publishers left behind fills all the room there is.
+  /// - Returns: `nil` while values of disconnected publishers use all the space.
   func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
     let queue = PublishQueue(wake: wake)
     return state.withLock { state in
@@ -197,19 +197,19 @@ public final class PublishSource: Publisher, Sendable {
   enum Obstacle: Error, Equatable {
     /// As for ``join(wake:)``.
     case noRoom
-    /// The user has so many named ones, and so many of ``PublisherMarks/capacity`` are left for all.
+    /// The user has `count` named publishers, and `free` of ``PublisherMarks/capacity`` are left for all.
     case tooMany(count: Int, free: Int)
-    /// Another one of the same name is there, or what it has left; or the stream is being changed. That may pass.
+    /// Another publisher has the name, or its values wait; or the stream is being changed. Temporary.
     case inUse
   }
 
   /// As above, for a named publisher.
   ///
   /// - Parameters:
-  ///   - firstNumber: of the values that it still has.
-  ///   - isRestored: it has begun in another process, and the log has all values before that one.
-  /// - Returns: the queue, the number of the last value that the stream has, that of the one that it is to send first, and
-  ///   whether the stream knows the publisher.
+  ///   - firstNumber: of its first unconfirmed value.
+  ///   - isRestored: whether it began in another process, and the log has all values before that one.
+  /// - Returns: the queue, the number of the last value that the stream has, the number of the first value to send, and
+  ///   whether the stream has a mark of the publisher.
   func join(
     _ key: PublisherKey, firstNumber: UInt64, isRestored: Bool = false, wake: @escaping @Sendable () -> Void
   ) throws(Obstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64, isKnown: Bool) {
@@ -217,7 +217,7 @@ public final class PublishSource: Publisher, Sendable {
       Result { () throws(Obstacle) in
         guard isRestored || !state.needsMarks else { throw .inUse }
         if let queue = state.named[key] {
-          // What another one has left comes first, and numbers have no gap.
+          // Waiting values of the same name come first, and numbers have no gap.
           guard queue.wake == nil, firstNumber <= queue.acceptedNumber + 1 else { throw .inUse }
           state.leftWeight -= queue.weight
           queue.resume(wake: wake)
@@ -227,7 +227,7 @@ public final class PublishSource: Publisher, Sendable {
         guard state.hasRoom else { throw .noRoom }
         let free = PublisherMarks.capacity - state.named.count
         let count = state.named.keys.count { $0.user == key.user }
-        // One that is restored was admitted before: in another order the threshold would refuse it.
+        // A restored publisher was admitted before: in another order the threshold could reject it.
         guard isRestored ? free > 0 : PublisherMarks.admits(userWith: count, free: free) else {
           throw .tooMany(count: count, free: free)
         }
@@ -241,7 +241,7 @@ public final class PublishSource: Publisher, Sendable {
     }.get()
   }
 
-  /// The publisher has gone; what it brought stays.
+  /// The publisher has disconnected; its values stay.
   func leave(_ queue: PublishQueue) {
     state.withLock { state in
       guard state.publishers.removeValue(forKey: ObjectIdentifier(queue)) != nil else { return }
@@ -260,7 +260,7 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// Takes in what has arrived, and delivers it if that is wanted.
+  /// Adds values, and delivers them if there is demand.
   func take(_ values: EventBatch, isComplete: Bool, from queue: PublishQueue) -> PublishStatus {
     drain { state in
       guard !state.hasEnded, queue.append(values, isComplete: isComplete) else { return }
@@ -269,7 +269,7 @@ public final class PublishSource: Publisher, Sendable {
     return status(of: queue)
   }
 
-  /// What has become of what the publisher brought. From now on its loop is called when that changes.
+  /// The status of a publisher's values. Its loop is notified of later changes.
   func status(of queue: PublishQueue) -> PublishStatus {
     state.withLock { state in
       let isDone = queue.observe()
@@ -280,12 +280,12 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// Delivers what is left to this thread.
+  /// Delivers on this thread, if there are values and demand.
   func deliver() { drain { _ in } }
 
-  /// Takes values without confirmation, as far as there is room.
-  /// - Parameter wake: called outside the lock, on any thread: the loop is to ``deliver()``.
-  /// - Returns: how many were taken; the others are dropped.
+  /// Takes values without confirmation, within the space.
+  /// - Parameter wake: called outside the lock, on any thread: the loop must call ``deliver()``.
+  /// - Returns: the number of taken values; the others are dropped.
   func takeUnconfirmed(_ values: EventBatch, wake: @escaping @Sendable () -> Void) -> Int {
     let largest = values.largestByteCount
     var count = 0
@@ -304,7 +304,7 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: Delivering
 
-  /// What is to be done after a look at the state, outside of the lock.
+  /// The actions to perform outside the lock.
   private struct Step {
     var calls: [@Sendable () -> Void] = []
     var delivery: (subscriber: AnySubscriber<EventBatch, Never>, batch: EventBatch)?
@@ -342,7 +342,7 @@ public final class PublishSource: Publisher, Sendable {
       state.unsettled.removeAll(keepingCapacity: true)
     }
     guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
-    // Marks of before `interrupt` may count what was lost.
+    // Marks from before `interrupt` may include lost values.
     guard !state.needsMarks || state.named.isEmpty else { return step }
     if batchCount >= batchesInARow, let wake = next.wake {
       step.calls.append(wake)
@@ -361,7 +361,7 @@ extension PublishSource.State {
     PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
   }
 
-  /// Changes what a queue holds.
+  /// Changes the values of a queue.
   fileprivate mutating func weigh<R>(_ queue: PublishQueue, _ change: (PublishQueue) -> R) -> R {
     guard queue.isLeft else { return change(queue) }
     leftWeight -= queue.weight
@@ -370,9 +370,9 @@ extension PublishSource.State {
   }
 
   /// The next batch. Each publisher with values gets an equal share of it, in turn, and another share while there is room;
-  /// the served ones move behind the others.
+  /// the queues that were served move behind the others.
   fileprivate mutating func takeBatch() -> EventBatch {
-    // With marks a batch is to fit into the log at once: only then are its values and its marks committed together.
+    // A batch with marks must fit into the log at once, so that its values and marks are committed together.
     let ringBytes = named.isEmpty ? limits.bytes : limits.bytes / 4
     let mostValues = max(1, min(PublishWindow.mostValues, limits.events, ringBytes / PublishWindow.leastValueBytes))
     let mostBytes = min(PublishWindow.bytes / 4, ringBytes)
@@ -399,12 +399,12 @@ extension PublishSource.State {
     return batch
   }
 
-  /// Whether what publishers have left behind leaves room for another one.
+  /// Whether the values of disconnected publishers leave space for another publisher.
   fileprivate var hasRoom: Bool {
     leftWeight < PublishWindow.totalBytes
   }
 
-  /// Removes a named publisher that has left and has no values waiting.
+  /// Removes a disconnected named publisher without waiting values.
   fileprivate mutating func forgetIfDone(_ queue: PublishQueue) {
     if let key = queue.key, queue.wake == nil, queue.heldCount == 0, named[key] === queue { named[key] = nil }
   }
@@ -412,26 +412,26 @@ extension PublishSource.State {
 
 /// How far one publisher may be ahead of its stream: its credit, and its values that wait in the publish source.
 struct PublishWindow {
-  /// Events that the stream holds: no publisher is further ahead than that, so that a lossless stream with a small buffer
-  /// holds its publishers to it.
+  /// The stream's limit of events: no publisher is further ahead, so that a lossless stream with a small buffer
+  /// limits its publishers to it.
   let bufferEvents: Int
-  /// How many publish to the stream now.
+  /// The number of connected publishers of the stream.
   let publisherCount: Int
 
-  /// Of one publisher, however small its values are.
+  /// Values of one publisher, however small they are.
   static let mostValues = 4096
-  /// Of one publisher, before it has shown how large its values are.
+  /// Values of a new publisher, whose value sizes are unknown.
   static let firstValues = 128
-  /// Of one publisher, when all its values are as large as the largest of late. Some 20 times what a client's socket
-  /// buffer holds: no publisher waits for a round trip.
+  /// Bytes of one publisher, if all its values are as large as the largest recent one. About 20 times a client's socket
+  /// buffer, so that no publisher waits for a round trip.
   static let bytes = 4 << 20
-  /// Of all publishers of a stream together.
+  /// Bytes of all publishers of a stream together.
   static let totalBytes = 16 << 20
-  /// A value counts as this many bytes at least: its place in the queue, in the log and its header cost something, too.
+  /// The minimum bytes that a value counts as, for its place in the queue and in the log.
   static let leastValueBytes = 64
 
-  /// Bytes of one publisher's values that may wait, whatever its credit: it was granted before the values grew, or before
-  /// others came.
+  /// Bytes of one publisher's values that may wait, whatever its credit, which was granted before the values grew or
+  /// other publishers joined.
   var byteCount: Int { min(Self.bytes, Self.totalBytes / max(1, publisherCount)) }
 
   /// At least 1.

@@ -1,9 +1,9 @@
 import Events
 import RSocket
 
-/// Names one publisher of a stream. A name is its user's own: another user's publisher of that name is another one.
+/// Identifies one named publisher of a stream. Names of different users are independent.
 struct PublisherKey: Hashable, Sendable {
-  /// Of a client without credentials.
+  /// The user of clients without credentials.
   static let noUser = UInt32.max
 
   let user: UInt32
@@ -14,7 +14,7 @@ struct PublisherKey: Hashable, Sendable {
     self.init(user: credentials?.user ?? Self.noUser, name: name)
   }
 
-  /// Of a run that no other continues: it is forgotten before others once its last value is confirmed. Source: WIRE.md,
+  /// Whether the name belongs to one run: it is discarded first once its last value is confirmed. Source: WIRE.md,
   /// "Named publishers".
   var isOfOneRun: Bool { name.first == 0 }
 
@@ -22,31 +22,31 @@ struct PublisherKey: Hashable, Sendable {
 }
 
 /// The number of the last value that a stream has of each named publisher. It is the checkpoint of a stream that clients
-/// publish to, and so it is committed with the events.
+/// publish to, so it is committed with the events.
 ///
-/// Holds ``capacity`` publishers. Where there is no room for another one, a finished one of one run is forgotten, else of
-/// the user with the most the one that has not published for longest: no user takes the room of another with fewer.
+/// Has at most ``capacity`` publishers. For a further one, a finished one of one run is discarded, otherwise, of
+/// the user with the most, the one that has not published for the longest time.
 struct PublisherMarks: Equatable, Sendable {
   private struct Mark: Equatable {
     let key: PublisherKey
     var number: UInt64
-    /// Its request was answered with COMPLETE. Not kept with the log.
+    /// Whether its request was answered with COMPLETE. Not stored in the log.
     var isFinished = false
   }
 
-  /// Those that published last come last.
+  /// In the order of their last values.
   private var marks: [Mark] = []
 
-  /// Publishers: as many as fit into a checkpoint, whatever the length of their names.
+  /// The number of publishers that fit into a checkpoint, whatever the length of their names.
   static let capacity = 64
   /// "PUBM" and the version.
   private static let head: [UInt8] = [0x50, 0x55, 0x42, 0x4D, 1]
   private static let markBytes = 13
 
-  /// None.
+  /// No marks.
   init() {}
 
-  /// Those of a checkpoint; none if it is another source's, or damaged.
+  /// The marks of a checkpoint; none if it is another source's, or damaged.
   init(_ checkpoint: Checkpoint?) {
     guard var rest = checkpoint?.bytes[...], rest.starts(with: Self.head) else { return }
     rest = rest.dropFirst(Self.head.count)
@@ -65,11 +65,11 @@ struct PublisherMarks: Equatable, Sendable {
     marks = found
   }
 
-  /// - Returns: nil for a publisher that is not known, or not any more.
+  /// - Returns: nil for a publisher without a mark.
   subscript(key: PublisherKey) -> UInt64? { marks.last { $0.key == key }?.number }
 
-  /// Notes the number of a publisher's last value.
-  /// - Parameter isNeeded: whether a publisher must not be forgotten; not all of them.
+  /// Sets the number of a publisher's last value.
+  /// - Parameter isNeeded: whether a publisher must not be discarded; not true for all of them.
   mutating func set(_ key: PublisherKey, to number: UInt64, sparing isNeeded: (PublisherKey) -> Bool) {
     if let last = marks.indices.last, marks[last].key == key {
       marks[last].number = number
@@ -92,17 +92,17 @@ struct PublisherMarks: Equatable, Sendable {
     return candidates.first { counts[marks[$0].key.user] == most } ?? 0
   }
 
-  /// The publisher has been told that all is in the stream, and does not come back.
+  /// The publisher's completion was confirmed; it does not continue.
   mutating func finish(_ key: PublisherKey) {
     guard key.isOfOneRun, let index = marks.firstIndex(where: { $0.key == key }) else { return }
     marks[index].isFinished = true
   }
 
-  /// Whether a user may publish under one more name at a time, when it has `count` and `free` are left: a dynamic threshold
-  /// as for connections (`ServerLimits`). One without any may while there is one.
+  /// Whether a user with `count` names may publish under one more while `free` are left: a dynamic threshold
+  /// as for connections (`ServerLimits`). A first name is admitted while one is free.
   static func admits(userWith count: Int, free: Int) -> Bool { free > 0 && (count == 0 || count < 3 * free) }
 
-  /// As it is kept with the log.
+  /// The encoding in the log.
   var checkpoint: Checkpoint? {
     var bytes = Self.head
     for mark in marks {

@@ -1,13 +1,13 @@
 import CLinux
 import Glibc
 
-/// The peer of a connection, as the kernel recorded it when the peer connected.
+/// The peer of a connection, as recorded by the kernel when it connected.
 public struct PeerCredentials: Equatable, Sendable {
   /// The peer's process at that time; for log lines, never for decisions.
   public let process: Int32
   /// Its effective user.
   public let user: UInt32
-  /// Its effective group; the supplementary ones are asked for when a rule needs them.
+  /// Its effective group; the supplementary groups are read when a rule needs them.
   public let group: UInt32
 
   init(process: Int32, user: UInt32, group: UInt32) {
@@ -16,7 +16,7 @@ public struct PeerCredentials: Equatable, Sendable {
     self.group = group
   }
 
-  /// - Returns: nil for a peer that has none: one that came over TCP.
+  /// - Returns: nil for a peer without credentials, over TCP.
   init?(of descriptor: CInt) {
     var credentials = ucred()
     var length = socklen_t(MemoryLayout<ucred>.size)
@@ -29,8 +29,8 @@ public struct PeerCredentials: Equatable, Sendable {
     group = credentials.gid
   }
 
-  /// The supplementary groups, from the kernel (SO_PEERGROUPS, Linux 4.13), so that neither a name service nor a later
-  /// change of `/etc/group` has a say.
+  /// The supplementary groups, from the kernel (SO_PEERGROUPS, Linux 4.13), independent of name services and of later
+  /// changes of `/etc/group`.
   static func supplementaryGroups(of descriptor: CInt) -> [UInt32] {
     var groups = [gid_t](repeating: 0, count: 32)
     while true {
@@ -65,12 +65,12 @@ public struct AccessRules: Equatable, Sendable {
     namesGroups = rules.contains { if case .group = $0 { true } else { false } }
   }
 
-  /// The user that this process runs as, and root.
+  /// The user of this process, and root.
   public static var owner: AccessRules { AccessRules([.user(geteuid()), .user(0)]) }
 
   /// - Parameters:
   ///   - peer: nil matches only `anyone`.
-  ///   - groups: asked for at most once, and only when everything else said no.
+  ///   - groups: called at most once, and only if no other rule matches.
   func admit(_ peer: PeerCredentials?, groups: () -> [UInt32]) -> Bool {
     if rules.contains(.anyone) { return true }
     guard let peer else { return false }

@@ -5,53 +5,53 @@ import Reactive
 import ReplayLog
 import Synchronization
 
-/// One stream of the server: its configuration, its log, and how its source is doing.
+/// One stream of the server: its configuration, its log, and the state of its source.
 final class ServedStream: Sendable {
-  /// As clients ask for it.
+  /// The name in requests.
   let name: String
   let log: SharedLog<EventLog, StreamFailure>
-  /// The id that its first event in this process gets; changes with the log's lock held.
+  /// The id of its first event in this process; changed under the log's lock.
   private let firstID: Atomic<UInt64>
-  /// The id that its next event would have had in the process before; 0: not known.
+  /// The next id in the previous process; 0: unknown.
   private let formerEnd = Atomic<UInt64>(0)
-  /// From which id on all of them were given to events; `.max` where that is unknown.
+  /// The first id from which on all ids were assigned to events in the previous process; `.max`: unknown.
   private let formerCountedFrom = Atomic<UInt64>(.max)
-  /// What feeds a stream of the server itself; nil for the others.
+  /// The feed of a system stream; nil for others.
   let feed: SystemFeed?
   private let terms: Locked<Terms>
-  /// Largest event that the log can hold, in bytes of data.
+  /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
   private let valueErrors = Atomic<UInt64>(0)
   private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Locked<Holder?>(nil)
   private let remark = Locked<String?>(nil)
-  /// What users owe for members that have left its lanes.
+  /// The debts of users whose subscriptions have ended.
   let debts = Locked(UserDebts())
 
-  /// Whom the source has been waiting for, for a while.
+  /// The client that stalls the source for longer than ordinary backpressure.
   struct Holder: Sendable, Equatable {
     let client: ClientIdentity
-    /// Events that it has not been sent.
+    /// The number of unsent events.
     let unread: UInt64
   }
 
-  /// What may change while it is served.
+  /// The properties that may change while the stream is served.
   private struct Terms {
     var configuration: StreamConfiguration
-    /// Less what could never fit into the log, whatever its size is then.
+    /// Without events that cannot fit into the log, whatever its present size.
     var source: AnyPublisher<EventBatch, StreamFailure>?
     var publishSource: PublishSource?
   }
 
-  /// Apart from the stream, which would otherwise own itself by way of what feeds it.
+  /// Separate from the stream, to avoid a reference cycle through its source.
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
     init(_ bytes: Int) { self.bytes = Atomic(bytes) }
   }
 
   var configuration: StreamConfiguration { terms.withLock { $0.configuration } }
-  /// Where clients publish to it; nil for a stream that takes nothing from them.
+  /// The source of a stream to which clients publish; nil for others.
   var publishSource: PublishSource? { terms.withLock { $0.publishSource } }
 
   init(
@@ -68,7 +68,7 @@ final class ServedStream: Sendable {
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
   }
 
-  /// What feeds the log, less what could never fit into it.
+  /// Sets the upstream of the log, without events that cannot fit into it.
   func setSource(
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
   ) {
@@ -96,33 +96,33 @@ final class ServedStream: Sendable {
     return fitting
   }
 
-  /// The rules for reading and for writing together: clients that match one see that the stream exists.
+  /// The rules for reading and writing: clients that match one see the stream.
   var visibleTo: Set<AccessRules.Rule> {
     let configuration = configuration
     return publishSource == nil ? configuration.read.rules : configuration.read.rules.union(configuration.write.rules)
   }
 
-  /// What is wrong with a value of so many bytes that a client publishes; nil: nothing.
+  /// The error of a published value of this size; nil: none.
   func valueError(ofSize byteCount: Int) -> String? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
     return "a value of \(byteCount) bytes is too large for \"\(name)\", whose limit is \(limit) bytes"
   }
 
-  /// Bytes of the largest event that the log takes, as of now.
+  /// The current size limit of an event in bytes.
   var maximumEventBytes: Int { eventLimit.bytes.load(ordering: .relaxed) }
 
-  /// Cancels the source for good; the server tells its clients.
+  /// Cancels the source permanently; the server ends the requests.
   func shutDown() {
     publishSource?.stop()
     log.shutDown()
   }
 
-  // MARK: Going on differently
+  // MARK: Changes
 
   /// Applies a change, except for the log's storage, which stays frozen until `finishChange`.
   ///
-  /// - Returns: the storage, which stays unchanged meanwhile.
+  /// - Returns: the storage, which does not change until then.
   func begin(_ change: StreamChange, report: @escaping @Sendable (ServerReport) -> Void) -> EventLog {
     var configuration = change.configuration
     let (oldPublishSource, oldLimit) = (publishSource, eventLimit.bytes.load(ordering: .relaxed))
@@ -130,7 +130,7 @@ final class ServedStream: Sendable {
     if newPublishSource != nil { configuration.start = .always }
     let storage = log.freeze(start: configuration.start, overflow: configuration.overflow.ofLog)
     let limit = configuration.limits.maximumEventBytes
-    // What is on its way may be too large for a smaller log: it is not to arrive.
+    // Events in flight may be too large for a smaller log, so the source is replaced.
     if change.feed != nil || limit < oldLimit {
       let source = change.feed.map { fitting($0.source, report) } ?? terms.withLock { $0.source }
       if let oldPublishSource {
@@ -149,7 +149,7 @@ final class ServedStream: Sendable {
     return storage
   }
 
-  /// Continues in another storage, which was made from the frozen one, or in the frozen one.
+  /// Continues in a storage made from the frozen one, or in the frozen one.
   func finishChange(in storage: EventLog?, report: (ServerReport) -> Void) {
     let limits = storage?.limits ?? configuration.limits
     let limit = limits.maximumEventBytes
@@ -165,17 +165,17 @@ final class ServedStream: Sendable {
     reports.forEach(report)
   }
 
-  /// Lets named publishers join: all that is on its way to the log is in it, or waits for room.
+  /// Lets named publishers join: all values in flight are in the log, or wait for space.
   func admitNamedPublishers() {
     guard let publishSource else { return }
     let newest = log.overflowInputs.last { $0.checkpoint != nil }?.checkpoint
     publishSource.admitNamed(newest ?? log.read { storage, _ in storage.checkpoint })
   }
 
-  /// Of what feeds it now.
+  /// The status of the present source.
   var status: SourceStatus { sourceStatus.withLock { $0 } }
 
-  /// Its pipeline failed on an event.
+  /// Counts an event on which its pipeline failed.
   func countValueError() {
     valueErrors.add(1, ordering: .relaxed)
   }
@@ -188,12 +188,12 @@ final class ServedStream: Sendable {
     self.holder.withLock { $0 = holder }
   }
 
-  /// The client no longer holds the stream up.
+  /// The client no longer stalls the stream.
   func clearHolder(_ client: ClientIdentity) {
     holder.withLock { if $0?.client == client { $0 = nil } }
   }
 
-  /// What the stream's lanes on that worker count in, also those to come.
+  /// The counters of the stream's lanes on that worker, present and future.
   func counters(of worker: Worker) -> LaneCounters {
     laneCounters.withLock { counters in
       if let known = counters[ObjectIdentifier(worker)] { return known }
@@ -203,8 +203,8 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// As `$stats` shows it.
-  /// - Parameter hasLag: whether the lanes' lag was measured lately.
+  /// Its entry in `$stats`.
+  /// - Parameter hasLag: whether the lanes' lag was measured recently.
   func statistics(hasLag: Bool) -> Statistics.Stream {
     let (events, bytes, newest) = log.read { storage, _ in
       (storage.endPosition - firstID.load(ordering: .relaxed), storage.appendedBytes, storage.newestTime)
@@ -219,17 +219,17 @@ final class ServedStream: Sendable {
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest)
   }
 
-  /// Whether its log has begun with this process and holds nothing yet.
+  /// Whether its log was created by this process and is empty.
   var isNew: Bool {
     log.read { storage, _ in
       storage.endPosition == firstID.load(ordering: .relaxed) && storage.firstPosition == storage.endPosition
     }
   }
 
-  // MARK: From one process to the next
+  // MARK: Handover
 
-  /// Gives its next event the id `end.position` at least: ids below were given by the process before, also where its
-  /// events are gone and the clock was set back. Only while nothing was appended here.
+  /// Raises the id of the next event to `end.position`: the previous process assigned the ids below, even if its
+  /// events are lost and the clock was set back. Only before the first append.
   func begin(after end: StreamEnd) {
     formerEnd.store(end.position, ordering: .relaxed)
     formerCountedFrom.store(end.countedFrom ?? .max, ordering: .relaxed)
@@ -238,31 +238,31 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// How many events a subscriber of the process before had not got that went with a log in that process. Before anything
-  /// is appended here.
+  /// The number of events that a restored subscription was not sent and that were lost with the previous log. Only before
+  /// the first append.
   func eventsLost(from cursor: Cursor) -> UInt64 {
     let end = formerEnd.load(ordering: .relaxed)
     return isNew && cursor.position < end ? end - cursor.position : 0
   }
 
-  /// What a subscriber of the process before has missed that has another place in this log. Before anything is appended
-  /// here.
+  /// The gap of a restored subscription whose position changes in this log. Only before the first
+  /// append.
   func gap(from cursor: Cursor) -> Gap {
     let (start, end) = (formerCountedFrom.load(ordering: .relaxed), formerEnd.load(ordering: .relaxed))
     guard isNew, start <= cursor.position, cursor.position <= end else { return .unknown }
     return Gap(count: end - cursor.position)
   }
 
-  /// Where a subscriber of the process before is in this log; nil: nowhere, as an event that is gone was sent in part.
+  /// The cursor of a restored subscription in this log; nil if a partly sent event is lost.
   func restored(_ cursor: Cursor) -> Cursor? {
     let isNew = isNew
     return log.read { storage, _ in
-      // A log that begins anew has none of the events before its first position.
+      // A new log has no events before its first position.
       var position = isNew ? max(cursor.position, storage.firstPosition) : cursor.position
       position = min(storage.skip(position), storage.endPosition)
       guard cursor.sentBytes > 0 else { return Cursor(position: position) }
       guard position == cursor.position else { return nil }
-      guard position >= storage.firstPosition else { return cursor }  // `fellBehind` says it
+      guard position >= storage.firstPosition else { return cursor }  // reported by `fellBehind`
       guard position < storage.endPosition,
         unsafe cursor.sentBytes < storage.record(at: position).count - EventLog.stampBytes
       else { return nil }
@@ -270,13 +270,13 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// Appends events that had no room in the log of the process before, less what could never fit into this one.
+  /// Appends events that were held in the previous process, without events that cannot fit into this log.
   func append(_ batch: EventBatch, report: (ServerReport) -> Void) {
     log.append(Self.fitting(batch, into: name, maximumEventBytes, report: report))
   }
 
-  /// As `$streams` shows it.
-  /// - Parameter namesClients: whether it says which client holds the stream up.
+  /// Its entry in `$streams`.
+  /// - Parameter namesClients: whether it names the client that stalls the stream.
   func summary(namesClients: Bool) -> CatalogueEntry {
     let last = log.read { storage, _ in storage.newestID }
     let state = state(namesClients: namesClients)
@@ -303,14 +303,14 @@ final class ServedStream: Sendable {
   }
 }
 
-/// What one stream sent to the clients of one loop, which alone writes here.
+/// The counters of one stream on one loop, which is the only writer.
 final class LaneCounters: Sendable {
   let eventsOut = Atomic<UInt64>(0)
   let bytesOut = Atomic<UInt64>(0)
-  /// As of the last time it was measured.
+  /// As of the last measurement.
   let lag = Atomic<UInt64>(0)
 
-  /// No other loop adds, so there is nothing to lock the bus for.
+  /// There is one writer, so no atomic addition is needed.
   func count(events: Int, bytes: Int) {
     eventsOut.store(eventsOut.load(ordering: .relaxed) &+ UInt64(events), ordering: .relaxed)
     bytesOut.store(bytesOut.load(ordering: .relaxed) &+ UInt64(bytes), ordering: .relaxed)

@@ -2,20 +2,20 @@ import StreamRuntime
 
 /// The state of a stream's source, apart from whether there are subscriptions.
 public enum SourceState: Equatable, Sendable {
-  /// Nothing is known to be wrong.
+  /// There is no known problem.
   case healthy
   /// There is demand, but its upstream's host has no free transfer or is rate-limited: the reason.
   case waiting(String)
-  /// It fails, is being retried, and this is why.
+  /// It fails and is retried: the reason.
   case failing(String)
 }
 
-/// The states of what feeds a stream, from its source to its log. The server reads it when it shows the stream; what feeds
-/// the stream after a change has a status of its own, so that late reports of the former feed change nothing.
+/// The states of a stream's feed, from its source to its log. The server reads it for `$streams`. The feed
+/// after a change has its own status, so that late reports of the former feed have no effect.
 public final class SourceStatus: Sendable {
   /// The parts of a feed, in the order in which events pass.
   public enum Part: Int, CaseIterable, Sendable {
-    /// What fetches, runs or takes in.
+    /// The poll, stream, program, timer or publish source.
     case source
     /// The pipeline's process.
     case pipeline
@@ -34,6 +34,6 @@ public final class SourceStatus: Sendable {
   /// Sets the state of one part. Thread-safe.
   public func set(_ state: SourceState, of part: Part = .source) { states.withLock { $0[part.rawValue] = state } }
 
-  /// Every part is healthy: the source is subscribed to anew.
+  /// Every part is healthy: the source is resubscribed to.
   func reset() { for part in Part.allCases { set(.healthy, of: part) } }
 }

@@ -1,4 +1,4 @@
-/// What `$stats` shows to clients other than the server's own user and root: sums over the streams that they see.
+/// The `$stats` of clients other than the server's own user and root: sums over the streams that they see.
 struct VisibleStatistics: Encodable {
   let version: String
   let uptimeSeconds: UInt64
@@ -38,25 +38,25 @@ struct VisibleStatistics: Encodable {
   }
 }
 
-/// What the server has done and has to do: counters since the start, and gauges. `$stats` shows it as JSON.
+/// Counters since the start, and gauges. The content of `$stats`, as JSON.
 public struct Statistics: Encodable, Equatable, Sendable {
-  /// Of the program that serves.
+  /// The program's version.
   public var version: String
   /// Whole seconds since the start.
   public var uptimeSeconds: UInt64
-  /// The same, exact. Rates are differences of counters over differences of this: no clock that is set disturbs them.
+  /// The same, exact, from a monotonic clock. Rates are differences of counters over differences of this.
   public var uptimeMicroseconds: UInt64
-  /// Streams, the system's own not counted.
+  /// The number of streams, without system streams.
   public var streams: Int
   /// Open connections.
   public var connections: Int
   /// Live subscriptions to `streams`.
   public var subscribers: Int
-  /// Clients' requests that publish to `streams`.
+  /// Live requests that publish to `streams`.
   public var publishers: Int
   /// Connections accepted.
   public var accepted: UInt64
-  /// Connections and requests turned away.
+  /// Rejected connections and requests.
   public var refused: UInt64
   /// Events that sources delivered.
   public var eventsIn: UInt64
@@ -68,15 +68,15 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var eventsOut: UInt64
   /// Bytes of frames written to clients.
   public var bytesOut: UInt64
-  /// System calls that wrote them; `eventsOut` over this is the size of a batch.
+  /// The system calls for these; `eventsOut` divided by it is the average batch.
   public var writes: UInt64
-  /// Events that lagging subscribers did not get.
+  /// Events that were evicted before subscriptions had been sent them.
   public var laggedEvents: UInt64
-  /// How often a subscriber held up a stream that drops nothing.
+  /// The number of stalls of lossless streams.
   public var holdUps: UInt64
-  /// Values of fire-and-forget requests that were refused or had no room.
+  /// Values of fire-and-forget requests that were refused or had no space.
   public var droppedValues: UInt64
-  /// For each event loop that serves clients, the time in which it did anything but wait.
+  /// For each event loop that serves clients, the time in which it was not waiting.
   public var busyMicroseconds: [UInt64]
   /// In the order of their names.
   public var byStream: [Stream]
@@ -85,7 +85,7 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public struct Stream: Encodable, Equatable, Sendable {
     /// Its name.
     public var name: String
-    /// As `$streams` gives it.
+    /// As in `$streams`.
     public var state: String
     /// Live subscriptions.
     public var subscribers: Int
@@ -99,10 +99,10 @@ public struct Statistics: Encodable, Equatable, Sendable {
     public var eventsOut: UInt64
     /// Bytes of frames written to clients.
     public var bytesOut: UInt64
-    /// Events that the subscriber furthest behind has not been sent, those that have left the buffer included; about a
-    /// second old. Nil until it was measured, which is done while somebody listens to `$stats`.
+    /// The largest number of events that a subscription has not been sent, evicted events included; about a
+    /// second old. Nil until it is measured, which requires a subscription to `$stats`.
     public var lag: UInt64?
-    /// When its newest event was taken in, in microseconds since the Unix epoch; nil when it has had none.
+    /// The time of its newest event, in microseconds since the Unix epoch; nil before the first.
     public var newest: UInt64?
 
     private enum CodingKeys: String, CodingKey {

@@ -1,4 +1,4 @@
-// `LagPolicy` is part of what a program says of a stream.
+// `LagPolicy` is part of a stream's configuration.
 @_exported import StreamProtocol
 import Reactive
 import ReplayLog
@@ -7,37 +7,37 @@ import ReplayLog
 public enum OverflowPolicy: Sendable, Equatable {
   /// The oldest events are evicted and the source continues; the `LagPolicy` of subscriptions that fall behind applies.
   case drop
-  /// Nothing is dropped: the source waits for the slowest subscriber that has the stream open. The time that it keeps the
-  /// source waiting adds up, less `pace` for each event that it takes meanwhile, and never below zero: at `timeout` it is
-  /// cut off. `nil`: never.
+  /// Nothing is dropped: the source waits for the slowest connected subscription. The time in which a subscription stalls
+  /// the source accumulates, less `pace` for each event that it reads, and never below zero: at `timeout` it
+  /// fails. `nil`: never.
   case block(timeout: Duration?, pace: Duration = .seconds(1))
 
   var ofLog: LogOverflow { self == .drop ? .dropOldest : .waitForSlowest }
 }
 
-/// A stream as its clients know it, and the bounds of its log.
+/// The properties of a stream, and the limits of its log.
 public struct StreamConfiguration: Sendable {
-  /// How clients ask for it. Names that begin with `$` are the server's own.
+  /// The name in requests. Names that begin with `$` are reserved for the server.
   public var name: String
-  /// For people; shown in `$streams`.
+  /// A text for users; shown in `$streams`.
   public var description: String
   /// MIME type of its events; shown in `$streams`.
   public var type: String
-  /// What feeds it, in one word: `timer`, `http`, `publish`; shown in `$streams`.
+  /// The kind of its source: `timer`, `http`, `publish`; shown in `$streams`.
   public var source: String
-  /// Events that a newcomer gets unless it asks for something else.
+  /// Events that a new subscription receives first, unless it sets a position.
   public var replay: Int
-  /// The bounds of the log.
+  /// The limits of the log.
   public var limits: EventLog.Limits
-  /// When the source runs.
+  /// When the source is active.
   public var start: ShareStart
-  /// A subscriber's default.
+  /// The default of a subscription.
   public var onLag: LagPolicy
   /// What happens when the buffer is full.
   public var overflow: OverflowPolicy
   /// Clients that may subscribe.
   public var read: AccessRules
-  /// Clients that may publish, where clients publish.
+  /// Clients that may publish, if the stream has a publish source.
   public var write: AccessRules
 
   /// The defaults of the daemon's configuration file.
@@ -61,7 +61,7 @@ public struct StreamConfiguration: Sendable {
   }
 }
 
-/// Why a stream ended for good; clients get the message with APPLICATION_ERROR.
+/// The reason of a stream's permanent end; clients receive the message with APPLICATION_ERROR.
 public struct StreamFailure: Error, Equatable {
   /// One sentence.
   public let message: String

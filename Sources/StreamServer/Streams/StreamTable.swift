@@ -1,13 +1,13 @@
 import StreamRuntime
 import Reactive
 
-/// The streams by name, for every thread.
+/// The streams by name. Thread-safe.
 final class StreamTable: Sendable {
   private let streams = Locked<[String: ServedStream]>([:])
 
   subscript(name: String) -> ServedStream? { streams.withLock { $0[name] } }
 
-  /// In the order of their names.
+  /// Sorted by name.
   var all: [ServedStream] { streams.withLock { $0.values.sorted { $0.name < $1.name } } }
 
   /// - Returns: false when the name is taken.
@@ -19,6 +19,6 @@ final class StreamTable: Sendable {
     }
   }
 
-  /// - Returns: nil when there is none of that name.
+  /// - Returns: nil if no stream has the name.
   func remove(_ name: String) -> ServedStream? { streams.withLock { $0.removeValue(forKey: name) } }
 }

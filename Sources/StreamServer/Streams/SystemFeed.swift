@@ -5,13 +5,13 @@ import Reactive
 import ReplayLog
 import StreamRuntime
 
-/// What feeds a stream of the server itself: a value that is looked at every so often while a client listens, and when a
-/// client asks and the last look is too old, and appended when it has changed.
+/// The feed of a system stream: a value that is computed periodically while the stream has subscriptions, and on
+/// request if the last one is too old, and appended if it has changed.
 ///
-/// A look may take long, with thousands of streams; it happens on a queue of its own, never on an event loop. The timer runs
-/// under the same rules as any source: without subscribers, or without credit, there is none.
+/// With thousands of streams this takes long, so it is done on a separate queue, never on an event loop. The timer
+/// follows the rules of any source: without subscribers or credit it does not run.
 final class SystemFeed: Sendable {
-  /// Which streams it shows.
+  /// The streams that it shows.
   let visibility: Visibility
   private let current: @Sendable () -> [UInt8]
   private let queue: DispatchQueue
@@ -20,22 +20,23 @@ final class SystemFeed: Sendable {
 
   private struct State {
     var value: [UInt8] = []
-    /// When the last look began, in nanoseconds of the monotonic clock.
+    /// The time at which the last update began, in nanoseconds of the monotonic clock.
     var time: UInt64?
-    /// Called after the look that is under way, by the worker that asked.
+    /// Called after the update in progress, by the worker that requested it.
     var waiting: [ObjectIdentifier: @Sendable () -> Void] = [:]
 
     func isYounger(than age: UInt64) -> Bool { time.map { EventLoop.monotonicNow() - $0 < age } ?? false }
   }
 
-  /// The ring's room is for the largest value; of it as much is used as so many take of the size that there is.
+  /// The ring has space for the largest value; the used part of it is limited to this number of values of the current
+  /// size.
   private static let heldValues = 8
   private static let smallValueBytes = 8 << 10
 
   /// - Parameters:
-  ///   - maximumAge: what was looked at so lately is shared by all that ask.
-  ///   - queue: serial, where looks happen.
-  ///   - current: the value now, as JSON.
+  ///   - maximumAge: a value of at most this age is shared by all requests.
+  ///   - queue: serial, for updates.
+  ///   - current: computes the value, as JSON.
   init(
     _ visibility: Visibility, maximumAge: Duration, on queue: DispatchQueue, current: @escaping @Sendable () -> [UInt8]
   ) {
@@ -45,11 +46,11 @@ final class SystemFeed: Sendable {
     self.current = current
   }
 
-  /// Whether the stream's newest event is young enough to be an answer.
+  /// Whether the stream's newest event is recent enough to answer a request.
   ///
   /// - Parameters:
-  ///   - worker: that asks, and is called once for all that it asks until then.
-  ///   - updated: called on any thread, if it is not, when it is.
+  ///   - worker: the requester, which is called once for all its requests until then.
+  ///   - updated: if the event is not recent enough, called on any thread once it is.
   func isCurrent(
     in stream: ServedStream, for worker: AnyObject, orAfter updated: @escaping @Sendable () -> Void
   ) -> Bool {
@@ -72,22 +73,22 @@ final class SystemFeed: Sendable {
     for updated in waiting.values { updated() }
   }
 
-  /// The value at each tick of a timer, when it has changed. The stream is not kept alive.
+  /// The value at each tick of a timer, if it has changed. Does not retain the stream.
   func ticks(for stream: ServedStream, everyMilliseconds interval: Int) -> AnyPublisher<EventBatch, StreamFailure> {
     Publishers.timer(interval: .milliseconds(interval))
       .compactMap { [self, weak stream] _ in
         guard let stream else { return nil }
-        // The first tick comes with the first subscriber, for whom there was a look already.
+        // The first tick comes with the first subscription, whose request has updated the value already.
         return queue.sync { update(for: stream, after: UInt64(interval) * 500_000) }.map { [$0] }
       }
       .setFailureType(to: StreamFailure.self)
       .eraseToAnyPublisher()
   }
 
-  /// On the queue.
+  /// Called on the queue.
   ///
-  /// - Parameter age: nothing is looked at if the last look is younger, in nanoseconds.
-  /// - Returns: the value, if it is another than before.
+  /// - Parameter age: if the last update is younger, there is none; in nanoseconds.
+  /// - Returns: the value, if it has changed.
   private func update(for stream: ServedStream, after age: UInt64) -> [UInt8]? {
     let now = EventLoop.monotonicNow()
     guard !state.withLock({ $0.isYounger(than: age) }) else { return nil }

@@ -3,12 +3,12 @@ import Reactive
 import ReplayLog
 import StreamRuntime
 
-/// What a client sees of the server's own streams.
+/// The part of the system streams that a client sees.
 enum Visibility: Hashable, Sendable {
-  /// Everything: a client of the server's own user, and root.
+  /// Everything: clients of the server's own user, and root.
   case all
-  /// Streams that one of these rules lets in, and of other clients no more than their number. The rules are those of the
-  /// streams that the client matches, so that clients with equal rights share one view.
+  /// Streams that one of these rules admits, and only the number of other clients. The rules are those of the
+  /// streams that the client matches, so that clients with equal rights share a view.
   case admitted(Set<AccessRules.Rule>)
 
   func shows(_ stream: ServedStream) -> Bool { shows(stream.visibleTo) }
@@ -22,14 +22,14 @@ enum Visibility: Hashable, Sendable {
   }
 }
 
-/// The server's own streams. Clients of its own user and root share one view of each, which is in the table of streams.
-/// Other clients get a view of what they may read or write, made on request and shared by clients with equal rights.
+/// The system streams. Clients of the server's own user and root share one view of each, which is in the table of streams.
+/// Other clients get a view of the streams that they may read or write, created on request and shared by equal rights.
 final class SystemStreams: Sendable {
-  /// One of the streams, whatever of it is seen.
+  /// One system stream, independent of its views.
   fileprivate struct Kind {
     let name: String
     let description: String
-    /// Between two looks while a client listens.
+    /// The update period while there are subscriptions.
     let milliseconds: Int
     let render: @Sendable (Visibility) -> [UInt8]
   }
@@ -48,10 +48,10 @@ final class SystemStreams: Sendable {
     var kinds: [String: Kind] = [:]
     /// The rules of each stream.
     var rules: [String: Set<AccessRules.Rule>] = [:]
-    /// What these name. Clients differ only in which of these they match.
+    /// All rules in use. Clients differ only in the rules that they match.
     var named: Set<AccessRules.Rule> = [.anyone]
     var views: [Key: View] = [:]
-    /// The least id of each view's first event, by the stream's name.
+    /// The minimum first id of new views, by the stream's name.
     var firstIDs: [String: UInt64] = [:]
   }
 
@@ -59,21 +59,21 @@ final class SystemStreams: Sendable {
   private let maximumAge: Duration
   private let queue = DispatchQueue(label: "system streams")
 
-  /// Bytes of a view's ring, at most; a value that is larger leaves the stream as it is.
+  /// Bytes of a view's ring; a larger value is not appended.
   private static let ringBytes = 16 << 20
-  /// Views at a time, beside the complete ones.
+  /// Maximum number of views besides the complete ones.
   private static let viewLimit = 64
-  /// How long a view is kept that no client reads, in nanoseconds.
+  /// How long a view without subscriptions is kept, in nanoseconds.
   private static let viewLifetime: UInt64 = 60_000_000_000
 
-  /// - Parameter maximumAge: of what a client gets that asks.
+  /// - Parameter maximumAge: of an event that answers a request.
   init(maximumAge: Duration) {
     self.maximumAge = maximumAge
   }
 
-  /// Takes in another stream.
-  /// - Parameter render: the value for those who see that, as JSON. Called on a queue for that.
-  /// - Returns: the complete view; nil, with `errno` set, when there is no memory for its log.
+  /// Adds a system stream.
+  /// - Parameter render: the value for a visibility, as JSON. Called on the queue.
+  /// - Returns: the complete view; nil, with `errno` set, without memory for its log.
   func add(
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
     render: @escaping @Sendable (Visibility) -> [UInt8]
@@ -95,7 +95,7 @@ final class SystemStreams: Sendable {
     return stream
   }
 
-  /// The least id of a view's first event: a subscription that moves to another view gets no id twice.
+  /// The minimum first id of a new view, so that a subscription that moves between views receives no id twice.
   private func leastID(of name: String) -> UInt64 {
     let (least, views) = state.withLock { state in
       (state.firstIDs[name] ?? 0, state.views.filter { $0.key.name == name }.map(\.value.stream))
@@ -103,34 +103,34 @@ final class SystemStreams: Sendable {
     return views.reduce(least) { max($0, $1.log.read { storage, _ in storage.endPosition }) }
   }
 
-  /// Remembers how far the ids of views have come that are used no more.
+  /// Records the last ids of views that are no longer used.
   private func retire(_ views: some Sequence<View>) {
     for stream in views.map(\.stream) {
-      // Its clients may get a few more events before they are in another view.
+      // Its subscriptions may receive a few more events before they move to another view.
       let end = stream.log.read { storage, _ in storage.endPosition } + 1000
       state.withLock { $0.firstIDs[stream.name] = max($0.firstIDs[stream.name] ?? 0, end) }
     }
   }
 
-  // MARK: From one process to the next
+  // MARK: Handover
 
-  /// The id that the next event of each stream would get, in the view that has got furthest.
+  /// The next id of each system stream: the highest of its views.
   var ends: [String: UInt64] {
     let (views, firstIDs) = state.withLock { ($0.views.values.map(\.stream), $0.firstIDs) }
     let ends = views.map { ($0.name, $0.log.read { storage, _ in storage.endPosition }) }
     return firstIDs.merging(ends, uniquingKeysWith: max)
   }
 
-  /// Views that are made from now on begin with these ids at least: those below were given by the process before.
+  /// Makes new views begin at these ids at least: the previous process assigned the ids below.
   func begin(at ends: [String: UInt64]) {
     state.withLock { state in
       state.firstIDs = ends.filter { state.kinds[$0.key] != nil && $0.value < EventLog.idLimit }
     }
   }
 
-  // MARK: What clients see
+  // MARK: Views
 
-  /// What a client with these credentials sees.
+  /// The visibility of a client with these credentials.
   func visibility(for peer: PeerCredentials?, groups: () -> [UInt32]) -> Visibility {
     if AccessRules.owner.admit(peer, groups: { [] }) { return .all }
     var rules: Set<AccessRules.Rule> = [.anyone]
@@ -138,10 +138,10 @@ final class SystemStreams: Sendable {
     return .admitted(rules.intersection(state.withLock { $0.named }))
   }
 
-  /// The view of a system stream for those who see that.
+  /// The view of a system stream for a visibility.
   ///
-  /// - Parameter former: not this one, whose ids have not come as far as those of another view; nil: any.
-  /// - Returns: nil when there is no room for another one.
+  /// - Parameter former: a view that is not returned, because another one has higher ids; nil: any.
+  /// - Returns: nil at the limit of views.
   func view(of name: String, _ visibility: Visibility, inPlaceOf former: ServedStream? = nil) -> ServedStream? {
     let key = Key(name: name, visibility: visibility)
     let now = EventLoop.monotonicNow()
@@ -153,7 +153,7 @@ final class SystemStreams: Sendable {
     guard let kind, let made = makeView(of: kind, visibility) else { return nil }
     let (view, dropped) = state.withLock { state -> (ServedStream?, [View]) in
       if let known = state.views[key], known.stream !== former { return (known.stream, []) }
-      // Another loop may have used one since `now`.
+      // Another loop may have used a view since `now`.
       var dropped = state.dropViews { $0.usedAt + Self.viewLifetime < now }
       if let former = state.views.removeValue(forKey: key) { dropped.append(former) }
       if state.views.count >= Self.viewLimit { dropped += state.dropViews { _ in true } }
@@ -165,10 +165,10 @@ final class SystemStreams: Sendable {
     return view
   }
 
-  // MARK: When streams change
+  // MARK: Changes of streams
 
-  /// A stream is new, and has these rules.
-  /// - Returns: whether clients may see more of the streams than their views show: they have to get others.
+  /// Adds the rules of a new stream.
+  /// - Returns: whether clients may see more streams than their views show, and must move to new views.
   func add(_ rules: Set<AccessRules.Rule>, of stream: String) -> Bool {
     let dropped = state.withLock { state -> [View] in
       state.rules[stream] = rules
@@ -180,9 +180,9 @@ final class SystemStreams: Sendable {
     return !dropped.isEmpty
   }
 
-  /// These are the rules of all streams. Views that have shown a stream, and may not show it any more, begin anew: what they
-  /// hold is from before.
-  /// - Returns: whether there are clients that have to get other views.
+  /// Replaces the rules of all streams. Views that have shown a stream which they may no longer show are dropped, because
+  /// their logs contain it.
+  /// - Returns: whether clients must move to new views.
   func replaceRules(_ rules: [String: Set<AccessRules.Rule>]) -> Bool {
     let dropped = state.withLock { state -> [View] in
       let (former, formerlyNamed) = (state.rules, state.named)
@@ -200,14 +200,14 @@ final class SystemStreams: Sendable {
 }
 
 extension SystemStreams.State {
-  /// Takes out views that no client reads.
+  /// Removes views without subscriptions.
   fileprivate mutating func dropViews(_ isOld: (SystemStreams.View) -> Bool) -> [SystemStreams.View] {
     let unused = views.filter { isOld($0.value) && $0.value.stream.log.subscriberCount == 0 }
     for key in unused.keys { views[key] = nil }
     return Array(unused.values)
   }
 
-  /// Takes out views: clients that ask from now on get others. Their end is not to come under the lock.
+  /// Removes views: later requests get new ones. They must be released outside the lock.
   fileprivate mutating func takeViews(_ isIncluded: (SystemStreams.Key) -> Bool) -> [SystemStreams.View] {
     let taken = views.filter { isIncluded($0.key) }
     for key in taken.keys { views[key] = nil }
