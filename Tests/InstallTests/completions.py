@@ -1,4 +1,4 @@
-"""The completions, asked as a shell asks them, held to what the programs take."""
+"""The completions, called as by a shell, compared with the programs' options."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import time
 
 from installation import SECONDS, expect, expect_equal, said
 
-# What bash does when Tab is pressed after these words.
+# The function of bash for Tab after these words.
 BASH = r"""
 source "$0"
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
@@ -16,14 +16,14 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 
 def bash(installation, *words, socket="/nowhere"):
-    """What bash offers for the last of `words`. An `=` is a word of its own."""
+    """The offers of bash for the last of `words`. An `=` is a separate word."""
     file = installation.prefix / "share/bash-completion/completions" / words[0]
     answer = said("bash", "-c", BASH, file, *words, environment=environment(installation, socket))
     return set(answer.split())
 
 
 def fish(installation, line, socket="/nowhere"):
-    """What fish offers at the end of `line`."""
+    """The offers of fish at the end of `line`."""
     file = installation.prefix / "share/fish/vendor_completions.d" / f"{line.split()[0]}.fish"
     answer = said(
         "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", file, line,
@@ -122,7 +122,7 @@ def streams_are_offered(installation):
 
 
 def expect_offer(shell, wanted, *question, **socket):
-    """Asks again while there is none: on a busy machine a daemon may take longer than a completion waits."""
+    """Retries while there is no offer: on a busy machine a daemon may take longer than a completion waits."""
     deadline = time.monotonic() + SECONDS
     found = shell(*question, **socket)
     while not found and wanted and time.monotonic() < deadline:

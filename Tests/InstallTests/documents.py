@@ -1,4 +1,4 @@
-"""The man pages and the message catalogue, held to the programs and to the source."""
+"""The man pages and the message catalogue, compared with the programs and the source."""
 
 import re
 
@@ -6,7 +6,7 @@ from installation import PROJECT, expect, expect_equal, said
 
 PAGES = ["man8/streamd.8", "man1/streamctl.1", "man5/streamd.toml.5"]
 
-# A key that no table has, and that is near to none.
+# A key that no table has, and that is similar to none.
 NO_KEY = "zzzzzzzzzzzz"
 
 UNKNOWN = re.compile(r"unknown key; expected (none|one of: (?P<keys>.+))$")
@@ -17,7 +17,7 @@ def source(installation, page):
 
 
 def items(page, macro):
-    """What the items of lists begin with: `.It Fl -socket Ar path` has `-socket` for `Fl`."""
+    """The first words of list items: `.It Fl -socket Ar path` has `-socket` for `Fl`."""
     return {name for line in re.findall(r"^\.It (.*)$", page, re.M) for name in re.findall(rf"\b{macro} (\S+)", line)}
 
 
@@ -52,7 +52,7 @@ def commands_and_exit_codes_are_in_their_page(installation):
 
 
 def keys_of(installation, path):
-    """The keys that the configuration's reader knows in the table at `path`, as it tells them; None when it is no
+    """The keys of the table at `path`, from the error message of the configuration's reader; None if it is not a
     table. A table whose only key is a credential counts as none: it stands for a value."""
     head = "" if path[:1] != ["streams"] else "[streams.s]\n"
     dotted = ".".join((path if not head else path[2:]) + [NO_KEY])
@@ -88,7 +88,7 @@ def keys_are_in_their_page(installation):
     wanted = {f"{table}.{key}" for table in tables - {"streams"} for key in tree_of(installation, [table])}
     wanted |= tree_of(installation, ["streams", "s"])
     expect(len(wanted) > 40, f"the reader tells of {len(wanted)} keys")
-    # A key that takes a value or a table is there as itself, too.
+    # A key for a value or a table is in the page as itself, too.
     found -= {name for name in found if any(other.startswith(name + ".") for other in found)}
     expect_equal(found, wanted, PAGES[2])
 

@@ -11,7 +11,7 @@ import tempfile
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 
-# Nothing here waits for more than a program's start; a slow machine gets this.
+# The longest wait is for the start of a program; this is for a slow machine.
 SECONDS = 120
 
 CONFIGURATION = """
@@ -25,7 +25,7 @@ publish = true
 
 
 class Failure(Exception):
-    """A sentence for whoever runs the tests."""
+    """A failed check, as one sentence."""
 
 
 def expect(condition, sentence):
@@ -41,14 +41,14 @@ def expect_equal(found, wanted, what):
 
 
 def said(*command, environment=(), **options) -> str:
-    """All that a command writes, wherever to and however it ends."""
+    """The output and errors of a command, however it ends."""
     return subprocess.run(
         [*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         timeout=SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8", **dict(environment)}, **options).stdout
 
 
 class Installation:
-    """For use in a `with`, after which nothing is left of it."""
+    """For use in a `with`, which removes everything at its end."""
 
     def __init__(self, built: pathlib.Path):
         self.built = built
@@ -82,7 +82,7 @@ class Installation:
 
     @contextlib.contextmanager
     def daemon(self, **environment):
-        """A daemon that serves; gives its socket."""
+        """A running daemon; yields its socket."""
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamd-")))
             (folder / "streamd.toml").write_text(CONFIGURATION.format(socket=folder / "socket"))

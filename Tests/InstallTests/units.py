@@ -1,4 +1,4 @@
-"""The units with their examples, the log level on a bus, and what install and uninstall leave."""
+"""The units with their examples, the log level on a bus, and the files of install and uninstall."""
 
 import contextlib
 import pathlib
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from installation import SECONDS, expect, expect_equal, said
 
-# What is above it has to be argued about.
+# A higher exposure needs a reason.
 WORST_EXPOSURE = 1.4
 
 BUS_NAME = "org.streamd"
@@ -19,7 +19,7 @@ LOG_CONTROL = [BUS_NAME, "/org/freedesktop/LogControl1", "org.freedesktop.LogCon
 
 @contextlib.contextmanager
 def unit_folder(installation, manager):
-    """The installed units, with programs that are there."""
+    """The installed units, with paths of existing programs."""
     with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
         for unit in (installation.prefix / "lib/systemd" / manager).glob("streamd.*"):
             text = unit.read_text().replace("ExecStart=/usr/bin/", f"ExecStart={installation.prefix}/bin/")
@@ -28,7 +28,7 @@ def unit_folder(installation, manager):
 
 
 def verified(installation, folder, *options):
-    """What systemd-analyze has to say about the units in a folder."""
+    """The messages of systemd-analyze about the units in a folder."""
     return said(
         "systemd-analyze", *options, "verify", "streamd.socket", "streamd.service",
         environment={
@@ -77,7 +77,7 @@ def crashes_write_no_memory(installation):
 
 @contextlib.contextmanager
 def bus():
-    """A message bus of one's own; gives its address."""
+    """A private message bus; yields its address."""
     with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
         daemon = subprocess.Popen(
             ["dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={folder}/bus"],

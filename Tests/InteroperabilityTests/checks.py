@@ -1,4 +1,4 @@
-"""What docs/WIRE.md promises, asked for by a client that knows nothing of streamd. Each check has a fresh daemon."""
+"""The rules of docs/WIRE.md, checked with an independent client. Each check has a new daemon."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ CANCELED = 0x203
 INVALID = 0x204
 LAGGED = 0x301
 
-# So many round trips without an event are silence, after somebody else has got the event in question.
+# This number of round trips without an event is silence, after another client has received the event.
 SILENCE = 5
 
 
@@ -178,7 +178,7 @@ async def subscribers(client, name):
 
 
 async def expect_subscribers(client, name, count):
-    """The catalogue comes to count so many; what it says may be a quarter of a second old."""
+    """Waits until the catalogue has this number; it may be a quarter of a second old."""
     for _ in range(40):
         if await subscribers(client, name) == count:
             return
@@ -287,7 +287,7 @@ async def large_events_are_reassembled(daemon):
 
 
 def content_byte_count(frame):
-    """Metadata and data of one frame, as it arrived."""
+    """The bytes of metadata and data of one frame."""
     return frame.length - HEADER_LENGTH - (3 if frame.flags_metadata else 0)
 
 
@@ -373,7 +373,7 @@ async def values_of_many_fragments_are_published(daemon):
 async def a_publisher_may_give_up(daemon):
     """values sent before CANCEL enter the stream"""
     async with connected(daemon) as client:
-        channel = client.publish("notes", [b"first"], goes_on=True)
+        channel = client.publish("notes", [b"first"], stays_open=True)
         reader = client.subscribe("notes", {"from": "replay"})
         await reader.events(1)
         channel.subscription.cancel()
@@ -428,7 +428,7 @@ async def stop_cancels_every_request(daemon):
         expect_equal(await waiting.error(), wanted, "the end of one without events")
         expect_equal(await error_of(value), wanted, "the end of a request for a value")
         await client.handler.closed.wait()
-        expect_equal(client.handler.errors, [(CONNECTION_CLOSE, "streamd is stopping")], "what the connection is told")
+        expect_equal(client.handler.errors, [(CONNECTION_CLOSE, "streamd is stopping")], "the errors of the connection")
         last = client.frames[-1]
         expect(isinstance(last, ErrorFrame) and last.stream_id == 0, f"the last frame is {last}")
 

@@ -1,4 +1,4 @@
-"""A streamd for one check, and the web that it fetches from."""
+"""A streamd for one check, and the web server that it polls."""
 
 import contextlib
 import http.server
@@ -17,12 +17,12 @@ STOP_SECONDS = 60
 
 MAX_REQUESTS = 8
 
-# What a client fragments: a name that is longer than a fragment.
+# A name that is longer than a fragment, so that a client fragments it.
 LONG_NAME = "long-" + "name-" * 40
 
-# `count` ends, and holds all that it said; `ticks` goes on; `brief` forgets soon; `private` is somebody else's;
+# `count` ends, and stores all its events; `ticks` does not end; `brief` stores few; `private` admits another user;
 # `page` has one event of many fragments; `never` has none; clients publish to `notes`, and to `work`, which drops nothing
-# and holds few; `guarded` is for others to publish to.
+# and stores few; `guarded` admits publishers of another user.
 CONFIGURATION = """
 [server]
 socket = "{socket}"
@@ -72,7 +72,7 @@ timer = {{ every = "5ms" }}
 
 
 class Failure(Exception):
-    """A sentence for whoever runs the tests."""
+    """A failed check, as one sentence."""
 
 
 def expect(condition, sentence):
@@ -81,7 +81,7 @@ def expect(condition, sentence):
 
 
 class Web:
-    """On a port of its own of the loopback interface: `PAGE` at /page, and nothing elsewhere."""
+    """On a free port of the loopback interface: `PAGE` at /page, and nothing elsewhere."""
 
     PAGE = bytes(index * 31 % 251 for index in range(300_000))
 
@@ -112,7 +112,7 @@ class Web:
 
 
 class Daemon:
-    """For use in a `with`, after which nothing is left of it."""
+    """For use in a `with`, which removes everything at its end."""
 
     def __init__(self, program: pathlib.Path, web: Web):
         self.program = program
@@ -133,19 +133,19 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """All that it has said so far."""
+        """Its log so far."""
         file = self.folder / "log"
         return file.read_text(errors="replace") if file.exists() else ""
 
     def start(self):
-        """Returns once it serves: it says so as it would to systemd."""
+        """Returns once it serves, which it reports as to systemd."""
         configuration = self.folder / "streamd.toml"
         configuration.write_text(CONFIGURATION.format(
             socket=self.socket, max_requests=MAX_REQUESTS, stranger=os.geteuid() + 1, web=self.web.url,
             long_name=LONG_NAME))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(self.folder / "log", "wb") as log:
             manager.bind(str(self.folder / "notify"))
-            # Alone with what is meant for it, whoever runs the tests.
+            # Only with the variables that it needs, whatever the environment of the tests.
             environment = {
                 name: value for name, value in os.environ.items()
                 if not name.startswith(("LISTEN_", "WATCHDOG_", "JOURNAL_STREAM"))}
@@ -166,7 +166,7 @@ class Daemon:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self):
-        """Ends it, if that is still to be done, and looks how it ended."""
+        """Stops it, if it runs, and checks its exit code."""
         if self.process.poll() is None:
             self.ask_to_stop()
         status = self.process.wait(STOP_SECONDS)

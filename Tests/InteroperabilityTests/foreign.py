@@ -1,4 +1,4 @@
-"""The other side: a client of the package `rsocket`, used as its documentation says, with an ear on what arrives."""
+"""A client of the package `rsocket`, used as documented, which also records the received frames."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from rsocket.rsocket_client import RSocketClient
 from rsocket.streams.stream_from_generator import StreamFromGenerator
 from rsocket.transports.tcp import TransportTCP
 
-# The library warns of frames for requests it cancelled and of its own tasks when a server hangs up, both in order.
+# The library warns about frames for cancelled requests, and about its own tasks when a server closes; both are valid.
 logging.getLogger("pyrsocket").setLevel(logging.CRITICAL)
 
 
@@ -34,7 +34,7 @@ def application_code(cls, value):
     return code
 
 
-# The library drops ERROR frames with a code above 0x300, which RSocket gives to applications; so it knows them all.
+# The library drops ERROR frames with a code above 0x300, which RSocket reserves for applications; so all codes are added.
 ErrorCode._missing_ = classmethod(application_code)
 
 COMPOSITE = WellKnownMimeTypes.MESSAGE_RSOCKET_COMPOSITE_METADATA
@@ -51,7 +51,7 @@ COMPLETE = "COMPLETE"
 
 
 class Ear(TransportTCP):
-    """Keeps every frame that arrives, before the library makes something of it."""
+    """Records every received frame before the library handles it."""
 
     def __init__(self, reader, writer):
         super().__init__(reader, writer)
@@ -68,7 +68,7 @@ class Ear(TransportTCP):
 
 
 class Handler(BaseRequestHandler):
-    """What the server says to the connection itself."""
+    """The errors and other frames of the connection itself."""
 
     def __init__(self):
         self.errors = []
@@ -82,7 +82,7 @@ class Handler(BaseRequestHandler):
 
 
 class Client(RSocketClient):
-    """A client that says of a round trip when it is done."""
+    """A client that reports the end of a round trip."""
 
     def __init__(self, transport, metadata_type, **settings):
         self.ear = transport
@@ -90,7 +90,7 @@ class Client(RSocketClient):
         self._metadata_type = metadata_type
         self._numbers = itertools.count(1)
         self._echoes = {}
-        # Keepalives of its own come in the way of none of the checks; those that want some say so.
+        # The client sends no keepalives of its own, except in checks that enable them.
         settings = {"keep_alive_period": timedelta(hours=1), "max_lifetime_period": timedelta(hours=1), **settings}
         super().__init__(
             only(transport), handler_factory=lambda: self.handler, metadata_encoding=metadata_type, **settings)
@@ -105,7 +105,7 @@ class Client(RSocketClient):
             echo.set_result(None)
 
     async def round_trip(self, count=1):
-        """Returns when the server has read all that was sent before, and what it said at once has arrived."""
+        """Returns when the server has read all earlier frames, and its immediate replies have arrived."""
         for _ in range(count):
             data = f"round trip {next(self._numbers)}".encode()
             echo = self._echoes[data] = asyncio.get_running_loop().create_future()
@@ -113,26 +113,26 @@ class Client(RSocketClient):
             await echo
 
     def payload(self, name, options) -> Payload:
-        """A request's: options that are bytes are sent as they are."""
+        """The payload of a request; options that are bytes are sent unchanged."""
         data = options if isinstance(options, bytes) else json.dumps(options).encode() if options else None
         return Payload(data, NAMED_BY[self._metadata_type](name))
 
     def subscribe(self, name="", options=None, credit=None, metadata=None):
-        """`credit`: without, it is unlimited; `metadata`: in place of what the connection's type makes of `name`."""
+        """`credit`: unlimited by default; `metadata`: instead of the encoding of `name` in the connection's type."""
         payload = self.payload(name, options)
         return Inbox.of(self.request_stream(Payload(payload.data, metadata or payload.metadata)), credit)
 
-    def publish(self, name, values, goes_on=False):
-        """The first value is the request's own data; the others are sent as they are asked for, and end the request unless
-        it `goes_on`."""
+    def publish(self, name, values, stays_open=False):
+        """The first value is the request's own data; the others are sent on demand, and complete the request unless
+        it `stays_open`."""
         first, rest = values[0], values[1:]
         last = len(rest) - 1
 
         def payloads():
             for index, value in enumerate(rest):
-                yield Payload(value), index == last and not goes_on
+                yield Payload(value), index == last and not stays_open
 
-        publisher = StreamFromGenerator(payloads) if rest else Silence() if goes_on else None
+        publisher = StreamFromGenerator(payloads) if rest else Silence() if stays_open else None
         return Inbox.of(self.request_channel(self.payload(name, first), publisher))
 
     def get(self, name, options=None):
@@ -145,7 +145,7 @@ async def only(transport):
 
 @contextlib.asynccontextmanager
 async def connected(daemon, metadata_type=COMPOSITE, **settings):
-    """A client; all that it was told, it must have understood."""
+    """A client, which must have understood all received frames."""
     transport = Ear(*await asyncio.open_unix_connection(daemon.socket))
     async with Client(transport, metadata_type, **settings) as client:
         yield client
@@ -153,7 +153,7 @@ async def connected(daemon, metadata_type=COMPOSITE, **settings):
 
 
 class Silence(DefaultPublisherSubscription):
-    """A publisher that is asked in vain."""
+    """A publisher that sends nothing."""
 
     def request(self, n):
         pass
@@ -163,7 +163,7 @@ class Silence(DefaultPublisherSubscription):
 
 
 class Inbox(DefaultSubscriber):
-    """A subscriber that asks for nothing by itself."""
+    """A subscriber that requests nothing by itself."""
 
     def __init__(self):
         super().__init__()
@@ -197,7 +197,7 @@ class Inbox(DefaultSubscriber):
         self._signals.put_nowait(exception)
 
     async def events(self, count):
-        """The next ones; an end before them is a failure."""
+        """The next events; an earlier end is a failure."""
         events = []
         while len(events) < count:
             signal = await self._signals.get()
@@ -206,18 +206,18 @@ class Inbox(DefaultSubscriber):
         return events
 
     async def end(self):
-        """COMPLETE or an exception; an event in its place is a failure."""
+        """COMPLETE or an exception; an event instead is a failure."""
         signal = await self._signals.get()
         expect(not isinstance(signal, Event), "an event came in place of the end")
         return signal
 
     async def error(self):
-        """Code and sentence of the error that comes next."""
+        """Code and message of the next error."""
         return code_and_sentence(await self.end())
 
 
 class Event:
-    """What a payload carries: bytes, and from its metadata an id and microseconds since the Unix epoch."""
+    """The content of a payload: bytes, and from its metadata an id and microseconds since the Unix epoch."""
 
     def __init__(self, payload):
         self.data = bytes(payload.data)
@@ -227,7 +227,7 @@ class Event:
 
 
 async def error_of(request):
-    """Code and sentence of the error that a request for one value ends with."""
+    """Code and message of the error of a request for one value."""
     try:
         await request
     except Exception as exception:

@@ -67,7 +67,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     return false
   }
 
-  /// Takes out what waits.
+  /// Removes and returns the waiting values.
   func withdraw() -> EventBatch {
     defer { values = EventBatch() }
     return values

@@ -252,7 +252,7 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// Takes back the values that wait in the queue. Those that the stream has been given stay there.
+  /// Removes and returns the waiting values of the queue. Values of an unsettled batch stay.
   func withdraw(_ queue: PublishQueue) -> EventBatch {
     state.withLock { state in
       state.ready.removeAll { $0 === queue }
