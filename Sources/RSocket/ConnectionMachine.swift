@@ -12,8 +12,8 @@
 public struct ConnectionMachine: Sendable {
   /// An event that resulted from received bytes, in order.
   public enum Event: Equatable, Sendable {
-    /// Server: the terms are accepted: version 1.0, no resumption, a known ``MetadataFormat``. If they honour leases, the
-    /// owner must call ``ConnectionMachine/sendLease(timeToLive:count:)`` immediately.
+    /// Server: the terms are accepted: version 1.0, no resumption, a known ``MetadataFormat``. If they honour leases,
+    /// the owner must call ``ConnectionMachine/sendLease(timeToLive:count:)`` immediately.
     indirect case setup(Setup)
     /// Server: a complete request. `initialRequest` is the requester's demand: 1 for a response, 0 for fire-and-forget
     /// (which is not live), 1...2^31-1 otherwise. `isComplete`: the requester sends no further values; true for all

@@ -3,8 +3,8 @@ import StreamRuntime
 import Synchronization
 
 extension RemoteStream {
-  /// The stream's events for `for try await`. The awaited event and up to 16 more are requested from the server; at most
-  /// those 16 wait here. A slow loop delays no other stream.
+  /// The stream's events for `for try await`. The awaited event and up to 16 more are requested from the server; at
+  /// most those 16 wait here. A slow loop delays no other stream.
   ///
   /// Each iterator has its own subscription, made when it awaits its first value. The subscription is cancelled when
   /// the iterator is released, or when its task is cancelled, which ends the loop.

@@ -2,7 +2,8 @@ import Glibc
 
 /// The address of a bound socket, as text.
 public enum SocketName {
-  /// The path of a Unix socket (`@name` in the abstract namespace), or `host:port`, numeric, an IPv6 address in brackets.
+  /// The path of a Unix socket (`@name` in the abstract namespace), or `host:port`, numeric, an IPv6 address in
+  /// brackets.
   /// - Returns: `nil` for a socket of another kind, or an unbound one.
   public static func text(of descriptor: CInt) -> String? {
     var storage = sockaddr_storage()

@@ -166,7 +166,8 @@ public final class StreamServer: Sendable {
     for worker in workers { try worker.loop.start() }
   }
 
-  /// Accepts connections on a listening stream socket of any kind, and assigns them to the loops in turn, some at a time.
+  /// Accepts connections on a listening stream socket of any kind, and assigns them to the loops in turn, some at a
+  /// time.
   public func listen(on descriptor: consuming OwnedDescriptor) {
     let raw = descriptor.release()
     let first = workers[0]

@@ -10,7 +10,8 @@ import Testing
 @Suite(.timeLimit(.minutes(1))) struct IsolationTests {
   private static let options = SubscribeOptions(from: .replay, onLag: .skip, ids: true)
 
-  /// Runs `body` with the path of a server that has a stream `numbers` of the events 1 to 3, and one that is published to.
+  /// Runs `body` with the path of a server that has a stream `numbers` of the events 1 to 3, and one that is published
+  /// to.
   private func withServer(_ body: (String) async throws -> Void) async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")

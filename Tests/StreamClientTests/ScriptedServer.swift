@@ -136,7 +136,8 @@ final class ScriptedServer: Sendable {
     loop = try EventLoop(name: "scripted server")
   }
 
-  /// Runs `body` against a server. Every event is recorded after the script has seen it, but for SETUP and requests for `$streams`.
+  /// Runs `body` against a server. Every event is recorded after the script has seen it, but for SETUP and requests for
+  /// `$streams`.
   static func run<R>(
     raw: Bool = false, reads: Bool = true, script: @escaping @Sendable (Peer, ServerEvent) -> Void = { _, _ in },
     body: (ScriptedServer) async throws -> R

@@ -36,7 +36,8 @@ public final class ChildProcess: Sendable {
   ///   - program: a path, or a name to be found on PATH.
   ///   - terminal: the program's standard input; a descriptor that stays the caller's.
   ///   - passed: become the program's descriptors from 3 on; they stay the caller's.
-  ///   - holdsInput: the program's standard input is for ``write(_:)``, and ends with this value; otherwise it is empty.
+  ///   - holdsInput: the program's standard input is for ``write(_:)``, and ends with this value; otherwise it is
+  ///     empty.
   public init(
     _ program: String, _ arguments: [String] = [], terminal: CInt? = nil, holdsInput: Bool = false,
     output: Sink = .pipe, errors: Sink = .pipe, passing passed: [CInt] = []

@@ -52,8 +52,8 @@ public final class Upstream: Sendable {
   public var lockedProxy: String { "http://127.0.0.1:\(places.lockedProxyPort)" }
   /// A SOCKS 5 proxy that refuses all requests.
   public var refusingProxy: String { "socks5://127.0.0.1:\(places.refusingProxyPort)" }
-  /// What `Server/certificates.py` has made: `authority.pem`, `client.pem` and `client.key`, `locked.key` (the same with
-  /// `passphrase`), `stranger.pem` and `stranger.key`, which are untrusted.
+  /// What `Server/certificates.py` has made: `authority.pem`, `client.pem` and `client.key`, `locked.key` (the same
+  /// with `passphrase`), `stranger.pem` and `stranger.key`, which are untrusted.
   public func file(_ name: String) -> String { places.files[name] ?? "/nonexistent/\(name)" }
   /// A file of the folder `Server`.
   public static func file(besideTheServer name: String) -> String {

@@ -109,8 +109,8 @@ import Testing
     }
     while process() == nil { try await Task.sleep(for: .milliseconds(5)) }
     let id = try #require(process())
-    // Busy with an event that would take it 10 s of processor time: how much it has used when it is seen for the last time
-    // says whether it came to that.
+    // Busy with an event that would take it 10 s of processor time: how much it has used when it is seen for the last
+    // time says whether it came to that.
     while (processorTicks(of: id) ?? 0) < 10 { try await Task.sleep(for: .milliseconds(5)) }
     daemon.signal(SIGKILL)
     var last = 0

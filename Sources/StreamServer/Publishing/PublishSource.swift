@@ -3,15 +3,15 @@ import Events
 import Reactive
 import ReplayLog
 
-// The flow of published values. Each REQUEST_CHANNEL has a queue in the `PublishSource` of its stream. A connection passes
-// on the values of one read, one batch per channel. The thread that adds values or demand delivers while there are both,
-// outside the lock, one thread at a time: a second one leaves its values to the first, which after some batches passes
-// the work to the loop of another publisher, so that no loop works for others for long. A stream that drops requests the
-// next batch at once, so values pass within the read that brought them, and no queue fills. In a stream that waits for
-// its slowest subscriber, values stay in the queues, which are limited by the publishers' credit.
+// The flow of published values. Each REQUEST_CHANNEL has a queue in the `PublishSource` of its stream. A connection
+// passes on the values of one read, one batch per channel. The thread that adds values or demand delivers while there
+// are both, outside the lock, one thread at a time: a second one leaves its values to the first, which after some
+// batches passes the work to the loop of another publisher, so that no loop works for others for long. A stream that
+// drops requests the next batch at once, so values pass within the read that brought them, and no queue fills. In a
+// stream that waits for its slowest subscriber, values stay in the queues, which are limited by the publishers' credit.
 //
-// A batch is settled when the stream requests the next one. Until then its values count as held: they may wait for space
-// in the log.
+// A batch is settled when the stream requests the next one. Until then its values count as held: they may wait for
+// space in the log.
 
 /// The source of a stream to which clients publish.
 ///
@@ -369,8 +369,8 @@ extension PublishSource.State {
     return change(queue)
   }
 
-  /// The next batch. Each publisher with values gets an equal share of it, in turn, and another share while there is room;
-  /// the queues that were served move behind the others.
+  /// The next batch. Each publisher with values gets an equal share of it, in turn, and another share while there is
+  /// room; the queues that were served move behind the others.
   fileprivate mutating func takeBatch() -> EventBatch {
     // A batch with marks must fit into the log at once, so that its values and marks are committed together.
     let ringBytes = named.isEmpty ? limits.bytes : limits.bytes / 4

@@ -21,8 +21,8 @@ struct PublisherKey: Hashable, Sendable {
   fileprivate init(user: UInt32, name: [UInt8]) { (self.user, self.name) = (user, name) }
 }
 
-/// The number of the last value that a stream has of each named publisher. It is the checkpoint of a stream that clients
-/// publish to, so it is committed with the events.
+/// The number of the last value that a stream has of each named publisher. It is the checkpoint of a stream that
+/// clients publish to, so it is committed with the events.
 ///
 /// Has at most ``capacity`` publishers. For a further one, a finished one of one run is discarded, otherwise, of
 /// the user with the most, the one that has not published for the longest time.

@@ -238,8 +238,8 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// The number of events that a restored subscription was not sent and that were lost with the previous log. Only before
-  /// the first append.
+  /// The number of events that a restored subscription was not sent and that were lost with the previous log. Only
+  /// before the first append.
   func eventsLost(from cursor: Cursor) -> UInt64 {
     let end = formerEnd.load(ordering: .relaxed)
     return isNew && cursor.position < end ? end - cursor.position : 0

@@ -7,8 +7,8 @@ import ReplayLog
 public enum OverflowPolicy: Sendable, Equatable {
   /// The oldest events are evicted and the source continues; the `LagPolicy` of subscriptions that fall behind applies.
   case drop
-  /// Nothing is dropped: the source waits for the slowest connected subscription. The time in which a subscription stalls
-  /// the source accumulates, less `pace` for each event that it reads, and never below zero: at `timeout` it
+  /// Nothing is dropped: the source waits for the slowest connected subscription. The time in which a subscription
+  /// stalls the source accumulates, less `pace` for each event that it reads, and never below zero: at `timeout` it
   /// fails. `nil`: never.
   case block(timeout: Duration?, pace: Duration = .seconds(1))
 

@@ -22,8 +22,9 @@ enum Visibility: Hashable, Sendable {
   }
 }
 
-/// The system streams. Clients of the server's own user and root share one view of each, which is in the table of streams.
-/// Other clients get a view of the streams that they may read or write, created on request and shared by equal rights.
+/// The system streams. Clients of the server's own user and root share one view of each, which is in the table of
+/// streams. Other clients get a view of the streams that they may read or write, created on request and shared by equal
+/// rights.
 final class SystemStreams: Sendable {
   /// One system stream, independent of its views.
   fileprivate struct Kind {
@@ -180,8 +181,8 @@ final class SystemStreams: Sendable {
     return !dropped.isEmpty
   }
 
-  /// Replaces the rules of all streams. Views that have shown a stream which they may no longer show are dropped, because
-  /// their logs contain it.
+  /// Replaces the rules of all streams. Views that have shown a stream which they may no longer show are dropped,
+  /// because their logs contain it.
   /// - Returns: whether clients must move to new views.
   func replaceRules(_ rules: [String: Set<AccessRules.Rule>]) -> Bool {
     let dropped = state.withLock { state -> [View] in

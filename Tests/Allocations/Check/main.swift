@@ -1,7 +1,7 @@
 import Glibc
 
-// Counts the allocations of values and subscriptions, and fails if there are more than allowed. To be built for release:
-// a debug build allocates where the optimiser does not. Run by deploy/test.
+// Counts the allocations of values and subscriptions, and fails if there are more than allowed. To be built for
+// release: a debug build allocates where the optimiser does not. Run by deploy/test.
 
 checkStages()
 checkFolds()

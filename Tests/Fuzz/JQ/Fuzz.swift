@@ -1,6 +1,7 @@
 // Compiled into one module with what reads events and answers by Tests/Fuzz/run; no part of the package's build.
 //
-// An input is one byte of choices and then an event, for one of a few programs (3: an answer of the child process instead).
+// An input is one byte of choices and then an event, for one of a few programs (3: an answer of the child process
+// instead).
 
 // libFuzzer has one thread.
 nonisolated(unsafe) private let programs = [".", ".. | scalars", "[paths], to_entries?"].map { text -> JQProgram in

@@ -1,9 +1,9 @@
 // Compiled into one module with a log's sources by Tests/Fuzz/run; no part of the package's build.
 //
 // An input damages an intact log. Its first byte sets how the log was made and what else is done, its second how many
-// events it had; the rest is triples, an offset in two bytes and the value written there. With bit 3 the first 32 bytes of
-// it are the header's positions instead, with a valid checksum; with bit 4 each event had a checkpoint; with bit
-// 5 the region has the previous version.
+// events it had; the rest is triples, an offset in two bytes and the value written there. With bit 3 the first 32 bytes
+// of it are the header's positions instead, with a valid checksum; with bit 4 each event had a checkpoint; with bit 5
+// the region has the previous version.
 
 import CChecksum
 import Events

@@ -2,9 +2,9 @@
 // Tests/Fuzz/run builds, no part of the package's build.
 //
 // An input is a list of steps: a byte whose low four bits select the action and whose next two the client, then the
-// step's own bytes. Steps send frames of several requests, complete, partial or damaged, close sockets in either direction,
-// publish, let time pass, turn the loop, and hand every connection over to another server, whose configuration may be
-// different, and whose state may be damaged on the way.
+// step's own bytes. Steps send frames of several requests, complete, partial or damaged, close sockets in either
+// direction, publish, let time pass, turn the loop, and hand every connection over to another server, whose
+// configuration may be different, and whose state may be damaged on the way.
 //
 // Oracles: no trap; every frame that a client gets is well formed; the events of a request have rising ids and never
 // exceed its credit; when all clients have left, the server counts no connection, no subscriber and no publisher.
