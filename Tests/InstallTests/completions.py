@@ -50,7 +50,7 @@ def commands_of(installation):
     return set(re.findall(r"^ {2}(\w+)", re.search(r"Commands:\n(.*?)\n\n", text, re.S)[1], re.M))
 
 
-def files_are_without_mistakes(installation):
+def files_are_valid(installation):
     """bash, zsh and fish parse their completions without a message"""
     share = installation.prefix / "share"
     for shell, files in [
@@ -137,7 +137,7 @@ def failure_is_silent(installation):
 
 
 CHECKS = [
-    files_are_without_mistakes,
+    files_are_valid,
     commands_are_offered,
     values_are_offered,
     streams_are_offered,

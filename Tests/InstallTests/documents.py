@@ -21,7 +21,7 @@ def items(page, macro):
     return {name for line in re.findall(r"^\.It (.*)$", page, re.M) for name in re.findall(rf"\b{macro} (\S+)", line)}
 
 
-def pages_are_without_mistakes(installation):
+def pages_are_valid(installation):
     """man and groff accept the manuals without a warning"""
     for page in PAGES:
         path = installation.prefix / "share" / "man" / page
@@ -174,7 +174,7 @@ def catalogue_is_complete(installation):
     expect_equal(set(found), set(ids), "catalogue")
 
 
-def catalogue_explains(installation):
+def catalogue_describes_every_entry(installation):
     """every entry of the catalogue has a description, an action and an existing manual"""
     pages = {re.sub(r".*/(.*)\.(\d)$", r"man:\1(\2)", page) for page in PAGES}
     for entry in entries_of_the_catalogue(installation):
@@ -196,7 +196,7 @@ def catalogue_is_accepted(installation):
 
 
 CHECKS = [
-    pages_are_without_mistakes,
+    pages_are_valid,
     options_are_in_their_pages,
     commands_and_exit_codes_are_in_their_page,
     keys_are_in_their_page,
@@ -204,6 +204,6 @@ CHECKS = [
     columns_are_in_their_page,
     first_steps_work,
     catalogue_is_complete,
-    catalogue_explains,
+    catalogue_describes_every_entry,
     catalogue_is_accepted,
 ]

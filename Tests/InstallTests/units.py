@@ -36,7 +36,7 @@ def verified(installation, folder, *options):
             "XDG_RUNTIME_DIR": str(folder)})
 
 
-def units_are_without_mistakes(installation):
+def units_are_valid(installation):
     """systemd-analyze verify accepts the system and user units without a message"""
     for manager in ("system", "user"):
         with unit_folder(installation, manager) as folder:
@@ -44,7 +44,7 @@ def units_are_without_mistakes(installation):
             expect(not complaint, f"it says: {complaint}")
 
 
-def examples_are_without_mistakes(installation):
+def examples_are_valid(installation):
     """systemd-analyze verify accepts the example drop-ins, with and without their commented lines"""
     examples = sorted((installation.prefix / "share/doc/streamd/examples").glob("*.conf"))
     expect(len(examples) >= 2, f"there are {examples}")
@@ -111,7 +111,7 @@ def log_level_is_on_the_bus(installation):
             expect(ask("get-property", "SyslogIdentifier") == 's "streamd"', "the identifier is wrong")
 
 
-def policy_names_who_may(installation):
+def policy_names_the_permitted_users(installation):
     """the D-Bus policy lets the user of the system unit, and root, own the name in the units"""
     policy = installation.prefix / "share/dbus-1/system.d/org.streamd.conf"
     root = ElementTree.parse(policy).getroot()
@@ -121,7 +121,7 @@ def policy_names_who_may(installation):
         expect(f"\nBusName={BUS_NAME}\n" in unit.read_text(), f"{unit} has another BusName=")
 
 
-def uninstall_takes_all_away(installation):
+def uninstall_removes_all_files(installation):
     """deploy/uninstall removes all files of deploy/install; must be the last check"""
     before = installation.files()
     expect(len(before) > 20, f"installed: {before}")
@@ -131,11 +131,11 @@ def uninstall_takes_all_away(installation):
 
 
 CHECKS = [
-    units_are_without_mistakes,
-    examples_are_without_mistakes,
+    units_are_valid,
+    examples_are_valid,
     sandbox_is_tight,
     crashes_write_no_memory,
     log_level_is_on_the_bus,
-    policy_names_who_may,
-    uninstall_takes_all_away,
+    policy_names_the_permitted_users,
+    uninstall_removes_all_files,
 ]

@@ -1,4 +1,4 @@
-"""A container with a systemd of its own: made, booted, asked, and taken away again without a trace."""
+"""A container with its own systemd: created, booted, used, and removed completely."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import time
 
 SUITE = "bookworm"
 
-# What runs in it: systemd, for users as well, and the libraries that the programs are linked against. No Swift, as on a
+# Its packages: systemd, also for users, and the libraries that the programs are linked against. No Swift, as on a
 # user's machine.
 PACKAGES = [
     "ca-certificates", "dbus", "dbus-user-session", "libcurl4", "libjq1", "libpam-systemd", "libstdc++6", "libsystemd0",
@@ -24,7 +24,7 @@ COMMAND_SECONDS = 120
 
 
 class Failure(Exception):
-    """A sentence for whoever runs the tests."""
+    """A failed check, as one sentence."""
 
 
 def image(cache: pathlib.Path) -> pathlib.Path:
@@ -44,7 +44,7 @@ def image(cache: pathlib.Path) -> pathlib.Path:
 
 
 def package_sources() -> list[str]:
-    """Where this machine gets its own Debian packages from, as one-line sources; nothing where it is no Debian of the
+    """This machine's own sources of Debian packages, as one-line sources; none if it is not a Debian of the
     same suite: mmdebstrap then has its own default."""
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "deb $(REPO_URI) $(RELEASE) $(COMPONENT)",
@@ -55,8 +55,8 @@ def package_sources() -> list[str]:
 
 
 class ControlGroup:
-    """A control group of its own under the caller's, in every hierarchy that a systemd manages: two containers do not
-    meet in it, and what the one inside makes goes away with it."""
+    """A separate control group under the caller's, in every hierarchy that a systemd manages: containers are independent,
+    and groups that the inner systemd creates are removed with it."""
 
     def __init__(self, name: str):
         self.folders = []
@@ -72,12 +72,12 @@ class ControlGroup:
                     break
 
     def enter(self):
-        """Puts the calling process in."""
+        """Moves the calling process into it."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text("0")
 
     def remove(self):
-        """For when its processes have ended; the kernel may still be putting the last of them away."""
+        """Removes it after its processes have ended; the kernel may still be removing the last of them."""
         for folder in self.folders:
             for path, _, _ in os.walk(folder, topdown=False):
                 eventually(f"{path} is empty", lambda: try_rmdir(path))
@@ -92,7 +92,7 @@ def try_rmdir(path):
 
 
 def eventually(what: str, condition, seconds=60):
-    """Waits until `condition()` gives something true, and returns that."""
+    """Waits until `condition()` returns a true value, and returns it."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -104,7 +104,7 @@ def eventually(what: str, condition, seconds=60):
 
 
 class Container:
-    """For use in a `with`, after which nothing is left of it. `root` may be changed before `boot()`, and after."""
+    """For use in a `with`, which removes everything at its end. `root` may be changed before `boot()`, and after."""
 
     def __init__(self, archive: pathlib.Path, folder: pathlib.Path):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="container-", dir=folder))
@@ -129,8 +129,8 @@ class Container:
     def boot(self):
         self.group = ControlGroup(self.name)
         console = open(self.folder / "console", "wb")
-        # Works without a systemd on the host: not registered anywhere, in the control group that is made here. Ends with
-        # this process, whatever ends that.
+        # Works without a systemd on the host: not registered anywhere, in the control group that is created here. Ends with
+        # this process, however that ends.
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "systemd-nspawn", "--quiet", "-D", self.root, f"--machine={self.name}",
              "--boot", "--register=no", "--keep-unit", "--private-network", "--console=pipe"],
@@ -152,7 +152,7 @@ class Container:
         raise Failure(f"the container did not come up ({state}); the end of its console:\n{tail}")
 
     def find_leader(self):
-        """The container's process 1, as this machine numbers it; None until it is systemd."""
+        """This machine's id of the container's process 1; None until that is systemd."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for child in children:
             try:
@@ -166,28 +166,28 @@ class Container:
         return ["nsenter", "--target", str(self.leader), "--all", "--", *map(str, command)]
 
     def attempt(self, *command, seconds=COMMAND_SECONDS):
-        """A command in the container, which may fail: see subprocess.run. In a session of its own, as it could signal
+        """A command in the container, which may fail: see subprocess.run. In a separate session, because it could signal
         its process group."""
         return subprocess.run(
             self.enter(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds,
             start_new_session=True)
 
     def run(self, *command, check=True, seconds=COMMAND_SECONDS):
-        """Standard output of a command in the container; with `check`, a failing one is a Failure."""
+        """Standard output of a command in the container; with `check`, its failure is a Failure."""
         done = self.attempt(*command, seconds=seconds)
         if check and done.returncode != 0:
             raise Failure(f"`{' '.join(map(str, command))}` ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
     def start(self, *command):
-        """A command that goes on beside the test; it ends with the container at the latest."""
+        """Starts a command in the background; it ends with the container at the latest."""
         return subprocess.Popen(
             self.enter(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True)
 
     def remove(self):
         if self.process and self.process.poll() is None:
-            # To process 1 itself, whose end ends all that run under it; nothing in there is worth a shutdown.
+            # Process 1, whose end ends all others; no shutdown is needed.
             if self.leader:
                 os.kill(self.leader, signal.SIGKILL)
             else:

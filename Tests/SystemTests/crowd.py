@@ -1,11 +1,11 @@
-"""Clients that must notice nothing: subscribers, each with one connection, and a publisher, all for as long as input is open.
+"""Clients that must not be affected: subscribers, each with one connection, and a publisher, until standard input ends.
 
 Usage: crowd.py SOCKET COUNT STREAM
 
-The publisher puts a number into the stream every 20 ms, against credit; every subscriber has to get each event once, in
-order, and each number, without a break of its connection. Says "ready" once all subscribers get events. When its input
-ends, the publisher completes, and all wait for the last number. Prints how many connections were good, and what was
-wrong with the first of the others.
+The publisher publishes a number every 20 ms, within its credit; every subscriber must receive each event once, in
+order, and each number, on one connection. Prints "ready" once all subscribers receive events. When its input
+ends, the publisher completes, and all wait for the last number. Prints the number of correct connections, and the error
+of the first other one.
 """
 
 import os

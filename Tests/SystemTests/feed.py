@@ -1,9 +1,9 @@
-"""An HTTP feed for the tests, in the container's network: a JSON document, but only for who shows the right token; and under
-/lines/ numbers without end, one per line, from 0 for each connection.
+"""An HTTP feed for the tests, in the container's network: a JSON document, only with the right token; and under
+/lines/ endless numbers, one per line, from 0 for each connection.
 
 Usage: feed.py PORT TOKEN
 
-Says the path of each request for numbers, one per line.
+Prints the path of each request for numbers, one per line.
 """
 
 import http.server
@@ -25,7 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def count(self):
-        os.write(1, f"{self.path}\n".encode())  # in one piece: others do so, too
+        os.write(1, f"{self.path}\n".encode())  # in one write, because other threads write, too
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.end_headers()

@@ -1,10 +1,10 @@
-"""Clients that must notice nothing: subscribers, some for each of the streams, for as long as input is open.
+"""Clients that must not be affected: subscribers, some for each stream, until standard input ends.
 
 Usage: readers.py SOCKET COUNT STREAM...
 
-The events of each stream are numbers, one after the other; every subscriber has to get each once, in order, without a
-break of its connection. Says "ready" once all of them get events. When its input ends, all wait for 100 events more.
-Prints how many connections were good, and what was wrong with the first of the others.
+The events of each stream are consecutive numbers; every subscriber must receive each once, in order, on one
+connection. Prints "ready" once all of them receive events. When its input ends, all wait for 100 more events.
+Prints the number of correct connections, and the error of the first other one.
 """
 
 import os
