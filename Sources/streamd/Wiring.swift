@@ -16,6 +16,8 @@ extension ServerLimits {
       requestBytes: server.maxRequestBytes, inputBytes: server.maxInputBytes,
       inputBytesPerUser: server.maxInputBytesPerUser, lifetime: server.maxLifetime,
       handshakeTimeout: server.handshakeTimeout)
+    httpHosts = Set(server.hosts)
+    httpOrigins = Set(server.origins)
   }
 }
 

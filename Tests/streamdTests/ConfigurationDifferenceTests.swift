@@ -90,7 +90,7 @@ import Testing
     let other = Configuration.Server(
       socket: "/s", mode: 0, workers: 1, maxConnections: 1, maxConnectionsPerUser: 1, maxRequestsPerConnection: 1,
       maxRequestsPerUser: 1, maxRequestBytes: 1024, maxInputBytes: 1 << 20, maxInputBytesPerUser: 1 << 20,
-      maxLifetime: .seconds(1), handshakeTimeout: .seconds(1), state: "/")
+      maxLifetime: .seconds(1), handshakeTimeout: .seconds(1), hosts: ["a"], origins: ["http://a"], state: "/")
     for key in ConfigurationDifference.restartKeys {
       #expect(key.differs(Configuration.Server(), other) && !key.differs(other, other), "\(key.name)")
     }

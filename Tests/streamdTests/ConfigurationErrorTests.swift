@@ -141,6 +141,11 @@ struct ConfigurationErrorTests {
     #expect(try #require(sentences.first).hasSuffix(what))
   }
 
+  @Test(arguments: ["..", "a/../b", "./a", "a/."]) func namesThatNoURLCanHaveAreRefused(name: String) throws {
+    let sentences = errors("[streams.\"\(name)\"]\ntimer = { every = \"1s\" }")
+    #expect(try #require(sentences.first).hasSuffix(#"without the segments "." and "..", which no URL can have"#))
+  }
+
   @Test func canonicallyEqualKeysAreErrors() {
     // Two keys for TOML, one for Swift: composed and decomposed.
     #expect(!errors("\"\u{e9}\" = 1\n\"e\u{301}\" = 2").isEmpty)
@@ -178,6 +183,23 @@ struct ConfigurationErrorTests {
     ("max_request = {}", #"server.max_request: expected a size such as "64KiB", got a table"#),
     ("state = \"lib\"", #"server.state: expected an absolute path of at most 3072 bytes, got "lib""#),
     ("handshake_timeout = \"0s\"", #"server.handshake_timeout: expected a duration from 1ms to 365d, got "0s""#),
+    (
+      "hosts = [\"Example.org\"]",
+      #"server.hosts: expected a host name in small letters, without a port, such as "stream.example.org", got "Example.org""#
+    ),
+    (
+      "hosts = [\"example.org:80\"]",
+      #"server.hosts: expected a host name in small letters, without a port, such as "stream.example.org", got "example.org:80""#
+    ),
+    ("hosts = []", "server.hosts: expected a list of one or more, got an array"),
+    (
+      "origins = [\"https://example.org/\"]",
+      #"server.origins: expected an origin such as "https://dashboard.example.org", without a path, got "https://example.org/""#
+    ),
+    (
+      "origins = [\"example.org\"]",
+      #"server.origins: expected an origin such as "https://dashboard.example.org", without a path, got "example.org""#
+    ),
     ("handshake_timeout = \"-1s\"", #"server.handshake_timeout: expected a duration such as "30s", got "-1s""#),
     ("handshake_timeout = \"1.5s\"", #"server.handshake_timeout: expected a duration such as "30s", got "1.5s""#),
     ("handshake_timeout = \"s\"", #"server.handshake_timeout: expected a duration such as "30s", got "s""#),

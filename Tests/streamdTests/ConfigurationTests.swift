@@ -129,6 +129,8 @@ struct ConfigurationTests {
       max_input_per_user = "2MiB"
       max_lifetime = "1m"
       handshake_timeout = "500ms"
+      hosts = ["stream.example.org"]
+      origins = ["https://dashboard.example.org:8443"]
       state = "/var/lib/else"
       [log]
       level = "debug"
@@ -139,6 +141,7 @@ struct ConfigurationTests {
           socket: "/tmp/s.sock", mode: 0o600, workers: 3, maxConnections: 10, maxConnectionsPerUser: 7,
           maxRequestsPerConnection: 4, maxRequestsPerUser: 20, maxRequestBytes: 65536, maxInputBytes: 8 << 20,
           maxInputBytesPerUser: 2 << 20, maxLifetime: .seconds(60), handshakeTimeout: .milliseconds(500),
+          hosts: ["stream.example.org"], origins: ["https://dashboard.example.org:8443"],
           state: "/var/lib/else"))
     #expect(configuration.log.level == .debug)
   }

@@ -94,7 +94,8 @@ public struct SavedConnections: Equatable, Sendable {
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
     defer { shutdown(descriptor, CInt(SHUT_RDWR)) }
-    guard connection.http == nil, connection.webSocket == nil else { return }  // the end of their connection is all they get
+    // A client that speaks HTTP sees that its response is not complete.
+    guard connection.http == nil, connection.webSocket == nil else { return }
     var machine = ConnectionMachine(restoring: connection.machine, limits: ConnectionLimits())
     for id in connection.subscriptions.map(\.id) + connection.channels.map(\.id) {
       machine.sendError(id, .canceled, "streamd is restarting")

@@ -114,6 +114,8 @@ struct ConfigurationReader {
         "max_input_per_user", .size(1 << 20...1 << 40), default: standard.maxInputBytesPerUser),
       maxLifetime: table.value("max_lifetime", .duration(), default: standard.maxLifetime),
       handshakeTimeout: table.value("handshake_timeout", .duration(), default: standard.handshakeTimeout),
+      hosts: table.values("hosts", .hostName) ?? standard.hosts,
+      origins: table.values("origins", .origin) ?? standard.origins,
       memory: table.value("memory", .size(1 << 20...1 << 50)),
       state: table.value("state", .folderPath))
   }
@@ -126,6 +128,9 @@ struct ConfigurationReader {
     table.keys.compactMap { name in
       if !isStreamName(name) {
         table.addError("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
+      } else if name.split(separator: "/", omittingEmptySubsequences: false).contains(where: { $0 == "." || $0 == ".." }
+      ) {
+        table.addError("expected a name without the segments \".\" and \"..\", which no URL can have", at: name)
       }
       return table.table(name) { stream(named: name, $0) }
     }

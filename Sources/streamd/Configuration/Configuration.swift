@@ -30,6 +30,10 @@ struct Configuration: Sendable, Equatable {
     var maxLifetime = Duration.seconds(300)
     /// Maximum time from a client's connection to its SETUP.
     var handshakeTimeout = Duration.seconds(10)
+    /// Names of this server for HTTP, in addition to addresses and local names; with small letters, without ports.
+    var hosts: [String] = []
+    /// Origins of other sites whose pages may use the server over HTTP.
+    var origins: [String] = []
     /// Maximum bytes in memory of the buffers of all streams together; `nil`: see `MemoryBudget`.
     var memory: Int?
     /// The state directory, absolute; `nil`: the unit's StateDirectory=, else `/var/lib/streamd`.

@@ -61,7 +61,8 @@ struct ConfigurationDifference: Equatable {
     ("max_input", { $0.maxInputBytes != $1.maxInputBytes }),
     ("max_input_per_user", { $0.maxInputBytesPerUser != $1.maxInputBytesPerUser }),
     ("max_lifetime", { $0.maxLifetime != $1.maxLifetime }),
-    ("handshake_timeout", { $0.handshakeTimeout != $1.handshakeTimeout }), ("state", { $0.state != $1.state }),
+    ("handshake_timeout", { $0.handshakeTimeout != $1.handshakeTimeout }), ("hosts", { $0.hosts != $1.hosts }),
+    ("origins", { $0.origins != $1.origins }), ("state", { $0.state != $1.state }),
   ]
 
   /// `20 unchanged, 1 changed, 1 added, 1 removed`

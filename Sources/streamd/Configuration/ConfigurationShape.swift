@@ -131,6 +131,27 @@ extension ConfigurationShape where Value == String {
     }
   }
 
+  /// A host name as in the Host field of a request, without a port.
+  static var hostName: Self {
+    text("a host name in small letters, without a port, such as \"stream.example.org\"") { text in
+      (1...253).contains(text.utf8.count)
+        && text.utf8.allSatisfy {
+          (UInt8(ascii: "a")...UInt8(ascii: "z")).contains($0) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0)
+            || $0 == UInt8(ascii: "-") || $0 == UInt8(ascii: ".")
+        }
+    }
+  }
+
+  /// An origin as browsers send it. Source: RFC 6454, section 6.2.
+  static var origin: Self {
+    text("an origin such as \"https://dashboard.example.org\", without a path") { text in
+      guard let scheme = ["http://", "https://"].first(where: { text.hasPrefix($0) }) else { return false }
+      let host = text.utf8.dropFirst(scheme.utf8.count)
+      return (1...260).contains(host.count)
+        && host.allSatisfy { (0x21...0x7e).contains($0) && $0 != UInt8(ascii: "/") && !(0x41...0x5a).contains($0) }
+    }
+  }
+
   /// A media type; not checked against the registry.
   static var mediaType: Self {
     text("a media type such as \"application/json\"") { text in
