@@ -1,13 +1,13 @@
 import CLinux
 import Glibc
 
-/// What limits and shares per user count a connection for.
+/// The user to which a connection belongs, for limits and shares.
 enum ClientUser: Hashable, Sendable {
-  /// A user of this machine, as the kernel recorded it.
+  /// A user of this machine, from the kernel.
   case uid(UInt32)
-  /// A host: an IPv4 address, or the first 64 bits of an IPv6 address, which one host may choose the others of.
+  /// A host: an IPv4 address, or the first 64 bits of an IPv6 address, because a host can choose the others.
   case host(UInt64)
-  /// Everything else counts as one.
+  /// All other peers together.
   case unknown
 
   /// - Parameter descriptor: of a connected socket.

@@ -2,9 +2,9 @@ import StreamProtocol
 import StreamRuntime
 import Reactive
 
-/// Why a request ends, or does not begin. One sentence for the client each.
+/// The reason why a request ends or is refused, with one sentence for the client.
 enum RequestFailure: Error, Equatable {
-  /// Something in the request itself.
+  /// The request is invalid.
   case invalid(String)
   /// No stream has this name.
   case unknownStream(String)
@@ -12,9 +12,9 @@ enum RequestFailure: Error, Equatable {
   case forbidden(String)
   /// A limit is reached, or the stream does not do that.
   case rejected(String)
-  /// The stream is no longer served, or has ended before it took everything.
+  /// The stream was removed, or ended before all values were stored.
   case canceled(String)
-  /// Events are gone that the subscriber had not been sent.
+  /// Unsent events were evicted.
   case lagged(String)
   /// The stream has failed.
   case failed(String)
@@ -28,14 +28,14 @@ enum RequestFailure: Error, Equatable {
   }
 }
 
-// What a connection asks of streams, whatever its protocol.
+// The requests of a connection, whatever its protocol.
 
 extension Connection {
-  /// Bytes of a name that is looked for, and repeated in the answer: a routing tag holds no more.
+  /// Maximum bytes of a name that is looked up and quoted in the reply: the size of a routing tag.
   private static let nameLimit = 255
 
-  /// Finds the stream that a request is for, as this client sees it.
-  /// - Throws: for an unknown name, and for a client that has as many requests as it may.
+  /// Finds the requested stream, as this client sees it.
+  /// - Throws: for an unknown name, and at a limit of requests.
   func stream(named name: String) throws(Refusal) -> ServedStream {
     guard name.utf8.count <= Self.nameLimit else {
       throw Refusal(nil, .unknownStream("no stream has a name of \(name.utf8.count) bytes"))
@@ -49,7 +49,7 @@ extension Connection {
     return stream
   }
 
-  /// A request that is turned away, and counted and reported as such.
+  /// A rejected request, which is counted and reported.
   struct Refusal: Error {
     let stream: String?
     let failure: RequestFailure
@@ -68,10 +68,10 @@ extension Connection {
   }
 
   /// The stream as this client sees it.
-  /// - Returns: nil when there is no room for another view of a system stream.
+  /// - Returns: nil at the limit of views of system streams.
   private func view(of stream: ServedStream) -> ServedStream? { view(of: stream, inPlaceOf: nil) }
 
-  /// - Parameter former: not this view; nil: any.
+  /// - Parameter former: a view that is not returned; nil: any.
   private func view(of stream: ServedStream, inPlaceOf former: ServedStream?) -> ServedStream? {
     guard stream.feed != nil else { return stream }
     let visibility = worker.systemStreams.visibility(for: identity.credentials) {
@@ -93,7 +93,7 @@ extension Connection {
     Refusal(stream.name, .forbidden("\(identity.user) may not write \"\(stream.name)\""))
   }
 
-  /// Begins a subscription; a request that cannot begin ends with what the client gets for that.
+  /// Begins a subscription, or ends the request with an error.
   ///
   /// - Parameters:
   ///   - isSingle: the first event completes the request.
@@ -139,7 +139,7 @@ extension Connection {
     }
   }
 
-  /// A subscription of this connection, which is served in its turn; its lane has yet to take it in.
+  /// Creates a subscription of this connection; the caller adds it to its lane.
   private func insert(
     _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, gap: Gap?
   ) -> StreamSubscription {
@@ -157,13 +157,13 @@ extension Connection {
     }
   }
 
-  // MARK: What the worker tells
+  // MARK: Calls of the worker
 
-  /// False once the subscription, or the connection with it, has ended; a loop over subscriptions may come by it after
+  /// False once the subscription, or the connection with it, has ended; a loop over subscriptions may reach it after
   /// that, as the end of one can close the connection.
   private func isLive(_ subscription: StreamSubscription) -> Bool { phase == .open && subscription.state != .ended }
 
-  /// The stream has ended and the subscriber has everything.
+  /// The stream has ended, and all events were sent.
   func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
     worker.loop.assertOnLoop()
     guard isLive(subscription) else { return }
@@ -184,7 +184,7 @@ extension Connection {
     _ = flush()
   }
 
-  /// The piece that completes the request is written, or will be.
+  /// The last piece of the request is written, or buffered.
   func complete(_ subscription: StreamSubscription) {
     guard isLive(subscription) else { return }
     forget(subscription.request)
@@ -202,7 +202,7 @@ extension Connection {
     didRemove()
   }
 
-  // MARK: When streams change
+  // MARK: Changes of streams
 
   /// Ends a subscription to a stream that the client may no longer read.
   func reapplyReadAccess(to subscription: StreamSubscription) {
@@ -214,13 +214,13 @@ extension Connection {
     _ = flush()
   }
 
-  /// Continues with the view of a system stream that shows what the client may see now, from its newest event on.
+  /// Moves to the view of a system stream for the client's present access, at its newest event.
   func changeView(of subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let (name, former) = (subscription.lane.stream.name, subscription.machine)
     var visible = worker.streams[name].flatMap(view)
     guard visible !== subscription.lane.stream else { return }
-    // The ids that a client gets never go back.
+    // A client's ids never decrease.
     if let behind = visible,
       behind.log.read({ storage, _ in storage.position(ofLast: 1) }) < former.cursor.position
     {
@@ -240,10 +240,10 @@ extension Connection {
     lane.add(insert(subscription.request, lane, machine, gap: subscription.reportsGaps ? Gap.unknown : nil))
   }
 
-  // MARK: From one process to the next
+  // MARK: Handover
 
-  /// Puts a subscription of another process in its place. What the client may no longer do ends with what it would get
-  /// for asking now.
+  /// Restores a subscription of another process. One that would be refused now ends with the same
+  /// error.
   func restore(
     _ request: RequestID, to name: String, cursor saved: Cursor, demand: Subscribers.Demand, onLag: LagPolicy,
     _ format: EventFormat, gap: Gap?

@@ -3,27 +3,28 @@ import StreamRuntime
 import Glibc
 import Reactive
 
-/// A client's connection as a transport: its socket, what is unsent, the turns of its input, and its end. Lives on one loop.
+/// A client's connection as a transport: its socket, its unsent bytes, the turns of its input, and its end. Confined to
+/// one loop.
 ///
-/// What its bytes mean is a protocol's, which is a subclass, so that an idle client costs one object. The protocol hands
-/// out answers (`takeAnswers`), which stand in `unsent` with the rest of a piece that the socket took only in part;
-/// nothing else is written before that is gone. Events are never queued: they stay in the log.
+/// The protocol is a subclass, so that an idle client costs one object. It provides replies
+/// (`takeAnswers`), which are in `unsent` together with the rest of a partly written piece;
+/// nothing else is written before these. Events are never queued: they stay in the log.
 ///
-/// References are strong in both directions and cut in one place each: `close` leaves the worker and ends subscriptions,
-/// inbound channels and timers, so that no callback meets a connection that was freed.
+/// References are strong in both directions and cut in one place each: `close` leaves the worker and ends
+/// subscriptions, inbound channels and timers, so that no callback reaches a released connection.
 class Connection: EventLoop.Handler {
-  /// What became of a write.
+  /// The result of a write.
   enum WriteResult {
-    /// So many bytes; 0 when the socket is full.
+    /// The number of written bytes; 0 if the socket is full.
     case wrote(Int)
-    /// The peer reads no more, and the connection's subscriptions have ended.
+    /// The peer has closed its reading end, and the connection's subscriptions have ended.
     case gone
   }
 
   enum Phase {
     /// Can become: closing, closed.
     case open
-    /// Writes what is unsent, then closes; input is not read. Can become: closed.
+    /// Writes the unsent bytes, then closes; input is not read. Can become: closed.
     case closing
     case closed
   }
@@ -36,28 +37,28 @@ class Connection: EventLoop.Handler {
   private var watched: EventLoop.Readiness = .readable
   private(set) var isBlocked = false
   private var registration: EventLoop.Registration?
-  /// For what the connection waits for in its present phase: its protocol's first bytes, a sign of life, or that what is
-  /// left is read.
+  /// The timer of the present phase: for the protocol's first bytes, for a sign of life, or until the unsent bytes
+  /// are read.
   private var clock: TimerID?
   var subscriptions = SubscriptionList()
   private var unsent: [UInt8] = []
   var lastReceivedAt: UInt64
-  /// Made for the first that it is needed for.
+  /// Created at the first use.
   private var extras: Extras?
-  /// Of `unsent`: a client that reads nothing makes that no longer than some MiB.
+  /// The part of `unsent` that was written. A client that does not read makes it at most some MiB long.
   private var unsentStart: UInt32 = 0
-  /// Subscriptions in the queue of their user, of which there are `Slices.subscriptions` at most.
+  /// Subscriptions in the queue of their user, at most `Slices.subscriptions`.
   var readyCount: UInt8 = 0
-  /// It stands in its user's queue of those with input. Nothing is read meanwhile.
+  /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
   /// The peer sends nothing any more, and may still read.
   private(set) var hasLostWriter = false
-  /// The peer takes nothing any more. What it has sent is read to its end: its values go into their streams.
+  /// Whether the peer has closed its reading end. Its input is read to the end, so that its values are stored.
   private(set) var hasLostReader = false
-  /// What its user's account counts of it.
+  /// Its part in its user's account.
   private(set) var held = HeldByConnection()
 
-  /// What nearly every idle connection has none of.
+  /// State that nearly no idle connection has.
   private final class Extras {
     var secondClock: TimerID?
     var blocked: [StreamSubscription] = []
@@ -71,11 +72,11 @@ class Connection: EventLoop.Handler {
     init(_ bytes: some Collection<UInt8>) { self.bytes = Array(bytes) }
   }
 
-  /// Input is left in the socket while more than this is unsent: a client that asks and does not read the answers waits.
+  /// Input is not read while more bytes than this are unsent, so that a client must read the replies to its requests.
   private static let unsentLimit = 64 << 10
-  /// What may be unsent beside answers: the rest of one piece of events.
+  /// Maximum unsent bytes besides replies: the rest of one piece of events.
   private static let pieceLimit = 72 << 10
-  /// How long a closing connection may take to read what is left.
+  /// Maximum time of a closing connection's client to read the unsent bytes.
   private static let closingTime = Duration.seconds(1)
 
   init(
@@ -89,53 +90,53 @@ class Connection: EventLoop.Handler {
     lastReceivedAt = worker.loop.now
   }
 
-  // MARK: What a protocol overrides
+  // MARK: Overridden by protocols
 
-  /// The client has said what it is. Before that it has the handshake timeout.
+  /// Whether the handshake is complete. Before that, the handshake timeout applies.
   var isEstablished: Bool { false }
 
-  /// Requests under way.
+  /// Live requests.
   var requestCount: Int { 0 }
 
-  /// Bytes that the protocol holds of what has arrived: of frames and requests in part, and of values over their share.
+  /// Bytes of partial frames and requests, and of values beyond their share, in the protocol.
   var heldByteCount: Int { 0 }
 
-  /// Whether input is to be left in the socket until the protocol says `watch`.
+  /// Whether input is left in the socket until the protocol calls `watch`.
   var holdsInput: Bool { false }
 
-  /// Bytes that are to be written before any event.
+  /// The number of bytes to write before any event.
   var answerByteCount: Int { 0 }
 
-  /// Those bytes; they are the caller's now.
+  /// Removes and returns these bytes.
   func takeAnswers() -> [UInt8] { [] }
 
-  /// Handles input.
-  /// - Parameter deadline: when the connection's slice is over, in nanoseconds of the monotonic clock.
-  /// - Returns: how many of the bytes were handled; the others are for another turn.
+  /// Processes input.
+  /// - Parameter deadline: the end of the connection's slice, in nanoseconds of the monotonic clock.
+  /// - Returns: the number of processed bytes; the others wait for another turn.
   func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int { bytes.count }
 
-  /// All that was read in this turn is handled.
+  /// All input of this turn was processed.
   func finishProcessing() {}
 
-  /// The clock of an open connection has run out: the handshake timeout, or what the protocol has set.
+  /// The timer of an open connection has fired: the handshake timeout, or one set by the protocol.
   func timeIsOver() { close() }
 
-  /// Ends the connection with a sentence for the client: it breaks a rule or exceeds a limit.
+  /// Ends the connection with a sentence for the client, which violates a rule or exceeds a limit.
   func refuse(_ sentence: String) { finishClosing() }
 
-  /// Ends a request with an error. Does nothing but that: the subscription has left already, or never was.
+  /// Sends the error that ends a request; its subscription has ended already, or never began.
   func sendFailure(_ request: RequestID, _ failure: RequestFailure) {}
 
   /// Ends a request whose stream has ended.
   func sendCompletion(_ request: RequestID) {}
 
-  /// A request is over, and what the client gets for that is written.
+  /// A request has ended, and its last frame is written.
   func forget(_ request: RequestID) {}
 
-  /// The connection is over: what it has beside subscriptions ends.
+  /// The connection has ended: ends everything besides subscriptions.
   func leaveAll() { endSubscriptions() }
 
-  /// Whether the connection is needed though the peer reads no more.
+  /// Whether the connection is needed after the peer has closed its reading end.
   var hasInbound: Bool { false }
 
   /// Whether the connection is needed though the peer sends no more.
@@ -161,13 +162,13 @@ class Connection: EventLoop.Handler {
   ///   read or written any more.
   func save() -> SavedConnection? { nil }
 
-  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
+  /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
   func restore(_ saved: SavedConnection) {}
 
   /// The server stops, or cannot serve the connection: every request ends, then the connection.
   func stop(_ reason: String = "streamd is stopping") { finishClosing() }
 
-  /// Ends what the client publishes and may no longer.
+  /// Ends publishing without access.
   func reapplyWriteAccess() {}
 
   // MARK: The start
@@ -194,17 +195,17 @@ class Connection: EventLoop.Handler {
     if hasLostWriter, phase != .closed { return close() }
     switch phase {
     case .open: if !isWaitingForTurn, watched.contains(.readable) || !isBlocked { worker.take(inputOf: self) }
-    case .closing, .closed: break  // a peer that is gone shows when something is written to it
+    case .closing, .closed: break  // the next write detects a closed peer
     }
   }
 
-  /// What was read and not handled yet: its user's turn was over.
+  /// Input that was read but not processed, because its user's slice was over.
   private var waitingInput: WaitingInput? {
     get { extras?.waitingInput }
     set { set(\.waitingInput, newValue) }
   }
 
-  /// What has come is handled when it is this user's turn.
+  /// Queues the input for the user's turn.
   func waitForTurn() {
     guard !isWaitingForTurn else { return }
     isWaitingForTurn = true
@@ -212,8 +213,9 @@ class Connection: EventLoop.Handler {
     watch()
   }
 
-  /// Reads once, or continues with what was read, until the connection's slice is over; it waits then for its next turn.
-  /// - Parameter deadline: when the slice is over, in nanoseconds of the monotonic clock.
+  /// Reads once, or continues with unprocessed input, until the connection's slice is over; then waits for its next
+  /// turn.
+  /// - Parameter deadline: the end of the slice, in nanoseconds of the monotonic clock.
   func takeInput(until deadline: UInt64) {
     worker.loop.assertOnLoop()
     isWaitingForTurn = false
@@ -231,7 +233,7 @@ class Connection: EventLoop.Handler {
           return watch()
         }
         if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
-        // One that neither reads nor has published is of no use any more.
+        // A peer that neither reads nor publishes has no live request.
         if hasLostReader, !hasInbound { return close() }
         return watch()
       }
@@ -250,13 +252,13 @@ class Connection: EventLoop.Handler {
       if phase == .open, hasLostReader, !hasInbound { waitForTurn() }
       return
     }
-    // Answers go with the last of what was read: a peer that reads none of them may have sent values all the same.
+    // Replies are sent after the last input: a peer that does not read may still have sent values.
     if answerByteCount > Self.unsentLimit { _ = flush() }
     if phase == .open { waitForTurn() }
   }
 
-  /// Brings the account of its user up to date.
-  /// - Returns: whether the connection holds more bytes than before.
+  /// Updates the account of its user.
+  /// - Returns: whether the connection's bytes have increased.
   @discardableResult
   func settle() -> Bool {
     worker.loop.assertOnLoop()
@@ -267,7 +269,7 @@ class Connection: EventLoop.Handler {
       bytes: isClosed ? 0 : (waitingInput?.bytes.count ?? 0) + heldByteCount + answers, worker.accounts, share.account)
   }
 
-  /// Why the connection may not hold more, if it may not.
+  /// The exceeded limit of bytes, as a sentence; nil: none.
   private var excess: String? {
     let limits = worker.limits
     let held = share.account.heldBytes.load(ordering: .relaxed)
@@ -290,8 +292,8 @@ class Connection: EventLoop.Handler {
     set { unsentStart = UInt32(newValue) }
   }
 
-  /// Writes what is unsent.
-  /// - Returns: whether the socket is free for events now.
+  /// Writes the unsent bytes.
+  /// - Returns: whether events can be written now.
   func flush() -> Bool {
     worker.loop.assertOnLoop()
     guard phase != .closed else { return false }
@@ -301,7 +303,7 @@ class Connection: EventLoop.Handler {
       return false
     }
     if answerByteCount > 0 {
-      unsent.removeFirst(unsentOffset)  // or a client that never reads everything would make it grow
+      unsent.removeFirst(unsentOffset)  // otherwise it would grow for a client that never reads everything
       unsentOffset = 0
       if unsent.isEmpty { unsent = takeAnswers() } else { unsent += takeAnswers() }
     }
@@ -347,7 +349,7 @@ class Connection: EventLoop.Handler {
     if hasInbound { watch() } else { waitForTurn() }
   }
 
-  /// The socket is full; `rest` is what it did not take of the piece that was begun.
+  /// The socket is full; `rest` is the unwritten part of a piece.
   func becomeBlocked(keeping rest: UnsafeRawBufferPointer) {
     unsent = unsafe Array(rest)
     unsentOffset = 0
@@ -355,7 +357,7 @@ class Connection: EventLoop.Handler {
     watch()
   }
 
-  /// Watches the socket for what the connection waits for now.
+  /// Watches the socket for the events that the connection waits for.
   func watch() {
     guard let registration else { return }
     var wanted: EventLoop.Readiness = []
@@ -380,7 +382,7 @@ class Connection: EventLoop.Handler {
     return needed
   }
 
-  /// The subscription waits for a place in its user's queue.
+  /// Queues the subscription for a place in its user's queue.
   func standBy(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let extras = needExtras()
@@ -388,23 +390,23 @@ class Connection: EventLoop.Handler {
     extras.standby?.append(subscription)
   }
 
-  /// The one that has waited for such a place longest; some may have ended meanwhile.
+  /// The subscription that has waited longest; it may have ended meanwhile.
   func takeStandby() -> StreamSubscription? {
     if let next = extras?.standby?.popFirst() { return next }
     extras?.standby = nil
     return nil
   }
 
-  /// The subscription waits for room in the socket.
+  /// Queues the subscription for space in the socket.
   func block(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let extras = needExtras()
-    // A client that asks, cancels and reads nothing leaves many behind that have ended.
+    // A client that requests, cancels and does not read leaves many ended subscriptions.
     if extras.blocked.count > 64 + 2 * requestCount { extras.blocked.removeAll { $0.state != .blocked } }
     extras.blocked.append(subscription)
   }
 
-  /// Subscriptions that wait for room in the socket, those included that have ended meanwhile.
+  /// Subscriptions that wait for space in the socket, including ended ones.
   var blockedCount: Int { extras?.blocked.count ?? 0 }
 
   private func unblock() {
@@ -416,11 +418,11 @@ class Connection: EventLoop.Handler {
     }
   }
 
-  // MARK: Clocks
+  // MARK: Timers
   //
-  // Timers hold the connection: `cancelClocks` is called on every way out, and none is set after that.
+  // Timers retain the connection: `cancelClocks` is called on every exit path, and no timer is set after that.
 
-  /// Sets the clock for what the connection waits for in its present phase, in place of the one that runs.
+  /// Replaces the timer of the present phase.
   func setClock(after delay: Duration) {
     clearClock()
     guard phase != .closed else { return }
@@ -443,7 +445,7 @@ class Connection: EventLoop.Handler {
     clock = nil
   }
 
-  /// A clock of the protocol's own; it is cancelled with the connection.
+  /// Sets the protocol's own timer, which is cancelled with the connection.
   func setSecondClock(after delay: Duration, _ action: @escaping () -> Void) {
     guard phase == .open else { return }
     if let clock = extras?.secondClock { worker.loop.cancel(clock) }
@@ -458,15 +460,15 @@ class Connection: EventLoop.Handler {
 
   // MARK: From one process to the next
 
-  /// Nanoseconds since the client was heard of.
+  /// Nanoseconds since the last input.
   var silence: UInt64 { worker.loop.now - lastReceivedAt }
 
-  /// What was read and not handled, and the rest of what the socket took only in part.
+  /// The unprocessed input, and the unsent bytes.
   var savedBytes: (input: [UInt8], unsent: [UInt8]) {
     (Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), Array(unsent[unsentOffset...]))
   }
 
-  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
+  /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
   func restore(silence: UInt64, input: [UInt8], unsent: [UInt8]) {
     worker.loop.assertOnLoop()
     lastReceivedAt = worker.loop.now - min(worker.loop.now, silence)
@@ -474,8 +476,8 @@ class Connection: EventLoop.Handler {
     if !input.isEmpty { waitingInput = WaitingInput(input) }
   }
 
-  /// Reads and writes nothing any more; its subscriptions stay where they are, as what they hold must not be dropped on the
-  /// way out.
+  /// Stops reading and writing; its subscriptions stay in place, so that their unread events are not evicted
+  /// meanwhile.
   func leaveSocket() {
     if let registration { worker.loop.unregister(registration) }
     registration = nil
@@ -483,7 +485,7 @@ class Connection: EventLoop.Handler {
     phase = .closed
   }
 
-  /// Begins to read and write what was restored.
+  /// Begins to read and write.
   func finishRestore() {
     guard start() else { return stop("streamd cannot serve any more connections") }
     finishRestoringProtocol()
@@ -491,7 +493,7 @@ class Connection: EventLoop.Handler {
     _ = flush()
   }
 
-  /// The protocol's part of that.
+  /// The protocol's part of `finishRestore`.
   func finishRestoringProtocol() {}
 
   /// Leaves the socket to another connection object, which takes the place of this one: what this one has ends here.
@@ -520,7 +522,7 @@ class Connection: EventLoop.Handler {
     worker.report(.clientDropped(identity, reason: reason))
   }
 
-  /// Writes what is left and closes; a client that does not read it is closed all the same, after a while.
+  /// Writes the unsent bytes and closes, at the latest after a timeout.
   func finishClosing() {
     phase = .closing
     waitingInput = nil

@@ -2,23 +2,23 @@ import StreamRuntime
 import RSocket
 import Reactive
 
-/// A client that speaks RSocket: its frames become requests, and what becomes of these becomes frames.
+/// A connection with the RSocket protocol: converts frames into requests, and their results into frames.
 class RSocketConnection: Connection {
   var machine: ConnectionMachine
   /// A byte has arrived: the first one selects the protocol.
   private var hasInput: Bool
-  /// Made for the first value that the client publishes.
+  /// Created for the first publishing request.
   private var inbound: InboundChannels?
 
-  /// Input is left in the socket while values of more bytes than this wait for room in their streams, or more than their
-  /// share of one of them. Credit keeps a publisher below, unless its values grow suddenly. A connection that has a
-  /// subscription is read all the same: the stream may wait for the credit that the client sends for that. What is over
-  /// the limit counts in its user's account.
+  /// Input is not read while values of more bytes than this wait for space in their streams, or more than their
+  /// share of one of them. Credit keeps a publisher below, unless its values grow suddenly. A connection with a
+  /// subscription is read nevertheless, because the stream may wait for its credit. Bytes over
+  /// the limit count in its user's account.
   private static let heldLimit = 8 << 20
-  /// What a half-assembled request costs beside its bytes.
+  /// The cost of a partial request besides its bytes.
   private static let assemblyBytes = 256
 
-  /// - Parameter machine: of a connection that continues here; nil for a new one.
+  /// - Parameter machine: of a restored connection; nil for a new one.
   init(
     _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
     machine: ConnectionMachine? = nil, worker: Worker
@@ -63,7 +63,7 @@ class RSocketConnection: Connection {
       let end = frameCount + Slices.frames
       while frameCount < end, offset < bytes.count, phase == .open {
         let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[offset...])
-        // One frame at a time: what a frame causes may end its request, and the next frame may use the same ID again.
+        // One frame at a time: a frame may end its request, and the next frame may reuse the ID.
         unsafe offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
         frameCount += 1
         for event in events where phase == .open { unsafe handle(event, of: rest) }
@@ -76,7 +76,7 @@ class RSocketConnection: Connection {
 
   override func finishProcessing() { inbound?.passOn() }
 
-  /// - Parameter bytes: what the event was read from.
+  /// - Parameter bytes: the bytes of the event.
   private func handle(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
     switch event {
     case .setup: accepted()
@@ -110,7 +110,7 @@ class RSocketConnection: Connection {
     if machine.usesLeases { renewLease() }
   }
 
-  /// Closes a client that was silent for its maximum lifetime, or for the server's. Zero means that it promised nothing.
+  /// Closes a connection that was silent for its maximum lifetime, or the server's. Zero means no maximum of its own.
   private func watchLifetime() {
     clearClock()
     let promised = machine.maximumLifetime
@@ -195,7 +195,7 @@ class RSocketConnection: Connection {
     return needed
   }
 
-  /// On the wire 2^31-1 means without limit.
+  /// On the wire 2^31-1 means unlimited.
   private static func demand(_ count: UInt32) -> Subscribers.Demand {
     count >= Credit.unlimited ? .unlimited : .max(Int(count))
   }
@@ -224,10 +224,10 @@ class RSocketConnection: Connection {
 
   // MARK: From one process to the next
 
-  /// Leaves the socket to the process that continues with it, and gives what that has to know. Nothing is read or written
-  /// any more.
+  /// Saves the state for the process that continues with the socket. Nothing is read or written
+  /// afterwards.
   ///
-  /// A publisher whose values wait for room in a stream gets CANCELED: they are not in the stream.
+  /// A publisher whose values wait for space gets CANCELED: they are not in the stream.
   /// - Returns: nil for a connection that ends here.
   override func save() -> SavedConnection? {
     guard phase == .open else { return nil }

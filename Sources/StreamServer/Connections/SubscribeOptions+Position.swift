@@ -2,11 +2,11 @@ import ReplayLog
 import StreamProtocol
 
 extension SubscribeOptions.Start {
-  /// Where in `log` a subscriber begins; called under the log's lock.
+  /// The start position in `log`; called under the log's lock.
   ///
-  /// - Parameter replay: the stream's own count of events for a newcomer.
+  /// - Parameter replay: the stream's `replay`.
   /// - Returns: a position in `firstPosition...endPosition`, not in the hole.
-  /// - Throws: when an id is asked for that no event has yet: to treat it as "now" would hide a loss.
+  /// - Throws: for an id that no event has yet: treating it as "now" would hide a loss.
   func position(in log: EventLog, replay: Int) throws(SubscribeOptions.Malformed) -> UInt64 {
     log.dropExpired()
     switch self {
@@ -27,7 +27,7 @@ extension SubscribeOptions.Start {
     }
   }
 
-  /// What a subscriber misses that begins at `position`: what came after the id that it asked to resume from.
+  /// The gap of a subscription that begins at `position`: the events after the id from which it resumes.
   func gap(before position: UInt64, in log: EventLog) -> Gap {
     guard case .after(let id) = self else { return .none }
     return Gap(log.missedEvents(from: id + 1, to: position))

@@ -1,15 +1,15 @@
 import ReplayLog
 
-/// Events from one place of a log on, as bytes, built once for all subscribers that stand there.
+/// Events from one position of a log on, as bytes, built once for all subscriptions at that position.
 ///
-/// One per worker, reused. It has no more events than a subscriber has demanded so far, and grows when another one at the
-/// same place demands more, or the log has more. Only the request that the bytes are for may differ from one subscriber
-/// to the next, and that is patched in place.
+/// One per worker, reused. It has no more events than a subscription has demanded so far, and grows when another one at
+/// the same position demands more, or the log has more. Only the request ID may differ from one subscription
+/// to the next, and is patched in place.
 ///
-/// The bytes are pieces, and a table of where each ends tells where a subscriber stands after any number of bytes. Every
-/// piece but the last is the end of an event: a part of an event that another part follows is the last.
+/// The bytes are pieces; a table of their ends determines the cursor after any number of bytes. Every
+/// piece except the last is the end of an event; only the last can be a part that another part follows.
 @safe final class EventBlock {
-  /// Pieces are added until there are this many bytes, so that one write covers many small events.
+  /// The size from which on no pieces are added; large, so that one write covers many small events.
   static let targetBytes = 64 << 10
   /// At least that many bytes are around the data of an event, or nearly: then the table limits the block.
   private static let maximumPieceCount = targetBytes / 8
@@ -22,14 +22,14 @@ import ReplayLog
   private var format = EventFormat(ids: true, completes: false)
   private var label: EventLabel?
   private var writer = EventWriter(EventFormat(ids: true, completes: false))
-  /// What the first event says is missing before it.
+  /// The gap before the first event.
   private var gap = Gap.none
   private var request = RequestID(0)
   private var start = Cursor(position: 0)
   private var end = Cursor(position: 0)
-  /// The log's end when the block was last looked at.
+  /// The log's end at the last fill.
   private var logEnd: UInt64 = 0
-  /// `end` stands behind the gap in the log's ids, and the last event before it: the block gets no more.
+  /// Whether `end` is after the hole in the log's ids: no events are added then.
   private var crossesGap = false
 
   init() {
@@ -50,8 +50,8 @@ import ReplayLog
   /// The number of bytes in the first pieces.
   private func end(ofFirst count: Int) -> Int { unsafe count == 0 ? 0 : Int(ends[count - 1]) }
 
-  /// Makes the block what the subscription needs; under the log's lock.
-  /// - Parameter gap: events that the subscriber missed before its cursor and was not told of.
+  /// Fills the block for the subscription; under the log's lock.
+  /// - Parameter gap: missed events before the cursor that were not reported.
   func fill(
     from storage: EventLog, for machine: SubscriptionMachine, _ gap: Gap, _ request: RequestID, _ label: EventLabel?
   ) -> SubscriptionMachine.Finding {
@@ -77,28 +77,28 @@ import ReplayLog
     return .events
   }
 
-  /// Forgets the log: another one may be at its address.
+  /// Drops the content, because another log may reuse the address of this one.
   func forget() {
     log = nil
   }
 
-  /// The bytes that a demand of `demand` covers, from the block's start; nil: unlimited. A part of an event needs demand,
-  /// too.
+  /// The bytes that a demand of `demand` covers, from the block's start; nil: unlimited. A part of an event needs
+  /// demand, too.
   func bytes(coveredBy demand: Int?) -> UnsafeRawBufferPointer {
     unsafe UnsafeRawBufferPointer(start: base, count: end(ofFirst: min(demand ?? .max, pieceCount)))
   }
 
-  /// What a subscriber has once the first `sent` bytes are on their way.
+  /// The progress of a subscription after the first `sent` bytes.
   @safe struct Progress {
-    /// Behind the last piece that was begun.
+    /// After the last piece that was begun.
     let cursor: Cursor
-    /// Events that ended.
+    /// Completely sent events.
     let eventCount: Int
-    /// What is missing before the cursor.
+    /// The gap before the cursor.
     let gap: Gap
-    /// Of the piece that was begun, what is still to be sent.
+    /// The unsent rest of the piece that was begun.
     let rest: UnsafeRawBufferPointer
-    /// Nothing was left in the log at the cursor.
+    /// Whether the log had no event at the cursor.
     let isLast: Bool
   }
 

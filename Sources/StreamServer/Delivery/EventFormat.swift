@@ -3,7 +3,7 @@ import RSocket
 import ReplayLog
 import StreamProtocol
 
-/// How a subscription's events become bytes. Subscriptions of equal format share the same block.
+/// The encoding of a subscription's events. Subscriptions of equal format share a block.
 ///
 /// Two bytes, because every subscription has one.
 struct EventFormat: Equatable {
@@ -57,7 +57,7 @@ struct EventFormat: Equatable {
     guard code & 0x80 == 0 ? code <= 1 : body != nil else { return nil }
   }
 
-  /// Whether each event carries its id and time.
+  /// Whether each event has its id and time.
   var ids: Bool { flags & 1 != 0 }
   /// Whether the first event also completes the request.
   var completes: Bool { flags & 2 != 0 }
@@ -85,7 +85,7 @@ struct EventFormat: Equatable {
   }
 }
 
-/// Which of its connection's requests a subscription answers: the protocol's own number.
+/// The request of a subscription within its connection: the protocol's number.
 struct RequestID: Hashable, Comparable {
   let rawValue: UInt32
   init(_ rawValue: UInt32) { self.rawValue = rawValue }
@@ -103,17 +103,17 @@ struct EventLabel: Equatable {
 
 /// Writes the events of one format.
 struct EventWriter {
-  /// One piece that is written as a whole: an event, or a fragment of a large one.
+  /// One frame: an event, or a fragment of a large one.
   struct Piece {
-    /// With everything around the data.
+    /// Including everything around the data.
     let byteCount: Int
-    /// Of the event's data.
+    /// Bytes of the event's data.
     let dataByteCount: Int
-    /// Another piece of the same event comes.
+    /// Whether another piece of the same event follows.
     let follows: Bool
   }
 
-  /// The most that a piece has.
+  /// Maximum bytes of a piece.
   static let maximumPieceBytes = PayloadFrame.maximumContentByteCount + 4096
 
   private let format: EventFormat
@@ -128,9 +128,9 @@ struct EventWriter {
   ///
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
-  ///   - offset: data bytes that earlier pieces had.
-  ///   - gap: what the piece says is missing before the event; `.none` says nothing.
-  ///   - piece: room for ``maximumPieceBytes``.
+  ///   - offset: data bytes in earlier pieces.
+  ///   - gap: the gap that the piece reports; `.none`: no report.
+  ///   - piece: space for ``maximumPieceBytes``.
   @inline(__always)
   func write(
     _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
@@ -227,7 +227,7 @@ struct EventWriter {
 }
 
 extension EventFormat {
-  /// Gives the piece at `start` to another request.
+  /// Sets the request of the piece at `start`.
   func address(_ start: UnsafeMutableRawPointer, to request: RequestID) {
     switch code {
     case 0: unsafe PayloadFrame.setStreamID(StreamID(request), at: start)

@@ -1,53 +1,54 @@
 import StreamRuntime
 import Reactive
 
-// Which members hold up a stream that drops nothing. While a member rests, a clock looks every so often whether the source
-// waits for the slowest members. For as long as it does, each member that rests with events unread owes the time, and each
-// event that it takes pays off the stream's pace: as much as one may take for an event. So a member that takes an event now
-// and then does not begin anew with each, and one that keeps the pace never owes anything. Nothing else pays: the debt is
-// cheap to keep, and members that take turns in holding the stream up owe the more for it.
+// The detection of members that stall a stream which drops nothing. While a member rests, a timer checks whether the
+// source waits for the slowest members. While it does, the time accumulates as a debt of each resting member with
+// unread events, and each event that a member reads reduces its debt by the stream's pace, the permitted time per
+// event. A single event therefore does not reset the debt, and a member that keeps the pace has none. Nothing else
+// reduces it: a debt is cheap to keep, and members that stall the stream in turn accumulate it.
 //
-// Only the slowest members are reported and cut off: the source waits for no other. As those behind them owe as well, and
-// the look after a cut comes soon, a row of members at different positions costs one timeout and some moments.
+// Only the slowest members are reported and fail: the source waits for no other. As the members behind them accumulate
+// debt, too, and the check after a failure follows soon, several members at different positions take little more than
+// one timeout.
 //
-// What a member owes when it leaves stays with its user (`UserDebts`), decays at a tenth of the speed of time, and passes on
-// to the next member of the user that rests so. An heir that keeps the pace is not cut off for that.
+// The debt of a member that ends stays with its user (`UserDebts`), decays at a tenth of the speed of time, and is
+// inherited by the next member of the user that stalls the stream. An heir that keeps the pace does not fail.
 
 extension Lane {
-  /// What the clock has seen so far.
+  /// The state of the detection.
   struct StallDetector {
     var timer: TimerID?
-    /// When it looks next, and when it looked last, in nanoseconds on the loop's clock.
+    /// The times of the next and of the last check, in nanoseconds on the loop's clock.
     var nextCheck = UInt64.max
     var lastCheck: UInt64
-    /// Of members that have rested while the source waited.
+    /// The debts of members that have rested while the source waited.
     var debts: [ObjectIdentifier: Debt] = [:]
-    /// The client that the stream's state names.
+    /// The client in the stream's state.
     var reportedHolder: ClientIdentity?
   }
 
-  /// What there is to see at one moment.
+  /// The inputs of one check.
   private struct Observation {
     let now: UInt64
-    /// When the look before was.
+    /// The time of the previous check.
     let before: UInt64
     let period: Duration
     let timeout: Duration?
     let pace: Duration
     /// The position of the slowest members of all lanes; nil while the source waits for none.
     let waitedFor: UInt64?
-    /// The position of the newest event; nil when none is held.
+    /// The position of the newest event; nil for an empty log.
     let newest: UInt64?
 
     func owes(_ member: StreamSubscription) -> Bool {
-      // One that has everything and asks for no more keeps no source waiting.
+      // A member without unread events does not stall the source.
       guard waitedFor != nil, let newest, member.cursor.position <= newest else { return false }
       return member.machine.isResting
     }
 
-    /// Brings a debt up to date, by the time since the last look, or since the member was noted first.
+    /// Updates a debt by the time since the last check, or since the debt was created.
     func settle(_ debt: inout Debt, of member: StreamSubscription) {
-      // A loop that was late is not the members' fault.
+      // A delay of the loop is not counted.
       let time = min(.nanoseconds(Int64(clamping: now - min(now, max(before, debt.since)))), period * 2)
       debt.settle(at: member.cursor.position, adding: owes(member) ? time : .zero, pace: pace)
     }
@@ -57,13 +58,13 @@ extension Lane {
     }
   }
 
-  /// Between two looks, at most.
+  /// Maximum time between two checks.
   private static let period = Duration.seconds(1)
 
-  /// Between two looks, at least: after a cut, and while a member waits for its own. A look costs some 100 ns for each member.
+  /// Minimum time between two checks: after a failure, and while another is due. A check takes about 100 ns per member.
   private var shortPeriod: Duration { .milliseconds(10) + .microseconds(members.count) }
 
-  /// Looks from now on, for as long as a member rests or owes something.
+  /// Starts the checks, which continue while a member rests or has a debt.
   func watchForStalls() {
     worker.loop.assertOnLoop()
     guard stallDetector == nil, !worker.hasSaved else { return }
@@ -77,7 +78,7 @@ extension Lane {
     stallDetector = nil
   }
 
-  /// A member is new: it may leave before it is looked at.
+  /// Starts the debt of a new member, which may end before the next check.
   func startDebt(of member: StreamSubscription) {
     guard let nextCheck = stallDetector?.nextCheck else { return }
     let now = worker.loop.now
@@ -87,7 +88,7 @@ extension Lane {
     if nextCheck > now + UInt64(shortPeriod / .nanoseconds(1)) { scheduleCheck(after: shortPeriod) }
   }
 
-  /// A member leaves, and its user owes for it. Before it has ended.
+  /// Keeps the debt of a member for its user, before the member ends.
   func keepDebt(of member: StreamSubscription) {
     guard var debt = stallDetector?.debts.removeValue(forKey: ObjectIdentifier(member)),
       let observation = observe()
@@ -103,7 +104,7 @@ extension Lane {
     }
   }
 
-  /// - Parameter holder: the client that the source waits for, for longer than ordinary backpressure takes.
+  /// - Parameter holder: the client that stalls the source for longer than ordinary backpressure.
   private func setHolder(_ holder: (client: ClientIdentity, unread: UInt64)?) {
     guard stallDetector?.reportedHolder != holder?.client else { return }
     if let reportedHolder = stallDetector?.reportedHolder { stream.clearHolder(reportedHolder) }
@@ -129,7 +130,7 @@ extension Lane {
     else { return stopWatchingForStalls() }
     guard let seen = observe() else { return stopWatchingForStalls() }
     let pause = evaluate(seen)
-    if stallDetector != nil { scheduleCheck(after: pause) }  // else the last member was cut off
+    if stallDetector != nil { scheduleCheck(after: pause) }  // otherwise the last member has failed
   }
 
   private func scheduleCheck(after pause: Duration) {
@@ -138,7 +139,7 @@ extension Lane {
     stallDetector?.timer = worker.loop.schedule(after: pause) { [self] in check() }
   }
 
-  /// - Returns: when to look again.
+  /// - Returns: the time until the next check.
   private func evaluate(_ observation: Observation) -> Duration {
     stallDetector?.lastCheck = observation.now
     let unread = stream.log.read { storage, _ in storage.count(from: oldestUnread, to: storage.endPosition) }
@@ -156,10 +157,10 @@ extension Lane {
         holder = holder ?? member
       }
       guard let timeout = observation.timeout, observation.reaches(timeout, debt) else { continue }
-      if holds { overdue.append(member) } else { isRow = true }  // its turn comes with the end of another
+      if holds { overdue.append(member) } else { isRow = true }  // due once another member has failed
     }
     setHolder(holder.map { ($0.connection.identity, unread) })
-    // The end of one may be the end of its connection, and of others with it.
+    // The failure of one member may close its connection and end others.
     for member in overdue where member.state != .ended {
       stallDetector?.debts[ObjectIdentifier(member)]?.restart()
       worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
@@ -169,7 +170,7 @@ extension Lane {
     return overdue.isEmpty && !isRow ? observation.period : min(observation.period, shortPeriod)
   }
 
-  /// Brings a member's debt up to date.
+  /// Updates a member's debt.
   /// - Returns: nil for none.
   private func settle(_ member: StreamSubscription, owes: Bool, _ observation: Observation) -> Debt? {
     let key = ObjectIdentifier(member)
@@ -188,7 +189,7 @@ extension Lane {
       stallDetector?.debts[key] = debt
     } else {
       stallDetector?.debts[key] = nil
-      keep(debt, of: member, observation)  // it decays there
+      keep(debt, of: member, observation)  // where it decays
     }
     return debt
   }

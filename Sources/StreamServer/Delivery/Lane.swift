@@ -7,23 +7,23 @@ import Synchronization
 ///
 /// The log notifies a lane at most once per turn that it grew, however many subscriptions the lane has; the lane then
 /// queues the ones that wait. Subscriptions without demand are in no list that is walked, except at the stream's end.
-final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `logDidChange` and its two atomics
+final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for `logDidChange` and its two atomics
   let stream: ServedStream
   let counters: LaneCounters
-  /// It lists the lane while that has members.
+  /// Lists the lane while it has members.
   let worker: Worker
   private(set) var members: [StreamSubscription] = []
   private var waiting: [StreamSubscription] = []
-  /// Events that a member has missed and that no payload has reported yet.
+  /// Missed events of members that no payload has reported yet.
   var gaps: [ObjectIdentifier: Gap] = [:]
-  /// The position before which the members' demand covers everything, as reported to the log: while it is past the log's
-  /// end, the log requests more from the source.
+  /// The position before which the members' demand covers everything, as reported to the log: while it is past the
+  /// log's end, the log requests more from the source.
   private var requestedThrough: UInt64 = 0
   /// In a lossless stream: the position of the slowest member, as reported to the log.
   private(set) var oldestUnread = UInt64.max
   /// In a lossless stream: see `Lane+Stalls`.
   var stallDetector: StallDetector?
-  /// Whether a member waits: an append then wakes the loop up.
+  /// Whether a member waits: an append then wakes the loop.
   private let wantsWakeUp = Atomic(false)
   private let wakeUpPosted = Atomic(false)
   private let hasEnded = Atomic(false)
@@ -43,7 +43,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
       // No member waits for events; the stream's end concerns the resting ones, too.
       guard stream.log.hasEnded, !hasEnded.exchange(true, ordering: .relaxed) else { return }
     }
-    // What was published on this loop goes out at the end of the turn that brought it.
+    // Values published on this loop are sent at the end of the same turn.
     if worker.loop.isCurrent { return wakeUp() }
     guard !wakeUpPosted.exchange(true, ordering: .sequentiallyConsistent) else { return }
     worker.loop.execute { [self] in wakeUp() }
@@ -51,8 +51,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
 
   // MARK: On the loop
 
-  /// Takes a subscription in. The caller has placed its cursor, which moves on to the oldest event held if that has moved
-  /// meanwhile; the source may start within this call.
+  /// Adds a subscription. The caller has set its cursor, which moves to the oldest stored event if that has been
+  /// evicted meanwhile; the source may start within this call.
   func add(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     subscription.memberIndex = Int32(members.count)
@@ -72,8 +72,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     stream.log.subscriberJoined()
   }
 
-  /// Takes in a subscription of the process before. Where the events at its cursor are gone its turn finds that, as of any
-  /// other that fell behind.
+  /// Adds a restored subscription. If the events at its cursor are lost, its turn handles that, as for any
+  /// subscription that has fallen behind.
   func addRestored(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let cursor = subscription.cursor
@@ -124,13 +124,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     if count > 0, subscription.cursor.position - position != UInt64(count) { raiseRequest(for: subscription) }
   }
 
-  /// The subscription needs demand, or room in its socket.
+  /// The subscription needs demand, or space in its socket.
   func rest() {
     worker.loop.assertOnLoop()
     if stream.log.isLossless { watchForStalls() }
   }
 
-  /// The subscription has all events before its cursor, where the log ended when it was looked at.
+  /// The subscription has been sent all events: its cursor was at the log's end.
   func wait(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let position = subscription.cursor.position
@@ -160,7 +160,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined but for `lo
     makeWaitingReady()
   }
 
-  /// A system stream has been brought up to date.
+  /// A system stream was updated.
   func streamIsCurrent() {
     worker.loop.assertOnLoop()
     let newest = stream.log.read { storage, _ in storage.position(ofLast: 1) }

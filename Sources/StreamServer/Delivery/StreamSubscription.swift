@@ -1,8 +1,8 @@
 import Reactive
 
-/// Events that a subscriber has missed and was not told of.
+/// Missed events of a subscription that were not reported.
 struct Gap: Equatable {
-  /// As on the wire: 0 for none, all bits for a number that cannot be known.
+  /// As on the wire: 0 for none, all bits for an unknown number.
   private(set) var count: UInt64
 
   static let none = Gap(count: 0)
@@ -10,7 +10,7 @@ struct Gap: Equatable {
 
   init(count: UInt64) { self.count = count }
 
-  /// - Parameter missed: `nil`: it cannot be known.
+  /// - Parameter missed: `nil`: unknown.
   init(_ missed: UInt64?) { count = missed ?? .max }
 
   static func += (gap: inout Gap, more: Gap) {
@@ -19,18 +19,18 @@ struct Gap: Equatable {
   }
 }
 
-/// One request for a stream: its machine, and where it stands in the lists of others.
+/// One request for a stream: its machine, and its places in lists.
 final class StreamSubscription {
-  /// Which lists it for as long as it is live, and no longer.
+  /// Lists the subscription while it is live.
   let connection: Connection
   let lane: Lane
-  // In this order, and the last as small as they are, because there may be very many.
+  // In this order, and with small types, because there may be very many subscriptions.
   var machine: SubscriptionMachine
   let reportsGaps: Bool
   let request: RequestID
-  /// Its place in the lane's list of all.
+  /// Its place in the lane's list of members.
   var memberIndex: Int32 = 0
-  /// Its place in the lane's waiting list, while it is in there.
+  /// Its place in the lane's waiting list, if it is in it.
   var waitingIndex: Int32 = 0
 
   init(connection: Connection, lane: Lane, request: RequestID, _ machine: SubscriptionMachine, gap: Gap?) {
@@ -45,23 +45,23 @@ final class StreamSubscription {
   var cursor: Cursor { machine.cursor }
   var state: SubscriptionMachine.State { machine.state }
 
-  /// What was missed before the event at its cursor; `none` where it did not ask for that. The lane has those of its few
-  /// members with one.
+  /// The gap before the event at its cursor; `none` without the option `gaps`. Stored in the lane for the few
+  /// members with a gap.
   var gap: Gap { reportsGaps ? lane.gaps[ObjectIdentifier(self)] ?? .none : .none }
 
-  /// Events before the cursor were missed.
+  /// Adds missed events before the cursor.
   func miss(_ more: Gap) {
     guard reportsGaps, more != .none else { return }
     lane.gaps[ObjectIdentifier(self), default: .none] += more
   }
 
-  /// The missed events are reported, or no longer matter: the event at the cursor is on its way.
+  /// The gap was reported, or is obsolete.
   func clearGap() {
     if !lane.gaps.isEmpty { lane.gaps[ObjectIdentifier(self)] = nil }
   }
 }
 
-/// The subscriptions of one connection, by request: nearly always one, which therefore needs no table.
+/// The subscriptions of one connection, by request. Nearly always one, which needs no table.
 struct SubscriptionList: Sequence {
   private var first: StreamSubscription?
   private var others: [RequestID: StreamSubscription] = [:]
@@ -70,14 +70,14 @@ struct SubscriptionList: Sequence {
   /// There is exactly one.
   var isOne: Bool { first == nil ? others.count == 1 : others.isEmpty }
 
-  /// - Complexity: O(1), however many there are.
+  /// - Complexity: O(1).
   subscript(request: RequestID) -> StreamSubscription? { first?.request == request ? first : others[request] }
 
   mutating func insert(_ subscription: StreamSubscription) {
     if first == nil { first = subscription } else { others[subscription.request] = subscription }
   }
 
-  /// Does nothing for one that is not in here.
+  /// Does nothing for another connection's subscription.
   mutating func remove(_ subscription: StreamSubscription) {
     if first === subscription {
       first = nil

@@ -1,7 +1,7 @@
 import StreamProtocol
 import Reactive
 
-/// The position of a subscriber: an event of the log, and how much of that event was sent.
+/// The position of a subscription: an event of the log, and the sent bytes of that event.
 struct Cursor: Equatable {
   /// The id of the next event to be sent.
   var position: UInt64
@@ -19,68 +19,68 @@ struct Cursor: Equatable {
   }
 }
 
-/// The state of one subscription: a cursor, a demand, and what it waits for. Knows no socket, no log, no queue and no clock.
+/// The state of one subscription: a cursor, a demand, and a wait. Uses no socket, log, queue or clock.
 ///
-/// Each method is an event; its result is the action that the caller must perform (`Worker.perform`), and never performed
-/// here. A subscription is in exactly one of the lists that the states name. An event that means nothing in the present
+/// Each method is an event; its result is the action that the caller must perform (`Worker.perform`).
+/// A subscription is in exactly one of the lists that the states name. An event without effect in the present
 /// state returns `.none`: a callback may arrive after the end.
 struct SubscriptionMachine: Equatable {
   enum State: Equatable {
     /// No demand. Can become: ready, standby, ended.
     case idle
-    /// Demand, and nothing to send: in its lane's waiting list. Can become: ready, standby, ended.
+    /// Has demand, but nothing to send: in its lane's waiting list. Can become: ready, standby, ended.
     case waiting
     /// In its user's queue. Can become: serving, ended.
     case ready
-    /// Taken out of that queue for one write. Can become: idle, waiting, ready, standby, blocked, ended.
+    /// Removed from that queue for one write. Can become: idle, waiting, ready, standby, blocked, ended.
     case serving
-    /// As ready, but its connection has as many in the queue as it may. Can become: ready, ended.
+    /// As ready, but its connection is at the limit of subscriptions in the queue. Can become: ready, ended.
     case standby
-    /// Waits for a system stream to be brought up to date, to begin with its newest event or at its cursor.
+    /// Waits for the update of a system stream, to begin with its newest event or at its cursor.
     /// Can become: ready, standby, ended.
     case updating(beginsWithNewest: Bool)
     /// The socket is full. Can become: ready, standby, ended.
     case blocked
-    /// Answered or cancelled.
+    /// Completed, failed or cancelled.
     case ended
   }
 
-  /// What the caller must do.
+  /// The action that the caller must perform.
   enum Action: Equatable {
     case none
-    /// Put it into the queue, and tell `queue(hasPlace:)` which one.
+    /// Put it into a queue, and call `queue(hasPlace:)`.
     case enqueue
-    /// Write what was found, and tell `wrote`.
+    /// Write the events that were found, and call `wrote`.
     case send
     /// Put it into its lane's waiting list.
     case wait
-    /// Nothing, until demand or room in the socket comes; where no event may be dropped it may hold the stream up now.
+    /// Nothing, until there is demand or space in the socket; it may stall a lossless stream now.
     case rest
-    /// End the request as the stream has ended.
+    /// End the request like the stream.
     case finish
-    /// End the request: its one value is sent.
+    /// End the request: its single event is sent.
     case complete
     /// End the request with an error.
     case fail(Failure)
   }
 
   enum Failure: Equatable {
-    /// The rest of an event is gone of which the client has a part: the subscription cannot continue.
+    /// The rest of a partly sent event was evicted: the subscription cannot continue.
     case cutOff(position: UInt64)
-    /// So many events are gone, and the client asked to fail then.
+    /// This number of events was evicted, and `on_lag` is `"fail"`.
     case lagged(UInt64)
   }
 
-  /// What the log has at the cursor.
+  /// The content of the log at the cursor.
   enum Finding: Equatable {
     /// Events, at least one.
     case events
-    /// Nothing yet, or ever.
+    /// No event, yet or permanently.
     case nothing
-    /// The cursor's event is gone, with so many in all; `next` is where the subscription continues, and what it then
-    /// misses.
+    /// The cursor's event was evicted, with the number of all evicted events; `next` is the position to continue at,
+    /// and its gap.
     case overtaken(next: UInt64, lost: UInt64, missed: Gap)
-    /// The cursor stands in the gap of the log's ids, which another log has moved; it stands for this position.
+    /// The cursor is in the hole of the log's ids, which another log has moved; it means this position.
     case inGap(end: UInt64)
   }
 
@@ -108,18 +108,18 @@ struct SubscriptionMachine: Equatable {
     return demand.max.map { cursor.position &+ UInt64($0) } ?? .max
   }
 
-  /// Whether only demand or room in its socket brings it further.
+  /// Whether it waits only for demand or space in its socket.
   var isResting: Bool { state == .idle || state == .blocked }
 
   // MARK: Queues
 
-  /// It was put into its user's queue, or into its connection's of those that have no place there.
+  /// It was put into its user's queue, or into its connection's standby list.
   mutating func queue(hasPlace: Bool) {
     if state != .ended { state = hasPlace ? .ready : .standby }
   }
 
-  /// Its turn has come.
-  /// - Returns: false for one that has ended in the queue.
+  /// Its turn begins.
+  /// - Returns: false if it has ended in the queue.
   mutating func take() -> Bool {
     guard state == .ready else { return false }
     state = .serving
@@ -128,7 +128,7 @@ struct SubscriptionMachine: Equatable {
 
   // MARK: Events
 
-  /// It begins, or continues in this process: whether there is something to send shows in its turn.
+  /// It begins, or continues in this process; its turn determines whether there are events to send.
   func begin() -> Action { state == .idle ? .enqueue : .none }
 
   /// The client requested more.
@@ -137,10 +137,10 @@ struct SubscriptionMachine: Equatable {
     return state == .idle ? .enqueue : .none
   }
 
-  /// The log has more than when it was looked at.
+  /// The log has grown.
   func logGrew() -> Action { state == .waiting ? .enqueue : .none }
 
-  /// The log has ended: that is delivered without demand.
+  /// The log has ended, which is delivered without demand.
   func logEnded() -> Action { state == .waiting || state == .idle ? .enqueue : .none }
 
   /// The system stream is current.
@@ -152,18 +152,18 @@ struct SubscriptionMachine: Equatable {
     return .enqueue
   }
 
-  /// The socket is full before anything was written.
+  /// The socket was full before any write.
   mutating func socketIsFull() -> Action {
     guard state == .serving else { return .none }
     state = .blocked
     return .rest
   }
 
-  /// The socket has room again.
+  /// The socket has space again.
   func socketIsWritable() -> Action { state == .blocked ? .enqueue : .none }
 
-  /// It has looked at the log.
-  /// - Parameter hasEnded: the log gets no more events.
+  /// The log was read at its cursor.
+  /// - Parameter hasEnded: whether the log has ended.
   mutating func found(_ finding: Finding, hasEnded: Bool) -> Action {
     guard state == .serving else { return .none }
     switch finding {
@@ -190,14 +190,14 @@ struct SubscriptionMachine: Equatable {
     return .enqueue
   }
 
-  /// It has written.
+  /// Events were written.
   ///
   /// - Parameters:
-  ///   - count: events whose last byte was written, or is kept as the rest of a frame; each costs one unit of demand.
+  ///   - count: events whose last byte was written, or buffered as the rest of a frame; each costs one unit of demand.
   ///   - next: the cursor after that.
-  ///   - isWhole: the socket took all that it was given.
-  ///   - isLast: nothing was left in the log at `next`.
-  ///   - hasEnded: the log gets no more events.
+  ///   - isWhole: whether the write was complete.
+  ///   - isLast: whether the log has no event at `next`.
+  ///   - hasEnded: whether the log has ended.
   mutating func wrote(_ count: Int, upTo next: Cursor, isWhole: Bool, isLast: Bool, hasEnded: Bool) -> Action {
     cursor = next
     if count > 0 { demand -= .max(count) }
@@ -216,9 +216,9 @@ struct SubscriptionMachine: Equatable {
     return .wait
   }
 
-  /// It continues elsewhere than where it was made for.
+  /// Sets another cursor.
   mutating func move(to cursor: Cursor) { self.cursor = cursor }
 
-  /// Answered, cancelled, or its connection is gone.
+  /// Ends it: completed, failed, cancelled, or disconnected.
   mutating func end() { state = .ended }
 }

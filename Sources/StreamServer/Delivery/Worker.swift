@@ -6,13 +6,13 @@ import ReplayLog
 import StreamRuntime
 import Synchronization
 
-/// One event loop with its connections: reads what they ask, and at the end of each turn sends what their credit allows.
+/// One event loop with its connections: reads requests, and at the end of each turn sends events within the credit.
 ///
-/// Subscriptions that have something to send are in a queue of their user, and users take turns (`UserShare`). Each
-/// subscription gets one write of at most a block and returns to the end of the queue, so that a long backlog delays no
-/// other.
-@safe final class Worker: @unchecked Sendable {  // loop-confined but for `loop` and `counters`
-  /// What this worker did, readable from any thread.
+/// Subscriptions with events to send are in a queue of their user, and users take turns (`UserShare`). Each
+/// subscription gets one write of at most a block and returns to the end of the queue, so that a long backlog does not
+/// delay others.
+@safe final class Worker: @unchecked Sendable {  // loop-confined except for `loop` and `counters`
+  /// The worker's counters, readable from any thread.
   struct Counters: ~Copyable {
     let eventsOut = Atomic<UInt64>(0)
     let bytesOut = Atomic<UInt64>(0)
@@ -26,7 +26,7 @@ import Synchronization
   let limits: ServerLimits
   let streams: StreamTable
   let systemStreams: SystemStreams
-  /// Of all workers; a connection is counted in when it is accepted.
+  /// Shared by all workers; a connection is added when it is accepted.
   private let counts: ConnectionCounts
   let accounts: UserAccounts
   /// Of all workers.
@@ -35,34 +35,34 @@ import Synchronization
   private let wantsDetails: @Sendable () -> Bool
   let report: @Sendable (ServerReport) -> Void
   let counters = Counters()
-  /// Input of the connection that is reading; shared, so that an idle connection has no buffer.
+  /// The read buffer; shared, so that an idle connection has none.
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
   private var connections: Set<Connection> = []
   private var saved: [Connection] = []
   /// Connections that `finishRestore` starts; until then no connection reads or writes.
   private var restored: [Connection] = []
-  /// Nothing is sent any more, and no subscription is ended.
+  /// Whether connections are saved: nothing is sent any more, and no subscription is ended.
   private(set) var hasSaved = false
   private var listeners: [Listener] = []
   private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var users: [ClientUser: UserShare] = [:]
-  /// Users with input that waits, and those with output that does: whose turn it is comes first.
+  /// Users with waiting input, and users with waiting output, in the order of their turns.
   private var inputRound = Fifo<UserShare>()
   private var outputRound = Fifo<UserShare>()
   /// For each format that has been used.
   private var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
   private var isStopping = false
-  /// To be called once the last connection has gone.
+  /// Called once the last connection is closed.
   private var stopped: (@Sendable () -> Void)?
 
-  /// Bytes that one turn sends before it looks for input again.
+  /// Maximum bytes that one turn sends before it reads input again.
   private static let turnBytes = 4 << 20
-  /// So many writes of fewer bytes each on average make a round of small writes.
+  /// From this number of writes, of fewer bytes each on average, a round counts as small writes.
   private static let smallRound = (writes: 64, bytes: 2 << 10)
-  /// Until when nothing is sent. A round of small writes is followed by a pause of the same length, so that under load
-  /// more events go into each: or else many clients that are served one event at a time take the processor away from
-  /// each other, and fall behind.
+  /// The time before which nothing is sent. A round of small writes is followed by a pause of the same length, so that
+  /// under load each write has more events: otherwise many clients that are served one event at a time compete for the
+  /// processor, and fall behind.
   private var pauseEnd: UInt64 = 0
 
   init(
@@ -85,20 +85,20 @@ import Synchronization
 
   deinit { unsafe input.deallocate() }
 
-  /// Traces a client's action; the text is made only at log level debug.
+  /// Traces a client's action; the text is evaluated only at log level debug.
   func trace(_ client: ClientIdentity, stream: String? = nil, _ what: @autoclosure () -> String) {
     if wantsDetails() { report(.clientActs(client, stream: stream, what: what())) }
   }
 
   // MARK: Connections
 
-  /// Keeps a listener for as long as the worker serves. On the loop.
+  /// Retains a listener while the worker serves. On the loop.
   func keep(_ listener: Listener) {
     loop.assertOnLoop()
     listeners.append(listener)
   }
 
-  /// Takes a new connection. On the loop.
+  /// Adds a new connection. On the loop.
   func adopt(
     _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ account: UserAccount
   ) {
@@ -106,7 +106,8 @@ import Synchronization
     start(RSocketConnection(socket, number: number, credentials, share(of: account), worker: self))
   }
 
-  /// Continues with the socket of a connection as another protocol's connection, whose first bytes are there. On the loop.
+  /// Continues with the socket of a connection as another protocol's connection, whose first bytes are there. On the
+  /// loop.
   ///
   /// - Parameter input: what the former connection has read and not handled.
   func replace(_ former: Connection, input: [UInt8], by makeConnection: (consuming OwnedDescriptor) -> Connection) {
@@ -131,7 +132,7 @@ import Synchronization
   /// As for the watchdog: a turn takes some milliseconds.
   private static let stuckTime = Duration.seconds(5)
 
-  /// Takes a connection over from another process. On the loop.
+  /// Restores a connection of another process. On the loop.
   func restore(_ saved: SavedConnection) {
     loop.assertOnLoop()
     let credentials = PeerCredentials(of: saved.descriptor)
@@ -161,21 +162,21 @@ import Synchronization
       socket, number: saved.number, credentials, share, machine: machine, saved: webSocket, worker: self)
   }
 
-  /// Begins to read and write what was restored. On the loop.
+  /// Begins to serve restored connections. On the loop.
   func finishRestore() {
     let waiting = restored
     restored = []
     for connection in waiting { connection.finishRestore() }
   }
 
-  /// Closes the connection instead when the worker stops, or the kernel watches no more descriptors.
+  /// Closes the connection instead if the worker stops, or the kernel watches no more descriptors.
   private func start(_ connection: Connection) {
     guard !isStopping, connection.start() else { return countOut(connection) }
     connection.share.connectionCount += 1
     connections.insert(connection)
   }
 
-  /// Saves every connection; its descriptor stays open for as long as the worker lives. On the loop.
+  /// Saves every connection; its descriptor stays open until the worker is released. On the loop.
   func save() -> [SavedConnection] {
     saved = Array(connections)
     hasSaved = true
@@ -184,7 +185,7 @@ import Synchronization
     return saved.compactMap { $0.save() }
   }
 
-  /// Accepts no more connections; those that come wait in the sockets. On the loop.
+  /// Accepts no more connections; new ones wait in the sockets. On the loop.
   func stopListening() {
     loop.assertOnLoop()
     for listener in listeners { listener.stop() }
@@ -204,7 +205,7 @@ import Synchronization
 
   private func finishStopping() {
     guard let completed = stopped.take() else { return }
-    // What holds connections, which hold the worker.
+    // Breaks the reference cycle with connections.
     while let share = inputRound.popFirst() { share.input = Fifo() }
     while let share = outputRound.popFirst() { share.output = Fifo() }
     (users, lanesToMeasure) = ([:], [:])
@@ -218,8 +219,8 @@ import Synchronization
     counts.open.subtract(1, ordering: .relaxed)
   }
 
-  /// Ends every request with CANCELED and every connection once that is written; `completed` is called on the loop when
-  /// the last one is gone. On the loop.
+  /// Ends every request with CANCELED, and every connection once that is written; `completed` is called on the loop
+  /// when the last one is closed. On the loop.
   func stop(completed: @escaping @Sendable () -> Void) {
     loop.assertOnLoop()
     isStopping = true
@@ -233,7 +234,7 @@ import Synchronization
 
   // MARK: Users
 
-  /// What the connections of a user have of this loop.
+  /// The share of a user in this loop.
   private func share(of account: UserAccount) -> UserShare {
     if let share = users[account.user], share.account === account { return share }
     let share = UserShare(account)
@@ -250,7 +251,7 @@ import Synchronization
 
   // MARK: Input
 
-  /// Handles what has come from a client, or lets it wait for its user's turn.
+  /// Processes a client's input, or queues it for its user's turn.
   func take(inputOf connection: Connection) {
     loop.assertOnLoop()
     let share = connection.share
@@ -260,7 +261,7 @@ import Synchronization
     share.spend(EventLoop.monotonicNow() - start)
   }
 
-  /// Handles the connection's input when it is its user's turn.
+  /// Queues the connection's input for its user's turn.
   func enqueue(inputOf connection: Connection) {
     loop.assertOnLoop()
     let share = connection.share
@@ -316,19 +317,19 @@ import Synchronization
     return block
   }
 
-  /// Measures anew, at the end of the turn, how far the lane's subscribers reach and what they hold.
+  /// Recomputes the lane's furthest request and oldest unread position at the end of the turn.
   func remeasure(_ lane: Lane) {
     loop.assertOnLoop()
     lanesToMeasure[ObjectIdentifier(lane)] = lane
   }
 
-  /// Brings the lanes' lag up to date. On the loop.
+  /// Updates the lanes' lag. On the loop.
   func measureLag() {
     loop.assertOnLoop()
     for lane in lanes.values { lane.measureLag() }
   }
 
-  /// Moves subscriptions to views of system streams to the view that their client may see now. On the loop.
+  /// Moves subscriptions of system streams to the views for their clients' present access. On the loop.
   func changeViews() {
     loop.assertOnLoop()
     for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
@@ -338,7 +339,7 @@ import Synchronization
 
   // MARK: Sending
 
-  /// Does what a subscription's machine asks for.
+  /// Performs the action of a subscription's machine.
   func perform(_ action: SubscriptionMachine.Action, _ subscription: StreamSubscription) {
     loop.assertOnLoop()
     switch action {
@@ -356,7 +357,7 @@ import Synchronization
       guard let completion = subscription.lane.stream.log.read({ _, completion in completion }) else { break }
       subscription.connection.end(subscription, with: completion)
     case .fail(.cutOff(let position)):
-      // Half of an event is with the client already, and the other half is gone.
+      // A part of an event was sent, and the rest was evicted.
       subscription.connection.fail(
         subscription, .lagged("lagged: event \(position) left the buffer while it was being sent"))
     case .fail(.lagged(let lost)):
@@ -364,8 +365,8 @@ import Synchronization
     }
   }
 
-  /// Puts a subscription into the queue of those that are served at the end of the turn, or of those of its connection
-  /// that have to wait for that.
+  /// Puts a subscription into the queue that is served at the end of the turn, or into the standby list of its
+  /// connection.
   private func enqueue(_ subscription: StreamSubscription) {
     loop.assertOnLoop()
     let connection = subscription.connection
@@ -380,22 +381,22 @@ import Synchronization
     outputRound.append(share)
   }
 
-  /// A subscription of the connection is in the queue no more, or is not to be served: the next one takes its place.
+  /// A subscription of the connection has left the queue: the next one on standby takes its place.
   func leaveQueue(_ connection: Connection) {
     loop.assertOnLoop()
     connection.readyCount -= 1
     while let next = connection.takeStandby() {
-      if next.state == .standby { return enqueue(next) }  // else it has ended meanwhile
+      if next.state == .standby { return enqueue(next) }  // otherwise it has ended meanwhile
     }
   }
 
-  /// - Returns: when there is more to send, in how many nanoseconds; the loop looks for input meanwhile.
+  /// - Returns: if there is more to send, the delay in nanoseconds; the loop reads input meanwhile.
   private func sendReady() -> UInt64? {
     guard !hasSaved, restored.isEmpty else { return nil }
     guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
     serveUsers()
-    measureLanes()  // which may bring what waited for room in a log
+    measureLanes()  // which may append held events to a log
     return outputRound.isEmpty ? nil : 0
   }
 
@@ -420,7 +421,7 @@ import Synchronization
     pauseAfter(writes, bytes: Self.turnBytes - budget, since: start)
   }
 
-  /// A few of the user's subscriptions.
+  /// Serves some of the user's subscriptions.
   private func serve(_ share: UserShare, _ budget: inout Int, _ writes: inout Int) {
     for _ in 0..<Slices.writes {
       guard budget > 0, let subscription = share.output.popFirst() else { return }
@@ -444,7 +445,7 @@ import Synchronization
     for lane in lanes.values { lane.remeasure() }
   }
 
-  /// One subscription's turn.
+  /// Serves one subscription.
   /// - Returns: bytes written, at least 1 for the work.
   private func serve(_ subscription: StreamSubscription) -> Int {
     guard subscription.connection.flush() else {
@@ -502,7 +503,7 @@ import Synchronization
     let action = subscription.machine.wrote(
       progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: progress.isLast,
       hasEnded: hasEnded)
-    // Before the log learns the new position, which may append the next event at once.
+    // Before the log receives the new position, and possibly appends the next event.
     if action == .wait { perform(action, subscription) }
     subscription.lane.moved(subscription, from: position, past: progress.eventCount)
     subscription.lane.counters.count(events: progress.eventCount, bytes: sent)

@@ -2,22 +2,22 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// Many descriptors in one: they wait as messages in the queue of a socket, of which only the reading end is left.
+/// Many descriptors in one: messages in the queue of a socket, of which only the reading end is open.
 ///
-/// A service manager that keeps descriptors compares each new one with all that it has: thousands would take it
-/// seconds, one parcel takes none.
+/// A service manager compares each new descriptor with all stored ones: thousands would take
+/// seconds, a parcel does not.
 package enum DescriptorParcel {
-  /// Of one message: SCM_MAX_FD of the kernel.
+  /// Maximum descriptors of one message: SCM_MAX_FD of the kernel.
   private static let perMessage = 253
 
-  /// Packs as many as there is room for, in order. They stay open here, too.
+  /// Packs as many as there is space for, in order. They also stay open here.
   ///
-  /// Room is bounded by the kernel: messages in a queue (net.unix.max_dgram_qlen: 512 where systemd has set it, else
-  /// 10), and descriptors on their way (RLIMIT_NOFILE for each user).
+  /// The kernel limits messages in a queue (net.unix.max_dgram_qlen: 512 if systemd has set it, otherwise
+  /// 10), and descriptors in flight (RLIMIT_NOFILE for each user).
   ///
-  /// - Returns: the reading ends, each the caller's to close and with the place of its first descriptor; and how many
-  ///   descriptors are in them, together.
-  /// - Throws: when there is no socket to be had.
+  /// - Returns: the reading ends, which the caller closes, each with the index of its first descriptor; and the number
+  ///   of descriptors in all of them.
+  /// - Throws: when no socket can be created.
   package static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [(end: CInt, first: Int)], count: Int) {
     var ends: [(end: CInt, first: Int)] = []
     var packed = 0
@@ -48,12 +48,12 @@ package enum DescriptorParcel {
     return (ends, packed)
   }
 
-  /// Copies what is in a parcel, in order; it stays in there, for any process that has the parcel.
+  /// Copies the descriptors of a parcel, in order; they stay in it, for any process that has the parcel.
   ///
-  /// - Parameter each: gets each descriptor with its place among those in this parcel; closed on exec, and the callee's
-  ///   to close. Places are left out where the process has no room for more descriptors: it needs 253 at a time.
+  /// - Parameter each: receives each descriptor with its index in this parcel; closed on exec, and owned by the callee.
+  ///   Indexes are skipped if the process cannot open more descriptors: it needs 253 at a time.
   package static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
-    var offset: CInt = 0  // of the next look, in bytes; a message has one. Shared by all holders of the parcel.
+    var offset: CInt = 0  // of the next read, in bytes; a message has one. Shared by all holders of the parcel.
     guard unsafe setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else {
       return
     }

@@ -2,13 +2,13 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// Bytes behind a descriptor, without a file system: saved state on its way to the next process.
+/// Bytes in memory with a descriptor (memfd): saved state for the next process.
 package enum MemoryFile {
-  /// Of one file, 1 GiB.
+  /// Maximum bytes of one file, 1 GiB.
   package static let byteLimit = 1 << 30
 
-  /// - Returns: a descriptor, the caller's to close.
-  /// - Throws: when there is no memory or no descriptor left, or for more than 1 GiB.
+  /// - Returns: a descriptor, owned by the caller.
+  /// - Throws: without memory or a free descriptor, or for more than 1 GiB.
   package static func make(_ bytes: [UInt8], name: String) throws(SystemError) -> CInt {
     guard bytes.count <= byteLimit else { throw SystemError("memfd_create", name, code: EFBIG) }
     let descriptor = unsafe memfd_create(name, MFD_CLOEXEC)
@@ -28,7 +28,7 @@ package enum MemoryFile {
     return descriptor
   }
 
-  /// All that is in it; nil when it cannot be read, or has more than `limit` bytes.
+  /// Its content; nil if it cannot be read, or has more than `limit` bytes.
   package static func bytes(of descriptor: CInt, limit: Int = byteLimit) -> [UInt8]? {
     var status = stat()
     guard unsafe fstat(descriptor, &status) == 0, status.st_size >= 0, status.st_size <= limit else { return nil }

@@ -2,9 +2,9 @@ import RSocket
 import Reactive
 import StreamProtocol
 
-/// One connection on its way from one process to the next: the terms, what is under way, and where each request stands.
+/// The saved state of one connection: its protocol machine, partial input and output, and requests.
 struct SavedConnection: Equatable, Sendable {
-  /// One subscription. Its stream is identified by name: the next process has a log of its own for it.
+  /// One subscription. Its stream is identified by name, because the next process has its own log.
   struct Subscription: Equatable, Sendable {
     var stream = ""
     var id = StreamID.connection
@@ -12,28 +12,28 @@ struct SavedConnection: Equatable, Sendable {
     var onLag = LagPolicy.skip
     var cursor = Cursor(position: 0)
     var credit = Subscribers.Demand.none
-    /// `nil`: it does not ask for gaps.
+    /// `nil`: without the option `gaps`.
     var gap: Gap?
   }
 
-  /// One channel on which a client publishes; the stream has everything that came on it.
+  /// One channel of a publisher; the stream has all its received values.
   struct Channel: Equatable, Sendable {
     var id = StreamID.connection
     var stream = ""
-    /// Values that it may still send.
+    /// The number of values that it may still send.
     var credit = 0
-    /// Of a named publisher.
+    /// For a named publisher.
     var named: InboundNumbering?
   }
 
   var descriptor: CInt = -1
   var number: UInt64 = 0
   var machine = ConnectionMachine.Saved()
-  /// Nanoseconds since the client was heard of.
+  /// Nanoseconds since the last input.
   var silence: UInt64 = 0
-  /// What was read and not handled.
+  /// Unprocessed input.
   var input: [UInt8] = []
-  /// The rest of what the socket took only in part.
+  /// Unsent output.
   var unsent: [UInt8] = []
   var subscriptions: [Subscription] = []
   var channels: [Channel] = []
@@ -42,7 +42,7 @@ struct SavedConnection: Equatable, Sendable {
   /// Of an RSocket connection in a WebSocket.
   var webSocket: SavedWebSocket?
 
-  /// Takes the place of one that no server can have saved: that connection ends with an error, and the others are restored.
+  /// Replaces an inconsistent connection: it ends with an error, and the others are restored.
   static func invalid(number: UInt64) -> SavedConnection {
     var connection = SavedConnection()
     connection.number = number
@@ -51,10 +51,10 @@ struct SavedConnection: Equatable, Sendable {
     return connection
   }
 
-  /// Connections are counted from 1 on.
+  /// Connections are numbered from 1.
   var hasNumber: Bool { (1...Self.numberLimit).contains(number) }
 
-  /// Whether a server can have saved it.
+  /// Whether it is consistent.
   var isPossible: Bool {
     let ids = subscriptions.map(\.id) + channels.map(\.id)
     if let http {
@@ -67,14 +67,14 @@ struct SavedConnection: Equatable, Sendable {
       && channels.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
   }
 
-  /// A greater number is none.
+  /// Maximum number of a connection.
   private static let numberLimit = UInt64.max / 2
-  /// As on the wire: more is granted to no publisher.
+  /// Maximum credit, as on the wire.
   private static let creditLimit = 0x7FFF_FFFF
 }
 
 extension InboundNumbering {
-  /// The first number of a request is at most 2^62; its values count on from there.
+  /// Maximum number of a value: the first number of a request is at most 2^62.
   private static let numberLimit = UInt64.max / 2
 
   fileprivate var isPossible: Bool {

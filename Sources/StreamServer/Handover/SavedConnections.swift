@@ -3,18 +3,18 @@ import Events
 import Glibc
 import RSocket
 
-/// How far the ids of a stream have got.
+/// The end of a stream's ids.
 struct StreamEnd: Equatable, Sendable {
-  /// The id that the next event would have got.
+  /// The id of the next event.
   var position: UInt64
-  /// From which id on every one before `position` was given to an event; `nil` where that is unknown.
+  /// The first id from which on all ids before `position` were assigned to events; `nil`: unknown.
   var countedFrom: UInt64?
 }
 
-/// What a server leaves to the one that takes its place in another process: its connections, events that had no room in
-/// the log of a stream that drops nothing, and how far the ids of each stream have got.
+/// The state that a server saves for the next process: its connections, events without space in
+/// the log of a stream that drops nothing, and the end of each stream's ids.
 public struct SavedConnections: Equatable, Sendable {
-  /// Events of one stream that wait for room.
+  /// Events of one stream that wait for space.
   struct Waiting: Sendable, Equatable {
     var stream: String
     var events: EventBatch
@@ -31,28 +31,28 @@ public struct SavedConnections: Equatable, Sendable {
     self.ends = ends
   }
 
-  /// How many connections there are.
+  /// The number of connections.
   public var count: Int { connections.count }
 
-  /// One per connection, -1 for one without. They belong to the server that saved them, or to the caller that makes this
-  /// of its parts, until they are restored.
+  /// One per connection, -1 for one without. Owned by the server that saved them, or by the caller that created this
+  /// value from its parts, until they are restored.
   public var descriptors: [CInt] { connections.map(\.descriptor) }
 
   // MARK: State
 
-  /// All but the descriptors, for `init(state:)`; connections in the order of their descriptors.
+  /// The encoded state without descriptors, for `init(state:)`; connections in the order of their descriptors.
   ///
-  /// - Parameter count: of the first connections alone.
+  /// - Parameter count: includes only this number of connections.
   public func state(ofFirst count: Int) -> [UInt8] {
     var saved = self
     saved.connections = Array(connections.prefix(count))
     return SavedState.seal(StateFields.bytes(of: saved), as: .connections)
   }
 
-  /// All but the descriptors, which are -1: see `attach`.
+  /// Decodes the state. All descriptors are -1: see `attach`.
   ///
-  /// - Parameter state: as `state(ofFirst:)` returned it, in this version or another that has the same format.
-  /// - Throws: for any other bytes; that costs no more than they are.
+  /// - Parameter state: from `state(ofFirst:)` of any version with the same format.
+  /// - Throws: for any other bytes, with a cost proportional to their number.
   public init(state: [UInt8]) throws(InvalidSavedState) {
     let content = try SavedState.open(state, as: .connections)
     do throws(Malformed) {
@@ -62,9 +62,9 @@ public struct SavedConnections: Equatable, Sendable {
     }
   }
 
-  /// With all descriptors.
+  /// Decodes the state and attaches all descriptors.
   ///
-  /// - Parameter descriptors: as many as the state has connections, in its order.
+  /// - Parameter descriptors: one for each connection of the state, in its order.
   /// - Throws: as above, and for another number of descriptors.
   public init(state: [UInt8], _ descriptors: [CInt]) throws(InvalidSavedState) {
     try self.init(state: state)
@@ -76,21 +76,21 @@ public struct SavedConnections: Equatable, Sendable {
 
   // MARK: Connections
 
-  /// Gives a connection its descriptor, in place of the one that it has.
+  /// Sets the descriptor of a connection.
   public mutating func attach(_ descriptor: CInt, to index: Int) { connections[index].descriptor = descriptor }
 
-  /// Takes out the connections that have no descriptor.
+  /// Removes connections without a descriptor.
   public mutating func dropDetached() { connections.removeAll { $0.descriptor < 0 } }
 
-  /// Ends the connections from the one at `index` on with CANCELED: there was no room for them. As far as their sockets take
-  /// it at once.
+  /// Ends the connections from `index` on with CANCELED, because there was no space for them. Does not wait for
+  /// their sockets.
   public func cancel(from index: Int) {
     for (index, connection) in connections.enumerated().dropFirst(index) { cancel(index, by: connection.descriptor) }
   }
 
-  /// The same of one connection. Its socket can be used by no process afterwards.
+  /// Ends one connection in the same way. No process can use its socket afterwards.
   ///
-  /// - Parameter descriptor: the connection's; stays the caller's.
+  /// - Parameter descriptor: of the connection; owned by the caller.
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
     defer { shutdown(descriptor, CInt(SHUT_RDWR)) }

@@ -3,11 +3,11 @@ import RSocket
 import Reactive
 import StreamProtocol
 
-// The fields of saved connections. A tag keeps its meaning for good; a field that a later version adds has a new tag, and the
-// highest bit of it if a reader that does not know it would do harm. `docs/DESIGN.md`, "Saved state", has them all.
+// The fields of saved connections. The meaning of a tag never changes; a field that a later version adds has a new tag,
+// with its highest bit set if a reader must not skip it. `docs/STATE.md`, "Fields", lists them all.
 
 extension SavedConnections: SavedRecord {
-  /// How far the ids of a stream have got.
+  /// The end of a stream's ids.
   private struct NamedEnd: SavedRecord {
     var name = ""
     var end = StreamEnd(position: 0)
@@ -64,7 +64,7 @@ extension SavedConnection: SavedRecord {
     try fields.field(StateFields.mandatoryBit | 1, &http)
     try fields.field(StateFields.mandatoryBit | 2, &webSocket)
     (self.http, self.webSocket) = (http.last, webSocket.last)
-    // A record without a number is refused at once: a list of nothing but byte counts costs no more than they are.
+    // A record without a number is refused at once, so that a list of byte counts alone costs no more than its bytes.
     guard !fields.isReading || hasNumber else { throw Malformed(reason: "no server had its connection \(number)") }
     if fields.isReading, !isPossible { self = .invalid(number: number) }
   }
@@ -178,7 +178,7 @@ extension ConnectionMachine.Saved.Assembly: SavedRecord {
 }
 
 extension StateFields {
-  /// Refuses a record without a request at once: a list of nothing but byte counts costs no more than they are.
+  /// Refuses a record without a request at once, so that a list of byte counts alone costs no more than its bytes.
   fileprivate func require(_ id: UInt32) throws(Malformed) {
     guard id > 0 || !isReading else { throw Malformed(reason: "a record has no request") }
   }

@@ -1,23 +1,23 @@
 import CChecksum
 
-/// Saved state that a process cannot restore.
+/// The reason why saved state cannot be restored.
 public struct InvalidSavedState: Error, Equatable {
-  /// The rest of a sentence that begins with what was saved.
+  /// The end of a sentence whose subject is the state.
   public let reason: String
 
   package init(reason: String) { self.reason = reason }
 }
 
-/// What one process leaves to the next, in an envelope that shows whether it is whole (numbers big endian):
+/// The envelope of state that one process saves for the next (numbers big endian):
 ///
-///     0   u32 magic: what the content is
+///     0   u32 magic: the kind of content
 ///     4   u32 version of the content's format
-///     8   u8 how many processes have begun to restore it: counted in place, outside of the checksum
+///     8   u8 number of processes that have begun to restore it: counted in place, outside of the checksum
 ///     9   3 bytes, 0
 ///     12  u32 CRC-32C of the content
 ///     16  content
 package enum SavedState {
-  /// What the content can be.
+  /// The kinds of content.
   package enum Kind: UInt32 {
     /// `SavedConnections`. Versions below 4 had no checksum, and no fields that could be skipped.
     case connections = 0x5354_524D  // "STRM"
@@ -35,20 +35,20 @@ package enum SavedState {
 
   /// Bytes before the content.
   package static let headerBytes = 16
-  /// Where it says how many processes have begun to restore it.
+  /// The offset of the number of processes that have begun to restore it.
   package static let attemptsOffset = 8
 
-  /// How many processes have begun to restore it.
+  /// The number of processes that have begun to restore it.
   package static func attempts(in bytes: [UInt8]) -> UInt8 { bytes.count > attemptsOffset ? bytes[attemptsOffset] : 0 }
 
-  /// Puts content into its envelope.
+  /// Adds the envelope to content.
   package static func seal(_ content: [UInt8], as kind: Kind) -> [UInt8] {
     let numbers = unsafe [kind.rawValue, kind.version, 0, crc32c(content, content.count)]
     return numbers.flatMap { number in (0..<4).map { UInt8(truncatingIfNeeded: number >> (24 - 8 * $0)) } } + content
   }
 
   /// - Returns: the content.
-  /// - Throws: for any bytes but those that `seal` returned for this kind.
+  /// - Throws: for any bytes except a result of `seal` for this kind.
   package static func open(_ bytes: [UInt8], as kind: Kind) throws(InvalidSavedState) -> ArraySlice<UInt8> {
     guard bytes.count >= headerBytes else { throw InvalidSavedState(reason: "it has \(bytes.count) bytes") }
     func number(at offset: Int) -> UInt32 { bytes[offset..<offset + 4].reduce(0) { $0 << 8 | UInt32($1) } }

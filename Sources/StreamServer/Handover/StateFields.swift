@@ -1,34 +1,34 @@
-/// Part of saved state: a record whose fields are listed once, for writing and for reading.
+/// A record of saved state, whose fields are listed once, for writing and reading.
 protocol SavedRecord {
-  /// Every field at its default: 0, empty, or nil.
+  /// All fields have their defaults: 0, empty, or nil.
   init()
-  /// Writes each field, or reads those that are there; the others keep their defaults.
+  /// Writes each field, or reads the present fields; the others keep their defaults.
   /// - Parameter fields: visited in the order of their tags.
-  /// - Throws: for values that no version saves. Never while writing.
+  /// - Throws: for invalid values. Never while writing.
   mutating func visit(_ fields: inout StateFields) throws(Malformed)
 }
 
-/// Saved state that no version of the program can have written.
+/// The reason why saved state is malformed.
 struct Malformed: Error, Equatable {
   /// A sentence without its subject.
   let reason: String
 }
 
-/// The fields of a record, on their way into bytes or out of them (numbers big endian):
+/// Encodes or decodes the fields of a record (numbers big endian):
 ///
 ///     field: u16 tag, u32 byte count of the content, content
 ///     content: a number (at most 8 bytes, without leading zeroes), bytes, text in UTF-8, a record (its fields), or a list
 ///     list: for each record u32 byte count, its fields
 ///
 /// Tags ascend within a record, so that reading is one pass without a table. A field at its default is not written. A
-/// reader skips fields that it does not know, unless the highest bit of the tag says that they must not be ignored.
+/// reader skips fields with unknown tags, unless the highest bit of the tag is set.
 /// Precedent: TLV streams of Lightning (BOLT 1), where that is the lowest bit.
 struct StateFields {
-  /// Of tags whose fields must be understood. They follow all others.
+  /// Set in tags whose fields must not be skipped. They follow all others.
   static let mandatoryBit: UInt16 = 0x8000
 
   private static let headerBytes = 6
-  /// Whether fields are read, else they are written.
+  /// Whether fields are read; otherwise they are written.
   let isReading: Bool
   private var written: [UInt8] = []
   private var rest: ArraySlice<UInt8> = []
@@ -46,7 +46,7 @@ struct StateFields {
     return fields.written
   }
 
-  /// The record whose fields are `bytes`, all of them.
+  /// Decodes a record from all of `bytes`.
   static func read<Record: SavedRecord>(_: Record.Type, from bytes: ArraySlice<UInt8>) throws(Malformed) -> Record {
     var record = Record()
     var fields = StateFields(isReading: true, bytes)
@@ -105,7 +105,7 @@ struct StateFields {
     flag = number != 0
   }
 
-  /// A choice by its number; the default has 0.
+  /// An enumeration by number; the default has 0.
   mutating func field<Choice: RawRepresentable>(_ tag: UInt16, _ choice: inout Choice) throws(Malformed)
   where Choice.RawValue == UInt8 {
     var number = choice.rawValue
@@ -159,15 +159,15 @@ struct StateFields {
     close(start)
   }
 
-  /// Begins what stands behind its byte count.
-  /// - Returns: where it begins, for `close`.
+  /// Begins content that follows its byte count.
+  /// - Returns: its start, for `close`.
   private mutating func open(_ tag: UInt16? = nil) -> Int {
     if let tag { written += [UInt8(tag >> 8), UInt8(tag & 0xff)] }
     written += [0, 0, 0, 0]
     return written.count
   }
 
-  /// Writes the byte count. What is beyond 4 GiB is beyond every limit of a `MemoryFile` as well.
+  /// Writes the byte count. Content over 4 GiB exceeds the limit of a `MemoryFile`.
   private mutating func close(_ start: Int) {
     let count = UInt32(clamping: written.count - start)
     written.replaceSubrange(start - 4..<start, with: Self.bytes(of: UInt64(count)).suffix(4))
@@ -179,8 +179,8 @@ struct StateFields {
 
   // MARK: Reading
 
-  /// The content of a field, if it is there; fields before it are skipped.
-  /// - Parameter wanted: nil: skips what is left.
+  /// The content of a field, if it is present; earlier fields are skipped.
+  /// - Parameter wanted: the tag; nil: skips the rest.
   private mutating func take(_ wanted: UInt16?) throws(Malformed) -> ArraySlice<UInt8>? {
     while !rest.isEmpty {
       guard let tag = Self.number(of: 2, at: rest), let count = Self.number(of: 4, at: rest.dropFirst(2)),

@@ -2,13 +2,13 @@ import StreamRuntime
 import Events
 import Reactive
 
-// From one process to the next, in three steps: the former server saves its connections, the next one restores them, and
-// once nothing can fail any more it begins to serve them.
+// A handover has three steps: the old server saves its connections, the new one restores them, and
+// serves them once nothing can fail any more.
 
 extension StreamServer {
-  /// Saves every connection, in place of `stop`: nothing is accepted, read or written from now on, and sources stop.
-  /// Clients wait in their sockets, and new ones in the listening sockets, until another process restores them.
-  /// This server has to live until then, as it holds the descriptors.
+  /// Saves every connection, instead of `stop`: nothing is accepted, read or written from now on, and sources stop.
+  /// Input waits in the sockets, and new clients in the listening sockets, until another process restores them.
+  /// This server must be retained until then, because it owns the descriptors.
   ///
   /// - Parameter completed: called once, on one of the loops.
   public func save(completed: @escaping @Sendable (SavedConnections) -> Void) {
@@ -28,7 +28,7 @@ extension StreamServer {
     }
   }
 
-  /// With what the streams leave.
+  /// Adds the state of the streams.
   private func savedConnections(of connections: [SavedConnection]) -> SavedConnections {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
@@ -36,7 +36,7 @@ extension StreamServer {
       let events = stream.log.takeOverflow().reduce(into: EventBatch()) { $0 += $1 }
       if events != EventBatch() { saved.waiting.append(SavedConnections.Waiting(stream: stream.name, events: events)) }
       saved.ends[stream.name] = stream.log.read { storage, _ in
-        // Views of a system stream have logs of their own.
+        // Views of a system stream have their own logs.
         systemEnds[stream.name].map { StreamEnd(position: max($0, storage.endPosition)) }
           ?? StreamEnd(position: storage.endPosition, countedFrom: storage.countedFrom)
       }
@@ -44,18 +44,18 @@ extension StreamServer {
     return saved
   }
 
-  /// Restores what another process saved: once, on a server that was made to, when its streams are there and its loops
-  /// have started. The descriptors are the server's from now on.
+  /// Restores the saved state of another process: once, on a server created with `restores`, after adding its streams
+  /// and starting its loops. The server then owns the descriptors.
   ///
-  /// Nothing is read, written or appended, and no source subscribed to, before `finishRestore`: until then another process
-  /// can restore the same connections.
+  /// Nothing is read, written or appended, and no source subscribed to, before `finishRestore`: until then another
+  /// process can restore the same connections.
   ///
-  /// - Parameter completed: called once, on one of the loops: every connection is at its place.
+  /// - Parameter completed: called once, on one of the loops, after all connections are restored.
   public func restore(_ saved: SavedConnections, completed: @escaping @Sendable () -> Void) {
     let connections = saved.connections
     counts.accepted.store(connections.reduce(0) { max($0, $1.number) }, ordering: .relaxed)
     counts.open.add(connections.count, ordering: .relaxed)
-    // Before any cursor is looked at.
+    // Before any cursor is restored.
     for (name, end) in saved.ends { streams[name]?.begin(after: end) }
     systemStreams.begin(at: saved.ends.mapValues(\.position))
     restoredEvents.withLock { $0 = saved.waiting }
@@ -70,10 +70,10 @@ extension StreamServer {
     }
   }
 
-  /// Begins to serve what was restored, if anything was, and to subscribe to sources: once, on a server that was made to
-  /// restore.
+  /// Begins to serve restored connections, if any, and to subscribe to sources: once, on a server created with
+  /// `restores`.
   ///
-  /// - Parameter completed: called once, on one of the loops: sources were subscribed to.
+  /// - Parameter completed: called once, on one of the loops, after subscribing to sources.
   public func finishRestore(completed: @escaping @Sendable () -> Void = {}) {
     let left = Countdown(workers.count)
     for worker in workers {
