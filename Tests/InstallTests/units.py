@@ -47,6 +47,7 @@ def units_are_valid(installation):
 def examples_are_valid(installation):
     """systemd-analyze verify accepts the example drop-ins, with and without their commented lines"""
     examples = sorted((installation.prefix / "share/doc/streamd/examples").glob("*.conf"))
+    examples = [example for example in examples if example.name != "nginx.conf"]
     expect(len(examples) >= 2, f"there are {examples}")
     for example in examples:
         unit = re.search(r"/etc/systemd/system/(streamd\.\w+)\.d/", example.read_text())

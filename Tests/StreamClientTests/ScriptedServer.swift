@@ -153,10 +153,13 @@ final class ScriptedServer: Sendable {
       events.record(event)
     }
     let terms = Terms(script: recordingScript, raw: raw, reads: reads)
-    server.loop.execute { [unowned server] in
+    // The loop may run this after the end of the test.
+    server.loop.execute { [weak server] in
+      guard let server else { return }
       let listener = Listener(
         OwnedDescriptor(descriptor), on: server.loop,
-        accepted: { socket in
+        accepted: { [weak server] socket in
+          guard let server else { return }
           let number = server.peers.withLock { $0.count }
           let peer = Peer(number, socket, terms, on: server.loop)
           server.peers.withLock { $0.append(peer) }

@@ -147,6 +147,14 @@ extension HTTPConnection {
   func limitSendBuffer() {
     var size = Self.sendBufferBytes / 2  // the kernel doubles it
     unsafe setsockopt(socket.raw, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<CInt>.size))
+    guard identity.credentials == nil else { return }
+    // A client that is gone without a word is noticed by what it does not acknowledge, or by probes of the system.
+    for (option, value) in [(TCP_NODELAY, 1), (TCP_USER_TIMEOUT, 30_000)] as [(CInt, CInt)] {
+      var value = value
+      unsafe setsockopt(socket.raw, CInt(IPPROTO_TCP), option, &value, socklen_t(MemoryLayout<CInt>.size))
+    }
+    var probes: CInt = 1
+    unsafe setsockopt(socket.raw, SOL_SOCKET, SO_KEEPALIVE, &probes, socklen_t(MemoryLayout<CInt>.size))
   }
 
   /// Adds a part of the body that is no event.
