@@ -59,6 +59,23 @@ public final class FakeManager {
     return text
   }
 
+  /// Fills its socket with messages, as if it did not read: further senders wait until it does.
+  public func fill() throws(SystemError) {
+    let sender = OwnedDescriptor(
+      Glibc.socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0))
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+    let result = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(sender.raw, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
+    }
+    guard result == 0 else { throw SystemError("connect", path) }
+    while send(sender.raw, "X=1", 3, 0) >= 0 {}
+    guard errno == EAGAIN else { throw SystemError("send", path) }
+  }
+
   /// Stores a descriptor, as if a service had sent it.
   public func keep(_ descriptor: CInt, as name: String) {
     kept.append((name, descriptor))

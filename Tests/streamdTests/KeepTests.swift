@@ -293,6 +293,23 @@ import Testing
     }
   }
 
+  @Test func aKillBeforeTheManagerHasReceivedALogLosesNoEvents() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(keptStream(keep: "disk"))
+    let before = try await daemon.events(30)
+    try daemon.eventually("it is ready") { daemon.log.contains(" serves ") }
+    try manager.fill()
+    try daemon.write(keptStream(keep: "memory"))
+    daemon.signal(SIGHUP)
+    let deadline = EventLoop.monotonicNow() + 60_000_000_000
+    while !daemon.log.contains("configuration reloaded"), EventLoop.monotonicNow() < deadline { usleep(2000) }
+    #expect(daemon.log.contains("has not received all logs"))
+    await daemon.kill()
+    try daemon.start(keptStream(keep: "memory"))
+    #expect(Array(try await daemon.events(30)) == before)
+  }
+
   @Test func aSupersededFileIsRemovedWhenKeepChanges() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))

@@ -37,6 +37,10 @@ final class LogStore {
   private var notHeld: [String] = []
   /// The service manager's name of each stream's log.
   private var storedNames: [String: String] = [:]
+  /// Whether a log was sent to the service manager that may not have arrived there.
+  private var isStoring = false
+  /// Whether the service manager has left messages unread for `storeTime` since the last `finish`.
+  private var isManagerLate = false
   private var filed: [String: EventLog] = [:]
   /// Streams that should be on disk and are in memory; their files keep their content.
   private var leftBehind: Set<String> = []
@@ -48,6 +52,8 @@ final class LogStore {
   static let reservedDescriptors = 16
   /// Maximum time to read, check or write a part of a log: above all, to write a new one to the disk.
   private static let workTime = Duration.seconds(120)
+  /// Maximum time to wait until the service manager has received a log.
+  private static let storeTime = Duration.seconds(1)
 
   /// - Parameter stored: all of them are taken; unusable ones are removed from the service manager.
   init(
@@ -128,14 +134,29 @@ final class LogStore {
 
   private func release(_ held: Held?) { release(stored: held?.name) }
 
-  private func hold(_ log: EventLog, of stream: String) {
+  /// - Parameter former: the name of the log that it replaces, to be released next; its descriptor counts as free.
+  private func hold(_ log: EventLog, of stream: String, inPlaceOf former: String? = nil) {
     guard manager.storeLimit > 0 else { return }
-    guard storedCount + Self.reservedDescriptors < manager.storeLimit else { return notHeld.append(stream) }
+    guard storedCount - (former == nil ? 0 : 1) + Self.reservedDescriptors < manager.storeLimit else {
+      return notHeld.append(stream)
+    }
     let name = "\(Self.namePrefix)\(nextNumber)"
     manager.store(log.descriptor, as: name)
     storedNames[stream] = name
     nextNumber += 1
     heldCount.add(1, ordering: .relaxed)
+    isStoring = true
+  }
+
+  /// Waits until the service manager has received the logs that were sent to it. Before that a kill loses what is only
+  /// there: no event may be appended to such a log, and no file removed that it replaces.
+  ///
+  /// - Returns: false if the manager is late. It is waited for once per `finish`.
+  @discardableResult func confirm() -> Bool {
+    guard isStoring else { return true }
+    isStoring = !manager.flush(within: isManagerLate ? .zero : Self.storeTime)
+    if isStoring { isManagerLate = true }
+    return !isStoring
   }
 
   private func release(stored name: String?) {
@@ -149,6 +170,13 @@ final class LogStore {
     folder.flushIDs()
     for held in held.values { release(held) }
     held = [:]
+    confirm()
+    if isManagerLate {
+      isManagerLate = false
+      journal.write(
+        .stateNotKept, .warning,
+        "a kill may lose events: the service manager has not received all logs within \(Self.storeTime)")
+    }
     guard !notHeld.isEmpty else { return }
     defer { notHeld = [] }
     let names = notHeld.prefix(10).joined(separator: ", ") + (notHeld.count > 10 ? ", …" : "")
@@ -213,16 +241,16 @@ final class LogStore {
         best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) }
         ?? fresh(stream.name, limits)
       log = try made(new, stream.name)
-      hold(log, of: stream.name)
+      hold(log, of: stream.name, inPlaceOf: held?.name)
       release(held)
     }
-    if stream.keep == .disk {
-      if let file {
+    if let file {
+      if stream.keep != .disk, confirm() {
+        folder.remove(stream.name)
+      } else {
         file.leaveBehind()
         leftBehind.insert(stream.name)
       }
-    } else if file != nil {
-      folder.remove(stream.name)
     }
     return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
@@ -259,18 +287,16 @@ final class LogStore {
     if stays, stream.keep != .no, storedName != nil {
       storedNames[name] = storedName
     } else {
-      if stream.keep != .no { hold(log, of: name) }
+      if stream.keep != .no { hold(log, of: name, inPlaceOf: storedName) }
       release(stored: storedName)
     }
-    if stream.keep == .disk {
-      if let file = filed.removeValue(forKey: name) {
-        file.leaveBehind()
-        leftBehind.insert(name)
-      }
-    } else if isFiled || leftBehind.contains(name) {
+    let replacesFile = stream.keep == .no || confirm() && stream.keep == .memory
+    if replacesFile {
+      if isFiled || leftBehind.remove(name) != nil { folder.remove(name) }
       filed[name] = nil
-      leftBehind.remove(name)
-      folder.remove(name)
+    } else if let file = filed.removeValue(forKey: name) {
+      file.leaveBehind()
+      leftBehind.insert(name)
     }
     return StoredLog(log: log, remark: refusal.map { "not on disk: \($0)" })
   }
