@@ -5,6 +5,7 @@ import Events
 import Glibc
 import RSocket
 import Reactive
+import StreamSources
 
 @testable import ReplayLog
 @testable import StreamServer
@@ -25,8 +26,14 @@ final class Machine {
   private var journal: Journal!
   private var publishSources: [String: PublishSource] = [:]
   private(set) var upstreams: [String: Upstream] = [:]
+  private var statuses: [String: SourceStatus] = [:]
+  private var sources: SourceThread?
+  /// Whether the server has ended, and not only left its connections to the next one.
+  private var isStopped = false
   private var auditors: [String: Auditor] = [:]
   private let queue = DispatchQueue(label: "streams")
+  private(set) var isReloading = false
+  private let hasReloaded = DispatchSemaphore(value: 0)
   private let world: World
 
   /// Bytes of input that may be under way.
@@ -52,6 +59,11 @@ final class Machine {
       limits: limits, restores: true, version: "1",
       report: { [journal = journal!] in journal.write(Journal.Entry($0)) })
     try server.start()
+    if world.profile.hasOrigin {
+      let thread = try SourceThread(transfersPerHost: 2)
+      try thread.start()
+      sources = thread
+    }
     var stored = PassedDescriptors(takeStored()).stored
     let connections = ConnectionHandover.restore(from: &stored, atMost: limits.connections, manager, journal)
     var untaken = connections?.saved.descriptors ?? []
@@ -65,9 +77,11 @@ final class Machine {
       untaken = []
       wait { done in server.restore(connections.saved, completed: done) }
     }
-    let listener = fcntl(world.listener, F_DUPFD_CLOEXEC, 3)
-    guard listener >= 0 else { throw SystemError("fcntl") }
-    server.listen(on: OwnedDescriptor(listener))
+    for listener in world.listeners {
+      let descriptor = fcntl(listener, F_DUPFD_CLOEXEC, 3)
+      guard descriptor >= 0 else { throw SystemError("fcntl") }
+      server.listen(on: OwnedDescriptor(descriptor))
+    }
     manager.notify(.ready)
     if let connections {
       manager.flush(within: .seconds(1))
@@ -87,7 +101,7 @@ final class Machine {
     let kept = try logs.log(of: stream.configuration)
     try server.add(
       StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
-      publishSource: publishSources[stream.name])
+      publishSource: publishSources[stream.name], status: status(of: stream.name))
     if let served = server.streams[stream.name] { audit(served) }
   }
 
@@ -96,38 +110,95 @@ final class Machine {
   }
 
   private func source(of stream: StreamSpecification) -> AnyPublisher<EventBatch, StreamFailure> {
-    if stream.isPublished {
-      let publishSource = publishSources[stream.name] ?? PublishSource()
-      publishSources[stream.name] = publishSource
-      return publishSource.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+    switch stream.feed {
+    case .clients:
+      let source = publishSources[stream.name] ?? PublishSource()
+      publishSources[stream.name] = source
+      return source.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+    case .world:
+      let upstream = Upstream()
+      upstreams[stream.name] = upstream
+      return upstream.eraseToAnyPublisher()
+    case .events, .page:
+      statuses[stream.name] = SourceStatus()
+      let configuration = stream.configuration
+      return configuration.source.publisher(
+        for: configuration, publishSource: PublishSource(), in: ProgramPlace(), on: sources!,
+        checkpoint: { [weak server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) }
+      ) { [status = status(of: stream.name), journal = journal!, name = stream.name] report in
+        if let state = SourceState(report) { status.set(state) }
+        journal.write(Journal.Entry(report, of: name))
+      }
+      .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
     }
-    let upstream = Upstream()
-    upstreams[stream.name] = upstream
-    return upstream.eraseToAnyPublisher()
   }
 
-  // MARK: Going on differently
+  private func feed(of stream: StreamSpecification) -> StreamChange.Feed {
+    StreamChange.Feed(
+      source: source(of: stream), publishSource: publishSources[stream.name], status: status(of: stream.name))
+  }
+
+  private func status(of stream: String) -> SourceStatus { statuses[stream] ?? SourceStatus() }
+
+  // MARK: Another configuration
+
+  /// Changes streams on a thread of its own, while the steps of the run continue.
+  /// - Parameter replaced: streams whose source is replaced by an equal one.
+  func beginReload(from former: [StreamSpecification], to new: [StreamSpecification], replacing replaced: Set<String>) {
+    final class Box {
+      let body: () -> Void
+      init(_ body: @escaping () -> Void) { self.body = body }
+    }
+    isReloading = true
+    let box = Unmanaged.passRetained(
+      Box { [self] in
+        reload(from: former, to: new, replacing: replaced)
+        isReloading = false
+        hasReloaded.signal()
+      })
+    var thread = pthread_t()
+    let code = pthread_create(
+      &thread, nil,
+      { box in
+        Unmanaged<Box>.fromOpaque(box!).takeRetainedValue().body()
+        return nil
+      }, box.toOpaque())
+    require(code == 0, "threads", "there is none for a reload")
+  }
+
+  /// Waits for the end of a reload, if one is under way.
+  func finishReload() {
+    while isReloading {
+      require(hasReloaded.wait(timeout: .now() + .seconds(60)) == .success, "progress", "a reload takes a minute")
+    }
+  }
 
   /// As `RunningStreams.apply`.
-  func reload(from former: [StreamSpecification], to new: [StreamSpecification]) {
-    let pairs = zip(former, new).filter { $0 != $1 }
+  private func reload(
+    from former: [StreamSpecification], to new: [StreamSpecification], replacing replaced: Set<String>
+  ) {
+    var (old, next) = (Configuration(), Configuration())
+    old.streams = former.filter(\.isServed).map(\.configuration)
+    next.streams = new.filter(\.isServed).map(\.configuration)
+    let difference = ConfigurationDifference(from: old, to: next)
+    let specifications = Dictionary(uniqueKeysWithValues: new.map { ($0.name, $0) })
     var added: [(StreamSpecification, LogStore.StoredLog)] = []
-    for (old, stream) in pairs where stream.isServed && !old.isServed {
-      guard let kept = try? logs.log(of: stream.configuration) else { return }
-      added.append((stream, kept))
+    for stream in difference.added {
+      guard let specification = specifications[stream.name], let kept = try? logs.log(of: stream) else { return }
+      added.append((specification, kept))
     }
-    let changes = pairs.filter { $0.isServed && $1.isServed }.map { old, stream in
-      let hasOtherLog =
-        old.keep != stream.keep || old.configuration.buffer != stream.configuration.buffer
-      return StreamChange(
-        StreamConfiguration(stream.configuration),
-        feed: world.feedsChanged.contains(stream.name)
-          ? StreamChange.Feed(source: source(of: stream), publishSource: publishSources[stream.name]) : nil,
-        makeLog: hasOtherLog ? { [logs] in try logs!.log(of: stream.configuration, insteadOf: $0).log } : nil)
+    logs.confirm()
+    let changes = difference.changed.compactMap { change in
+      specifications[change.stream.name].map { stream in
+        StreamChange(
+          StreamConfiguration(change.stream),
+          feed: change.hasOtherFeed || replaced.contains(stream.name)
+            ? feed(of: stream) : nil,
+          makeLog: change.hasOtherLog ? { [logs] in try logs!.log(of: change.stream, insteadOf: $0).log } : nil)
+      }
     }
-    let removed = pairs.filter { $0.isServed && !$1.isServed }.map(\.0.name)
-    _ = server.change(changes, removing: removed)
-    for name in removed {
+    _ = server.change(changes, removing: difference.removed)
+    for name in difference.removed {
       logs.forget(name)
       auditors[name]?.end()
       (publishSources[name], upstreams[name], auditors[name]) = (nil, nil, nil)
@@ -135,11 +206,11 @@ final class Machine {
     for (stream, kept) in added {
       try? server.add(
         StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
-        publishSource: publishSources[stream.name])
+        publishSource: publishSources[stream.name], status: status(of: stream.name))
       if let served = server.streams[stream.name] { audit(served) }
     }
     logs.finish()
-    manager.flush(within: .seconds(1))
+    sources?.endRests()
   }
 
   // MARK: The end
@@ -154,18 +225,22 @@ final class Machine {
         }
       } else {
         server.stop(completed: done)
+        isStopped = true
       }
     }
+    stopSources(within: .seconds(2))
     logs.close(within: .seconds(3), on: queue)
     journal.flush(within: .milliseconds(500))
     manager.settle(within: .seconds(2))
   }
 
   /// The process is gone, by now or before: nothing that still happens in it has an effect.
-  func end(wasStopped: Bool = false) {
+  func end() {
     sim_kill()
     let moment = sim_now()
-    if server != nil, !wasStopped { wait { done in server.stop(completed: done) } }
+    finishReload()
+    if server != nil, !isStopped { wait { done in server.stop(completed: done) } }
+    stopSources(within: .zero)
     // What timers hold goes with them.
     for _ in 0..<100_000 {
       if sim_run_one() != 0 { continue }
@@ -194,9 +269,31 @@ final class Machine {
     sim_revive()
   }
 
+  private func stopSources(within grace: Duration) {
+    guard let thread = sources else { return }
+    sources = nil
+    wait { done in thread.stop(within: grace, completed: done) }
+  }
+
   private struct Watched {
     let name: String
     weak var object: AnyObject?
+  }
+
+  /// Connections so far, by their number.
+  private var connections: [UInt64: Watched] = [:]
+
+  /// To be called after each step.
+  func watchConnections() {
+    for connection in server.workers.flatMap(\.allConnections) where connections[connection.identity.number] == nil {
+      connections[connection.identity.number] = Watched(name: "\(connection.identity)", object: connection)
+    }
+  }
+
+  /// Connections that have ended and are not released.
+  var remainingConnections: [String] {
+    let open = Set(server.workers.flatMap(\.allConnections).map(\.identity.number))
+    return connections.filter { !open.contains($0.key) && $0.value.object != nil }.map(\.value.name).sorted()
   }
 
   /// What is to go with the process.
@@ -268,6 +365,13 @@ final class Machine {
   /// Subscriptions that one connection has waiting for room in its socket, at most, ended ones included.
   var mostBlocked: Int {
     server.workers.flatMap(\.allConnections).reduce(0) { max($0, $1.blockedCount) }
+  }
+
+  /// The user of each connection, by its socket, and the user that it counts for.
+  var connectionUsers: [(ClientUser, ClientUser)] {
+    server.workers.flatMap(\.allConnections).map {
+      (ClientUser($0.identity.credentials, of: $0.socket.raw), $0.share.account.user)
+    }
   }
 
   /// Bytes that the accounts of users hold.

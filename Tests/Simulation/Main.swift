@@ -1,3 +1,4 @@
+import CCurl
 import CSimulation
 import Glibc
 
@@ -5,6 +6,8 @@ import Glibc
 @main
 struct Main {
   static func main() {
+    // Takes longer than a run, and the runs have the process in that state.
+    curl_global_init(Int(CURL_GLOBAL_DEFAULT))
     sim_prepare { Main.runOne() }
     setvbuf(stdout, nil, _IOLBF, 0)
     guard getenv("SWIFT_DETERMINISTIC_HASHING") != nil else {
@@ -21,7 +24,10 @@ struct Main {
 
   /// In a process of its own, as `sim_request` says. Never returns.
   private static func runOne() {
-    alarm(Runner.secondsPerRun)
+    alarm(Runner.secondsPerRun * 10)
+    var limit = itimerval(
+      it_interval: timeval(), it_value: timeval(tv_sec: Int(Runner.secondsPerRun), tv_usec: 0))
+    setitimer(CInt(ITIMER_PROF.rawValue), &limit, nil)
     let folder = withUnsafeBytes(of: sim_request.folder) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
     let (seed, count) = (sim_request.seed, Int(sim_request.step_count))
     sim_begin(seed, folder)
@@ -45,6 +51,8 @@ struct Options {
   var isTrace = false
   var jobs = max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
   var shrinks = true
+  /// Whether the runs continue after a failure.
+  var continues = false
 
   init() {}
 
@@ -57,6 +65,10 @@ struct Options {
       }
       if option == "--no-shrinking" {
         shrinks = false
+        continue
+      }
+      if option == "--continue" {
+        continues = true
         continue
       }
       guard let value = rest.popFirst() else { throw Mistake(text: "unknown option or no value: \(option)") }
@@ -106,9 +118,10 @@ final class Runner {
   private let folder: String
   private var counts: [String: Int] = [:]
   private var runs = 0
+  private var failures = 0
   private var idle = Array(0..<Int32(sim_runner_count()))
 
-  /// A run that takes longer than this hangs.
+  /// A run that takes so much of the processor hangs; or ten times that of the clock.
   fileprivate static let secondsPerRun: UInt32 = 60
 
   init(_ options: Options) {
@@ -161,6 +174,9 @@ final class Runner {
       runs += 1
       counts.merge(outcome.counts) { $0 + $1 }
       switch outcome.verdict {
+      case .failed where options.continues:
+        failures += 1
+        tell(outcome)
       case .failed: failure = failure ?? outcome
       case .passed(let trace):
         if let former = traces[outcome.seed], former != trace {
@@ -172,7 +188,7 @@ final class Runner {
     }
     let elapsed = max(1, time(nil) - start)
     if failure == nil { summarize(seconds: elapsed) }
-    guard let failure else { return true }
+    guard let failure else { return failures == 0 }
     tell(failure)
     print("found after \(elapsed) s and \(runs) runs")
     if options.shrinks { shrink(failure) }
@@ -190,7 +206,8 @@ final class Runner {
   private func summarize(seconds: Int) {
     let steps = runs * options.steps
     print(
-      "\(runs) runs of \(options.steps) steps in \(seconds) s, \(steps / seconds) steps per second, no failure")
+      "\(runs) runs of \(options.steps) steps in \(seconds) s, \(steps / seconds) steps per second, \(failures) failures"
+    )
     for (what, count) in counts.sorted(by: { $0.key < $1.key }) { print("  \(what): \(count)") }
   }
 
@@ -223,7 +240,7 @@ final class Runner {
     let file = open("\(child.folder).out", O_RDONLY)
     while case let count = read(file, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
     close(file)
-    unlink("\(child.folder).out")
+    for suffix in ["out", "http"] { unlink("\(child.folder).\(suffix)") }
     removeFolder(child.folder)
     var counts: [String: Int] = [:]
     var lines: [String] = []
@@ -251,7 +268,7 @@ final class Runner {
     let signal = status & 0x7f
     let end = errors.last { $0.contains("Fatal error") || $0.contains("simulation:") } ?? errors.last ?? ""
     let crash = Outcome.Verdict.failed(
-      step: step, rule: signal == SIGALRM ? "a run ends" : "no crash",
+      step: step, rule: [SIGALRM, SIGPROF].contains(signal) ? "a run ends" : "no crash",
       details: signal != 0 ? "signal \(signal): \(end)" : "exit \(status >> 8): \(end)")
     return Outcome(seed: child.seed, verdict: verdict ?? crash, counts: counts, lines: lines + errors.map { "  " + $0 })
   }

@@ -53,6 +53,7 @@ final class Truth {
   }
 
   let name: String
+  private let feed: StreamSpecification.Feed
   private(set) var events: [UInt64: Event] = [:]
   /// The highest id that was given.
   private(set) var last: UInt64 = 0
@@ -73,7 +74,10 @@ final class Truth {
   /// Raised when subscribers may lose events that a stream which drops nothing would keep.
   var losses = 0
 
-  init(_ name: String) { self.name = name }
+  /// Whether an unchanged page may be an event again: the log may have been empty.
+  var mayRepeat = false
+
+  init(_ name: String, _ feed: StreamSpecification.Feed) { (self.name, self.feed) = (name, feed) }
 
   /// The log has another event.
   func append(_ id: UInt64, _ time: UInt64, _ data: [UInt8]) {
@@ -88,15 +92,27 @@ final class Truth {
     }
     if let former = makers[content.maker] {
       require(
-        content.epoch > former.epoch || content.epoch == former.epoch && content.number == former.number + 1
-          || mayLeaveOut && content.epoch == former.epoch && content.number > former.number
-          || content.epoch < epoch
-          || content.maker.hasPrefix("f") && content.epoch == former.epoch && content.number > former.number,
-        "each value once and in order",
+        follows(former, content), "each value once and in order",
         "\(name): after \(content.maker) \(former.epoch).\(former.number) comes \(content.epoch).\(content.number)")
     }
     makers[content.maker] = content
   }
+
+  /// Whether a value may come after another of its maker.
+  private func follows(_ former: Content, _ content: Content) -> Bool {
+    let isLater = content.epoch == former.epoch && content.number > former.number
+    let isNext = isLater && content.number == former.number + 1
+    switch feed {
+    case .events: return isNext || isLater && mayLeaveOut
+    case .page: return isLater || content.number == former.number && (mayRepeat || mayLeaveOut)
+    case .world, .clients:
+      return content.epoch > former.epoch || isNext || content.epoch < epoch
+        || isLater && (mayLeaveOut || content.maker.hasPrefix("f"))
+    }
+  }
+
+  /// The number of the last value of a maker; nil: not known.
+  func newest(of maker: String) -> UInt64? { makers[maker]?.number }
 
   /// The log of a process that has just begun.
   func check(held id: UInt64, _ time: UInt64, _ data: [UInt8]) {

@@ -5,12 +5,28 @@ import StreamServer
 @testable import streamd
 
 /// What the configuration says of a stream, and what the simulation does with it.
-struct StreamSpecification: Equatable {
+struct StreamSpecification: Equatable, CustomStringConvertible {
   enum Keep { case no, memory, disk }
 
+  /// What its events come from.
+  enum Feed: Equatable {
+    case clients
+    /// The world itself, as the log's upstream.
+    case world
+    /// Server-sent events of the origin: each once, also over reconnections and restarts.
+    case events
+    /// A page of the origin, polled: each state of it at most once.
+    case page
+
+    var isHTTP: Bool { self == .events || self == .page }
+  }
+
   let name: String
-  /// Clients publish to it; else it has an upstream.
-  let isPublished: Bool
+  let feed: Feed
+  /// The path of the origin's socket.
+  let origin: String
+  /// Whether clients publish to it.
+  var isPublished: Bool { feed == .clients }
   var isServed = true
   var keep = Keep.memory
   var events = 16
@@ -22,23 +38,38 @@ struct StreamSpecification: Equatable {
   var start = Configuration.Start.subscribed
   var linger = Duration.zero
   var age: Duration?
-  /// Users that may; nil: anyone.
+  /// Users that are admitted; nil: anyone.
   var readers: [UInt32]?
   var writers: [UInt32]?
 
-  init(_ name: String, isPublished: Bool) { (self.name, self.isPublished) = (name, isPublished) }
+  init(_ name: String, _ feed: Feed, origin: String) { (self.name, self.feed, self.origin) = (name, feed, origin) }
 
-  func admits(reader user: Int64) -> Bool { Self.admits(readers, user) }
-  func admits(writer user: Int64) -> Bool { Self.admits(writers, user) }
+  func admits(reader peer: Peer) -> Bool { Self.admits(readers, peer) }
+  func admits(writer peer: Peer) -> Bool { Self.admits(writers, peer) }
+  /// Whether the client sees that the stream exists.
+  func isVisible(to peer: Peer) -> Bool { isServed && (admits(reader: peer) || isPublished && admits(writer: peer)) }
 
-  private static func admits(_ users: [UInt32]?, _ user: Int64) -> Bool {
-    users.map { users in users.contains { Int64($0) == user } } ?? true
+  private static func admits(_ users: [UInt32]?, _ peer: Peer) -> Bool {
+    users.map { users in peer.user.map { users.contains($0) } ?? false } ?? true
+  }
+
+  private var source: Configuration.Source {
+    switch feed {
+    case .clients: .publish
+    case .world: .timer(.init(every: .seconds(1)))
+    case .events: http(.stream(.sse, idleTimeout: nil))
+    case .page: http(.poll(every: .milliseconds(500)))
+    }
+  }
+
+  private func http(_ fetching: Configuration.HTTP.Fetching) -> Configuration.Source {
+    .http(.init(url: "http://origin/\(name)", fetching: fetching, timeout: .seconds(2), unixSocket: origin))
   }
 
   /// As the configuration file has it.
   var configuration: Configuration.Stream {
-    var stream = Configuration.Stream(
-      name: name, source: isPublished ? .publish : .timer(.init(every: .seconds(1))))
+    var stream = Configuration.Stream(name: name, source: source)
+    stream.retry = .init(first: .milliseconds(100), max: .seconds(1))
     stream.replay = min(replay, events)
     stream.buffer = .init(events: events, bytes: bytes, age: age)
     stream.start = start
@@ -55,10 +86,22 @@ struct StreamSpecification: Equatable {
   /// Data bytes of the largest event.
   var largestEvent: Int { EventLog.Limits(configuration.buffer).maximumEventBytes }
 
+  /// What differs from the defaults.
+  var description: String {
+    var parts: [String] = isServed ? [] : ["not served"]
+    if keep != .memory { parts.append("keep \(keep)") }
+    parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
+    if blocks { parts.append("blocks, \(blockTimeout.map { "\($0)" } ?? "for ever")") }
+    if start != .subscribed { parts.append("start \(start)") }
+    if let readers { parts.append("readers \(readers)") }
+    if let writers { parts.append("writers \(writers)") }
+    return parts.joined(separator: ", ")
+  }
+
   static let users: [UInt32] = [1000, 1001, 1002]
 
   /// Another one, as an operator may write it next.
-  mutating func change(_ random: inout Random, keepsRules: Bool = false) {
+  mutating func change(_ random: inout Random) {
     switch random.below(9) {
     case 0: readers = random.chance(50) ? nil : [random.pick(Self.users)]
     case 1: writers = random.chance(50) ? nil : [random.pick(Self.users)]
@@ -77,9 +120,10 @@ struct StreamSpecification: Equatable {
     }
   }
 
-  static func random(_ name: String, isPublished: Bool, _ random: inout Random) -> Self {
-    var made = Self(name, isPublished: isPublished)
+  static func random(_ name: String, _ feed: Feed, origin: String, _ random: inout Random) -> Self {
+    var made = Self(name, feed, origin: origin)
     for _ in 0..<random.below(8) { made.change(&random) }
+    if random.chance(30) { made.blocks = true }
     if random.chance(70) { made.readers = nil }
     if random.chance(70) { made.writers = nil }
     return made

@@ -1,11 +1,13 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -221,18 +223,59 @@ void sim_set_now(uint64_t nanoseconds) { now_ns = nanoseconds; }
 uint64_t sim_wall(void) { return (now_ns + wall_offset) / 1000; }
 void sim_set_wall(int64_t nanoseconds) { wall_offset += (uint64_t)nanoseconds; }
 
+// Where this program is in memory.
+extern char __executable_start, etext;
+
 int clock_gettime(clockid_t clock, struct timespec *time) {
   if (!simulated) return (int)syscall(SYS_clock_gettime, clock, time);
-  uint64_t value = tick() + (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE ? wall_offset : 0);
+  // No time passes in libraries: how often libcurl reads the clock depends on its version.
+  char *caller = __builtin_return_address(0);
+  uint64_t value = (caller >= &__executable_start && caller < &etext ? tick() : now_ns) + (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE ? wall_offset : 0);
   time->tv_sec = (time_t)(value / 1000000000);
   time->tv_nsec = (long)(value % 1000000000);
   return 0;
+}
+
+time_t time(time_t *result) {
+  struct timespec now = {(time_t)((now_ns + wall_offset) / 1000000000), 0};
+  if (!simulated) syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
+  if (result) *result = now.tv_sec;
+  return now.tv_sec;
 }
 
 ssize_t getrandom(void *bytes, size_t count, unsigned flags) {
   if (!simulated) return syscall(SYS_getrandom, bytes, count, flags);
   for (size_t i = 0; i < count; i++) ((uint8_t *)bytes)[i] = (uint8_t)sim_random();
   return (ssize_t)count;
+}
+
+/// The C library's own calls do not come here; those of the Swift runtime do, which gets its random numbers this way.
+long syscall(long number, ...) {
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (int i = 0; i < 6; i++) arguments[i] = va_arg(list, long);
+  va_end(list);
+  if (simulated && number == SYS_getrandom) return getrandom((void *)arguments[0], (size_t)arguments[1], 0);
+#if defined(__x86_64__)
+  register long four __asm__("r10") = arguments[3], five __asm__("r8") = arguments[4], six __asm__("r9") = arguments[5];
+  long result;
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "a"(number), "D"(arguments[0]), "S"(arguments[1]), "d"(arguments[2]), "r"(four), "r"(five), "r"(six)
+                   : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+  register long eight __asm__("x8") = number, one __asm__("x0") = arguments[0], two __asm__("x1") = arguments[1];
+  register long three __asm__("x2") = arguments[2], four __asm__("x3") = arguments[3];
+  register long five __asm__("x4") = arguments[4], six __asm__("x5") = arguments[5];
+  __asm__ volatile("svc 0" : "+r"(one) : "r"(eight), "r"(two), "r"(three), "r"(four), "r"(five), "r"(six) : "memory");
+  long result = one;
+#endif
+  if (result > -4096 && result < 0) {
+    errno = (int)-result;
+    return -1;
+  }
+  return result;
 }
 
 int usleep(useconds_t microseconds) {
@@ -813,23 +856,49 @@ int shutdown(int descriptor, int how) {
   return (int)syscall(SYS_shutdown, descriptor, how);
 }
 
-/// A client's user is in its socket's name.
-static int64_t user_of(int descriptor) {
-  struct sockaddr_un address;
+/// What a client is, is in its socket's name, after the last hyphen: see `sim_connect`.
+static bool peer_of(int descriptor, char peer[108]) {
+  struct sockaddr_un address = {0};
   socklen_t length = sizeof address;
-  if (getpeername(descriptor, (struct sockaddr *)&address, &length) != 0) return -1;
+  if (syscall(SYS_getpeername, descriptor, &address, &length) != 0) return false;
+  if (address.sun_family != AF_UNIX || length <= sizeof(sa_family_t) + 1 || address.sun_path[0]) return false;
   char name[108] = {0};
-  if (length <= sizeof(sa_family_t) + 1) return -1;
   memcpy(name, address.sun_path + 1, length - sizeof(sa_family_t) - 1);
-  char *user = strchr(name, 'u');
-  return user ? atoll(user + 1) : -1;
+  char *last = strrchr(name, '-');
+  if (!last) return false;
+  snprintf(peer, 108, "%s", last + 1);
+  return true;
+}
+
+int getpeername(int descriptor, struct sockaddr *address, socklen_t *length) {
+  char peer[108];
+  if (!simulated || !peer_of(descriptor, peer) || peer[0] != 'a') {
+    return (int)syscall(SYS_getpeername, descriptor, address, length);
+  }
+  union {
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+  } made = {0};
+  socklen_t size = sizeof made.four;
+  if (inet_pton(AF_INET, peer + 1, &made.four.sin_addr) == 1) {
+    made.four.sin_family = AF_INET;
+  } else {
+    memset(&made, 0, sizeof made);
+    if (inet_pton(AF_INET6, peer + 1, &made.six.sin6_addr) != 1) sim_abort("a client's address is none");
+    made.six.sin6_family = AF_INET6;
+    size = sizeof made.six;
+  }
+  memcpy(address, &made, *length < size ? *length : size);
+  *length = size;
+  return 0;
 }
 
 int getsockopt(int descriptor, int level, int option, void *value, socklen_t *length) {
   if (simulated && level == SOL_SOCKET && option == SO_PEERCRED) {
-    int64_t user = user_of(descriptor);
-    struct ucred *credentials = value;
-    *credentials = (struct ucred){user < 0 ? 0 : 4711, (uid_t)user, (gid_t)user};
+    char peer[108];
+    bool has_user = peer_of(descriptor, peer) && peer[0] == 'u';
+    uid_t user = has_user ? (uid_t)atoll(peer + 1) : (uid_t)-1;
+    *(struct ucred *)value = (struct ucred){has_user ? 4711 : 0, user, user};
     return 0;
   }
   if (simulated && level == SOL_SOCKET && option == SO_PEERGROUPS) {
@@ -848,13 +917,12 @@ static socklen_t abstract(struct sockaddr_un *address, const char *name) {
 
 static uint64_t client_count;
 
-int sim_connect(const char *name, int64_t user, int send_buffer) {
+int sim_connect(const char *name, const char *peer, int send_buffer) {
   int descriptor = sim_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   struct sockaddr_un address;
-  char own[80];
-  if (user >= 0) {
-    snprintf(own, sizeof own, "sim-%d-%llu-u%lld", (int)syscall(SYS_getpid), (unsigned long long)client_count++,
-             (long long)user);
+  char own[108];
+  if (peer[0]) {
+    snprintf(own, sizeof own, "sim-%d-%llu-%s", (int)syscall(SYS_getpid), (unsigned long long)client_count++, peer);
     socklen_t length = abstract(&address, own);
     if (bind(descriptor, (struct sockaddr *)&address, length) != 0) sim_abort("a client's socket has no name");
   }
@@ -878,6 +946,24 @@ int sim_listen(const char *name) {
     sim_abort("the socket cannot be listened on");
   }
   return descriptor;
+}
+
+int sim_listen_at(const char *path) {
+  int descriptor = sim_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+  if (bind(descriptor, (struct sockaddr *)&address, sizeof address) != 0 || listen(descriptor, 64) != 0) {
+    sim_abort("the upstream's socket cannot be listened on");
+  }
+  return descriptor;
+}
+
+int sim_accept(int listener) {
+  int descriptor = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (descriptor < 0) return -1;
+  int size = 4608;
+  setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  return sim_own(descriptor);
 }
 
 // MARK: Files
@@ -949,6 +1035,7 @@ static void make_durable(int descriptor) {
 }
 
 static int bring_to_disk(int descriptor) {
+  switch_threads();
   effect();
   if (dead || !simulated) return 0;
   if (fault(SIM_SYNC)) return (int)failing(EIO);
@@ -1012,6 +1099,7 @@ static void note_rename(const char *old, const char *name) {
 
 int rename(const char *old, const char *new) {
   if (!in_folder(new)) return (int)syscall(SYS_rename, old, new);
+  switch_threads();
   effect();
   if (dead) return 0;
   if (fault(SIM_RENAME)) return (int)failing(EIO);
@@ -1027,6 +1115,7 @@ int renameat2(int from, const char *old, int to, const char *new, unsigned flags
 
 int unlink(const char *path) {
   if (in_folder(path)) {
+    switch_threads();
     effect();
     if (dead) return 0;
     struct durable *file = durable_of(path);
@@ -1117,6 +1206,7 @@ static bool line_of(const char *state, const char *key, char *value, size_t room
 }
 
 int sd_pid_notify_with_fds(pid_t process, int unset, const char *state, const int *descriptors, unsigned count) {
+  switch_threads();
   effect();
   if (dead) return 1;
   char value[200], name[120] = "stored";

@@ -101,10 +101,16 @@ extern void (*sim_journal)(const char *line);
 ssize_t sim_real_send(int descriptor, const void *bytes, size_t count);
 ssize_t sim_real_recv(int descriptor, void *bytes, size_t count);
 ssize_t sim_real_write(int descriptor, const void *bytes, size_t count);
-/// A client's socket, connected to the listening one of that name; its user is part of its own name. -1 and errno.
-int sim_connect(const char *name, int64_t user, int send_buffer);
+/// A client's socket, connected to the listening one of that name. -1 and errno.
+///
+/// `peer` is part of its own name, and what the server sees of it: `u1000`, a user; `a192.0.2.1` or `a2001:db8::1`, an
+/// address, as of a peer over TCP, which has no credentials; empty: neither.
+int sim_connect(const char *name, const char *peer, int send_buffer);
 /// A listening socket.
 int sim_listen(const char *name);
+/// A listening socket at that path, which does not block, and the next connection to it; -1: none.
+int sim_listen_at(const char *path);
+int sim_accept(int listener);
 /// Bytes that wait to be read.
 int sim_waiting(int descriptor);
 /// Ends this process with a message on standard error; never returns.

@@ -1,11 +1,40 @@
 import Glibc
 import RSocket
 
-/// What a hostile client sends.
-enum Noise {
-  static func send(to client: Client, _ random: inout Random) {
+/// A client that sends anything, and reads without judgement.
+final class HostileClient: Client {
+  private var nextID: UInt32 = 1
+  /// What it has sent last, to be sent again.
+  private var sent: [UInt8] = []
+
+  override var isOrderly: Bool { false }
+
+  override init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
+    super.init(number, peer, descriptor, world)
+    guard world.random.chance(80) else { return }
     var bytes: [UInt8] = []
-    for _ in 0..<random.pick([1, 1, 3, 20]) { frame(client, &random).encode(into: &bytes) }
+    Frame.setup(Setup(honorsLease: world.random.chance(10), metadataMIMEType: MetadataFormat.text.mimeType))
+      .encode(into: &bytes)
+    send(bytes)
+  }
+
+  override func send(_ bytes: [UInt8]) {
+    sent = bytes
+    super.send(bytes)
+  }
+
+  func repeatLast() { send(sent) }
+
+  /// A request's id: mostly one that a client may use.
+  private func someID(_ random: inout Random) -> StreamID {
+    guard random.chance(60) else { return StreamID(UInt32(random.below(Int(nextID) + 4))) }
+    defer { nextID += 2 }
+    return StreamID(nextID)
+  }
+
+  func sendNoise(_ random: inout Random) {
+    var bytes: [UInt8] = []
+    for _ in 0..<random.pick([1, 1, 3, 20]) { frame(&random).encode(into: &bytes) }
     switch random.below(6) {
     case 0: bytes = random.bytes(random.below(200))
     case 1:
@@ -13,12 +42,12 @@ enum Noise {
     case 2: bytes = Array(bytes.prefix(random.below(bytes.count + 1)))
     default: break
     }
-    Report.shared.say("\(client.name) sends \(bytes.count) bytes of anything")
-    client.send(raw: bytes)
+    Report.shared.say("\(name) sends \(bytes.count) bytes of anything")
+    send(bytes)
   }
 
   /// Much of one thing.
-  static func flood(_ client: Client, _ random: inout Random) {
+  func flood(_ random: inout Random) {
     var bytes: [UInt8] = []
     switch random.below(4) {
     case 0:
@@ -28,15 +57,17 @@ enum Noise {
     case 1:  // requests that never become whole
       for _ in 0..<12 {
         Frame.request(
-          client.noiseID(&random), random.pick(RequestKind.allCases), initialRequest: 1,
-          Payload(metadata: name(&random), data: [UInt8](repeating: 1, count: 3000)), follows: true, isComplete: false
+          someID(&random), random.pick(RequestKind.allCases), initialRequest: 1,
+          Payload(metadata: streamName(&random), data: [UInt8](repeating: 1, count: 3000)), follows: true,
+          isComplete: false
         ).encode(into: &bytes)
       }
-    case 2:  // subscribe, and cancel
+    case 2:  // subscribe, and cancel; or the same few ids again and again
+      let few = random.chance(50) ? (0..<3).map { StreamID(nextID + 2 * $0) } : []
       for _ in 0..<60 {
-        let id = client.noiseID(&random)
+        let id = random.maybe(few) ?? someID(&random)
         Frame.request(
-          id, .stream, initialRequest: UInt32(random.pick([1, 0x7fff_ffff])), Payload(metadata: name(&random)),
+          id, .stream, initialRequest: UInt32(random.pick([1, 0x7fff_ffff])), Payload(metadata: streamName(&random)),
           follows: false, isComplete: false
         ).encode(into: &bytes)
         if random.chance(60) { Frame.cancel(id).encode(into: &bytes) }
@@ -44,27 +75,27 @@ enum Noise {
     default:
       for _ in 0..<60 {
         Frame.payload(
-          client.noiseID(&random), Payload(data: content(&random)), follows: random.chance(10),
+          someID(&random), Payload(data: content(&random)), follows: random.chance(10),
           isComplete: random.chance(3),
           isNext: true
         ).encode(into: &bytes)
       }
     }
-    Report.shared.say("\(client.name) floods with \(bytes.count) bytes")
-    client.send(raw: bytes)
+    Report.shared.say("\(name) floods with \(bytes.count) bytes")
+    send(bytes)
   }
 
-  private static func name(_ random: inout Random) -> [UInt8] {
+  private func streamName(_ random: inout Random) -> [UInt8] {
     Array(random.pick(["s0", "s1", "s2", "p0", "p1", "$stats", "$streams", "none", ""]).utf8)
   }
 
   /// Values of nobody: what is made of them is in order for no one.
-  private static func content(_ random: inout Random) -> [UInt8] {
+  private func content(_ random: inout Random) -> [UInt8] {
     Content("x", random.below(1 << 40), random.next() >> 2).bytes(count: random.below(2000))
   }
 
-  private static func frame(_ client: Client, _ random: inout Random) -> Frame {
-    let id = client.noiseID(&random)
+  private func frame(_ random: inout Random) -> Frame {
+    let id = someID(&random)
     switch random.below(9) {
     case 0, 1:
       let lifetime: Duration = random.pick([.seconds(90), .milliseconds(1), .milliseconds(Int64(Int32.max)), .zero])
@@ -78,7 +109,8 @@ enum Noise {
       let isPublishing = kind == .channel || kind == .fireAndForget
       return .request(
         id, kind, initialRequest: kind == .response ? 1 : UInt32(random.pick([0, 1, 7, 0x7fff_ffff])),
-        Payload(metadata: name(&random), data: isPublishing ? content(&random) : Array(random.pick(options).utf8)),
+        Payload(
+          metadata: streamName(&random), data: isPublishing ? content(&random) : Array(random.pick(options).utf8)),
         follows: random.chance(20), isComplete: kind == .channel && random.chance(20))
     case 5: return .requestN(id, UInt32(random.pick([0, 1, 3, 0x7fff_ffff])))
     case 6: return .cancel(id)

@@ -1,0 +1,319 @@
+import CSimulation
+import Glibc
+import RSocket
+
+/// A request that publishes values.
+struct Channel {
+  let stream: String
+  /// Its values' maker.
+  let maker: String
+  let epoch: Int
+  let isNamed: Bool
+  /// Values that it may send.
+  var credit = 0
+  var next: UInt64
+  var isComplete = false
+  /// Whether it may send: a named one is told first where to continue.
+  var hasBegun: Bool
+}
+
+/// A client that keeps to RSocket, and judges every frame that it gets.
+final class RSocketClient: Client {
+  private(set) var subscriptions: [UInt32: Subscription] = [:]
+  private var channels: [UInt32: Channel] = [:]
+  /// Events of which a part has arrived, and where in the connection they began.
+  private var partial: [UInt32: (payload: Payload, place: Int)] = [:]
+  private var nextID: UInt32 = 1
+  private var heardAt = sim_now()
+  /// Whether it may not send a request before a LEASE.
+  private let usesLease: Bool
+  private var lease = 0
+
+  override init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
+    usesLease = world.random.chance(15)
+    super.init(number, peer, descriptor, world)
+    let lifetime: Duration = world.random.pick([.seconds(90), .seconds(120)])
+    send(
+      .setup(
+        Setup(
+          maximumLifetime: lifetime, honorsLease: usesLease, metadataMIMEType: MetadataFormat.composite.mimeType)))
+  }
+
+  func send(_ frame: Frame) {
+    var bytes: [UInt8] = []
+    frame.encode(into: &bytes)
+    send(bytes)
+  }
+
+  /// The id of a new request; nil: none is allowed now.
+  func takeID() -> UInt32? {
+    if usesLease {
+      guard lease > 0 else { return nil }
+      lease -= 1
+    }
+    defer { nextID += 2 }
+    return nextID
+  }
+
+  func metadata(_ stream: String, _ publisher: PublisherEntry? = nil) -> [UInt8] {
+    guard let metadata = try? MetadataFormat.composite.metadata(route: stream, publisher: publisher) else {
+      fatalError("a name that metadata cannot carry")
+    }
+    return metadata
+  }
+
+  // MARK: Requests
+
+  override func subscribe(to stream: String, _ random: inout Random) {
+    guard subscriptions.count < 6, let id = takeID() else { return }
+    var options: [String] = []
+    var after: UInt64?
+    switch random.below(6) {
+    case 0: options.append(#""from":"new""#)
+    case 1: options.append(#""from":"latest""#)
+    case 2: options.append(#""from":"-\#(random.pick(["1s", "500ms", "1h"]))""#)
+    case 3:
+      if let last = world.truths[stream]?.last, last > 0 {
+        let id = last - min(last, UInt64(random.below(40)))
+        options.append(#""from":\#(id)"#)
+        after = id
+      }
+    default: break
+    }
+    let fails = random.chance(15)
+    options.append(#""on_lag":"\#(fails ? "fail" : random.pick(["skip", "latest"]))""#)
+    let gaps = random.chance(60)
+    if gaps { options.append(#""gaps":true"#) }
+    let ids = random.chance(90)
+    if !ids { options.append(#""ids":false"#) }
+    let credit = random.pick([1, 2, 5, 32, Subscription.unlimited])
+    Report.shared.say("\(name) subscribes to \(stream) as \(id), credit \(credit), {\(options.joined(separator: ","))}")
+    request(
+      id, Subscription(to: stream, gaps: gaps, ids: ids, fails: fails, after: after, credit: credit, by: self),
+      options: options)
+  }
+
+  /// As the bystander does: reads a stream, all of it.
+  func follow(_ stream: String) {
+    guard let id = takeID() else { return }
+    request(
+      id, Subscription(to: stream, gaps: true, ids: true, credit: Subscription.unlimited, by: self),
+      options: [#""gaps":true"#])
+  }
+
+  override func ask(_ stream: String) {
+    guard let id = takeID() else { return }
+    Report.shared.say("\(name) asks for a value of \(stream) as \(id)")
+    request(id, Subscription(to: stream, gaps: false, ids: true, isOne: true, credit: 1, by: self), options: [])
+  }
+
+  private func request(_ id: UInt32, _ subscription: Subscription, options: [String]) {
+    subscriptions[id] = subscription
+    let data = options.isEmpty ? [] : Array("{\(options.joined(separator: ","))}".utf8)
+    send(
+      .request(
+        StreamID(id), subscription.isOne ? .response : .stream, initialRequest: UInt32(subscription.credit),
+        Payload(metadata: metadata(subscription.stream), data: data), follows: false, isComplete: false))
+  }
+
+  override func grant(_ random: inout Random) {
+    guard let id = random.maybe(subscriptions.keys.sorted()), subscriptions[id]?.isOne == false else { return }
+    let count = random.pick([1, 1, 2, 3, 10, 100, Subscription.unlimited])
+    Report.shared.say("\(name) grants \(count) to request \(id)")
+    subscriptions[id]?.grant(count)
+    send(.requestN(StreamID(id), UInt32(count)))
+  }
+
+  override func cancel(_ random: inout Random) {
+    guard let id = random.maybe(subscriptions.keys.sorted()) else { return }
+    Report.shared.say("\(name) cancels request \(id)")
+    (subscriptions[id], partial[id]) = (nil, nil)
+    send(.cancel(StreamID(id)))
+  }
+
+  override func keepAlive() {
+    guard !isOver, sim_now() - heardAt > 15_000_000_000 else { return }
+    heardAt = sim_now()
+    send(.keepalive(respond: true, position: 0, data: []))
+  }
+
+  // MARK: Publishing
+
+  override func publish(to stream: String, _ publisher: NamedPublisher?, _ random: inout Random) {
+    guard channels.count < 3, let id = takeID() else { return }
+    if let publisher {
+      Report.shared.say(
+        "\(name) publishes to \(stream) as \(publisher.name), from \(publisher.confirmed + 1) on, as \(id)")
+      guard let entry = try? PublisherEntry(name: publisher.bytes, firstNumber: publisher.confirmed + 1) else {
+        fatalError("a publisher without a name")
+      }
+      publisher.connection = self
+      channels[id] = Channel(
+        stream: stream, maker: publisher.name, epoch: publisher.epoch, isNamed: true, next: publisher.confirmed + 1,
+        hasBegun: false)
+      send(
+        .request(
+          StreamID(id), .channel, initialRequest: UInt32(Subscription.unlimited),
+          Payload(metadata: metadata(stream, entry)), follows: false, isComplete: false))
+    } else {
+      let maker = "u\(number).\(id)"
+      Report.shared.say("\(name) publishes to \(stream) as \(id)")
+      channels[id] = Channel(stream: stream, maker: maker, epoch: 0, isNamed: false, next: 2, hasBegun: true)
+      send(
+        .request(
+          StreamID(id), .channel, initialRequest: 1,
+          Payload(metadata: metadata(stream), data: Content(maker, 0, 1).bytes(count: random.below(200))),
+          follows: false, isComplete: false))
+    }
+  }
+
+  override func sendValues(_ random: inout Random) {
+    guard let id = random.maybe(channels.keys.sorted()), var channel = channels[id], channel.hasBegun,
+      !channel.isComplete
+    else { return }
+    let limit = min(world.specification(of: channel.stream)?.largestEvent ?? 100, 60_000)
+    let count = min(channel.credit, random.pick([1, 1, 2, 5, 20]))
+    var bytes: [UInt8] = []
+    for _ in 0..<count {
+      let size = random.chance(95) ? random.below(300) : min(limit, random.below(70_000))
+      let data = Content(channel.maker, channel.epoch, channel.next).bytes(count: min(limit, size))
+      let half = random.chance(90) || data.count < 2 ? 0 : 1 + random.below(data.count - 1)
+      if half > 0 {
+        Frame.payload(StreamID(id), Payload(data: Array(data[..<half])), follows: true, isComplete: false, isNext: true)
+          .encode(into: &bytes)
+      }
+      Frame.payload(StreamID(id), Payload(data: Array(data[half...])), follows: false, isComplete: false, isNext: true)
+        .encode(into: &bytes)
+      channel.next += 1
+      channel.credit -= 1
+    }
+    Report.shared.say("\(name) sends \(count) values on \(id), up to \(channel.next - 1)")
+    if channel.isNamed, let publisher = world.publisher(channel.maker) {
+      publisher.sent = max(publisher.sent, channel.next - 1)
+    }
+    channels[id] = channel
+    send(bytes)
+  }
+
+  override func completeChannel(_ random: inout Random) {
+    guard let id = random.maybe(channels.keys.sorted()), let channel = channels[id], channel.hasBegun,
+      !channel.isComplete
+    else { return }
+    Report.shared.say("\(name) completes \(id)")
+    channels[id]?.isComplete = true
+    send(.payload(StreamID(id), Payload(), follows: false, isComplete: true, isNext: false))
+  }
+
+  override func fireAndForget(to stream: String, _ random: inout Random) {
+    guard let id = takeID() else { return }
+    let data = Content("f\(number)", 0, UInt64(id)).bytes(count: random.below(300))
+    Report.shared.say("\(name) publishes one value to \(stream), number \(id)")
+    send(
+      .request(
+        StreamID(id), .fireAndForget, initialRequest: 0, Payload(metadata: metadata(stream), data: data),
+        follows: false, isComplete: false))
+  }
+
+  // MARK: Judgement
+
+  override func review(at place: Int) {
+    for id in subscriptions.keys { subscriptions[id]?.review(at: place, for: self) }
+  }
+
+  override func ended() {
+    for channel in channels.values { leave(channel) }
+  }
+
+  override func judge(_ bytes: UnsafeRawBufferPointer, at place: Int) -> Int {
+    var offset = 0
+    while bytes.count - offset >= 3, !isOver {
+      let count = Int(bytes[offset]) << 16 | Int(bytes[offset + 1]) << 8 | Int(bytes[offset + 2])
+      guard bytes.count - offset >= 3 + count else { break }
+      guard let frame = try? Frame.decode(UnsafeRawBufferPointer(rebasing: bytes[offset + 3..<offset + 3 + count]))
+      else { fail("frames", "\(name) got a frame that cannot be read") }
+      judge(frame, at: place + offset)
+      offset += 3 + count
+    }
+    return offset
+  }
+
+  private func judge(_ frame: Frame, at place: Int) {
+    switch frame {
+    case .payload(let id, let payload, let follows, let isComplete, let isNext):
+      let id = id.rawValue
+      if channels[id] != nil { return judge(payload, ofChannel: id, isComplete: isComplete, isNext: isNext) }
+      guard subscriptions[id] != nil else {
+        return require(id < nextID, "frames", "\(name) got something for request \(id), which there never was")
+      }
+      if isNext { judge(payload, ofSubscription: id, follows: follows, at: place) }
+      if isComplete { subscriptions[id] = nil }
+    case .error(let id, let code, let message): judge(id.rawValue, code, message)
+    case .requestN(let id, let count): channels[id.rawValue]?.credit += Int(count)
+    case .lease(_, let count, _): lease = Int(count)
+    case .keepalive: break
+    default: fail("frames", "\(name) got \(frame)")
+    }
+  }
+
+  private func judge(_ id: UInt32, _ code: ErrorCode, _ message: String) {
+    Report.shared.say("\(name) gets \(code) for \(id): \(message)")
+    guard id > 0 else { return world.connectionFailed(self, code, message) }
+    if let channel = channels.removeValue(forKey: id) { leave(channel) }
+    partial[id] = nil
+    guard subscriptions.removeValue(forKey: id) != nil else { return }
+    if code == .lagged {
+      Report.shared.count("subscriptions that lagged")
+    } else if code == .rejected {
+      Report.shared.count("requests refused")
+    }
+  }
+
+  private func judge(_ payload: Payload, ofSubscription id: UInt32, follows: Bool, at place: Int) {
+    guard let subscription = subscriptions[id] else { return }
+    let (former, start) = partial[id] ?? (payload: Payload(metadata: payload.metadata), place: place)
+    if partial[id] == nil { subscription.begins(at: place, self) }
+    var whole = former
+    whole.data += payload.data
+    partial[id] = follows ? (whole, start) : nil
+    guard !follows else { return }
+    let metadata = whole.metadata ?? []
+    require(
+      subscription.ids ? [16, 24].contains(metadata.count) : whole.metadata == nil, "frames",
+      "\(name) got \(metadata.count) bytes of metadata")
+    func number(_ offset: Int) -> UInt64 { metadata[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
+    let stamp =
+      subscription.ids ? Stamp(id: number(0), time: number(8), gap: metadata.count == 24 ? number(16) : nil) : nil
+    subscriptions[id]?.received(stamp, whole.data, from: start, self)
+    if subscription.isOne { subscriptions[id] = nil }
+  }
+
+  /// The channel is over.
+  private func leave(_ channel: Channel) {
+    guard channel.isNamed, let publisher = world.publisher(channel.maker) else { return }
+    if publisher.connection === self { publisher.connection = nil }
+    if publisher.isOfOneRun { world.forget(publisher) }
+  }
+
+  private func judge(_ payload: Payload, ofChannel id: UInt32, isComplete: Bool, isNext: Bool) {
+    guard let channel = channels[id] else { return }
+    if isNext {
+      guard channel.isNamed, let publisher = world.publisher(channel.maker) else {
+        fail("frames", "\(name) got a value for what it publishes")
+      }
+      func number(_ offset: Int) -> UInt64 { payload.data[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
+      require(payload.data.count == (channel.hasBegun ? 8 : 16), "frames", "\(name) got \(payload.data.count) bytes")
+      publisher.confirm(number(0))
+      if !channel.hasBegun {
+        channels[id]?.hasBegun = true
+        channels[id]?.next = number(8)
+        publisher.begin(at: number(8))
+        Report.shared.say("\(name) is to continue \(channel.maker) at \(number(8))")
+      }
+    }
+    if isComplete {
+      require(channel.isComplete, "frames", "\(name) got COMPLETE for \(id), which is not complete")
+      channels[id] = nil
+      leave(channel)
+    }
+  }
+}

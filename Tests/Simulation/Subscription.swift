@@ -1,0 +1,156 @@
+import FoundationEssentials
+import StreamProtocol
+
+/// What an event has beside its data.
+struct Stamp {
+  let id: UInt64
+  let time: UInt64
+  /// Events missed before it, as the server reports; nil: it reports none.
+  let gap: UInt64?
+}
+
+/// One request for events, by any protocol, and what it may bring.
+struct Subscription {
+  let stream: String
+  /// Whether gaps are reported.
+  let gaps: Bool
+  /// Whether events have ids.
+  let ids: Bool
+  /// Whether it ends when events are lost.
+  let fails: Bool
+  /// Whether it ends with its first event.
+  let isOne: Bool
+  let after: UInt64?
+  var credit: Int
+  /// The id of the last event.
+  private(set) var last: UInt64?
+  /// Events that begin here or later, counted in bytes of the connection, are of a stream that it may not read.
+  private var forbiddenFrom: Int?
+  /// The streams that the last event of a system stream showed.
+  private(set) var shown: Set<String>?
+  /// The streams that a system stream may show, from a byte of the connection on.
+  private var visible: [(from: Int, streams: Set<String>)]
+
+  init(
+    to stream: String, gaps: Bool, ids: Bool, fails: Bool = false, isOne: Bool = false, after: UInt64? = nil,
+    credit: Int, by client: Client
+  ) {
+    (self.stream, self.gaps, self.ids, self.fails) = (stream, gaps && ids, ids, fails)
+    (self.isOne, self.after, self.credit) = (isOne, after, credit)
+    visible = World.systemStreams.contains(stream) ? [(0, client.world.visible(to: client.peer))] : []
+  }
+
+  static let unlimited = 0x7fff_ffff
+
+  mutating func grant(_ count: Int) {
+    credit = credit >= Self.unlimited || count >= Self.unlimited ? Self.unlimited : credit + count
+  }
+
+  /// The rules of streams have changed: see `Client.review(at:)`.
+  mutating func review(at place: Int, for client: Client) {
+    let world = client.world
+    if World.systemStreams.contains(stream) {
+      visible.append((place, world.visible(to: client.peer)))
+    } else if let specification = world.specification(of: stream) {
+      if specification.isServed, specification.admits(reader: client.peer) {
+        forbiddenFrom = nil
+      } else if forbiddenFrom == nil {
+        forbiddenFrom = place
+      }
+    }
+  }
+
+  /// An event begins at that byte of the connection.
+  func begins(at place: Int, _ client: Client) {
+    if let forbiddenFrom {
+      require(place < forbiddenFrom, "access", "\(client.name) got an event of \(stream), which it may no longer read")
+    }
+    require(credit > 0, "credit", "a request of \(client.name) to \(stream) got more than its credit")
+  }
+
+  /// The whole event.
+  /// - Parameters:
+  ///   - stamp: nil where the request wants none.
+  ///   - place: where it began.
+  mutating func received(_ stamp: Stamp?, _ data: [UInt8], from place: Int, _ client: Client) {
+    if credit < Self.unlimited { credit -= 1 }
+    if World.systemStreams.contains(stream) { judgeCatalogue(data, from: place, client) }
+    guard let stamp else {
+      Report.shared.deliveries += 1
+      return
+    }
+    judgePlace(stamp.id, stamp.gap, client)
+    last = stamp.id
+    client.world.received(stamp.id, of: stream, by: client)
+    // The server's own streams have views, each with ids of its own.
+    client.world.truths[stream]?.delivered(stamp.id, stamp.time, data, to: client.name)
+  }
+
+  /// Where the event stands among the others of the request.
+  private func judgePlace(_ event: UInt64, _ gap: UInt64?, _ client: Client) {
+    let truth = client.world.truths[stream]
+    guard let last else {
+      if let after {
+        require(
+          event > after, "ids rise", "\(client.name) asked for what comes after \(after) of \(stream) and got \(event)")
+        require(
+          !gaps || event == after + 1 || gap != nil, "gaps are reported",
+          "\(client.name) asked for what comes after \(after) of \(stream) and got \(event), without a gap")
+      }
+      return
+    }
+    require(event > last, "ids rise", "\(client.name) got event \(event) of \(stream) after \(last)")
+    let isNext = event == last + 1
+    let isAnew = truth?.begins(between: last, and: event)
+    require(
+      isNext || !fails || isAnew ?? true, "gaps are reported",
+      "\(client.name) asked to fail, and got event \(event) of \(stream) after \(last)")
+    if gaps {
+      require(
+        // The first id of another view may be the next one.
+        isNext == (gap == nil) || gap == nil && isAnew == true || gap == .max && truth == nil, "gaps are reported",
+        "\(client.name) got event \(event) of \(stream) after \(last), with a gap of \(gap.map { "\($0)" } ?? "none")")
+      if let gap, gap != .max {
+        require(
+          gap == event - last - 1 || isAnew ?? true, "gaps are reported",
+          "\(client.name) got event \(event) of \(stream) after \(last), with a gap of \(gap)")
+      }
+    }
+    guard let truth, client.world.specification(of: stream)?.blocks == true,
+      truth.events[last + 1]?.losses == truth.losses
+    else { return }
+    require(
+      isNext, "nothing is dropped",
+      "\(client.name) got event \(event) of \(stream) after \(last), which drops nothing")
+  }
+
+  // MARK: System streams
+
+  private struct Entry: Decodable {
+    let name: String
+  }
+  private struct Statistics: Decodable {
+    let byStream: [Entry]
+    enum CodingKeys: String, CodingKey { case byStream = "by_stream" }
+  }
+
+  /// It shows streams that the client may read or write, and no others.
+  private mutating func judgeCatalogue(_ data: [UInt8], from place: Int, _ client: Client) {
+    let decoder = JSONDecoder()
+    let entries =
+      stream == "$streams"
+      ? try? decoder.decode([CatalogueEntry].self, from: Data(data)).map(\.name)
+      : try? decoder.decode(Statistics.self, from: Data(data)).byStream.map(\.name)
+    guard let entries else { fail("system streams", "\(client.name) got no JSON of \(stream)") }
+    // While rules change, an event may follow either.
+    let index = visible.lastIndex { $0.from <= place } ?? 0
+    let during = client.world.reloading == nil ? [] : client.world.visible(to: client.peer)
+    let allowed = visible[index...].prefix(2).reduce(into: during) { $0.formUnion($1.streams) }
+    let excess = Set(entries).subtracting(allowed)
+    require(
+      excess.isEmpty, "system streams",
+      "\(stream) shows \(client.name) \(excess.sorted()), and may show \(allowed.sorted())")
+    shown = Set(entries)
+    Report.shared.count("events of system streams")
+  }
+}

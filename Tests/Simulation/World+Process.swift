@@ -1,0 +1,187 @@
+import CSimulation
+
+// What becomes of the daemon's process and its configuration, and what each of that may cost.
+
+extension World {
+  func startMachine() {
+    for attempt in 0..<6 {
+      let former = sim_faults_on
+      if attempt >= 2 { sim_faults_on = 0 }
+      defer { sim_faults_on = former }
+      machine = Machine(self)
+      do {
+        try machine.start()
+        if sim_is_dead() == 0 { break }
+      } catch {
+        Report.shared.say("the process ends before it serves: \(error)")
+      }
+      Report.shared.count("starts that failed")
+      machine.end()
+      connectionsAreGone()
+      require(attempt < 5, "progress", "no process gets as far as serving")
+    }
+    for client in clients { client.review() }
+  }
+
+  /// Connections are gone, but nothing else that was kept.
+  private func connectionsAreGone() {
+    mayEndNow = true
+    // What is left, and then the end.
+    for client in clients + clients { client.receive() }
+    clients.removeAll { $0.isOver }
+    mayEndNow = false
+  }
+
+  private func change(_ percent: Int) {
+    guard random.chance(percent) else { return }
+    let former = streams
+    for index in 1..<streams.count where random.chance(40) { streams[index].change(&random) }
+    noteChanges(from: former)
+  }
+
+  /// What a change of configuration may cost.
+  private func noteChanges(from former: [StreamSpecification]) {
+    for (old, new) in zip(former, streams) {
+      if new.age != nil { truths[new.name]?.mayRepeat = true }
+      guard old != new else { continue }
+      Report.shared.say("\(new.name) is now \(new)")
+      if old.isServed != new.isServed || new.keep == .no { truths[new.name]?.isKept = false }
+      if new.largestEvent < old.largestEvent { truths[new.name]?.mayLeaveOut = true }
+      if old.isServed != new.isServed { truths[new.name]?.forgetMakers() }
+      if new.largestEvent != old.largestEvent || old.isServed != new.isServed || old.blocks != new.blocks
+        || old.keep != new.keep
+      {
+        newEpoch(new)
+      }
+      if new.events < old.events || new.bytes < old.bytes || old.blocks != new.blocks || old.isServed != new.isServed {
+        truths[new.name]?.losses += 1
+      }
+    }
+  }
+
+  /// What an upstream has sent may not arrive, except where it can be asked for it again.
+  private func newEpoch(_ stream: StreamSpecification) {
+    guard !stream.feed.isHTTP else { return }
+    sequences[stream.name]!.epoch += 1
+    truths[stream.name]?.forgetMakers()
+    if !stream.isPublished { truths[stream.name]?.epoch = sequences[stream.name]!.epoch }
+  }
+
+  func restart() {
+    Report.shared.say("the service restarts")
+    Report.shared.count("restarts")
+    finishReload()
+    guard sim_is_dead() == 0 else { return restartAfterDeath() }
+    machine.stop(handingOver: true)
+    guard sim_is_dead() == 0 else { return restartAfterDeath() }
+    machine.end()
+    logsAreGone()
+    // Connections for which there was no room.
+    let allowed = connectionsMayEnd
+    connectionsMayEnd = true
+    for client in clients where client.isEager { client.receive() }
+    connectionsMayEnd = allowed
+    change(60)
+    logsAreGone()
+    startMachine()
+  }
+
+  /// Logs that begin anew, or may: nothing keeps them, or what does has failed.
+  private func logsAreGone() {
+    for stream in streams where stream.keep == .no || Profile.hasStorageFaults || sim_store_limit < 64 {
+      truths[stream.name]?.losses += 1
+      truths[stream.name]?.forgetMakers()
+      truths[stream.name]?.isKept = false
+    }
+  }
+
+  func kill() {
+    Report.shared.say("the process is killed")
+    sim_kill()
+    restartAfterDeath()
+  }
+
+  func restartAfterDeath() {
+    Report.shared.count("kills")
+    // A batch has its checkpoint with its last event: what waits for room in such a stream is lost, or comes again.
+    for stream in streams + (reloading?.former ?? []) where stream.blocks { truths[stream.name]?.forgetMakers() }
+    finishReload()
+    machine.end()
+    connectionsAreGone()
+    for stream in streams { newEpoch(stream) }
+    logsAreGone()
+    change(30)
+    logsAreGone()
+    startMachine()
+  }
+
+  func losePower() {
+    Report.shared.say("the machine loses power")
+    Report.shared.count("losses of power")
+    sim_kill()
+    finishReload()
+    machine.end()
+    connectionsAreGone()
+    sim_lose_power()
+    sim_store_clear()
+    boot += 1
+    for truth in truths.values { truth.losePower() }
+    for publisher in publishers { publisher.losePower() }
+    for stream in streams { newEpoch(stream) }
+    startMachine()
+    // An event may be on the disk without its checkpoint: it may come again.
+    for stream in streams where stream.feed.isHTTP { truths[stream.name]?.forgetMakers() }
+  }
+
+  func reload() {
+    guard reloading == nil else { return }
+    let former = streams
+    var replaced: Set<String> = []
+    for index in 1..<streams.count where random.chance(40) {
+      if random.chance(12) {
+        streams[index].isServed.toggle()
+      } else {
+        streams[index].change(&random)
+        if !streams[index].isPublished, random.chance(20) { replaced.insert(streams[index].name) }
+      }
+    }
+    let count = zip(former, streams).count { $0 != $1 }
+    guard count > 0 else { return }
+    Report.shared.say("the configuration is reloaded")
+    Report.shared.count("reloads")
+    Report.shared.count("reloads: streams changed", count)
+    reloading = (former, replaced)
+    noteReload()
+    machine.beginReload(from: former, to: streams, replacing: replaced)
+    if random.chance(50) { finishReload() }
+  }
+
+  /// What a reload may cost, from its beginning to its end.
+  private func noteReload() {
+    guard let (former, replaced) = reloading else { return }
+    noteChanges(from: former)
+    for stream in streams where replaced.contains(stream.name) { newEpoch(stream) }
+  }
+
+  /// Waits for its end, if one is under way.
+  func finishReload() {
+    guard let (former, _) = reloading else { return }
+    machine.finishReload()
+    noteReload()
+    reloading = nil
+    guard sim_is_dead() == 0 else {
+      // A log that nothing kept before may not be kept yet.
+      for (old, new) in zip(former, streams) where old != new && old.keep == .no { truths[new.name]?.isKept = false }
+      return
+    }
+    for client in clients { client.review() }
+  }
+
+  func setClock() {
+    let spans: [Int64] = [1_000_000_000, 3600_000_000_000, 86_400_000_000_000 * 30]
+    let span = random.pick(spans) * (profile.setsClockBack && random.chance(60) ? -1 : 1)
+    Report.shared.say("the wall clock is set \(span < 0 ? "back" : "forward") by \(abs(span) / 1_000_000_000) s")
+    Report.shared.count("clock set")
+    sim_set_wall(span)
+  }
+}

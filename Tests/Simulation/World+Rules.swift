@@ -1,0 +1,143 @@
+import CSimulation
+
+@testable import StreamServer
+
+// What must hold after each step, when all is at rest, and at the end.
+
+extension World {
+  func check() {
+    require(
+      machine.heldBytes <= Machine.inputBytes + (1 << 20), "memory",
+      "clients have \(machine.heldBytes) bytes under way, and may have \(Machine.inputBytes)")
+    require(machine.mostBlocked <= 128, "memory", "a connection has \(machine.mostBlocked) requests waiting for room")
+    if let late = owed.first {
+      require(
+        turns - late.turn < 3000 || sim_now() - late.time < 2_000_000_000, "a bystander is served",
+        "event \(late.id) has waited for \(turns - late.turn) turns and \((sim_now() - late.time) / 1_000_000) ms")
+    }
+    if sim_now() - journalWindow.start > 10_000_000_000 { journalWindow = (sim_now(), sim_journal_lines) }
+    require(sim_journal_lines - journalWindow.lines < 3000, "few log lines", "3000 lines in the journal within 10 s")
+    for subscription in machine.subscriptions { Report.shared.count("state: \(subscription.state)") }
+    checkUsers()
+    machine.watchConnections()
+    if bystander == nil {
+      bystander = connect(as: .user(1000), isOrderly: true) as? RSocketClient
+      owed = []
+    }
+    if let bystander, bystander.subscriptions.isEmpty { bystander.follow("s0") }
+  }
+
+  /// Each connection counts for its own user or host, which has no more than it may.
+  private func checkUsers() {
+    var counts: [ClientUser: Int] = [:]
+    for (user, counted) in machine.connectionUsers {
+      require(user == counted, "limits", "a connection of \(user) counts for \(counted)")
+      counts[user, default: 0] += 1
+    }
+    for (user, count) in counts {
+      require(
+        count <= limits.perUser, "limits", "\(user) has \(count) connections, and may have \(limits.perUser)")
+    }
+  }
+
+  /// Without faults, every client reads, and all that is there and wanted arrives.
+  func settle() {
+    finishReload()
+    let former = sim_faults_on
+    sim_faults_on = 0
+    defer { sim_faults_on = former }
+    var rounds = 0
+    var idle = 0
+    while idle < 40 {
+      rounds += 1
+      require(rounds < 3000, "progress", "the server is never at rest")
+      let before = turns
+      turn(500)
+      for client in clients where client.isOrderly { client.receive() }
+      if turns == before {
+        idle += 1
+        sim_pass(100_000_000)
+      }
+      for client in clients { client.keepAlive() }
+      if sim_is_dead() != 0 { return }
+    }
+    // A hostile client reads nothing, and one that closed the half in which it would get something gets nothing.
+    let subscriptions = machine.subscriptions
+    for subscription in subscriptions where subscription.hasCredit && subscription.state != "blocked" {
+      require(
+        subscription.position >= subscription.end, "every subscription is served",
+        "a subscription to \(subscription.stream) is \(subscription.state) at \(subscription.position) of "
+          + "\(subscription.end), with credit")
+    }
+    for stream in streams where stream.isServed && !stream.isPublished && !stream.blocks {
+      guard let end = machine.end(of: stream.name),
+        subscriptions.contains(where: { $0.stream == stream.name && $0.reach > end })
+      else { continue }
+      if let upstream = machine.upstreams[stream.name], upstream.isSubscribed {
+        require(
+          upstream.demand > .none, "demand",
+          "subscribers want more of \(stream.name) than there is, and its source is not asked")
+      } else if let origin, stream.feed.isHTTP {
+        checkUpstream(of: stream, origin)
+      }
+    }
+    for client in clients.compactMap({ $0 as? RSocketClient }) where !client.isOver { checkCatalogue(of: client) }
+  }
+
+  private func checkUpstream(of stream: StreamSpecification, _ origin: Origin) {
+    guard let truth = truths[stream.name], !truth.mayLeaveOut, let newest = truth.newest(of: stream.name) else {
+      return
+    }
+    require(
+      newest == origin.count(of: stream.name), "upstream events arrive",
+      "\(stream.name) has event \(newest) of its upstream, which has \(origin.count(of: stream.name))")
+  }
+
+  private func checkCatalogue(of client: RSocketClient) {
+    let visible = visible(to: client.peer)
+    for subscription in client.subscriptions.values where subscription.stream == "$streams" {
+      guard subscription.credit > 0, let shown = subscription.shown else { continue }
+      require(
+        shown == visible, "system streams",
+        "$streams shows \(client.name) \(shown.sorted()), and there are \(visible.sorted())")
+    }
+  }
+
+  /// The end: all clients leave, and nothing of theirs is left.
+  func finish() {
+    Report.shared.step += 1
+    Report.shared.say("the end")
+    sim_kill_later(0)
+    finishReload()
+    if sim_is_dead() != 0 { restartAfterDeath() }
+    settle()
+    for client in clients { client.close() }
+    clients = []
+    bystander = nil
+    owed = []
+    sim_faults_on = 0
+    var idle = 0
+    while idle < 100 {
+      let before = turns
+      turn(1)
+      if turns == before {
+        idle += 1
+        sim_pass(100_000_000)
+      }
+    }
+    let statistics = machine.server.statistics
+    require(
+      statistics.connections == 0 && statistics.subscribers == 0 && statistics.publishers == 0
+        && machine.subscriptions.isEmpty, "clients leave nothing",
+      "\(statistics.connections) connections, \(statistics.subscribers) subscribers, \(statistics.publishers) publishers"
+    )
+    let remaining = machine.remainingConnections
+    require(
+      remaining.isEmpty, "memory is released", "connections that ended remain: \(remaining.joined(separator: ", "))")
+    require(machine.heldBytes == 0, "clients leave nothing", "\(machine.heldBytes) bytes are still held for clients")
+    machine.stop(handingOver: false)
+    machine.end()
+    origin?.close()
+    Report.shared.end()
+  }
+}
