@@ -16,30 +16,16 @@ enum ConnectionHandover {
   /// After this many processes that ended before serving the connections, they are closed: they may be the cause.
   private static let attemptLimit = 3
 
-  /// Stores the connections in the manager. Connections without room get CANCELED and are closed.
+  /// Stores the connections in the manager, and the events that wait for room in their streams. Connections without
+  /// room get CANCELED and are closed.
   ///
   /// - Parameter room: descriptors that the manager still accepts: one for the state, and one for each parcel.
   static func save(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
+    let (parcels, count) = pack(saved.descriptors, room: room, journal)
+    defer { for (parcel, _) in parcels { close(parcel) } }
+    saved.cancel(from: count)
+    guard room > 0 else { return }
     do throws(SystemError) {
-      let (parcels, count) = try DescriptorParcel.pack(saved.descriptors)
-      defer { for (parcel, _) in parcels { close(parcel) } }
-      guard parcels.count < room else {
-        if !saved.descriptors.isEmpty {
-          journal.write(
-            .limitReached, .warning,
-            "\(counted(saved.descriptors.count, "connection")) closed: handing them over takes "
-              + "\(parcels.count + 1) descriptors of the service manager, which has room for \(max(0, room)) "
-              + "(FileDescriptorStoreMax=, FDSTORE=)")
-          saved.cancel(from: 0)
-        }
-        return
-      }
-      if count < saved.descriptors.count {
-        journal.write(
-          .limitReached, .warning,
-          "\(counted(saved.descriptors.count - count, "connection")) closed: no more than \(count) can be handed over")
-        saved.cancel(from: count)
-      }
       let state = try MemoryFile.make(saved.state(ofFirst: count), name: stateName)
       defer { close(state) }
       manager.store(state, as: stateName)
@@ -47,6 +33,34 @@ enum ConnectionHandover {
     } catch {
       journal.write(.limitReached, .warning, "connections are closed, as they cannot be handed over: \(error)")
       saved.cancel(from: 0)
+    }
+  }
+
+  /// - Returns: the parcels, the caller's to close, and the number of connections in them; none if one has no room.
+  private static func pack(
+    _ descriptors: [CInt], room: Int, _ journal: Journal
+  ) -> (parcels: [(end: CInt, first: Int)], count: Int) {
+    guard !descriptors.isEmpty else { return ([], 0) }
+    do throws(SystemError) {
+      let (parcels, count) = try DescriptorParcel.pack(descriptors)
+      guard parcels.count < room else {
+        for (parcel, _) in parcels { close(parcel) }
+        journal.write(
+          .limitReached, .warning,
+          "\(counted(descriptors.count, "connection")) closed: handing them over takes "
+            + "\(parcels.count + 1) descriptors of the service manager, which has room for \(max(0, room)) "
+            + "(FileDescriptorStoreMax=, FDSTORE=)")
+        return ([], 0)
+      }
+      if count < descriptors.count {
+        journal.write(
+          .limitReached, .warning,
+          "\(counted(descriptors.count - count, "connection")) closed: no more than \(count) can be handed over")
+      }
+      return (parcels, count)
+    } catch {
+      journal.write(.limitReached, .warning, "connections are closed, as they cannot be handed over: \(error)")
+      return ([], 0)
     }
   }
 
