@@ -16,8 +16,21 @@ struct EventShape {
   var request: [UInt8]
   /// The offset of the data in it.
   var requestDataOffset: Int
+  /// The data must have no line end: its numbers have seven bits in each byte.
+  var isText = false
 
   static let dataByteCount = 64
+  /// - Parameter number: of 56 bits, as text.
+  func encoded(_ number: UInt64) -> UInt64 {
+    guard isText else { return number }
+    return (0..<8).reduce(0x8080_8080_8080_8080) { $0 | (number >> (7 * $1) & 0x7f) << (8 * $1) }
+  }
+
+  func decoded(_ bytes: UInt64) -> UInt64 {
+    guard isText else { return bytes }
+    return (0..<8).reduce(0) { $0 | (bytes >> (8 * $1) & 0x7f) << (7 * $1) }
+  }
+
   static let data = [UInt8](repeating: UInt8(ascii: "x"), count: dataByteCount)
 }
 

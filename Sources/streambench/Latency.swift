@@ -76,10 +76,11 @@ extension Contender {
     guard let feeder else { preconditionFailure("\(name) has no publisher") }
     var latencies = Latencies()
     let start = monotonicNanoseconds() + UInt64(seconds / 4 * 1e9)
+    let shape = pool.shape
     unsafe pool.onTimes = { bytes, stride, now in
       var offset = 0
       while offset < bytes.count {
-        let sent = unsafe bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+        let sent = shape.decoded(unsafe bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
         if sent >= start { latencies.add(now - sent) }
         offset += stride
       }

@@ -56,7 +56,7 @@ func measureMemory(_ options: Options) throws {
 }
 
 /// Bytes of a connected subscription with credit and without events.
-private func bytesPerSubscriber(_ broker: any Broker) throws -> Double {
+func bytesPerSubscriber(_ broker: any Broker) throws -> Double {
   close(try broker.subscribe())  // excludes the one-time cost of the first
   let before = try broker.process.residentBytes()
   let sockets = try (0..<subscriberCount).map { _ in try broker.subscribe() }

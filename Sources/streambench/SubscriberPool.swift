@@ -9,7 +9,7 @@ import StreamRuntime
 @safe final class SubscriberPool {
   private let name: String
   let count: Int
-  private let shape: EventShape
+  let shape: EventShape
   private let epoll: CInt
   private let sockets: [CInt]
   private let received: UnsafeMutableBufferPointer<Int>
@@ -132,7 +132,7 @@ import StreamRuntime
   }
 
   private func check(_ event: UnsafeMutableRawPointer, number: UInt64, _ index: Int) throws {
-    let found = unsafe event.loadUnaligned(fromByteOffset: shape.dataOffset, as: UInt64.self)
+    let found = shape.decoded(unsafe event.loadUnaligned(fromByteOffset: shape.dataOffset, as: UInt64.self))
     guard found == number else {
       throw BenchError("\(name): subscriber \(index) got event \(found) instead of \(number)")
     }

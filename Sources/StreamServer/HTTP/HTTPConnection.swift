@@ -182,7 +182,8 @@ final class HTTPConnection: Connection {
         unsafe bytes.extracting(offset..<offset + count).withUnsafeBytes {
           unsafe partialHead.bytes.append(contentsOf: $0)
         }
-        head = try partialHead.parser.parse(partialHead.bytes.span)
+        let all = partialHead.bytes
+        head = try partialHead.parser.parse(all.span)
         offset += head.map { $0.byteCount - before } ?? count
       } else {
         let partial = PartialHead()
