@@ -86,6 +86,28 @@
     }
   }
 
+  /// Appends what `write` writes, at least one byte, as a chunk: in one pass if the number of digits of its size is that
+  /// of `byteCount`.
+  mutating func appendChunk(expecting byteCount: Int, _ write: (inout ByteWriter) -> Void) {
+    let start = count
+    let expected = Self.hexadecimalDigitCount(UInt64(byteCount))
+    append(0, digitCount: expected, base: 16)
+    append("\r\n")
+    let bodyStart = count
+    write(&self)
+    let end = count
+    let digitCount = Self.hexadecimalDigitCount(UInt64(end - bodyStart))
+    if digitCount != expected, let base = unsafe base {
+      let moved = bodyStart + digitCount - expected
+      precondition(digitCount - expected <= room, "no room for the size of a chunk")
+      unsafe (base + moved).copyMemory(from: base + bodyStart, byteCount: end - bodyStart)
+    }
+    count = start
+    Chunk.writeHeader(byteCount: end - bodyStart, to: &self)
+    count = end + digitCount - expected
+    Chunk.writeEnd(to: &self)
+  }
+
   /// - Returns: where to write the bytes; nil: nowhere.
   mutating func advance(by byteCount: Int) -> UnsafeMutableRawPointer? {
     precondition(byteCount <= room, "\(byteCount) bytes exceed the room of \(room) after \(count)")

@@ -115,6 +115,17 @@ public struct EventEncoding: Equatable, Sendable {
   public func writeChunk(
     _ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter
   ) -> Int? {
+    if offset == 0, data.count <= Self.smallByteCount, format != .raw,
+      writer.room >= Self.sufficientRoom(for: head) + Self.largestExpansion * data.count
+        + Chunk.maximumOverheadByteCount
+    {
+      writer.appendChunk(expecting: data.count + Self.usualPrefixByteCount) { writer in
+        writePrefix(head, to: &writer)
+        _ = writeData(data, from: 0, reserving: 0, to: &writer)
+        writer.append(suffix)
+      }
+      return data.count
+    }
     var counter = ByteWriter(countingUpTo: writer.room - Chunk.maximumOverheadByteCount)
     guard let next = write(head, data, from: offset, to: &counter) else { return nil }
     guard counter.count > 0 else { return next }  // a chunk without data would end the body
@@ -127,6 +138,13 @@ public struct EventEncoding: Equatable, Sendable {
     Chunk.writeEnd(to: &writer)
     return next
   }
+
+  /// Data of so many bytes is written in one pass where the room is enough for whatever it becomes.
+  private static let smallByteCount = 1024
+  /// A line end becomes 7 bytes; a control character in a JSON string 6.
+  private static let largestExpansion = 7
+  /// Of a server-sent event with an id and without a name.
+  private static let usualPrefixByteCount = 32
 
   private func writePrefix(_ head: EventHead, to writer: inout ByteWriter) {
     switch format {

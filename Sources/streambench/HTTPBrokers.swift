@@ -1,7 +1,7 @@
 import Glibc
 import StreamRuntime
 
-// streamd over HTTP, and nginx with nchan as its peer. Events are numbered in bytes that are no line ends.
+// streamd over HTTP, beside its own RSocket, and nginx with a file. Events are numbered in bytes that are no line ends.
 
 /// streamd's server-sent events. Values are published over RSocket, as in the other rows.
 final class ServerSentEventsBroker: Broker {
@@ -34,27 +34,22 @@ final class ServerSentEventsBroker: Broker {
   func credit(from bytes: UnsafeRawBufferPointer) throws -> Int { try unsafe streamd.credit(from: bytes) }
 }
 
-/// nginx with nchan: values are published by POST, and delivered as a stream of chunks without ids.
-final class NchanBroker: Broker {
-  let name = "nchan"
+/// nginx with a file as large as an event.
+private final class NginxFile {
   let process: ServerProcess
-  let shape: EventShape
-  static let module = "/usr/lib/nginx/modules/ngx_nchan_module.so"
+  var path: String { process.folder + "/s" }
+  static let program = "/usr/sbin/nginx"
 
-  init(_ nginx: String) throws {
-    process = try ServerProcess(nginx, files: ["page": String(decoding: EventShape.data, as: UTF8.self)]) { folder in
+  init() throws {
+    let page = String(repeating: "x", count: EventShape.dataByteCount)
+    process = try ServerProcess(Self.program, files: ["page": page]) { folder in
       let configuration = """
-        load_module \(Self.module);
-        daemon off; worker_processes 2; pid \(folder)/pid; error_log \(folder)/log;
-        events { worker_connections 15000; }
+        daemon off; user root; worker_processes 2; pid \(folder)/pid; error_log \(folder)/log;
+        events { worker_connections 1024; }
         http {
-          access_log off; client_body_temp_path \(folder); keepalive_requests 1000000000;
-          nchan_max_reserved_memory 1g;
+          access_log off; keepalive_requests 1000000000;
           server {
             listen unix:\(folder)/s backlog=4096;
-            location = /pub { nchan_publisher; nchan_channel_id b; nchan_message_buffer_length 100000; }
-            location = /sub { nchan_subscriber http-raw-stream; nchan_channel_id b; nchan_subscriber_first_message newest;
-              nchan_subscriber_http_raw_stream_separator "\\n"; }
             location = /page { root \(folder); default_type text/plain; }
           }
         }
@@ -65,52 +60,18 @@ final class NchanBroker: Broker {
       }
       return ["-e", "\(folder)/log", "-p", folder, "-c", "\(folder)/nginx.conf"]
     }
-    let request = "POST /pub HTTP/1.1\r\nHost: bench\r\nContent-Length: 64\r\n\r\n"
-    shape = EventShape(
-      byteCount: EventShape.dataByteCount + 1, dataOffset: 0,
-      request: Array(request.utf8) + EventShape.data, requestDataOffset: request.utf8.count, isText: true)
-    try process.waitUntilItServes(connectPublisher)
+    try process.waitUntilItServes { try Handshake.connect(to: path) }
   }
-
-  func subscribe() throws -> CInt {
-    let raw = try Handshake.connect(to: process.folder + "/s")
-    try Handshake.say(Array("GET /sub HTTP/1.0\r\nHost: bench\r\n\r\n".utf8), to: raw)
-    try Handshake.hear(Array("\r\n\r\n".utf8), from: raw)
-    return raw
-  }
-
-  func connectPublisher() throws -> CInt { try Handshake.connect(to: process.folder + "/s") }
-
-  /// nchan drops connections whose publisher is too far ahead of its answers.
-  var initialCredit: Int { 64 }
-  private var unread = 0
-  /// Each response ends with the line that says how many subscribers there are.
-  func credit(from bytes: UnsafeRawBufferPointer) throws -> Int {
-    let text = unsafe String(decoding: bytes, as: UTF8.self)
-    return text.split(separator: "HTTP/1.1 20", omittingEmptySubsequences: false).count - 1
-  }
-
-  func window(subscribers: Int) -> Int { 1024 }
-}
-
-/// The brokers of the HTTP rows: streamd's server-sent events, its RSocket, and nchan if it is installed.
-private func httpBrokers(_ options: Options) throws -> [any Broker] {
-  var brokers: [any Broker] = [
-    try ServerSentEventsBroker(options.program), try StreamdBroker(options.program),
-  ]
-  if unsafe access("/usr/sbin/nginx", X_OK) == 0, unsafe access(NchanBroker.module, R_OK) == 0 {
-    brokers.append(try NchanBroker("/usr/sbin/nginx"))
-  }
-  return brokers
 }
 
 func measureHTTP(_ options: Options) throws {
   for subscribers in [1, 100, 1000, 10_000] {
     Report.heading(
       "server-sent events, \(counted(subscribers, "client")), 64 bytes",
-      goal: "70 % of RSocket's bytes, 30 x nchan at 100 and 1,000")
+      goal: "70 % of RSocket's bytes")
     var rates: [(name: String, bytes: Int, figures: Figures)] = []
-    for broker in try httpBrokers(options) {
+    let brokers: [any Broker] = [try ServerSentEventsBroker(options.program), try StreamdBroker(options.program)]
+    for broker in brokers {
       let contender = try Contender(broker, subscribers: subscribers, verifies: options.verifies)
       let values = try (0..<options.runs).map { _ in try contender.deliveriesPerSecond(over: options.seconds) }
       rates.append((broker.name, broker.shape.byteCount, Figures(values)))
@@ -120,7 +81,6 @@ func measureHTTP(_ options: Options) throws {
       if index == 0 {
         let own = rate.figures.median * Double(rate.bytes)
         ratios.append(Report.percent(own, of: rates[1].figures.median * Double(rates[1].bytes), "RSocket's bytes"))
-        if rates.count > 2 { ratios.append(Report.times(rate.figures.median, rates[2].figures.median, "nchan")) }
       }
       Report.line(rate.name, rate.figures, "events/s", ratios)
     }
@@ -139,12 +99,8 @@ private func measureNewest(_ options: Options) throws {
   defer { close(publisher) }
   usleep(100_000)
   var contenders = [("streamd", streamd.streamd.path, "/streams/b")]
-  var nginx: NchanBroker?
-  if unsafe access("/usr/sbin/nginx", X_OK) == 0, unsafe access(NchanBroker.module, R_OK) == 0 {
-    let broker = try NchanBroker("/usr/sbin/nginx")
-    nginx = broker
-    contenders.append(("nginx", broker.process.folder + "/s", "/page"))
-  }
+  let nginx = unsafe access(NginxFile.program, X_OK) == 0 ? try NginxFile() : nil
+  if let nginx { contenders.append(("nginx", nginx.path, "/page")) }
   var medians: [Double] = []
   for (name, path, target) in contenders.reversed() {
     let values = try (0..<options.runs).map { _ in

@@ -44,9 +44,6 @@ extension HTTPConnection {
     }
   }
 
-  /// Streams of one response.
-  private static let streamLimit = 64
-
   func respond(to head: RequestHead) {
     var request = HTTPRequest(head, allowedOrigin: nil)
     do throws(Rejection) {
@@ -107,8 +104,8 @@ extension HTTPConnection {
   /// Responds with the newest event, or with events as they come.
   private func respond(with names: [String], _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     let query = try StreamQuery(head.target.parameters)
-    guard names.count <= Self.streamLimit, Set(names).count == names.count else {
-      throw Rejection(.badRequest, "a response has at most \(Self.streamLimit) streams, each of them once")
+    guard names.count <= SavedHTTP.streamLimit, Set(names).count == names.count else {
+      throw Rejection(.badRequest, "a response has at most \(SavedHTTP.streamLimit) streams, each of them once")
     }
     var streams: [ServedStream] = []
     for name in names { streams.append(try readableStream(name)) }

@@ -11,8 +11,8 @@ final class StreamingResponse {
   let request: HTTPRequest
   let encoding: EventEncoding
   let isChunked: Bool
-  /// In the order of the request; the subscription to the first has the request ID 1, and so on.
-  let names: [String]
+  private let firstName: String
+  private let otherNames: [String]  // empty as a rule: an idle client costs no array
   /// False: ends once it has sent all that was there when it began.
   let follows: Bool
   /// The body has a known size: one event, after which the connection takes the next request.
@@ -28,9 +28,14 @@ final class StreamingResponse {
     _ request: HTTPRequest, _ encoding: EventEncoding, isChunked: Bool, _ names: [String], follows: Bool,
     isSingle: Bool = false, hasBegun: Bool = false
   ) {
-    (self.request, self.encoding, self.isChunked, self.names) = (request, encoding, isChunked, names)
+    (self.request, self.encoding, self.isChunked) = (request, encoding, isChunked)
+    (firstName, otherNames) = (names[0], Array(names.dropFirst()))
     (self.follows, self.isSingle, self.hasBegun) = (follows, isSingle, hasBegun)
   }
+
+  /// In the order of the request; the subscription to the first has the request ID 1, and so on. At least one.
+  var names: [String] { [firstName] + otherNames }
+  var streamCount: Int { 1 + otherNames.count }
 
   /// The id of the last event sent of a stream that has ended; 0 for one that has not.
   func endedPosition(of request: RequestID) -> UInt64 { ended[request] ?? 0 }
@@ -39,7 +44,7 @@ final class StreamingResponse {
 
   var isEventStream: Bool { encoding.format == .serverSentEvents }
 
-  var coding: EventFormat.BodyCoding { .init(isChunked: isChunked, isNamed: names.count > 1) }
+  var coding: EventFormat.BodyCoding { .init(isChunked: isChunked, isNamed: streamCount > 1) }
 }
 
 // Space in the socket is the credit of a streaming response: it demands everything while it can be written, and nothing
@@ -104,7 +109,7 @@ extension HTTPConnection {
     if response.isChunked { head.add("Transfer-Encoding", "chunked") }
     head.add("Cache-Control", "no-store, no-transform")
     head.add("X-Accel-Buffering", "no")
-    if response.names.count == 1, let position { head.add("Last-Event-ID", String(position)) }
+    if response.streamCount == 1, let position { head.add("Last-Event-ID", String(position)) }
     return head
   }
 

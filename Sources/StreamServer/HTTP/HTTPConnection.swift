@@ -64,7 +64,7 @@ final class HTTPConnection: Connection {
     switch exchange {
     case .head, .finishing, .draining: 0
     case .waiting, .publishing: 1
-    case .streaming(let response): response.names.count
+    case .streaming(let response): response.streamCount
     }
   }
 

@@ -58,9 +58,10 @@ struct SavedConnection: Equatable, Sendable {
   var isPossible: Bool {
     let ids = subscriptions.map(\.id) + channels.map(\.id)
     if let http {
-      return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count && http.names.count <= 64
-        && ids.allSatisfy { (1...http.names.count).contains(Int($0.rawValue)) }
-        && subscriptions.allSatisfy(\.frames.isBody)
+      let limit = http.state == .streaming ? max(1, http.names.count) : 0
+      return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count
+        && http.names.count <= SavedHTTP.streamLimit && (http.state != .streaming || !http.names.isEmpty)
+        && ids.allSatisfy { $0.rawValue <= limit } && subscriptions.allSatisfy(\.frames.isBody)
     }
     return machine.isPossible && subscriptions.allSatisfy { !$0.frames.isBody } && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)

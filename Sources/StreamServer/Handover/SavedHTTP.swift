@@ -53,6 +53,9 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
     mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
+  /// Streams of one response.
+  static let streamLimit = 64
+
   var state = State.head
   /// The client has sent a request before.
   var hasRequested = false
