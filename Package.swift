@@ -119,12 +119,25 @@ let package = Package(
       ],
       exclude: ["Fixtures"],
       swiftSettings: settings),
+    .target(
+      name: "ClientTestSupport", dependencies: ["RSocket", "Reactive", "StreamClient", "StreamRuntime", "TestSupport"],
+      path: "Tests/ClientTestSupport", swiftSettings: settings),
     .testTarget(
       name: "StreamClientTests",
       dependencies: [
-        "RSocket", "Reactive", "StreamClient", "StreamRuntime", "StreamServer", "TestSupport", "example", "streamctl",
+        "ClientTestSupport", "RSocket", "Reactive", "StreamClient", "StreamRuntime", "StreamServer", "TestSupport",
+        "example",
       ],
       swiftSettings: settings),
+    .testTarget(
+      name: "streamctlTests",
+      dependencies: [
+        "ClientTestSupport", "RSocket", "Reactive", "StreamClient", "StreamRuntime", "StreamServer", "TestSupport",
+        "streamctl",
+      ],
+      swiftSettings: settings),
+    .testTarget(
+      name: "streambenchTests", dependencies: ["TestSupport", "streambench", "streamd"], swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
       name: "streamdTests",

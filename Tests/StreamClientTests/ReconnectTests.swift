@@ -1,3 +1,4 @@
+import ClientTestSupport
 import Glibc
 import RSocket
 import Reactive

@@ -1,3 +1,4 @@
+import ClientTestSupport
 import RSocket
 import StreamClient
 import Testing

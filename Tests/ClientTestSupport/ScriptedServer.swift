@@ -6,28 +6,28 @@ import StreamRuntime
 import TestSupport
 
 /// Events in order, for which a test waits.
-final class Recorder<Value: Sendable>: Sendable {
+package final class Recorder<Value: Sendable>: Sendable {
   private let stream: AsyncStream<Value>
   private let continuation: AsyncStream<Value>.Continuation
 
-  init() { (stream, continuation) = AsyncStream.makeStream() }
+  package init() { (stream, continuation) = AsyncStream.makeStream() }
 
-  func record(_ value: Value) { continuation.yield(value) }
+  package func record(_ value: Value) { continuation.yield(value) }
 
   /// The next event, once it has arrived; nil when the test's time is over.
-  func next() async -> Value? {
+  package func next() async -> Value? {
     var iterator = stream.makeAsyncIterator()
     return await iterator.next()
   }
 }
 
 /// The server's end of one connection. Everything but `id` belongs to the server's loop.
-final class Peer: EventLoop.Handler, @unchecked Sendable {
-  let id: Int
-  let loop: EventLoop
-  var machine = ConnectionMachine(acceptingWith: ConnectionLimits())
+package final class Peer: EventLoop.Handler, @unchecked Sendable {
+  package let id: Int
+  package let loop: EventLoop
+  package var machine = ConnectionMachine(acceptingWith: ConnectionLimits())
   /// While false, the peer does not read.
-  var reads: Bool {
+  package var reads: Bool {
     didSet { watch() }
   }
   private let descriptor: OwnedDescriptor
@@ -36,8 +36,9 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
   private var registration: EventLoop.Registration?
   private var unwritten: [UInt8] = []
 
-  init(_ id: Int, _ descriptor: consuming OwnedDescriptor, _ server: borrowing ScriptedServer.Terms, on loop: EventLoop)
-  {
+  package init(
+    _ id: Int, _ descriptor: consuming OwnedDescriptor, _ server: borrowing ScriptedServer.Terms, on loop: EventLoop
+  ) {
     self.id = id
     self.descriptor = descriptor
     self.loop = loop
@@ -56,17 +57,17 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
   }
 
   /// - Parameter gap: the number in the metadata after id and time.
-  func send(_ text: String, on id: StreamID, number: UInt64 = 0, gap: UInt64? = nil, isComplete: Bool = false) {
+  package func send(_ text: String, on id: StreamID, number: UInt64 = 0, gap: UInt64? = nil, isComplete: Bool = false) {
     let numbers = [number, 1_000_000 + number] + (gap.map { [$0] } ?? [])
     let metadata = numbers.flatMap { value in (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) } }
     machine.sendPayload(id, Payload(metadata: metadata, data: Array(text.utf8)), isComplete: isComplete)
   }
 
-  func flush() {
+  package func flush() {
     if machine.hasOutput { write(machine.takeOutput()) }
   }
 
-  func write(_ bytes: [UInt8]) {
+  package func write(_ bytes: [UInt8]) {
     unwritten += bytes
     while !unwritten.isEmpty {
       let count = Glibc.send(descriptor.raw, unwritten, unwritten.count, CInt(MSG_NOSIGNAL))
@@ -76,14 +77,14 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
     watch()
   }
 
-  func close() {
+  package func close() {
     flush()
     if let registration { loop.unregister(registration) }
     registration = nil
     shutdown(descriptor.raw, CInt(SHUT_RDWR))
   }
 
-  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+  package func descriptorIsReady(_ readiness: EventLoop.Readiness) {
     if readiness.contains(.writable) { write([]) }
     guard readiness.contains(.readable), reads || readiness.contains(.writable) else { return }
     var buffer = [UInt8](repeating: 0, count: 65536)
@@ -109,7 +110,7 @@ final class Peer: EventLoop.Handler, @unchecked Sendable {
 }
 
 /// The input of a test's script.
-enum ServerEvent: Equatable, Sendable {
+package enum ServerEvent: Equatable, Sendable {
   case request(StreamID, RequestKind, UInt32, String, String)
   case other(ConnectionMachine.Event)
   /// Of a raw server.
@@ -119,16 +120,16 @@ enum ServerEvent: Equatable, Sendable {
 }
 
 /// Accepts connections and runs the test's script on each, on its own loop.
-final class ScriptedServer: Sendable {
-  struct Terms: Sendable {
-    var script: @Sendable (Peer, ServerEvent) -> Void
-    var raw = false
-    var reads = true
+package final class ScriptedServer: Sendable {
+  package struct Terms: Sendable {
+    package var script: @Sendable (Peer, ServerEvent) -> Void
+    package var raw = false
+    package var reads = true
   }
 
-  let path: String
-  let events = Recorder<ServerEvent>()
-  let loop: EventLoop
+  package let path: String
+  package let events = Recorder<ServerEvent>()
+  package let loop: EventLoop
   private let peers = Locked<[Peer]>([])
 
   private init(path: String) throws {
@@ -138,7 +139,7 @@ final class ScriptedServer: Sendable {
 
   /// Runs `body` against a server. Every event is recorded after the script has seen it, but for SETUP and requests for
   /// `$streams`.
-  static func run<R>(
+  package static func run<R>(
     raw: Bool = false, reads: Bool = true, script: @escaping @Sendable (Peer, ServerEvent) -> Void = { _, _ in },
     body: (ScriptedServer) async throws -> R
   ) async throws -> R {
@@ -171,10 +172,10 @@ final class ScriptedServer: Sendable {
     return try await body(server)
   }
 
-  func next() async -> ServerEvent? { await events.next() }
+  package func next() async -> ServerEvent? { await events.next() }
 
   /// Runs `action` on the loop for the connection with this number, counted from 0, and writes its output.
-  func act(_ number: Int = 0, _ action: @escaping @Sendable (Peer) -> Void) {
+  package func act(_ number: Int = 0, _ action: @escaping @Sendable (Peer) -> Void) {
     loop.execute { [self] in
       guard let peer = peers.withLock({ $0.indices.contains(number) ? $0[number] : nil }) else { return }
       action(peer)
@@ -182,5 +183,5 @@ final class ScriptedServer: Sendable {
     }
   }
 
-  var connectionCount: Int { peers.withLock { $0.count } }
+  package var connectionCount: Int { peers.withLock { $0.count } }
 }

@@ -3,24 +3,25 @@ import StreamClient
 import Synchronization
 
 /// The signals that a subscriber received.
-enum Signal: Equatable, Sendable {
+package enum Signal: Equatable, Sendable {
   case value(String)
   case finished
   case failed(StreamError)
 }
 
 /// A subscriber that records its signals, and requests only what the test sets.
-final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set once, before other threads have the probe
-  typealias Input = StreamEvent
-  typealias Failure = StreamError
+/// `subscription` is set once, before other threads have the probe.
+package final class Probe: Subscriber, @unchecked Sendable {
+  package typealias Input = StreamEvent
+  package typealias Failure = StreamError
 
-  let signals = Recorder<Signal>()
-  private(set) var subscription: (any Subscription)?
+  package let signals = Recorder<Signal>()
+  package private(set) var subscription: (any Subscription)?
   private let onSubscription: (any Subscription) -> Void
   private let onValue: (Probe, String) -> Subscribers.Demand
   private let onEnd: () -> Void
 
-  init(
+  package init(
     onSubscription: @escaping (any Subscription) -> Void = { _ in },
     onEnd: @escaping () -> Void = {},
     onValue: @escaping (Probe, String) -> Subscribers.Demand = { _, _ in .none }
@@ -30,18 +31,18 @@ final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set o
     self.onValue = onValue
   }
 
-  func receive(subscription: any Subscription) {
+  package func receive(subscription: any Subscription) {
     self.subscription = subscription
     onSubscription(subscription)
   }
 
-  func receive(_ event: StreamEvent) -> Subscribers.Demand {
+  package func receive(_ event: StreamEvent) -> Subscribers.Demand {
     let text = String(decoding: event.data, as: UTF8.self)
     signals.record(.value(text))
     return onValue(self, text)
   }
 
-  func receive(completion: Subscribers.Completion<StreamError>) {
+  package func receive(completion: Subscribers.Completion<StreamError>) {
     switch completion {
     case .finished: signals.record(.finished)
     case .failure(let error): signals.record(.failed(error))
@@ -49,14 +50,14 @@ final class Probe: Subscriber, @unchecked Sendable {  // `subscription` is set o
     onEnd()
   }
 
-  func request(_ count: Int) { subscription?.request(.max(count)) }
-  func cancel() { subscription?.cancel() }
-  func next() async -> Signal? { await signals.next() }
+  package func request(_ count: Int) { subscription?.request(.max(count)) }
+  package func cancel() { subscription?.cancel() }
+  package func next() async -> Signal? { await signals.next() }
 }
 
 extension Publisher where Output == StreamEvent, Failure == StreamError {
   /// A probe that has requested `count` values.
-  func probe(_ count: Int = 0) -> Probe {
+  package func probe(_ count: Int = 0) -> Probe {
     let probe = Probe()
     subscribe(probe)
     if count > 0 { probe.request(count) }

@@ -4,21 +4,21 @@ import Reactive
 import StreamRuntime
 
 /// A terminal for a program under test: the program's output, as screens.
-final class PseudoTerminal: Sendable {
+package final class PseudoTerminal: Sendable {
   /// No further output arrived; the output until then.
-  struct Silence: Error {
-    let text: String
+  package struct Silence: Error {
+    package let text: String
   }
 
   /// The program's end.
-  let program: CInt
+  package let program: CInt
   private let screen: CInt
   private let seen = Locked<[UInt8]>([])
 
   private static let setLock: UInt = 0x4004_5431  // TIOCSPTLCK
   private static let getNumber: UInt = 0x8004_5430  // TIOCGPTN
 
-  init(width: UInt16, height: UInt16) throws(SystemError) {
+  package init(width: UInt16, height: UInt16) throws(SystemError) {
     // With system calls: the C library's functions leave the descriptor open in programs that are started meanwhile.
     screen = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
     var (locked, number) = (CInt(0), CUnsignedInt(0))
@@ -36,27 +36,27 @@ final class PseudoTerminal: Sendable {
   }
 
   /// The program is not notified; the test does that.
-  func resize(width: UInt16, height: UInt16) {
+  package func resize(width: UInt16, height: UInt16) {
     var size = winsize(ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0)
     _ = ioctl(screen, UInt(TIOCSWINSZ), &size)
   }
 
-  func type(_ keys: String) {
+  package func type(_ keys: String) {
     _ = write(screen, keys, keys.utf8.count)
   }
 
   /// Whether a line is edited before the program gets it, as in a shell.
-  var editsLines: Bool {
+  package var editsLines: Bool {
     var settings = termios()
     tcgetattr(program, &settings)
     return settings.c_lflag & tcflag_t(ICANON) != 0
   }
 
   /// All output so far.
-  var text: String { String(decoding: seen.withLock { $0 }, as: UTF8.self) }
+  package var text: String { String(decoding: seen.withLock { $0 }, as: UTF8.self) }
 
   /// Waits until the last picture is one that a test looks for. The test's time limit is the guard.
-  func picture(where isWanted: ([String]) -> Bool) async throws -> [String] {
+  package func picture(where isWanted: ([String]) -> Bool) async throws -> [String] {
     while true {
       if let picture = lastPicture, isWanted(picture) { return picture }
       try await read()
@@ -64,7 +64,7 @@ final class PseudoTerminal: Sendable {
   }
 
   /// Waits for any output.
-  func drawn(_ sequence: String) async throws {
+  package func drawn(_ sequence: String) async throws {
     while !text.hasSuffix(sequence) { try await read() }
   }
 
@@ -94,5 +94,5 @@ final class PseudoTerminal: Sendable {
 }
 
 extension StringProtocol {
-  func range(ofLast text: String) -> Range<Index>? { ranges(of: text).last }
+  package func range(ofLast text: String) -> Range<Index>? { ranges(of: text).last }
 }
