@@ -23,7 +23,7 @@ public final class StreamServer: Sendable {
   }
 
   let limits: ServerLimits
-  private let version: String
+  let version: String
   let report: @Sendable (ServerReport) -> Void
   let streams = StreamTable()
   let counts = ConnectionCounts()
@@ -37,6 +37,8 @@ public final class StreamServer: Sendable {
   /// The counters of removed streams.
   let retired = Locked(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
+  /// The same in microseconds since the Unix epoch.
+  let startTime = EventLog.wallClock()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
@@ -67,6 +69,10 @@ public final class StreamServer: Sendable {
       try Worker(
         name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
         accounts: accounts, loops: loops, wantsDetails: wantsDetails, report: report)
+    }
+    systemStreams.setMetrics { [weak self] key, queue, completed in
+      guard let self else { return completed([]) }
+      renderMetrics(key, on: queue, completed: completed)
     }
     try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
       [weak self] visibility in
@@ -133,7 +139,7 @@ public final class StreamServer: Sendable {
     streams[name]?.setRemark(remark)
   }
 
-  private var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
+  var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 
   private func addSystemStream(
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
@@ -251,7 +257,7 @@ public final class StreamServer: Sendable {
   /// The current statistics.
   public var statistics: Statistics {
     let now = EventLoop.monotonicNow()
-    let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
+    let hasLag = hasLag
     let byStream = userStreams.map { $0.statistics(hasLag: hasLag) }
     let retired = retired.withLock { $0 }
     func sum(_ counter: (Worker) -> UInt64) -> UInt64 { workers.reduce(0) { $0 &+ counter($1) } }
@@ -276,7 +282,7 @@ public final class StreamServer: Sendable {
   /// The statistics of the streams that a client may see.
   func visibleStatistics(_ visibility: Visibility) -> VisibleStatistics {
     let now = EventLoop.monotonicNow()
-    let hasLag = now &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime
+    let hasLag = hasLag
     let streams = userStreams.filter { visibility.shows($0) }
     let byStream = streams.map { $0.statistics(hasLag: hasLag) }
     return VisibleStatistics(
@@ -290,12 +296,22 @@ public final class StreamServer: Sendable {
     return (streams.count, streams.reduce(0) { $0 + $1.log.subscriberCount })
   }
 
+  /// Whether the lag was measured lately.
+  var hasLag: Bool { EventLoop.monotonicNow() &- lagMeasuredAt.load(ordering: .relaxed) < Self.lagLifetime }
+
   /// Makes each loop measure the lag of its subscriptions, for the next statistics: cursors are confined to their loop.
-  private func measureLag() {
+  /// - Parameter completed: called on any thread once all have measured, or at once if they have done so lately.
+  func measureLag(completed: @escaping @Sendable () -> Void = {}) {
     let now = EventLoop.monotonicNow()
-    guard now &- lagMeasuredAt.load(ordering: .relaxed) > Self.lagPeriod else { return }
+    guard now &- lagMeasuredAt.load(ordering: .relaxed) > Self.lagPeriod else { return completed() }
     lagMeasuredAt.store(now, ordering: .relaxed)
-    for worker in workers { worker.loop.execute { worker.measureLag() } }
+    let left = Countdown(workers.count)
+    for worker in workers {
+      worker.loop.execute {
+        worker.measureLag()
+        if left.isLast() { completed() }
+      }
+    }
   }
 
   /// Minimum time between two measurements of the lag, in nanoseconds.
@@ -309,6 +325,15 @@ final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
+  /// Of `open`, those that speak HTTP and those that are WebSockets. Counted by the connections' own lifetimes.
+  let http = Atomic(0)
+  let webSocket = Atomic(0)
+
+  /// All connections; those that have sent nothing yet count as RSocket's.
+  var byProtocol: (rsocket: Int, http: Int, webSocket: Int) {
+    let (http, webSocket) = (max(0, http.load(ordering: .relaxed)), max(0, webSocket.load(ordering: .relaxed)))
+    return (max(0, open.load(ordering: .relaxed) - http - webSocket), http, webSocket)
+  }
 }
 
 /// The counters of removed streams, so that totals never decrease.

@@ -74,11 +74,14 @@ extension Connection {
   /// - Parameter former: a view that is not returned; nil: any.
   private func view(of stream: ServedStream, inPlaceOf former: ServedStream?) -> ServedStream? {
     guard stream.feed != nil else { return stream }
-    let visibility = worker.systemStreams.visibility(for: identity.credentials) {
-      PeerCredentials.supplementaryGroups(of: socket.raw)
-    }
+    let visibility = visibility
     return visibility == .all
       ? stream : worker.systemStreams.view(of: stream.name, visibility, inPlaceOf: former)
+  }
+
+  /// What the client sees of all streams together.
+  var visibility: Visibility {
+    worker.systemStreams.visibility(for: identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
   }
 
   func admits(_ rules: AccessRules) -> Bool {

@@ -115,6 +115,10 @@ class Connection: EventLoop.Handler {
   /// - Returns: the number of processed bytes; the others wait for another turn.
   func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int { bytes.count }
 
+  /// Does what waits for the connection's turn, other than input.
+  /// - Returns: false if there was nothing.
+  func takeTurn() -> Bool { false }
+
   /// All input of this turn was processed.
   func finishProcessing() {}
 
@@ -220,6 +224,7 @@ class Connection: EventLoop.Handler {
     worker.loop.assertOnLoop()
     isWaitingForTurn = false
     guard phase == .open else { return }
+    guard !takeTurn() else { return watch() }
     if let waiting = waitingInput {
       unsafe waiting.offset += waiting.bytes.withUnsafeBytes {
         unsafe process(UnsafeRawBufferPointer(rebasing: $0[waiting.offset...]), until: deadline)
@@ -243,7 +248,7 @@ class Connection: EventLoop.Handler {
       if handled < count { waitingInput = unsafe WaitingInput(input[handled...]) }
     }
     finishProcessing()
-    if phase == .open, settle(), let sentence = excess {
+    if phase == .open, settle(), let sentence = excess() {
       drop(sentence)
       return refuse(sentence)
     }
@@ -270,13 +275,14 @@ class Connection: EventLoop.Handler {
   }
 
   /// The exceeded limit of bytes, as a sentence; nil: none.
-  private var excess: String? {
+  /// - Parameter count: bytes in addition to those that are counted.
+  func excess(adding count: Int = 0) -> String? {
     let limits = worker.limits
-    let held = share.account.heldBytes.load(ordering: .relaxed)
+    let held = share.account.heldBytes.load(ordering: .relaxed) + count
     if held > limits.inputBytesPerUser {
       return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes of unprocessed data (max_input_per_user)"
     }
-    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed)) {
+    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed) + count) {
       return "\(identity.user) has more bytes of unprocessed data than are free of \(limits.inputBytes) (max_input)"
     }
     return nil

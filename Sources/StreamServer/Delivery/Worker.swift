@@ -27,7 +27,7 @@ import Synchronization
   let streams: StreamTable
   let systemStreams: SystemStreams
   /// Shared by all workers; a connection is added when it is accepted.
-  private let counts: ConnectionCounts
+  let counts: ConnectionCounts
   let accounts: UserAccounts
   /// Of all workers.
   private let loops: LoopList
@@ -52,6 +52,8 @@ import Synchronization
   private var outputRound = Fifo<UserShare>()
   /// For each format that has been used.
   private var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
+  /// Connections whose responses wait for metrics.
+  private var waitingForMetrics: [MetricsCache.Key: [HTTPConnection]] = [:]
   private var isStopping = false
   /// Called once the last connection is closed.
   private var stopped: (@Sendable () -> Void)?
@@ -208,7 +210,7 @@ import Synchronization
     // Breaks the reference cycle with connections.
     while let share = inputRound.popFirst() { share.input = Fifo() }
     while let share = outputRound.popFirst() { share.output = Fifo() }
-    (users, lanesToMeasure) = ([:], [:])
+    (users, lanesToMeasure, waitingForMetrics) = ([:], [:], [:])
     completed()
   }
 
@@ -230,6 +232,23 @@ import Synchronization
     saved = []
     for connection in connections { connection.stop() }
     if connections.isEmpty { finishStopping() }
+  }
+
+  // MARK: Metrics
+
+  /// Requests metrics for a connection, which gets them on the loop. Connections that request the same share them.
+  /// - Returns: false if there are too many renderings.
+  func requestMetrics(_ key: MetricsCache.Key, for connection: HTTPConnection) -> Bool {
+    loop.assertOnLoop()
+    guard waitingForMetrics[key]?.append(connection) == nil else { return true }
+    waitingForMetrics[key] = [connection]
+    let isAccepted = systemStreams.metrics.request(key) { [self] text in
+      loop.execute { [self] in
+        for connection in waitingForMetrics.removeValue(forKey: key) ?? [] { connection.metricsAreRendered(text, key) }
+      }
+    }
+    if !isAccepted { waitingForMetrics[key] = nil }
+    return isAccepted
   }
 
   // MARK: Users
@@ -520,6 +539,7 @@ import Synchronization
   func countLost(_ lost: UInt64, by client: ClientIdentity, of stream: ServedStream) {
     loop.assertOnLoop()
     counters.laggedEvents.add(lost, ordering: .relaxed)
+    stream.countLagged(lost)
     report(.clientLagged(client, stream: stream.name, lost: lost))
   }
 }

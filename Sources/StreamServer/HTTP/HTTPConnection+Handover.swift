@@ -46,6 +46,10 @@ extension HTTPConnection {
       saved.knownID = response.knownID
       saved.wait = response.deadline - min(response.deadline, worker.loop.now)
       return (response.request, saved)
+    case .rendering(let response):
+      saved.state = .rendering
+      saved.flags = (response.format == .openMetrics ? 1 : 0) | (response.hasStreams ? 2 : 0)
+      return (response.request, saved)
     case .publishing(let publishing):
       saved.state = .publishing
       publishing.save(to: &saved)
@@ -76,6 +80,9 @@ extension HTTPConnection {
       case .head: break
       case .finishing: begin(.finishing)
       case .waiting: restoreWaiting(http, request)
+      case .rendering:
+        let format = http.flags & 1 != 0 ? MetricsFormat.openMetrics : .prometheus
+        begin(.rendering(MetricsResponse(request, format, hasStreams: http.flags & 2 != 0)))
       case .publishing: restorePublishing(http, request)
       case .streaming: restoreStreaming(http, request, saved.subscriptions)
       }
@@ -87,6 +94,7 @@ extension HTTPConnection {
     case .head: setClock(after: isEstablished ? Self.idleTime : worker.limits.handshakeTimeout)
     case .waiting(let response):
       setClock(after: .nanoseconds(Int64(clamping: response.deadline - min(response.deadline, worker.loop.now))))
+    case .rendering(let response): render(response)
     case .publishing(let publishing): resume(publishing)
     case .streaming(let response):
       limitSendBuffer()

@@ -6,8 +6,4 @@ extension HTTPConnection {
   func respondWithPage(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     throw Rejection(.notFound, "there is no page yet")
   }
-
-  func respondWithMetrics(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
-    throw Rejection(.notFound, "there are no metrics yet")
-  }
 }

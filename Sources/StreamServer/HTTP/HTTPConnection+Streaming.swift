@@ -238,7 +238,7 @@ extension HTTPConnection {
     switch exchange {
     case .waiting(let response): request = response.request
     case .streaming(let response): request = response.request
-    case .publishing, .head, .finishing, .draining: return
+    case .rendering, .publishing, .head, .finishing, .draining: return
     }
     begin(.head)
     if subscriptions[id] == nil { endSubscriptions() }  // otherwise the caller removes the only one

@@ -16,6 +16,8 @@ final class HTTPConnection: Connection {
     case head
     /// A response that waits for an event. Can become: head, streaming, finishing.
     case waiting(WaitingResponse)
+    /// A response that waits for its body to be rendered. Can become: head, finishing.
+    case rendering(MetricsResponse)
     /// A request that brings values. Can become: head, finishing.
     case publishing(PublishingRequest)
     /// A response whose body is events. Can become: head (after a single event), finishing.
@@ -52,6 +54,16 @@ final class HTTPConnection: Connection {
   /// Of a head in part: more is not needed to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
+  override init(
+    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
+    worker: Worker
+  ) {
+    super.init(socket, number: number, credentials, share, worker: worker)
+    worker.counts.http.add(1, ordering: .relaxed)
+  }
+
+  deinit { worker.counts.http.subtract(1, ordering: .relaxed) }
+
   /// Whether a connection that begins with this byte speaks HTTP: a method begins with a capital letter, and a frame with
   /// its length, which is less than 4 MiB for SETUP.
   static func speaks(_ byte: UInt8) -> Bool { UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte }
@@ -63,7 +75,7 @@ final class HTTPConnection: Connection {
   override var requestCount: Int {
     switch exchange {
     case .head, .finishing, .draining: 0
-    case .waiting, .publishing: 1
+    case .waiting, .rendering, .publishing: 1
     case .streaming(let response): response.streamCount
     }
   }
@@ -77,7 +89,7 @@ final class HTTPConnection: Connection {
   override var holdsInput: Bool {
     switch exchange {
     case .head, .draining: false
-    case .waiting, .streaming, .finishing: true
+    case .waiting, .rendering, .streaming, .finishing: true
     case .publishing(let request): request.holdsInput
     }
   }
@@ -98,12 +110,13 @@ final class HTTPConnection: Connection {
     guard !hasLostReader else { return false }
     switch exchange {
     case .head: return hasUnsent
-    case .waiting, .streaming, .finishing: return true
+    case .waiting, .rendering, .streaming, .finishing: return true
     case .publishing(let request): return request.isComplete
     case .draining: return false
     }
   }
 
+  override func takeTurn() -> Bool { sendMetrics() }
   override func save() -> SavedConnection? { saveExchange() }
   override func restore(_ saved: SavedConnection) { restoreExchange(saved) }
   override func finishRestoringProtocol() { continueExchange() }
@@ -119,6 +132,7 @@ final class HTTPConnection: Connection {
     switch exchange {
     case .finishing: finishWriting()
     case .head: if hasLostWriter { close() }
+    case .rendering(let response): if response.text != nil { waitForTurn() }
     case .waiting, .publishing, .streaming, .draining: break
     }
   }
@@ -129,6 +143,7 @@ final class HTTPConnection: Connection {
       guard partialHead != nil else { return close() }
       reject(Rejection(.requestTimeout, "the request's head did not arrive in time"))
     case .waiting(let response): timeIsOver(for: response)
+    case .rendering(let response): timeIsOver(for: response)
     case .publishing(let request): timeIsOver(for: request)
     case .streaming(let response): keepAlive(response)
     case .finishing:
@@ -152,7 +167,7 @@ final class HTTPConnection: Connection {
       case .publishing(let request):
         read(request, span, &offset)
         if case .publishing = exchange, request.isComplete { stash(span, &offset) }
-      case .waiting, .streaming, .finishing: stash(span, &offset)
+      case .waiting, .rendering, .streaming, .finishing: stash(span, &offset)
       case .draining(let discarded):
         let discarded = discarded + span.count - offset
         exchange = .draining(discarded: discarded)
@@ -311,7 +326,7 @@ final class HTTPConnection: Connection {
     switch exchange {
     case .head: resume(with: input)
     case .finishing: if !hasUnsent { finishWriting() }
-    case .waiting, .publishing, .streaming, .draining: break
+    case .waiting, .rendering, .publishing, .streaming, .draining: break
     }
   }
 
@@ -344,7 +359,7 @@ final class HTTPConnection: Connection {
   override func refuse(_ sentence: String) {
     switch exchange {
     case .streaming, .finishing, .draining: finishClosing()
-    case .head, .waiting, .publishing: reject(Rejection(.serviceUnavailable, sentence))
+    case .head, .waiting, .rendering, .publishing: reject(Rejection(.serviceUnavailable, sentence))
     }
   }
 
@@ -355,6 +370,7 @@ final class HTTPConnection: Connection {
     case .waiting(let response):
       exchange = .head
       respond(Rejection(.serviceUnavailable, reason), to: response.request)
+    case .rendering(let response): respond(Rejection(.serviceUnavailable, reason), to: response.request)
     case .publishing(let request): abandon(request, reason)
     case .streaming(let response): end(response, reason, isClean: true, retry: 30_000)
     }

@@ -27,6 +27,7 @@ final class WebSocketConnection: RSocketConnection {
     control = handshake
     decoder = WebSocketDecoder(maximumMessageByteCount: Self.maximumMessageBytes)
     super.init(socket, number: number, credentials, share, machine: machine, worker: worker)
+    worker.counts.webSocket.add(1, ordering: .relaxed)
     guard let saved else { return }
     if let decoder = saved.decoder(maximumMessageByteCount: Self.maximumMessageBytes) {
       (self.decoder, message, headerPart) = (decoder, saved.message, saved.headerPart)
@@ -34,6 +35,8 @@ final class WebSocketConnection: RSocketConnection {
       self.machine.close(.connectionClose, "the saved state of this connection is not valid")
     }
   }
+
+  deinit { worker.counts.webSocket.subtract(1, ordering: .relaxed) }
 
   override var encoding: EventFormat.Encoding { .webSocket }
   override var acceptsOtherProtocols: Bool { false }

@@ -43,6 +43,7 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
     case publishing
     case streaming
     case finishing
+    case rendering
   }
 
   /// One of a list of texts or values.
@@ -69,7 +70,7 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
 
   // Streaming.
   var encoding: UInt8 = 0
-  /// Bits: 1 follows, 2 is single.
+  /// Bits: 1 follows, 2 is single; in the state `rendering` 1 OpenMetrics, 2 with streams.
   var flags: UInt8 = 0
   /// For each stream, the id of the last event sent; 0 for a stream that has not ended.
   var ended: [Item] = []

@@ -22,6 +22,7 @@ final class ServedStream: Sendable {
   /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
   private let valueErrors = Atomic<UInt64>(0)
+  private let lagged = Atomic<UInt64>(0)
   private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Locked<Holder?>(nil)
@@ -179,6 +180,11 @@ final class ServedStream: Sendable {
   func countValueError() {
     valueErrors.add(1, ordering: .relaxed)
   }
+
+  /// Events evicted before a subscription was sent them.
+  var laggedEvents: UInt64 { lagged.load(ordering: .relaxed) }
+
+  func countLagged(_ lost: UInt64) { lagged.add(lost, ordering: .relaxed) }
 
   func setRemark(_ remark: String) {
     self.remark.withLock { $0 = remark }

@@ -58,7 +58,9 @@ final class SystemStreams: Sendable {
 
   private let state = Locked(State())
   private let maximumAge: Duration
-  private let queue = DispatchQueue(label: "system streams")
+  private let queue: DispatchQueue
+  /// The metrics, which show what `$stats` shows.
+  let metrics: MetricsCache
 
   /// Bytes of a view's ring; a larger value is not appended.
   private static let ringBytes = 16 << 20
@@ -70,6 +72,15 @@ final class SystemStreams: Sendable {
   /// - Parameter maximumAge: of an event that answers a request.
   init(maximumAge: Duration) {
     self.maximumAge = maximumAge
+    queue = DispatchQueue(label: "system streams")
+    metrics = MetricsCache(maximumAge: maximumAge, on: queue)
+  }
+
+  /// Renders metrics on the queue of the system streams.
+  func setMetrics(
+    _ render: @escaping @Sendable (MetricsCache.Key, DispatchQueue, @escaping @Sendable ([UInt8]) -> Void) -> Void
+  ) {
+    metrics.setRenderer { [queue] key, completed in render(key, queue, completed) }
   }
 
   /// Adds a system stream.
@@ -196,6 +207,7 @@ final class SystemStreams: Sendable {
       }
     }
     retire(dropped)
+    metrics.dropAll()
     return !dropped.isEmpty
   }
 }

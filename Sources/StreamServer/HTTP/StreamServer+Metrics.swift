@@ -1,0 +1,105 @@
+import Dispatch
+import StreamRuntime
+import Synchronization
+
+// The server's metrics. Source of the names: docs/HTTP.md, "Metrics".
+
+extension StreamServer {
+  /// A loop that does not measure its lag within this time is not waited for.
+  private static let lagWait = DispatchTimeInterval.seconds(1)
+
+  /// Renders metrics on a queue, once the lag is current.
+  func renderMetrics(
+    _ key: MetricsCache.Key, on queue: DispatchQueue, completed: @escaping @Sendable ([UInt8]) -> Void
+  ) {
+    let once = Once()
+    let render: @Sendable () -> Void = { [self] in
+      guard once.isFirst() else { return }
+      queue.async { [self] in completed(metrics(key)) }
+    }
+    guard key.hasStreams else { return render() }
+    queue.asyncAfter(deadline: .now() + Self.lagWait, execute: render)
+    measureLag(completed: render)
+  }
+
+  /// What a client sees of the metrics: of the process as a whole it sees no more than `$stats` shows it.
+  func metrics(_ key: MetricsCache.Key) -> [UInt8] {
+    var text = MetricsText(key.format)
+    text.add(
+      "streamd_build_info", .gauge, "A constant 1 with the version of streamd.",
+      [(MetricsText.label("version", version), .number(1))])
+    text.add(
+      "process_start_time_seconds", .gauge, "Start time of the process since the Unix epoch, in seconds.",
+      .microseconds(startTime))
+    if key.visibility == .all { addProcess(to: &text) }
+    if key.hasStreams { addStreams(key.visibility, to: &text) }
+    return text.finished()
+  }
+
+  private func addProcess(to text: inout MetricsText) {
+    let usage = ProcessUsage.current()
+    text.add(
+      "process_cpu_seconds_total", .counter, "Processor time that the process has used, in seconds.",
+      .microseconds(usage.processorMicroseconds))
+    text.add(
+      "process_resident_memory_bytes", .gauge, "Physical memory of the process in bytes.",
+      usage.residentBytes.map { .number($0) })
+    text.add("process_open_fds", .gauge, "Open file descriptors.", usage.openDescriptors.map { .number($0) })
+    let protocols = counts.byProtocol
+    text.add(
+      "streamd_connections", .gauge, "Open connections by protocol; rsocket includes those that have sent nothing yet.",
+      [("rsocket", protocols.rsocket), ("http", protocols.http), ("websocket", protocols.webSocket)].map {
+        (MetricsText.label("protocol", $0), .number(UInt64($1)))
+      })
+    text.add(
+      "streamd_connections_accepted_total", .counter, "Connections accepted.",
+      .number(counts.accepted.load(ordering: .relaxed)))
+    text.add(
+      "streamd_refused_total", .counter, "Connections and requests refused.",
+      .number(counts.refused.load(ordering: .relaxed)))
+    text.add(
+      "streamd_writes_total", .counter, "System calls that wrote events to clients.",
+      .number(workers.reduce(0) { $0 &+ $1.counters.writes.load(ordering: .relaxed) }))
+    text.add(
+      "streamd_loop_busy_seconds_total", .counter, "Time in which an event loop did anything but wait, in seconds.",
+      workers.enumerated().map {
+        (MetricsText.label("loop", String($0)), .microseconds($1.loop.busyNanoseconds / 1000))
+      })
+  }
+
+  private func addStreams(_ visibility: Visibility, to text: inout MetricsText) {
+    let hasLag = hasLag
+    let streams = userStreams.filter { visibility.shows($0) }.map {
+      (labels: MetricsText.label("stream", $0.name), counts: $0.statistics(hasLag: hasLag), lagged: $0.laggedEvents)
+    }
+    func add(
+      _ name: String, _ kind: MetricsText.Kind, _ help: String, _ value: (Statistics.Stream) -> MetricsText.Value?
+    ) {
+      text.add(
+        "streamd_stream_" + name, kind, help,
+        streams.compactMap { stream in value(stream.counts).map { (stream.labels, $0) } })
+    }
+    add("up", .gauge, "1 unless the stream is failing or failed.") {
+      .number($0.state == "failing" || $0.state == "failed" ? 0 : 1)
+    }
+    add("subscribers", .gauge, "Live subscriptions.") { .number(UInt64($0.subscribers)) }
+    add("lag_events", .gauge, "Events that the slowest subscription has not been sent.") { $0.lag.map { .number($0) } }
+    add("newest_event_timestamp_seconds", .gauge, "Time of the newest event since the Unix epoch, in seconds.") {
+      $0.newest.map { .microseconds($0) }
+    }
+    add("received_events_total", .counter, "Events received from the source.") { .number($0.eventsIn) }
+    add("received_bytes_total", .counter, "Data bytes received from the source.") { .number($0.bytesIn) }
+    add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }
+    add("sent_bytes_total", .counter, "Bytes of frames and response bodies sent to clients.") { .number($0.bytesOut) }
+    add("errors_total", .counter, "Events that the pipeline failed on.") { .number($0.errors) }
+    text.add(
+      "streamd_stream_lagged_events_total", .counter, "Events evicted before a subscription was sent them.",
+      streams.map { ($0.labels, .number($0.lagged)) })
+  }
+}
+
+/// Tells the first of several calls apart.
+private final class Once: Sendable {
+  private let isDone = Atomic(false)
+  func isFirst() -> Bool { !isDone.exchange(true, ordering: .acquiringAndReleasing) }
+}

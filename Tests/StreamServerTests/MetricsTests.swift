@@ -1,0 +1,221 @@
+import Dispatch
+import Events
+import Foundation
+import Glibc
+import Reactive
+import StreamRuntime
+import TestSupport
+import Testing
+
+@testable import StreamServer
+
+@Suite struct MetricsTests {
+  private let openMetrics = "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+
+  /// The value of a sample; nil: there is none.
+  private func value(_ sample: String, in text: String) -> String? {
+    text.split(separator: "\n").first { $0.hasPrefix(sample + " ") }.map { String($0.dropFirst(sample.count + 1)) }
+  }
+
+  @Test func streamsAndTheProcessAreCounted() async throws {
+    try await withServer { harness in
+      let source = try harness.add("prices")
+      let wire = try WireClient.ready(harness.path)
+      wire.subscribe("prices", credit: 10)
+      harness.eventually { harness.server.load.subscribers == 1 }
+      source.send(Array("one".utf8), Array("three".utf8))
+      _ = try wire.events(2)
+      let client = try HTTPTestClient(harness.path)
+      let response = try client.get("/metrics")
+      #expect(response.status == 200)
+      #expect(response.fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
+      #expect(response.fields["cache-control"] == "no-store")
+      let text = response.body
+      for (sample, wanted) in [
+        ("streamd_build_info{version=\"1.2.3\"}", "1"), ("streamd_connections{protocol=\"rsocket\"}", "1"),
+        ("streamd_connections{protocol=\"http\"}", "1"), ("streamd_connections{protocol=\"websocket\"}", "0"),
+        ("streamd_connections_accepted_total", "2"), ("streamd_refused_total", "0"),
+        ("streamd_stream_up{stream=\"prices\"}", "1"), ("streamd_stream_subscribers{stream=\"prices\"}", "1"),
+        ("streamd_stream_lag_events{stream=\"prices\"}", "0"),
+        ("streamd_stream_received_events_total{stream=\"prices\"}", "2"),
+        ("streamd_stream_received_bytes_total{stream=\"prices\"}", "8"),
+        ("streamd_stream_sent_events_total{stream=\"prices\"}", "2"),
+        ("streamd_stream_errors_total{stream=\"prices\"}", "0"),
+        ("streamd_stream_lagged_events_total{stream=\"prices\"}", "0"),
+      ] {
+        #expect(value(sample, in: text) == wanted, "\(sample)")
+      }
+      for sample in [
+        "process_start_time_seconds", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds",
+        "streamd_writes_total", "streamd_loop_busy_seconds_total{loop=\"1\"}",
+        "streamd_stream_sent_bytes_total{stream=\"prices\"}",
+        "streamd_stream_newest_event_timestamp_seconds{stream=\"prices\"}",
+      ] {
+        #expect(value(sample, in: text).flatMap(Double.init) ?? 0 > 0, "\(sample)")
+      }
+      #expect(!text.contains("$") && !text.contains("# EOF"))
+    }
+  }
+
+  @Test func openMetricsIsSentIfItIsPreferred() async throws {
+    try await withServer { harness in
+      _ = try harness.add("prices")
+      let client = try HTTPTestClient(harness.path)
+      let response = try client.get("/metrics", openMetrics)
+      #expect(response.fields["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8")
+      #expect(response.body.hasSuffix("\n# EOF\n"))
+      #expect(response.body.contains("# TYPE streamd_stream_errors counter\nstreamd_stream_errors_total{"))
+      let neither = try client.get("/metrics", "Accept: image/png")
+      #expect(neither.status == 406)
+    }
+  }
+
+  @Test func parametersAreChecked() async throws {
+    try await withServer { harness in
+      _ = try harness.add("prices")
+      let client = try HTTPTestClient(harness.path)
+      let without = try client.get("/metrics?streams=0").body
+      #expect(!without.contains("streamd_stream_") && without.contains("streamd_writes_total"))
+      #expect(try client.get("/metrics?streams=1").body.contains("streamd_stream_up"))
+      for (query, name) in [("streams=2", "streams"), ("streams=0&streams=0", "streams"), ("stream=a", "stream")] {
+        let response = try client.get("/metrics?" + query)
+        #expect(response.status == 400 && response.body.contains("parameter \\\"\(name)\\\""), "\(response.body)")
+      }
+      #expect(try client.get("/metrics", method: "HEAD").fields["content-type"]?.hasPrefix("text/plain") == true)
+      #expect(try client.get("/metrics", method: "POST").fields["allow"] == "GET, HEAD, OPTIONS")
+    }
+  }
+
+  @Test func clientsSeeTheStreamsThatTheyMayRead() async throws {
+    try await withServer { harness in
+      _ = try harness.add("open") { $0.read = AccessRules() }
+      _ = try harness.add("closed") { $0.read = .owner }
+      for user in [nil, getuid() + 1] {
+        let text = try HTTPTestClient(harness.server, user: user).get("/metrics").body
+        #expect(text.contains("stream=\"open\"") && !text.contains("closed"))
+        #expect(text.contains("streamd_build_info") && text.contains("process_start_time_seconds"))
+        #expect(!text.contains("streamd_connections") && !text.contains("process_open_fds"))
+      }
+      #expect(try HTTPTestClient(harness.server, user: getuid()).get("/metrics").body.contains("stream=\"closed\""))
+    }
+  }
+
+  @Test func pipelinedRequestsAreAnsweredInOrder() async throws {
+    try await withServer { harness in
+      _ = try harness.add("prices")
+      let client = try HTTPTestClient(harness.path)
+      for index in 0..<100 { client.request("/metrics?streams=\(index % 2)") }
+      for index in 0..<100 {
+        #expect(try client.response().body.contains("streamd_stream_up") == (index % 2 == 1))
+      }
+    }
+  }
+
+  @Test func anUnreadFloodCostsOthersNothing() async throws {
+    try await withServer { harness in
+      for index in 0..<200 { _ = try harness.add("stream-\(index)") }
+      let flood = try HTTPTestClient(harness.path)
+      flood.send(String(repeating: "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", count: 1000))
+      let client = try HTTPTestClient(harness.path)
+      #expect(try client.get("/metrics").body.contains("stream-199"))
+      // One response is in the socket and beside it, whatever was requested.
+      let held = harness.server.accounts.heldBytes.load(ordering: .relaxed)
+      #expect(held < 4 << 20)
+    }
+  }
+
+  @Test func aRequestContinuesInTheNextProcess() async throws {
+    let (former, next) = (try ServerHarness(), try ServerHarness(restores: true))
+    _ = try next.add("prices")
+    let renderer = HeldRenderer()
+    former.server.systemStreams.setMetrics { _, _, completed in renderer.hold(completed) }  // never completes
+    let client = try HTTPTestClient(former.path)
+    client.request("/metrics", ["Connection: close", openMetrics])
+    former.eventually { renderer.count == 1 }
+    try await former.handOver(to: next)
+    let response = try client.response()
+    #expect(response.status == 200 && response.fields["connection"] == "close")
+    #expect(response.body.contains("stream=\"prices\"") && response.body.hasSuffix("# EOF\n"))
+    await former.stop()
+    await next.stop()
+  }
+
+  @Test func aServerThatStopsAnswers() async throws {
+    let harness = try ServerHarness()
+    let renderer = HeldRenderer()
+    harness.server.systemStreams.setMetrics { _, _, completed in renderer.hold(completed) }
+    let client = try HTTPTestClient(harness.path)
+    client.request("/metrics")
+    harness.eventually { renderer.count == 1 }
+    await harness.stop()
+    #expect(try client.response().status == 503)
+  }
+
+  // MARK: Sharing
+
+  private func key(_ index: UInt32) -> MetricsCache.Key {
+    MetricsCache.Key(visibility: .admitted([.user(index)]), format: .prometheus, hasStreams: true)
+  }
+
+  @Test func requestsShareARenderingForAWhile() {
+    let renderer = HeldRenderer()
+    let cache = MetricsCache(maximumAge: .seconds(3600), on: DispatchQueue(label: "test"))
+    cache.setRenderer { _, completed in renderer.hold(completed) }
+    func request() { #expect(cache.request(key(1)) { renderer.receive($0) }) }
+    request()
+    request()
+    #expect(renderer.count == 1 && renderer.received.isEmpty)
+    renderer.complete([1])
+    request()
+    #expect(renderer.count == 1 && renderer.received == [[1], [1], [1]])
+    cache.dropAll()
+    request()
+    cache.dropAll()  // what is rendered now is not for later requests
+    renderer.complete([2])
+    request()
+    renderer.complete([3])
+    #expect(renderer.count == 3 && renderer.received == [[1], [1], [1], [2], [3]])
+  }
+
+  @Test func renderingsAreLimited() {
+    let cache = MetricsCache(maximumAge: .seconds(3600), on: DispatchQueue(label: "test"))
+    cache.setRenderer { _, completed in completed([]) }
+    for index in 0..<64 { #expect(cache.request(key(UInt32(index))) { _ in }) }
+    #expect(!cache.request(key(64)) { _ in })
+    #expect(cache.request(key(0)) { _ in })
+  }
+
+  @Test func labelsAreEscaped() {
+    var text = MetricsText(.openMetrics)
+    text.add("a_total", .counter, "Help.", [(MetricsText.label("stream", "a\\b\"c\nd{}é"), .microseconds(1_000_042))])
+    text.add("nothing", .gauge, "Help.", nil)
+    #expect(
+      String(decoding: text.finished(), as: UTF8.self)
+        == "# HELP a Help.\n# TYPE a counter\na_total{stream=\"a\\\\b\\\"c\\nd{}é\"} 1.000042\n# EOF\n")
+  }
+}
+
+/// A renderer that completes when the test says so.
+private final class HeldRenderer: Sendable {
+  private let state = Locked((count: 0, pending: [@Sendable ([UInt8]) -> Void](), received: [[UInt8]]()))
+
+  var count: Int { state.withLock { $0.count } }
+  var received: [[UInt8]] { state.withLock { $0.received } }
+
+  func hold(_ completed: @escaping @Sendable ([UInt8]) -> Void) {
+    state.withLock {
+      $0.count += 1
+      $0.pending.append(completed)
+    }
+  }
+
+  func receive(_ text: [UInt8]) { state.withLock { $0.received.append(text) } }
+
+  func complete(_ text: [UInt8]) {
+    let pending = state.withLock { state in
+      defer { state.pending = [] }
+      return state.pending
+    }
+    for completed in pending { completed(text) }
+  }
+}
