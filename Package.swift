@@ -114,8 +114,8 @@ let package = Package(
     .testTarget(
       name: "StreamServerTests",
       dependencies: [
-        "CLinux", "Events", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime", "StreamServer",
-        "TestSupport",
+        "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime",
+        "StreamServer", "TestSupport",
       ],
       exclude: ["Fixtures"],
       swiftSettings: settings),

@@ -167,3 +167,10 @@ private func utf8Sequence(in bytes: Span<UInt8>, at index: Int) -> (byteCount: I
   }
   return (byteCount, true)
 }
+
+/// Returns the base64 form of bytes, with padding.
+public func base64(_ bytes: [UInt8]) -> String {
+  var text: [UInt8] = []
+  ByteWriter.append(to: &text) { _ = $0.append(base64: bytes.span, from: 0) }
+  return String(decoding: text, as: UTF8.self)
+}

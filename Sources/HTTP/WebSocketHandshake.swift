@@ -27,10 +27,7 @@ public enum WebSocketHandshake {
 
   /// Returns the base64 form of the SHA-1 digest of a key and the protocol's identifier.
   static func accept(key: String) -> String {
-    let digest = sha1(Array((key + identifier).utf8))
-    var text: [UInt8] = []
-    ByteWriter.append(to: &text) { _ = $0.append(base64: digest.span, from: 0) }
-    return String(decoding: text, as: UTF8.self)
+    base64(sha1(Array((key + identifier).utf8)))
   }
 
   /// 16 bytes are 22 digits, of which the last one has four zero bits, and padding.

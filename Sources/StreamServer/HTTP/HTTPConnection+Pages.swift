@@ -4,6 +4,19 @@ import HTTP
 
 extension HTTPConnection {
   func respondWithPage(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
-    throw Rejection(.notFound, "there is no page yet")
+    if let parameter = head.target.parameters.first {
+      throw Rejection(.badRequest, "unknown parameter \"\(parameter.name)\"")
+    }
+    func addFields(_ head: inout ResponseHead) {
+      head.add("ETag", Page.tag.fieldValue)
+      head.add("Cache-Control", "no-cache")
+      head.add("Content-Security-Policy", Page.securityPolicy)
+      head.add("Referrer-Policy", "no-referrer")
+      head.add("Cross-Origin-Resource-Policy", "same-origin")
+    }
+    if let condition = head["If-None-Match"], Page.tag.isNamed(by: condition) {
+      return respond(.notModified, to: request) { addFields(&$0) }
+    }
+    respond(.ok, to: request, "text/html; charset=utf-8", Page.body) { addFields(&$0) }
   }
 }

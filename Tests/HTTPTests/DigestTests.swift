@@ -1,0 +1,22 @@
+import HTTP
+import Testing
+
+@Suite struct DigestTests {
+  /// Source: NIST, "Examples with Intermediate Values", SHA-256; the last one has the length at which padding needs a block.
+  @Test(arguments: [
+    ("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+    ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+    (
+      "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+      "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"
+    ),
+  ])
+  func messagesHaveTheirDigests(message: String, wanted: String) {
+    let digits = sha256(Array(message.utf8)).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    #expect(digits == wanted)
+  }
+
+  @Test func digestsAreEncoded() {
+    #expect(base64(sha256([])) == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+  }
+}
