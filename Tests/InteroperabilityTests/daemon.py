@@ -144,6 +144,7 @@ class Daemon:
             socket=self.socket, max_requests=MAX_REQUESTS, stranger=os.geteuid() + 1, web=self.web.url,
             long_name=LONG_NAME))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(self.folder / "log", "wb") as log:
+            (self.folder / "notify").unlink(missing_ok=True)
             manager.bind(str(self.folder / "notify"))
             # Only with the variables that it needs, whatever the environment of the tests.
             environment = {

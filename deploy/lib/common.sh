@@ -5,6 +5,7 @@ build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libsystemd-dev l
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(openssl python3 python3-venv)
 test_packages+=(libnginx-mod-nchan nginx)  # a foreign upstream
+test_packages+=(chromium prometheus)  # foreign readers of the page and of the metrics
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
 container_packages=(debian-archive-keyring mmdebstrap systemd-container)
 
@@ -34,6 +35,8 @@ need_packages() {
   is_root || die "missing packages; install them with: sudo apt-get install --no-install-recommends ${missing[*]}"
   say "installing ${missing[*]}"
   apt-get -qq update
+  # Only a program of this package is required, not its service.
+  if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then systemctl --quiet mask prometheus; fi
   DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${missing[@]}" >/dev/null
 }
 
