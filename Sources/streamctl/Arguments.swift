@@ -4,12 +4,13 @@ import StreamClient
 /// The parsed command line.
 struct Arguments: Equatable {
   enum Command: Equatable {
-    case list
+    /// `isJSON`: as the daemon sends it.
+    case list(isJSON: Bool)
     case subscribe(name: String, Subscription)
     /// `timeout`: maximum wait for the event; `nil`: no limit.
     case get(name: String, EventFormat, timeout: Duration?)
     case publish(name: String, Publication)
-    case status
+    case status(isJSON: Bool)
     case top(Top)
     case help
     case version
@@ -42,6 +43,8 @@ struct Arguments: Equatable {
   /// The options of `top`.
   struct Top: Equatable {
     var order = TopTable.Order.name
+    /// Whether it prints the daemon's counters instead of tables.
+    var isJSON = false
     /// Number of tables after which it stops; `nil`: no limit.
     var count: Int?
   }
@@ -91,6 +94,9 @@ struct Arguments: Equatable {
       --max-event SIZE    accept events up to this size, such as 1GiB; exit with code 65 on a larger one
                           (default 64MiB)
 
+    Options of list, status and top:
+      --json              print JSON on one line: $streams, $stats, or $stats once a second
+
     Options of top:
       --count N           stop after N tables
       --sort ORDER        name (default), or rate: the highest first
@@ -129,7 +135,7 @@ extension Arguments {
         return
       }
       let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
-      if word == Self.noReconnect {
+      if [Self.noReconnect, Self.json].contains(word) {
         values[word] = ""
         continue
       }
@@ -146,8 +152,9 @@ extension Arguments {
     if let maximumEventBytes { self.maximumEventBytes = maximumEventBytes }
   }
 
-  /// The only option without a value.
+  // The options without a value.
   private static let noReconnect = "--no-reconnect"
+  private static let json = "--json"
 
   private static let options: Set = [
     "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
@@ -161,9 +168,12 @@ extension Arguments {
     switch verb {
     case "list", "status", "top":
       guard operands.count == 1 else { throw .usage("\(verb) accepts no \"\(operands[1])\"") }
-      try refuse(values, except: verb == "top" ? ["--count", "--sort"] : [], for: verb)
-      guard verb == "top" else { return verb == "list" ? .list : .status }
-      return .top(Top(order: try choice("--sort", values) ?? .name, count: try number("--count", values)))
+      try refuse(values, except: verb == "top" ? [json, "--count", "--sort"] : [json], for: verb)
+      let isJSON = values[json] != nil
+      guard verb == "top" else { return verb == "list" ? .list(isJSON: isJSON) : .status(isJSON: isJSON) }
+      if isJSON, values["--sort"] != nil { throw .usage("--sort cannot be combined with \(json)") }
+      return .top(
+        Top(order: try choice("--sort", values) ?? .name, isJSON: isJSON, count: try number("--count", values)))
     case "get":
       try refuse(values, except: ["--format", "--max-event", "--timeout"], for: verb)
       let format: EventFormat? = try choice("--format", values)

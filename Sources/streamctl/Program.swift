@@ -13,16 +13,14 @@ enum Program {
     switch arguments.command {
     case .help: try Output.print(Arguments.help)
     case .version: try Output.print("streamctl \(version)\n")
+    case .list(isJSON: true): try printValue(of: "$streams", arguments, .data)
     case .list: try Output.print(catalogue(Session(arguments)).text)
+    case .status(isJSON: true): try printValue(of: "$stats", arguments, .data)
     case .status:
       let session = try Session(arguments)
       let streams = try catalogue(session)
       try Output.print(StatusReport(json: session.value(of: "$stats").data, streams: streams).text)
-    case .get(let name, let format, let timeout):
-      let event = try Session(arguments).value(of: name, within: timeout)
-      var output = Output()
-      try format.append(event, to: &output)
-      try output.flush()
+    case .get(let name, let format, let timeout): try printValue(of: name, arguments, format, within: timeout)
     case .publish(let name, let publication):
       let session = try Session(arguments, watchesOutput: false)
       if let data = publication.data {
@@ -30,10 +28,20 @@ enum Program {
       } else {
         try session.publishLines(to: name, publication)
       }
+    case .top(let wanted) where wanted.isJSON: try Session(arguments).printSnapshots(count: wanted.count)
     case .top(let wanted): try Session(arguments, screen: Screen()).top(wanted)
     case .subscribe(let name, let subscription):
       try Session(arguments).follow(name, subscription)
     }
+  }
+
+  private static func printValue(
+    of name: String, _ arguments: Arguments, _ format: EventFormat, within timeout: Duration? = nil
+  ) throws(Stop) {
+    let event = try Session(arguments).value(of: name, within: timeout)
+    var output = Output()
+    try format.append(event, to: &output)
+    try output.flush()
   }
 
   private static func catalogue(_ session: Session) throws(Stop) -> StreamTable {

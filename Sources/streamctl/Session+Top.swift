@@ -53,6 +53,25 @@ extension Session {
     }
   }
 
+  /// Prints the snapshots as they are, each on a line.
+  /// - Parameter count: `nil`: no limit.
+  func printSnapshots(count: Int?) throws(Stop) {
+    var output = Output()
+    var left = count ?? .max
+    watchStatistics()
+    while left > 0 {
+      let (events, end) = inbox.takeAll()
+      for event in events {
+        try EventFormat.data.append(event, to: &output)
+        left -= 1
+      }
+      try output.flush()
+      if let end, left > 0 { throw end }
+      if !events.isEmpty, left > 0 { inbox.request(1) }
+      if left > 0 { _ = inbox.wait() }
+    }
+  }
+
   private static let retryDelay = Duration.seconds(1)
 
   /// Requests one snapshot at a time, so that none accumulate while the terminal is slow.

@@ -43,6 +43,32 @@ import Testing
       output: .descriptor(terminal.program))
   }
 
+  @Test func asJSONItPrintsOneSnapshotPerLineUpToTheCount() async throws {
+    let looks = [Self.look(1, events: 0), Self.look(2, events: 5)]
+    try await withDaemon(looks) { server in
+      let command = try Command(["--socket", server.path, "top", "--json", "--count", "2"])
+      let lines = await command.rest().split(separator: "\n", omittingEmptySubsequences: false)
+      #expect(await command.end() == (0, ""))
+      #expect(lines.map(String.init) == looks.map { $0.split(separator: "\n").joined(separator: " ") } + [""])
+    }
+  }
+
+  @Test func asJSONItHasNoOrder() async throws {
+    let command = try Command(["top", "--json", "--sort", "rate"])
+    #expect(await command.end().code == 64)
+  }
+
+  @Test(arguments: [("list", "$streams", "[]"), ("status", "$stats", "{}")])
+  func otherCommandsPrintTheirStreamAsJSON(command: String, stream: String, value: String) async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, .response, _, stream, _) = event { peer.send(value, on: id, isComplete: true) }
+    }) { server in
+      let command = try Command(["--socket", server.path, command, "--json"])
+      #expect(await command.rest() == value + "\n")
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
   @Test func withoutATerminalItPrintsOneTablePerSnapshotUpToTheCount() async throws {
     try await withDaemon([Self.look(1, events: 0), Self.look(2, events: 5), Self.look(3, events: 25)]) { server in
       let command = try Command(["--socket", server.path, "top", "--count", "2"])

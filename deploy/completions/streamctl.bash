@@ -49,7 +49,8 @@ _streamctl() {
         sub:-*) offered='--credit --count --from --no-reconnect --on-lag --format --max-event --timeout --socket' ;;
         get:-*) offered='--format --max-event --timeout --socket' ;;
         pub:-*) offered='--as --no-reconnect --socket' ;;
-        top:-*) offered='--count --sort --socket' ;;
+        list:-* | status:-*) offered='--json --socket' ;;
+        top:-*) offered='--count --json --sort --socket' ;;
         :-*) offered='--socket --help --version' ;;
         *:-*) offered='--socket' ;;
         :*) offered='list sub get pub status top' ;;

@@ -49,8 +49,10 @@ _streamctl() {
         '--no-reconnect[exit when the connection is lost]'
       )
       ;;
+    list | status) options+=('--json[print JSON]') ;;
     top)
       options+=(
+        '--json[print JSON]'
         '--count=[stop after this number of tables]:number: '
         '--sort=[order of streams]:order:(name rate)'
       )
