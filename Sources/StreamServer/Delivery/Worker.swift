@@ -119,6 +119,7 @@ import Synchronization
     connections.insert(connection)
     guard !isStopping, connection.start() else { return connection.close() }
     connection.resume(with: input)
+    _ = connection.flush()  // the response that opens a WebSocket
   }
 
   /// The time for a Date field.
