@@ -2,6 +2,7 @@ import Dispatch
 import Events
 import Foundation
 import Glibc
+import RSocket
 import Reactive
 import StreamRuntime
 import TestSupport
@@ -54,6 +55,43 @@ import Testing
         #expect(value(sample, in: text).flatMap(Double.init) ?? 0 > 0, "\(sample)")
       }
       #expect(!text.contains("$") && !text.contains("# EOF"))
+    }
+  }
+
+  @Test func connectionsAreCountedByProtocolUntilTheyEnd() async throws {
+    try await withServer { harness in
+      let scraper = try HTTPTestClient(harness.path)
+      func connections(_ name: String) throws -> String? {
+        value("streamd_connections{protocol=\"\(name)\"}", in: try scraper.get("/metrics?streams=0").body)
+      }
+      do {
+        let webSocket = try HTTPTestClient(harness.path)
+        let opened = try webSocket.get(
+          "/rsocket", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+        #expect(opened.status == 101)
+        let silent = try HTTPTestClient(harness.path)
+        try harness.eventually { try connections("websocket") == "1" && connections("rsocket") == "1" }
+        #expect(try connections("http") == "1")
+        withExtendedLifetime((webSocket, silent)) {}
+      }
+      try harness.eventually { try connections("websocket") == "0" && connections("rsocket") == "0" }
+    }
+  }
+
+  @Test func lostEventsAreCountedPerStream() async throws {
+    try await withServer { harness in
+      let source = try harness.add("prices") { $0.limits = .init(events: 2, bytes: 1 << 20) }
+      let wire = try WireClient.ready(harness.path)
+      wire.subscribe("prices", credit: 1)
+      harness.eventually { harness.server.load.subscribers == 1 }
+      source.send([1])
+      _ = try wire.event()
+      source.send([2], [3], [4], [5], [6])
+      wire.send(.requestN(StreamID(1), 10))
+      _ = try wire.events(2)
+      let text = try HTTPTestClient(harness.path).get("/metrics").body
+      #expect(value("streamd_stream_lagged_events_total{stream=\"prices\"}", in: text) == "3")
     }
   }
 
