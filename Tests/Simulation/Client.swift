@@ -51,6 +51,7 @@ class Client {
   private(set) var isOver = false
   /// Whether it has closed the connection itself, or a half of it.
   private(set) var isLeaving = false
+  private var hasStoppedReading = false
 
   /// Whether it keeps to the protocol, so that the server has to serve it.
   var isOrderly: Bool { true }
@@ -110,6 +111,7 @@ class Client {
   final func receive(atMost limit: Int = .max) {
     guard !isOver else { return }
     flush()
+    guard !hasStoppedReading else { return }
     var left = limit
     while left > 0 {
       let count = world.buffer.withUnsafeMutableBytes {
@@ -152,6 +154,13 @@ class Client {
   final func shutDown(_ how: CInt) {
     isLeaving = true
     Glibc.shutdown(descriptor, how)
+  }
+
+  /// Reads nothing any more, and sends as before: the server learns of it when it writes.
+  final func stopReading() {
+    Report.shared.say("\(name) stops reading")
+    hasStoppedReading = true
+    shutDown(CInt(SHUT_RD))
   }
 
   private func end() {

@@ -63,7 +63,7 @@ final class HostileClient: Client {
         ).encode(into: &bytes)
       }
     case 2:  // subscribe, and cancel; or the same few ids again and again
-      let few = random.chance(50) ? (0..<3).map { StreamID(nextID + 2 * $0) } : []
+      let few = random.chance(80) ? (0...UInt32(random.below(3))).map { StreamID(nextID + 2 * $0) } : []
       for _ in 0..<60 {
         let id = random.maybe(few) ?? someID(&random)
         Frame.request(

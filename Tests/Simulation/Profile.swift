@@ -6,7 +6,7 @@ struct Profile {
     case turn, pass, connect, subscribe, ask, grant, cancel, read, change, leave
     case emit, end
     case publish, values, complete, fireAndForget
-    case noise, halfClose, repeatLast, flood
+    case stopReading, noise, halfClose, repeatLast, flood
     case restart, kill, killSoon, killInReload, losePower, reload, setClock, settle, faults
   }
 
@@ -15,7 +15,8 @@ struct Profile {
     (.turn, 60, false), (.pass, 20, false), (.connect, 12, false), (.subscribe, 24, false), (.ask, 4, false),
     (.grant, 24, false), (.cancel, 4, false), (.read, 20, false), (.change, 2, false), (.leave, 3, false),
     (.emit, 60, false), (.end, 1, true), (.publish, 8, false), (.values, 30, false), (.complete, 3, false),
-    (.fireAndForget, 4, false), (.noise, 12, true), (.halfClose, 4, true), (.repeatLast, 2, true), (.flood, 4, true),
+    (.fireAndForget, 4, false), (.stopReading, 3, true), (.noise, 12, true), (.halfClose, 4, true),
+    (.repeatLast, 2, true), (.flood, 4, true),
     (.restart, 3, true), (.kill, 2, true), (.killSoon, 2, true), (.killInReload, 1, true), (.losePower, 1, true),
     (.reload, 4, true), (.setClock, 2, true), (.settle, 2, false), (.faults, 4, true),
   ]
@@ -76,10 +77,12 @@ struct Profile {
   }
 
   /// Whether what is kept of logs may be lost.
-  static var hasStorageFaults: Bool {
-    withUnsafeBytes(of: sim_fault_rate) { bytes in
-      let rates = bytes.bindMemory(to: UInt32.self)
-      return [SIM_DISK_FULL, SIM_SYNC, SIM_WRITE, SIM_RENAME, SIM_STORE, SIM_MEMFD].contains { rates[Int($0)] > 0 }
-    }
+  static var hasStorageFaults: Bool { hasDiskFaults || has([SIM_STORE, SIM_MEMFD]) }
+
+  /// Whether the disk may fail.
+  static var hasDiskFaults: Bool { has([SIM_DISK_FULL, SIM_SYNC, SIM_WRITE, SIM_RENAME]) }
+
+  private static func has(_ faults: [Int]) -> Bool {
+    withUnsafeBytes(of: sim_fault_rate) { bytes in faults.contains { bytes.bindMemory(to: UInt32.self)[$0] > 0 } }
   }
 }

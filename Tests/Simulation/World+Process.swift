@@ -116,6 +116,8 @@ extension World {
   }
 
   func losePower() {
+    // A disk that takes no ids forgets with the power how far they were.
+    guard !Profile.hasDiskFaults else { return }
     Report.shared.say("the machine loses power")
     Report.shared.count("losses of power")
     sim_kill()

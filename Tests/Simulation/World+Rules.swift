@@ -81,7 +81,9 @@ extension World {
         checkUpstream(of: stream, origin)
       }
     }
-    for client in clients.compactMap({ $0 as? RSocketClient }) where !client.isOver { checkCatalogue(of: client) }
+    for client in clients.compactMap({ $0 as? RSocketClient }) where !client.isOver && !client.isLeaving {
+      checkCatalogue(of: client)
+    }
   }
 
   private func checkUpstream(of stream: StreamSpecification, _ origin: Origin) {

@@ -154,6 +154,7 @@ final class World {
     case .complete: orderly?.completeChannel(&random)
     case .fireAndForget: orderly?.fireAndForget(to: random.pick(["p0", "p1"]), &random)
     case .noise: hostile?.sendNoise(&random)
+    case .stopReading: orderly?.stopReading()
     case .halfClose: hostile?.shutDown(random.pick([CInt(SHUT_WR), CInt(SHUT_RD), CInt(SHUT_RDWR)]))
     case .repeatLast: for _ in 0..<random.below(50) { hostile?.repeatLast() }
     case .flood: hostile?.flood(&random)
