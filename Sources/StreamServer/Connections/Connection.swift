@@ -293,6 +293,9 @@ class Connection: EventLoop.Handler {
   /// Something is to be written before any event.
   var hasUnsent: Bool { unsent.count > unsentOffset || answerByteCount > 0 }
 
+  /// Bytes to be written before any event.
+  var unsentByteCount: Int { unsent.count - unsentOffset + answerByteCount }
+
   private var unsentOffset: Int {
     get { Int(unsentStart) }
     set { unsentStart = UInt32(newValue) }
@@ -518,7 +521,7 @@ class Connection: EventLoop.Handler {
   /// Continues with input that the protocol has held back.
   func resume(with input: [UInt8]) {
     guard phase == .open else { return }
-    if !input.isEmpty { waitingInput = WaitingInput(input) }
+    if !input.isEmpty { waitingInput = WaitingInput(input + (waitingInput.map { $0.bytes[$0.offset...] } ?? [])) }
     if waitingInput != nil { waitForTurn() } else { watch() }
   }
 
@@ -530,6 +533,7 @@ class Connection: EventLoop.Handler {
 
   /// Writes the unsent bytes and closes, at the latest after a timeout.
   func finishClosing() {
+    guard phase != .closed else { return }  // a write before this may have closed it
     phase = .closing
     waitingInput = nil
     leaveAll()

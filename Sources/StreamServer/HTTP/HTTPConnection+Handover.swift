@@ -91,7 +91,7 @@ extension HTTPConnection {
 
   func continueExchange() {
     switch exchange {
-    case .head: setClock(after: isEstablished ? Self.idleTime : worker.limits.handshakeTimeout)
+    case .head: setClock(after: isEstablished ? times.idleTime : worker.limits.handshakeTimeout)
     case .waiting(let response):
       setClock(after: .nanoseconds(Int64(clamping: response.deadline - min(response.deadline, worker.loop.now))))
     case .rendering(let response): render(response)
@@ -101,9 +101,9 @@ extension HTTPConnection {
       sentAt = worker.loop.now
       keepAlive(response)
     case .finishing:
-      setClock(after: Self.stallTime)
+      setClock(after: times.stallTime)
       if !hasUnsent { finishWriting() }
-    case .draining: setClock(after: Self.stallTime)
+    case .draining: setClock(after: times.stallTime)
     }
     restoreInput()
   }

@@ -57,7 +57,7 @@ extension HTTPConnection {
 
   /// Requests the body of the exchange in progress.
   func render(_ response: MetricsResponse) {
-    setClock(after: Self.stallTime)
+    setClock(after: times.stallTime)
     let key = MetricsCache.Key(visibility: visibility, format: response.format, hasStreams: response.hasStreams)
     guard !worker.requestMetrics(key, for: self) else { return }
     respond(Rejection(.serviceUnavailable, "too many renderings of the metrics"), to: response.request)
@@ -95,10 +95,10 @@ extension HTTPConnection {
   /// The body was not rendered, or the responses before it were not read.
   func timeIsOver(for response: MetricsResponse) {
     guard response.text == nil else {
-      drop("did not read its response for \(Self.stallTime)")
+      drop("did not read its response for \(times.stallTime)")
       return close()
     }
     respond(
-      Rejection(.serviceUnavailable, "the metrics were not rendered within \(Self.stallTime)"), to: response.request)
+      Rejection(.serviceUnavailable, "the metrics were not rendered within \(times.stallTime)"), to: response.request)
   }
 }

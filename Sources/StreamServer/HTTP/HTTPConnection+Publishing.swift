@@ -56,8 +56,20 @@ final class PublishingRequest {
     saved.values = withdrawn.map { .init($0) }
   }
 
+  /// Why the stream of this process cannot hold a value that the former process read.
+  fileprivate var refusal: Rejection?
+
+  /// Values before one that the stream cannot hold are kept.
   fileprivate func restore(_ saved: SavedHTTP) {
-    (part, count, arrived) = (saved.part, saved.count, EventBatch(saved.values.map(\.bytes)))
+    (part, count) = (saved.part, saved.count)
+    for value in saved.values.map(\.bytes) + (saved.part.isEmpty ? [] : [saved.part]) {
+      if let error = stream.valueError(ofSize: value.count) {
+        let number = count + UInt64(arrived.count) + 1
+        refusal = Rejection(.contentTooLarge, hasLines ? "value \(number): \(error)" : error)
+        return
+      }
+      if arrived.count < saved.values.count { arrived.append(value) }
+    }
   }
 
   /// Takes a part of the body in.
@@ -110,9 +122,6 @@ final class PublishingRequest {
 // Publishing by POST: answered once every value is in the stream.
 
 extension HTTPConnection {
-  /// How long the stream may have no room for a value.
-  private static let fullTime = Duration.seconds(60)
-
   func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     guard head.target.parameters.isEmpty else {
       throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
@@ -142,7 +151,7 @@ extension HTTPConnection {
     let publishing = PublishingRequest(
       request, stream, source, queue, hasLines: hasLines, BodyDecoder(head.framing))
     begin(.publishing(publishing))
-    setClock(after: Self.stallTime)
+    setClock(after: times.stallTime)
     if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
     if publishing.isComplete {
       publishing.finishBody()
@@ -194,7 +203,7 @@ extension HTTPConnection {
     } catch {
       publishing.passOn()
       offset = bytes.count
-      end(publishing, error)
+      end(publishing, error, isLast: true)
     }
   }
 
@@ -215,19 +224,21 @@ extension HTTPConnection {
         .ok, to: publishing.request, "application/json", Array("{\"accepted\":\(publishing.count)}\n".utf8)
       ) { $0.add("Cache-Control", "no-store") }
     } else {
-      setClock(after: status.heldCount > 0 ? Self.fullTime : Self.stallTime)
+      setClock(after: status.heldCount > 0 ? times.fullTime : times.stallTime)
       watch()
     }
   }
 
   /// Ends the request with an error, which says how many values are in the stream.
   /// - Parameter isLost: values that are not there yet never will be.
-  private func end(_ publishing: PublishingRequest, _ rejection: Rejection, isLost: Bool = false) {
+  private func end(
+    _ publishing: PublishingRequest, _ rejection: Rejection, isLost: Bool = false, isLast: Bool = false
+  ) {
     let accepted = isLost ? publishing.stored : publishing.count
     publishing.leave()
     begin(.head)
     let request = HTTPRequest(
-      isHead: false, keepsConnection: publishing.request.keepsConnection && publishing.isComplete,
+      isHead: false, keepsConnection: publishing.request.keepsConnection && publishing.isComplete && !isLast,
       allowsChunks: publishing.request.allowsChunks, allowedOrigin: publishing.request.allowedOrigin)
     respond(rejection, to: request, accepted: accepted)
   }
@@ -237,15 +248,16 @@ extension HTTPConnection {
     guard status.heldCount > 0 else {
       return end(
         publishing,
-        Rejection(.requestTimeout, "the request's body did not arrive for \(Self.stallTime.components.seconds) s"))
+        Rejection(.requestTimeout, "the request's body did not arrive for \(times.stallTime.components.seconds) s"))
     }
-    abandon(publishing, "\"\(publishing.stream.name)\" was full for \(Self.fullTime.components.seconds) s")
+    abandon(publishing, "\"\(publishing.stream.name)\" was full for \(times.fullTime.components.seconds) s")
   }
 
   /// Withdraws the values that wait for room: the answer says exactly how many are in the stream.
-  func abandon(_ publishing: PublishingRequest, _ sentence: String) {
+  /// - Parameter isLast: the connection ends with the answer.
+  func abandon(_ publishing: PublishingRequest, _ sentence: String, isLast: Bool = false) {
     publishing.count -= UInt64(publishing.source.withdraw(publishing.queue).count)
-    end(publishing, Rejection(.serviceUnavailable, sentence))
+    end(publishing, Rejection(.serviceUnavailable, sentence), isLast: isLast)
   }
 
   /// Takes back the values that wait for room, for the next process. Those that the stream was given are its own to save:
@@ -290,7 +302,7 @@ extension HTTPConnection {
   /// Continues a request of another process.
   func resume(_ publishing: PublishingRequest) {
     publishing.passOn()
-    answer(publishing)
+    if let refusal = publishing.refusal { end(publishing, refusal) } else { answer(publishing) }
   }
 
   func reapplyPublishingAccess() {

@@ -53,8 +53,6 @@ final class StreamingResponse {
 extension HTTPConnection {
   /// What the kernel holds of unread events.
   private static let sendBufferBytes: CInt = 256 << 10
-  /// After that much silence an event stream shows that it is alive. Precedent: the WHATWG text's example, 15 s.
-  private static let silence = Duration.seconds(15)
 
   func beginStreaming(
     _ streams: [ServedStream], as format: EventEncoding.Format, _ request: HTTPRequest, _ query: StreamQuery,
@@ -98,7 +96,7 @@ extension HTTPConnection {
     if response.isEventStream {
       write(ServerSentEvents.retry(milliseconds: 2000), of: response)
       sentAt = worker.loop.now
-      setClock(after: Self.silence)
+      setClock(after: times.silence)
     }
     for subscription in subscriptions where subscription.machine.demand == .none { finish(subscription, response) }
   }
@@ -202,12 +200,12 @@ extension HTTPConnection {
   func keepAlive(_ response: StreamingResponse) {
     guard response.isEventStream else { return }
     let silence = Duration.nanoseconds(Int64(worker.loop.now - min(worker.loop.now, sentAt)))
-    guard silence >= Self.silence else { return setClock(after: Self.silence - silence) }
+    guard silence >= times.silence else { return setClock(after: times.silence - silence) }
     if !hasUnsent {
       write(ServerSentEvents.comment, of: response)
       sentAt = worker.loop.now
     }
-    setClock(after: Self.silence)
+    setClock(after: times.silence)
   }
 
   // MARK: The end

@@ -39,17 +39,17 @@ final class HTTPConnection: Connection {
   var sentAt: UInt64 = 0
   private var partialHead: PartialHead?
   var output: [UInt8] = []
+  /// The response that opens a WebSocket, which the connection becomes.
+  var handshake: [UInt8] = []
   /// Input after the request in progress, of the read that brought it.
   private var pending: [UInt8] = []
   private var hasRequested = false
   private var isProcessing = false
 
-  /// How long a client may take between two requests.
-  static let idleTime = Duration.seconds(60)
-  /// How long a client may take to send, or to read, more of what is in progress.
-  static let stallTime = Duration.seconds(30)
-  /// How long, and how much, a client may send after its last response.
-  private static let drainTime = Duration.seconds(1)
+  var times: HTTPTimes { worker.limits.http }
+  /// While more than this is unsent, requests wait: a request of a few bytes may have a response of many.
+  private static let outputLimit = 64 << 10
+  /// How much a client may send after its last response.
   private static let drainBytes = 1 << 20
   /// Of a head in part: more is not needed to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
@@ -88,7 +88,8 @@ final class HTTPConnection: Connection {
 
   override var holdsInput: Bool {
     switch exchange {
-    case .head, .draining: false
+    case .head: !pending.isEmpty
+    case .draining: false
     case .waiting, .rendering, .streaming, .finishing: true
     case .publishing(let request): request.holdsInput
     }
@@ -131,7 +132,7 @@ final class HTTPConnection: Connection {
   override func didWriteAll() {
     switch exchange {
     case .finishing: finishWriting()
-    case .head: if hasLostWriter { close() }
+    case .head: if hasLostWriter, pending.isEmpty { close() } else { continueWithPending() }
     case .rendering(let response): if response.text != nil { waitForTurn() }
     case .waiting, .publishing, .streaming, .draining: break
     }
@@ -147,7 +148,7 @@ final class HTTPConnection: Connection {
     case .publishing(let request): timeIsOver(for: request)
     case .streaming(let response): keepAlive(response)
     case .finishing:
-      drop("did not read its response for \(Self.stallTime)")
+      drop("did not read its response for \(times.stallTime)")
       close()
     case .draining: close()
     }
@@ -163,7 +164,13 @@ final class HTTPConnection: Connection {
     let span = unsafe bytes.bindMemory(to: UInt8.self).span
     repeat {
       switch exchange {
-      case .head: readHead(span, &offset)
+      case .head where partialHead == nil && unsentByteCount > Self.outputLimit: stash(span, &offset)
+      case .head:
+        readHead(span, &offset)
+        guard handshake.isEmpty else {
+          becomeWebSocket(unsafe Array(bytes[offset...]))
+          return span.count
+        }
       case .publishing(let request):
         read(request, span, &offset)
         if case .publishing = exchange, request.isComplete { stash(span, &offset) }
@@ -180,11 +187,19 @@ final class HTTPConnection: Connection {
     return phase == .open ? offset : span.count
   }
 
+  /// Continues with the requests that waited for the response before them, or for their client to read.
+  private func continueWithPending() {
+    guard !pending.isEmpty else { return }
+    var input: [UInt8] = []
+    swap(&input, &pending)
+    resume(with: input)
+  }
+
   /// Keeps what follows the request in progress: one read at most, as no more is read meanwhile.
   private func stash(_ bytes: Span<UInt8>, _ offset: inout Int) {
     defer { offset = bytes.count }
     if case .finishing = exchange { return }
-    if case .streaming = exchange { return }
+    if case .streaming(let response) = exchange, !response.isSingle { return }
     unsafe bytes.extracting(offset..<bytes.count).withUnsafeBytes { unsafe pending.append(contentsOf: $0) }
   }
 
@@ -238,9 +253,7 @@ final class HTTPConnection: Connection {
   /// A head in part is read again, before what was read and not handled.
   func restoreInput() {
     guard case .head = exchange, !pending.isEmpty else { return }
-    let input = pending + savedBytes.input
-    pending = []
-    resume(with: input)
+    continueWithPending()
   }
 
   /// Restores something that must not write before all connections are at their places.
@@ -316,15 +329,13 @@ final class HTTPConnection: Connection {
   /// The request in progress is answered.
   func endExchange(keeps: Bool) {
     exchange = keeps ? .head : .finishing
-    setClock(after: keeps ? Self.idleTime : Self.stallTime)
+    setClock(after: keeps ? times.idleTime : times.stallTime)
     guard !isProcessing else { return }
-    var input: [UInt8] = []
-    swap(&input, &pending)
     settle()
     _ = flush()
     guard phase == .open else { return }
     switch exchange {
-    case .head: resume(with: input)
+    case .head: if hasUnsent || pending.isEmpty { watch() } else { continueWithPending() }
     case .finishing: if !hasUnsent { finishWriting() }
     case .waiting, .rendering, .publishing, .streaming, .draining: break
     }
@@ -332,10 +343,10 @@ final class HTTPConnection: Connection {
 
   func begin(_ exchange: Exchange) { self.exchange = exchange }
 
-  /// The connection's socket and what was read after the request become a WebSocket's.
-  func becomesWebSocket(_ handshake: [UInt8]) {
+  /// The connection's socket and what was read after the request become a WebSocket's, which sends the handshake.
+  private func becomeWebSocket(_ input: [UInt8]) {
     begin(.finishing)
-    worker.replace(self, input: []) {
+    worker.replace(self, input: input) { [handshake] in
       WebSocketConnection(
         $0, number: identity.number, identity.credentials, share, handshake: handshake, worker: worker)
     }
@@ -352,14 +363,18 @@ final class HTTPConnection: Connection {
     guard !hasLostWriter else { return close() }
     shutdown(socket.raw, CInt(SHUT_WR))
     exchange = .draining(discarded: 0)
-    setClock(after: Self.drainTime)
+    setClock(after: times.drainTime)
     resume(with: [])
   }
 
   override func refuse(_ sentence: String) {
     switch exchange {
     case .streaming, .finishing, .draining: finishClosing()
-    case .head, .waiting, .rendering, .publishing: reject(Rejection(.serviceUnavailable, sentence))
+    case .publishing(let request): abandon(request, sentence, isLast: true)
+    case .waiting:
+      endSubscriptions()
+      reject(Rejection(.serviceUnavailable, sentence))
+    case .head, .rendering: reject(Rejection(.serviceUnavailable, sentence))
     }
   }
 

@@ -135,8 +135,6 @@ extension HTTPConnection {
     response.add("Upgrade", "websocket")
     response.add("Connection", "Upgrade")
     response.add("Sec-WebSocket-Accept", accept)
-    var handshake: [UInt8] = []
     response.append(to: &handshake)
-    becomesWebSocket(handshake)
   }
 }

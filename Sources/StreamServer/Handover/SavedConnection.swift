@@ -61,7 +61,8 @@ struct SavedConnection: Equatable, Sendable {
       let limit = http.state == .streaming ? max(1, http.names.count) : 0
       return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count
         && http.names.count <= SavedHTTP.streamLimit && (http.state != .streaming || !http.names.isEmpty)
-        && ids.allSatisfy { $0.rawValue <= limit } && subscriptions.allSatisfy(\.frames.isBody)
+        && ids.allSatisfy { $0.rawValue > 0 && $0.rawValue <= limit } && subscriptions.allSatisfy(\.frames.isBody)
+        && http.count <= Self.numberLimit
     }
     return machine.isPossible && subscriptions.allSatisfy { !$0.frames.isBody } && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)

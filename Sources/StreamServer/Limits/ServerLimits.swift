@@ -31,6 +31,8 @@ public struct ServerLimits: Equatable, Sendable {
   public var httpHosts: Set<String> = []
   /// Origins of other sites whose pages may use the server over HTTP, such as `https://dashboard.example.org`.
   public var httpOrigins: Set<String> = []
+  /// The times of clients that speak HTTP.
+  var http = HTTPTimes()
   /// The duration of a lease, which is renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
   /// The stall time of a lossless stream before it is reported, so that ordinary
@@ -78,4 +80,18 @@ public struct ServerLimits: Equatable, Sendable {
     self.lifetime = lifetime
     self.handshakeTimeout = handshakeTimeout
   }
+}
+
+/// The times of clients that speak HTTP; tests shorten them.
+struct HTTPTimes: Equatable {
+  /// The longest time between two requests.
+  var idleTime = Duration.seconds(60)
+  /// The longest time in which a client neither sends nor reads more of the exchange in progress.
+  var stallTime = Duration.seconds(30)
+  /// The longest time for which a stream may have no space for a published value.
+  var fullTime = Duration.seconds(60)
+  /// After so much silence an event stream sends a comment. Precedent: the example in the WHATWG text, 15 s.
+  var silence = Duration.seconds(15)
+  /// The longest time for which a client may send after its last response.
+  var drainTime = Duration.seconds(1)
 }
