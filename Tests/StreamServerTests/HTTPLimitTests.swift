@@ -1,0 +1,172 @@
+import Events
+import Glibc
+import Reactive
+import ReplayLog
+import StreamRuntime
+import TestSupport
+import Testing
+
+@testable import StreamServer
+
+/// What a client may cost: time, memory, turns.
+@Suite struct HTTPLimitTests {
+  private static func isText(_ configuration: inout StreamConfiguration) { configuration.type = "text/plain" }
+
+  @Test func aHeadHasTheHandshakeTimeout() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.handshakeTimeout = .milliseconds(100)
+    try await withServer(limits) { harness in
+      let client = try HTTPWireClient(harness)
+      client.send("GET /healthz HTTP/1.1\r\n")
+      let response = try client.response()
+      #expect(response.status == 408 && response["Connection"] == "close")
+      #expect(try client.isAtEnd())
+    }
+  }
+
+  @Test func aConnectionBetweenTwoRequestsHasTheIdleTime() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.idleTime = .milliseconds(50)
+    try await withServer(limits) { harness in
+      let client = try HTTPWireClient(harness)
+      client.get("/healthz")
+      #expect(try client.response().status == 200)
+      #expect(try client.isAtEnd())
+    }
+  }
+
+  @Test func aBodyThatDoesNotComeIsARequestTimeout() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.stallTime = .milliseconds(50)
+    try await withServer(limits) { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      client.send(
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 9\r\n\r\na\nb\nc")
+      let response = try client.response()
+      #expect(response.status == 408 && response.text.contains("\"accepted\":2"), "\(response)")
+      #expect(try client.isAtEnd())
+      harness.eventually { harness.server.statistics.publishers == 0 }
+    }
+  }
+
+  @Test func anEventStreamWithoutEventsShowsThatItIsAlive() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.silence = .milliseconds(20)
+    try await withServer(limits) { harness in
+      let source = try harness.add("s", Self.isText)
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s?as=sse&from=new")
+      _ = try client.head()
+      #expect(try client.chunkText() == "retry: 2000\n\n")
+      for _ in 0..<3 { #expect(try client.chunkText()?.hasPrefix(":") == true) }
+      source.send([65])
+      while let text = try client.chunkText() {
+        if text.hasPrefix(":") { continue }
+        #expect(ParsedEvent.all(in: text).first?.data == "A")
+        break
+      }
+    }
+  }
+
+  /// Requests of a few bytes with responses of many: a client that reads none of them.
+  @Test func responsesThatAreNotReadCostLittle() async throws {
+    try await withServer(ServerLimits(workers: 1, inputBytes: 4 << 20, inputBytesPerUser: 2 << 20)) { harness in
+      let source = try harness.add("s") {
+        Self.isText(&$0)
+        $0.limits = .init(events: 8, bytes: 4 << 20)
+      }
+      let event = [UInt8](repeating: 65, count: 60_000)
+      source.send(event)
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      _ = fcntl(client.wire.descriptor.raw, F_SETFL, O_NONBLOCK)
+      let count = 1000
+      client.send(String(repeating: "GET /streams/s HTTP/1.1\r\nHost: a\r\n\r\n", count: count))
+      _ = fcntl(client.wire.descriptor.raw, F_SETFL, 0)
+      let other = try HTTPWireClient(harness)
+      for _ in 0..<20 {
+        other.get("/healthz")
+        #expect(try other.response().status == 200)
+      }
+      #expect(harness.reports.isEmpty, "\(harness.reports)")
+      for index in 0..<count {
+        let response = try client.response()
+        guard response.body == event else {
+          Issue.record("response \(index): \(response)")
+          return
+        }
+      }
+    }
+  }
+
+  @Test func aPublisherThatIsRefusedLeavesItsStream() async throws {
+    try await withServer(ServerLimits(workers: 1, inputBytes: 300 << 10, inputBytesPerUser: 100 << 10)) { harness in
+      try harness.addPublished("p") {
+        $0.limits = .init(events: 8, bytes: 4 << 20)
+        $0.replay = 8
+      }
+      let client = try HTTPWireClient(harness)
+      client.send("POST /streams/p HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n")
+      client.send([UInt8](repeating: 65, count: 400_000))
+      let response = try client.response()
+      #expect(response.status == 503 && response.text.contains("max_input_per_user"), "\(response)")
+      #expect(response.text.contains("\"accepted\":0"))
+      #expect(try client.isAtEnd())
+      harness.eventually { harness.server.statistics.connections == 0 }
+      #expect(harness.server.statistics.publishers == 0)
+    }
+  }
+
+  @Test func aFloodOfRequestsOnOneConnectionDelaysNoOther() async throws {
+    try await withServer(ServerLimits(workers: 1, handshakeTimeout: .seconds(600))) { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65])
+      let flood = try HTTPWireClient(harness)
+      let other = try HTTPWireClient(harness)
+      let count = 2000
+      let requests = Array(String(repeating: "GET /streams/s HTTP/1.1\r\nHost: a\r\n\r\n", count: count).utf8)
+      let writer = Task.detached { [raw = flood.wire.descriptor.raw] in
+        var offset = 0
+        while offset < requests.count {
+          let count = requests.withUnsafeBytes {
+            Glibc.send(raw, $0.baseAddress! + offset, requests.count - offset, CInt(MSG_NOSIGNAL))
+          }
+          guard count > 0 else { return }
+          offset += count
+        }
+      }
+      other.get("/healthz")
+      #expect(try other.response().status == 200)
+      for _ in 0..<count { #expect(try flood.response().status == 200) }
+      await writer.value
+    }
+  }
+
+  @Test func aClientThatIsGoneIsForgotten() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      _ = try harness.add("s", Self.isText)
+      let requests = [
+        "GET /streams/s?as=sse HTTP/1.1\r\nHost: a\r\n\r\n", "GET /streams/s?as=raw HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /streams/s?wait=60s HTTP/1.1\r\nHost: a\r\n\r\n", "GET /streams/s HTTP/1.1\r\n",
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", "G",
+        "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+      ]
+      do {
+        var clients: [HTTPWireClient] = []
+        for request in requests {
+          for _ in 0..<3 {
+            let client = try HTTPWireClient(harness)
+            client.send(request)
+            clients.append(client)
+          }
+        }
+        harness.eventually { harness.server.statistics.subscribers == 9 }
+        withExtendedLifetime(clients) {}
+      }
+      harness.eventually { harness.server.statistics.connections == 0 }
+      #expect(harness.server.statistics.subscribers == 0 && harness.server.statistics.publishers == 0)
+    }
+  }
+}

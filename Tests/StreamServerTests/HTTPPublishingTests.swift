@@ -1,0 +1,221 @@
+import Events
+import Glibc
+import RSocket
+import Reactive
+import ReplayLog
+import StreamRuntime
+import TestSupport
+import Testing
+
+@testable import StreamServer
+
+/// Values that come by POST.
+@Suite struct HTTPPublishingTests {
+  /// What is in a stream.
+  private static func values(_ harness: ServerHarness, _ name: String) throws -> [String] {
+    let stream = try #require(harness.server.streams[name])
+    return stream.log.read { storage, _ in
+      (storage.firstPosition..<storage.endPosition).map { id -> String in
+        unsafe String(decoding: storage.record(at: id)[EventLog.stampBytes...], as: UTF8.self)
+      }
+    }
+  }
+
+  private static let lines = "Content-Type: application/x-ndjson"
+
+  @Test func aBodyIsOneValueOrOnePerLine() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", "one\ntwo\n")
+      let response = try client.response()
+      #expect(response.status == 200 && response.text == "{\"accepted\":1}\n")
+      #expect(response["Content-Type"] == "application/json" && response["Cache-Control"] == "no-store")
+      #expect(try Self.values(harness, "p") == ["one\ntwo\n"])
+      client.post("/streams/p", "1\n2\r\n\n3", Self.lines)
+      #expect(try client.response().text == "{\"accepted\":3}\n")
+      client.post("/streams/p", "", Self.lines)
+      #expect(try client.response().text == "{\"accepted\":0}\n")
+      client.post("/streams/p", "")
+      #expect(try client.response().text == "{\"accepted\":1}\n")
+      #expect(try Self.values(harness, "p") == ["one\ntwo\n", "1", "2", "3", ""])
+      #expect(harness.server.statistics.publishers == 0)
+    }
+  }
+
+  @Test func aChunkedBodyMayBeCutAnywhere() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      let text =
+        "POST /streams/p HTTP/1.1\r\nHost: localhost\r\n\(Self.lines)\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + "4;a=\"b;c\"\r\nab\nc\r\n3\r\nd\ne\r\n0000\r\nTrailer: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+      for byte in text.utf8 { client.send([byte]) }
+      #expect(try client.response().text == "{\"accepted\":3}\n")
+      #expect(try client.response().text == "ok\n")
+      for _ in 0..<3 { client.send(text) }
+      for _ in 0..<3 {
+        #expect(try client.response().text == "{\"accepted\":3}\n" && client.response().text == "ok\n")
+      }
+      #expect(try Self.values(harness, "p").suffix(3) == ["ab", "cd", "e"])
+    }
+  }
+
+  @Test func aClientMayAskBeforeItSends() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      _ = try harness.add("s")
+      let client = try HTTPWireClient(harness)
+      client.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+      #expect(try client.response().status == 100)
+      client.send("abc")
+      #expect(try client.response().text == "{\"accepted\":1}\n")
+      for (target, length, status) in [
+        ("/streams/s", "3", 405), ("/streams/none", "3", 404), ("/streams/p", "99999999999", 413),
+        ("/streams/p?as=sse", "3", 400),
+      ] {
+        let client = try HTTPWireClient(harness)
+        client.send(
+          "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(length)\r\nExpect: 100-continue\r\n\r\n")
+        let response = try client.response()
+        #expect(response.status == status && response["Connection"] == "close", "\(response)")
+        #expect(try client.isAtEnd())
+      }
+    }
+  }
+
+  @Test func aPeerThatSendsNothingMoreIsAnswered() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", "a")
+      client.closeWriting()
+      #expect(try client.response().text == "{\"accepted\":1}\n" && client.isAtEnd())
+      let cut = try HTTPWireClient(harness)
+      cut.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc")
+      cut.closeWriting()
+      #expect(try cut.isAtEnd())
+      let lines = try HTTPWireClient(harness)
+      lines.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\n\(Self.lines)\r\nContent-Length: 9\r\n\r\nx\ny\nz")
+      lines.closeWriting()
+      #expect(try lines.isAtEnd())
+      // What is not whole is no value.
+      harness.eventually { harness.server.statistics.connections == 0 }
+      #expect(try Self.values(harness, "p") == ["a", "x", "y"])
+      #expect(harness.server.statistics.publishers == 0)
+    }
+  }
+
+  @Test func aValueThatTheStreamCannotHoldIsTooLarge() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") {
+        $0.limits = .init(events: 10, bytes: 4096)
+        $0.replay = 10
+      }
+      let largest = try #require(harness.server.streams["p"]).configuration.limits.maximumEventBytes
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", String(repeating: "a", count: largest))
+      #expect(try client.response().status == 200)
+      client.post("/streams/p", "a\nb\n" + String(repeating: "c", count: largest + 1) + "\nd\n", Self.lines)
+      let response = try client.response()
+      #expect(response.status == 413 && response.text.contains("\"accepted\":2") && response.text.contains("value 3"))
+      #expect(try client.isAtEnd())
+      #expect(try Self.values(harness, "p").suffix(2) == ["a", "b"])
+      let chunked = try HTTPWireClient(harness)
+      chunked.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+      chunked.send("\(String(largest + 1, radix: 16))\r\n" + String(repeating: "a", count: largest + 1))
+      #expect(try chunked.response().status == 413)
+      let bodyless = try HTTPWireClient(harness)
+      bodyless.request("POST", "/streams/p")
+      #expect(try bodyless.response().status == 400)
+    }
+  }
+
+  /// A stream that drops nothing, with a subscriber that takes one event.
+  private static func addLossless(_ harness: ServerHarness) throws -> WireClient {
+    try harness.addPublished("p") {
+      $0.limits = .init(events: 4)
+      $0.replay = 4
+      $0.overflow = .block(timeout: nil)
+    }
+    let reader = try WireClient.ready(harness.path)
+    reader.subscribe("p", credit: 1)
+    harness.eventually { harness.server.statistics.subscribers == 1 }
+    return reader
+  }
+
+  private static let twentyLines = (1...20).map { "\($0)\n" }.joined()
+
+  @Test func valuesAreConfirmedWhenTheStreamHasThem() async throws {
+    try await withServer { harness in
+      let reader = try Self.addLossless(harness)
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", Self.twentyLines, Self.lines)
+      client.get("/healthz")
+      #expect(try reader.events(1) == [Array("1".utf8)])
+      #expect(try reader.isSilent() && !client.wire.hasInput)
+      reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      #expect(try reader.events(19).count == 19)
+      #expect(try client.response().text == "{\"accepted\":20}\n" && client.response().text == "ok\n")
+    }
+  }
+
+  @Test func anAnswerSaysHowManyValuesAreInAStreamThatStaysFull() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.fullTime = .milliseconds(50)
+    try await withServer(limits) { harness in
+      let reader = try Self.addLossless(harness)
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", Self.twentyLines, Self.lines)
+      let response = try client.response()
+      #expect(response.status == 503 && response["Retry-After"] != nil && response.isComplete)
+      reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      harness.eventually { harness.server.statistics.publishers == 0 }
+      // The values that the answer counts are in the stream, and no other.
+      let accepted = try #require((1...20).last { response.text.contains("\"accepted\":\($0)}") }, "\(response)")
+      #expect(try reader.events(accepted).last == Array(String(accepted).utf8))
+      #expect(try reader.isSilent())
+      client.get("/healthz")
+      #expect(try client.response().status == 200)
+    }
+  }
+
+  @Test func aStreamThatChangesUnderARequest() async throws {
+    try await withServer { harness in
+      try harness.addPublished("removed")
+      try harness.addPublished("revoked")
+      var clients: [HTTPWireClient] = []
+      for name in ["removed", "revoked"] {
+        let client = try HTTPWireClient(harness)
+        client.send(
+          "POST /streams/\(name) HTTP/1.1\r\nHost: localhost\r\n\(Self.lines)\r\nContent-Length: 100\r\n\r\na\nb\nc")
+        clients.append(client)
+      }
+      harness.eventually { harness.server.statistics.eventsIn == 4 }
+      var configuration = StreamConfiguration(name: "revoked", source: "publish", replay: 65536)
+      configuration.write = AccessRules([.user(4711)])
+      #expect(harness.server.change([StreamChange(configuration)], removing: ["removed"]).isEmpty)
+      for (client, status) in zip(clients, [404, 403]) {
+        let response = try client.response()
+        #expect(response.status == status && response.text.contains("\"accepted\":2"), "\(response)")
+        #expect(try client.isAtEnd())
+      }
+      harness.eventually { harness.server.statistics.publishers == 0 }
+    }
+  }
+
+  @Test func whatAServerThatStopsSaysOfTheValues() async throws {
+    let harness = try ServerHarness()
+    let reader = try Self.addLossless(harness)
+    let client = try HTTPWireClient(harness)
+    client.post("/streams/p", Self.twentyLines, Self.lines)
+    let partial = try HTTPWireClient(harness)
+    partial.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc")
+    partial.closeWriting()
+    harness.eventually { harness.server.statistics.eventsIn == 5 }
+    await harness.stop()
+    withExtendedLifetime(reader) {}
+    let response = try client.response()
+    #expect(response.status == 503 && response.text.contains("\"accepted\":"), "\(response)")
+  }
+}

@@ -1,0 +1,328 @@
+import Events
+import Glibc
+import Reactive
+import ReplayLog
+import StreamRuntime
+import TestSupport
+import Testing
+
+@testable import StreamServer
+
+/// Responses whose body is events: formats, positions, what ends them.
+@Suite struct HTTPStreamingTests {
+  private static func isJSON(_ configuration: inout StreamConfiguration) {
+    (configuration.type, configuration.replay) = ("application/json", 100)
+  }
+  private static func isText(_ configuration: inout StreamConfiguration) {
+    (configuration.type, configuration.replay) = ("text/plain", 100)
+  }
+
+  /// The events of a whole response.
+  private static func events(_ harness: ServerHarness, _ target: String, _ fields: String...) throws -> [ParsedEvent] {
+    let client = try HTTPWireClient(harness)
+    client.request("GET", target, fields)
+    let response = try client.response()
+    #expect(response.status == 200 && response.isComplete, "\(response)")
+    return ParsedEvent.all(in: response.text)
+  }
+
+  // MARK: Formats
+
+  @Test func serverSentEventsKeepTheLinesOfAnEvent() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isText)
+      for text in ["a", "", "b\nc\r\nd\re", "\n", "data: x\n\nevent: gap"] { source.send(Array(text.utf8)) }
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s", "Accept: text/event-stream")
+      let head = try #require(try client.head())
+      #expect(head.status == 200 && head["Content-Type"] == "text/event-stream")
+      #expect(head["Cache-Control"] == "no-store, no-transform" && head["X-Accel-Buffering"] == "no")
+      #expect(head["Transfer-Encoding"] == "chunked" && head["Connection"] == "close")
+      let before = try #require(head["Last-Event-ID"].flatMap { UInt64($0) })
+      #expect(try client.chunkText() == "retry: 2000\n\n")
+      var texts: [String] = []
+      for index in 1...5 {
+        let event = try #require(ParsedEvent.all(in: client.chunkText() ?? "").first)
+        #expect(event.id == String(before + UInt64(index)) && event.type == "message")
+        texts.append(event.data)
+      }
+      #expect(texts == ["a", "", "b\nc\nd\ne", "\n", "data: x\n\nevent: gap"])
+    }
+  }
+
+  @Test func JSONIsALineOrASequenceAndOtherTypesGoInEnvelopes() async throws {
+    try await withServer { harness in
+      let (json, text) = (try harness.add("json", Self.isJSON), try harness.add("text", Self.isText))
+      let binary = try harness.add("binary") { ($0.type, $0.replay) = ("image/png", 100) }
+      json.send(Array("{\"a\":\n1}".utf8), Array("2".utf8))
+      text.send(Array("\"x\"\n".utf8))
+      binary.send([0, 255, 10])
+      func body(_ target: String) throws -> String {
+        let client = try HTTPWireClient(harness)
+        client.get(target)
+        let response = try client.response()
+        #expect(response.status == 200 && response.isComplete, "\(response)")
+        return response.text
+      }
+      #expect(try body("/streams/json?as=ndjson&follow=0") == "{\"a\": 1}\n2\n")
+      #expect(try body("/streams/json?as=json-seq&follow=0") == "\u{1e}{\"a\":\n1}\n\u{1e}2\n")
+      #expect(try body("/streams/text?as=raw&follow=0") == "\"x\"\n")
+      let enveloped = try body("/streams/json?as=ndjson&ids=1&follow=0").split(separator: "\n")
+      #expect(
+        enveloped.count == 2 && enveloped[0].hasSuffix(",\"data\":{\"a\": 1}}") && enveloped[0].hasPrefix("{\"id\":"))
+      #expect(try body("/streams/text?as=ndjson&ids=1&follow=0").hasSuffix(#","data":"\"x\"\n"}"# + "\n"))
+      #expect(try body("/streams/binary?as=ndjson&ids=1&follow=0").hasSuffix(",\"data_base64\":\"AP8K\"}\n"))
+    }
+  }
+
+  @Test(arguments: ["raw", "sse", "ndjson", "ndjson&ids=1", "newest"]) func largeEventsArriveWhole(format: String)
+    async throws
+  {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isJSON(&$0)
+        $0.limits = .init(events: 8, bytes: 64 << 20)
+      }
+      let text = "\"" + String(repeating: "0123456789abcdef", count: 300_000) + "\""
+      source.send(Array(text.utf8))
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get(format == "newest" ? "/streams/s" : "/streams/s?as=\(format)&count=1")
+      let response = try client.response()
+      #expect(response.status == 200 && response.isComplete)
+      switch format {
+      case "sse": #expect(ParsedEvent.all(in: response.text).first?.data == text)
+      case "ndjson": #expect(response.text == text + "\n")
+      case "ndjson&ids=1": #expect(response.text.hasSuffix(",\"data\":" + text + "}\n"))
+      default: #expect(response.text == text)
+      }
+      if format == "newest" {
+        client.get("/healthz")
+        #expect(try client.response().text == "ok\n")
+      }
+    }
+  }
+
+  @Test func severalStreamsShareAResponseAndItsPositions() async throws {
+    try await withServer { harness in
+      let (a, b) = (try harness.add("a", Self.isText), try harness.add("b/c", Self.isText))
+      a.send([65], [66])
+      b.send([67])
+      let events = try Self.events(harness, "/streams/a,b/c?as=sse&follow=0")
+      #expect(events.dropLast().map(\.type).sorted() == ["a", "a", "b/c"] && events.last?.type == "end")
+      let position = try #require(events.last?.id)
+      #expect(position.split(separator: ",").count == 2)
+      a.send([68])
+      b.send([69])
+      let more = try Self.events(harness, "/streams/a,b/c?as=sse&follow=0", "Last-Event-ID: \(position)")
+      #expect(Set(more.dropLast().map { $0.type + $0.data }) == ["aD", "b/cE"])
+      // A position after each event: the one in the middle continues with the rest.
+      let rest = try Self.events(
+        harness, "/streams/a,b/c?as=sse&follow=0", "Last-Event-ID: \(try #require(more.first?.id))")
+      #expect(rest.dropLast() == more.dropFirst().dropLast())
+    }
+  }
+
+  // MARK: Positions
+
+  @Test func aPositionInAFieldGoesBeforeOneInAParameterAndThatBeforeAStart() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65], [66], [67])
+      let all = try Self.events(harness, "/streams/s?as=sse&follow=0")
+      let ids = all.compactMap(\.id)
+      #expect(all.map(\.data).prefix(3) == ["A", "B", "C"])
+      let target = "/streams/s?as=sse&follow=0&from=latest"
+      #expect(try Self.events(harness, target).map(\.data).first == "C")
+      #expect(try Self.events(harness, target + "&lastEventID=\(ids[0])").map(\.data).first == "B")
+      let both = try Self.events(harness, target + "&lastEventID=\(ids[1])", "Last-Event-ID: \(ids[0])")
+      #expect(both.map(\.data).prefix(2) == ["B", "C"])
+      #expect(try Self.events(harness, "/streams/s?as=sse&from=\(ids[0])&count=1").first?.data == "B")
+      #expect(try Self.events(harness, "/streams/s?as=sse&follow=0&from=new").map(\.type) == ["end"])
+    }
+  }
+
+  @Test func aPositionThatIsNoLongerHeldIsAGapAndTheOldestEvents() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isText(&$0)
+        $0.limits = .init(events: 4)
+        $0.replay = 4
+      }
+      source.send([65])
+      let first = try #require(try Self.events(harness, "/streams/s?as=sse&follow=0").first?.id.flatMap { UInt64($0) })
+      for byte in 66...75 as ClosedRange<UInt8> { source.send([byte]) }
+      let events = try Self.events(harness, "/streams/s?as=sse&follow=0", "Last-Event-ID: \(first)")
+      #expect(events.map(\.type) == ["gap", "message", "message", "message", "message", "end"])
+      #expect(events[0].data == "{\"lost\":6}" && events[1].data == "H")
+      // One of another log is a loss of unknown extent.
+      let future = try HTTPWireClient(harness)
+      future.get("/streams/s?as=sse&count=1", "Last-Event-ID: \(first + 1_000_000)")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send([90])
+      #expect(try ParsedEvent.all(in: future.response().text).prefix(2).map(\.data) == ["{\"lost\":null}", "Z"])
+    }
+  }
+
+  @Test func aFinishedStreamThatIsReadIsNoContent() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65])
+      source.finish()
+      let events = try Self.events(harness, "/streams/s?as=sse")
+      #expect(events.map(\.data) == ["A", "{\"reason\":\"finished\"}"])
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s?as=sse", "Last-Event-ID: \(try #require(events.first?.id))")
+      #expect(try client.response().status == 204)
+    }
+  }
+
+  // MARK: Backpressure
+
+  @Test func aClientThatDoesNotReadDemandsNothingAndMissesEvents() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isText(&$0)
+        $0.limits = .init(events: 100, bytes: 4 << 20)
+      }
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get("/streams/s?as=sse&from=new")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let event = [UInt8](repeating: 65, count: 10_000)
+      for _ in 0..<500 { source.send(event) }
+      source.send([66])
+      _ = try client.head()
+      var (lost, count) = (0, 0)
+      while let text = try client.chunkText() {
+        for event in ParsedEvent.all(in: text) {
+          if event.type == "gap" { lost += Int(event.data.filter(\.isNumber)) ?? 0 } else { count += 1 }
+        }
+        if text.hasSuffix("data: B\n\n") { break }
+      }
+      #expect(lost > 0 && lost + count == 501)
+    }
+  }
+
+  @Test func aStreamThatStartsOnDemandIsFetchedForAStreamingResponse() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", start: .whileSubscribed(linger: .zero), Self.isText)
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s?as=sse")
+      harness.eventually { source.subscriptions == 1 }
+      harness.eventually { source.demand > .none }
+      source.send([65])
+      _ = try client.head()
+      _ = try client.chunk()
+      #expect(try ParsedEvent.all(in: client.chunkText() ?? "").first?.data == "A")
+      shutdown(client.wire.descriptor.raw, CInt(SHUT_RDWR))
+      harness.eventually { source.cancellations == 1 }
+      harness.eventually { harness.server.statistics.connections == 0 }
+    }
+  }
+
+  // MARK: Ends
+
+  /// A response in a streaming format under way, after its head.
+  private static func begin(_ harness: ServerHarness, _ target: String) throws -> HTTPWireClient {
+    let client = try HTTPWireClient(harness)
+    client.get(target)
+    #expect(try client.head()?.status == 200)
+    return client
+  }
+
+  /// The rest of a body: its text, and whether it has its last chunk.
+  private static func rest(_ client: HTTPWireClient) throws -> (text: String, isComplete: Bool) {
+    var text = ""
+    while let chunk = try client.chunkText() {
+      if chunk.isEmpty { return (text, try client.isAtEnd()) }
+      text += chunk
+    }
+    return (text, false)
+  }
+
+  @Test func whatResponsesEndWith() async throws {
+    try await withServer { harness in
+      let names = ["removed", "revoked", "failed", "finished"]
+      let sources = try names.map { try harness.add($0, Self.isJSON) }
+      var clients: [(name: String, sse: HTTPWireClient, lines: HTTPWireClient)] = []
+      for name in names {
+        clients.append(
+          (
+            name, try Self.begin(harness, "/streams/\(name)?as=sse"),
+            try Self.begin(harness, "/streams/\(name)?as=ndjson")
+          ))
+      }
+      harness.eventually { harness.server.statistics.subscribers == 8 }
+      var configuration = StreamConfiguration(name: "revoked", start: .always)
+      Self.isJSON(&configuration)
+      configuration.read = AccessRules([.user(4711)])
+      #expect(harness.server.change([StreamChange(configuration)], removing: ["removed"]).isEmpty)
+      sources[2].finish(.failure(StreamFailure("it broke")))
+      sources[3].finish()
+      let reasons = [
+        "removed": "\\\"removed\\\" is no longer served", "revoked": "uid \(geteuid()) may not read \\\"revoked\\\"",
+        "failed": "it broke", "finished": "finished",
+      ]
+      for (name, sse, lines) in clients {
+        let (text, isComplete) = try Self.rest(sse)
+        #expect(isComplete, "\(name)")
+        #expect(text == "retry: 2000\n\nevent: end\ndata: {\"reason\":\"\(reasons[name]!)\"}\n\n")
+        let line = try Self.rest(lines)
+        #expect(line.text == "" && line.isComplete == (name != "failed"), "\(name)")
+        let again = try HTTPWireClient(harness)
+        again.get("/streams/\(name)?as=ndjson")
+        let status = ["removed": 404, "revoked": 403, "failed": 200, "finished": 200][name]
+        #expect(try again.head()?.status == status, "\(name)")
+      }
+    }
+  }
+
+  @Test func lagCanEndAResponse() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isText(&$0)
+        $0.limits = .init(events: 10, bytes: 4 << 20)
+      }
+      for format in ["sse", "raw"] {
+        let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+        client.get("/streams/s?as=\(format)&on_lag=fail&from=new")
+        harness.eventually { harness.server.statistics.subscribers == 1 }
+        for _ in 0..<200 { source.send([UInt8](repeating: 65, count: 20_000)) }
+        #expect(try client.head()?.status == 200)
+        let (text, isComplete) = try Self.rest(client)
+        if format == "sse" {
+          let end = try #require(ParsedEvent.all(in: text).last)
+          #expect(end.type == "end" && end.data.contains("lagged") && isComplete)
+        } else {
+          #expect(!isComplete)
+        }
+        harness.eventually { harness.server.statistics.subscribers == 0 }
+      }
+    }
+  }
+
+  @Test func whenTheServerStops() async throws {
+    let harness = try ServerHarness()
+    let source = try harness.add("s", Self.isJSON)
+    source.send([49])
+    let sse = try Self.begin(harness, "/streams/s?as=sse")
+    let lines = try Self.begin(harness, "/streams/s?as=ndjson")
+    let (waiting, idle) = (try HTTPWireClient(harness), try HTTPWireClient(harness))
+    waiting.get("/streams/s?wait=60s")
+    idle.get("/healthz")
+    _ = try idle.response()
+    let halfClosed = try HTTPWireClient(harness)
+    halfClosed.get("/streams/s?wait=60s")
+    halfClosed.closeWriting()
+    harness.eventually { harness.server.statistics.subscribers == 4 }
+    #expect(try sse.chunkText() == "retry: 2000\n\n")
+    #expect(try ParsedEvent.all(in: sse.chunkText() ?? "").first?.data == "1")
+    #expect(try lines.chunkText() == "1\n")
+    await harness.stop()
+    let (text, isComplete) = try Self.rest(sse)
+    #expect(text == "retry: 30000\n\nevent: end\ndata: {\"reason\":\"streamd is stopping\"}\n\n" && isComplete)
+    #expect(try Self.rest(lines).isComplete)
+    #expect(try waiting.response().status == 503)
+    #expect(try halfClosed.response().status == 503)
+    #expect(try idle.isAtEnd())
+  }
+}

@@ -1,0 +1,86 @@
+import HTTP
+import Glibc
+import RSocket
+import StreamRuntime
+import Testing
+
+@testable import StreamServer
+
+/// A client that sends the WebSocket frames that a test gives it.
+final class WebSocketClient {
+  let http: HTTPWireClient
+  private var input: [UInt8] = []
+
+  static let handshake =
+    "GET /rsocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
+    + "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+
+  /// - Parameter early: sent with the handshake.
+  init(_ harness: ServerHarness, receiveBuffer: CInt? = nil, early: [UInt8] = []) throws {
+    http = try HTTPWireClient(harness.path, receiveBuffer: receiveBuffer)
+    http.send(Array(Self.handshake.utf8) + early)
+    let head = try http.head()
+    #expect(head?.status == 101 && head?["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    #expect(head?["Sec-WebSocket-Extensions"] == nil && head?["Sec-WebSocket-Protocol"] == nil)
+  }
+
+  /// The bytes of a frame without their length.
+  static func encode(_ frame: Frame) -> [UInt8] {
+    var bytes: [UInt8] = []
+    frame.encode(into: &bytes)
+    return Array(bytes.dropFirst(3))
+  }
+
+  /// One WebSocket frame, masked as a client must.
+  static func message(
+    _ payload: [UInt8], opcode: UInt8 = 2, isLast: Bool = true, mask: [UInt8] = [1, 2, 3, 250]
+  ) -> [UInt8] {
+    var bytes = [opcode | (isLast ? 0x80 : 0)]
+    switch payload.count {
+    case ..<126: bytes.append(0x80 | UInt8(payload.count))
+    case ..<65536: bytes += [0x80 | 126, UInt8(payload.count >> 8), UInt8(payload.count & 255)]
+    default: bytes += [0x80 | 127] + (0..<8).reversed().map { UInt8(payload.count >> ($0 * 8) & 255) }
+    }
+    return bytes + mask + payload.enumerated().map { $1 ^ mask[$0 & 3] }
+  }
+
+  func send(_ bytes: [UInt8]) { http.send(bytes) }
+  func send(_ frame: Frame) { send(Self.message(Self.encode(frame))) }
+
+  func subscribe(_ name: String, credit: UInt32) {
+    let payload = Payload(metadata: [UInt8(name.utf8.count)] + Array(name.utf8))
+    send(.request(StreamID(1), .stream, initialRequest: credit, payload, follows: false, isComplete: false))
+  }
+
+  /// The next WebSocket frame; nil at the connection's end.
+  func message(sourceLocation: SourceLocation = #_sourceLocation) throws -> (opcode: UInt8, payload: [UInt8])? {
+    guard let start = try http.take(2, sourceLocation) else { return nil }
+    #expect(start[0] & 0x80 != 0 && start[1] & 0x80 == 0, "a fragment, or a mask", sourceLocation: sourceLocation)
+    var count = Int(start[1])
+    if count > 125 {
+      let size = try #require(try http.take(count == 126 ? 2 : 8, sourceLocation))
+      count = size.reduce(0) { $0 << 8 | Int($1) }
+    }
+    return (start[0] & 15, try #require(try http.take(count, sourceLocation)))
+  }
+
+  /// The next frame of RSocket.
+  func frame(sourceLocation: SourceLocation = #_sourceLocation) throws -> Frame? {
+    guard let (opcode, payload) = try message(sourceLocation: sourceLocation) else { return nil }
+    #expect(opcode == 2, sourceLocation: sourceLocation)
+    return try payload.withUnsafeBytes { try Frame.decode($0) }
+  }
+
+  /// The next event, fragments joined.
+  func event(sourceLocation: SourceLocation = #_sourceLocation) throws -> [UInt8] {
+    var data: [UInt8] = []
+    while true {
+      guard case .payload(_, let payload, let follows, _, true) = try frame(sourceLocation: sourceLocation) else {
+        Issue.record("expected an event", sourceLocation: sourceLocation)
+        throw HTTPWireClient.Silence()
+      }
+      data += payload.data
+      if !follows { return data }
+    }
+  }
+}
