@@ -47,6 +47,7 @@ read = ["uid:{stranger}"]
 
 [streams.page]
 http = {{ url = "{web}/page", every = "1h" }}
+type = "application/octet-stream"
 replay = 1
 
 [streams.never]
@@ -143,6 +144,7 @@ class Daemon:
         configuration.write_text(CONFIGURATION.format(
             socket=self.socket, max_requests=MAX_REQUESTS, stranger=os.geteuid() + 1, web=self.web.url,
             long_name=LONG_NAME))
+        (self.folder / "notify").unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(self.folder / "log", "wb") as log:
             (self.folder / "notify").unlink(missing_ok=True)
             manager.bind(str(self.folder / "notify"))

@@ -3,7 +3,7 @@
 # Debian and Ubuntu packages, by purpose.
 build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libsystemd-dev libtomlplusplus-dev pkg-config)
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
-test_packages=(openssl python3 python3-venv)
+test_packages=(curl openssl python3 python3-venv)
 test_packages+=(libnginx-mod-nchan nginx)  # a foreign upstream
 test_packages+=(chromium prometheus)  # foreign readers of the page and of the metrics
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
