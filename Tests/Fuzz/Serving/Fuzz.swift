@@ -2,12 +2,13 @@
 // Tests/Fuzz/run builds, no part of the package's build.
 //
 // An input is a list of steps: a byte whose low four bits select the action and whose next two the client, then the
-// step's own bytes. Steps send frames of several requests, complete, partial or damaged, close sockets in either
-// direction, publish, let time pass, turn the loop, and hand every connection over to another server, whose
-// configuration may be different, and whose state may be damaged on the way.
+// step's own bytes. Steps send frames of several requests or requests over HTTP, complete, partial or damaged, close
+// sockets in either direction, publish, let time pass, turn the loop, and hand every connection over to another server,
+// whose configuration may be different, and whose state may be damaged on the way.
 //
 // Oracles: no trap; every frame that a client gets is well formed; the events of a request have rising ids and never
-// exceed its credit; when all clients have left, the server counts no connection, no subscriber and no publisher.
+// exceed its credit; an HTTP client gets responses; when all clients have left, the server counts no connection, no
+// subscriber and no publisher.
 
 import Events
 import Glibc
@@ -99,7 +100,13 @@ private final class World {
     case 3: clients[index]?.sendRequestN(steps.byte(), steps.byte())
     case 4: clients[index]?.send(.cancel(StreamID(UInt32(steps.byte()))))
     case 5: clients[index]?.sendPayload(steps.byte(), steps.byte(), size: steps.number())
-    case 6: clients[index]?.send(.keepalive(respond: true, position: 0, data: steps.take(Int(steps.byte()))))
+    case 6:
+      let choices = steps.byte()
+      if choices & 0x80 != 0 {
+        clients[index]?.sendHTTP(choices, steps.byte(), size: steps.number())
+      } else {
+        clients[index]?.send(.keepalive(respond: true, position: 0, data: steps.take(Int(choices))))
+      }
     case 7: clients[index]?.sendRaw(steps.take(Int(steps.byte())))
     case 8: clients[index]?.shutDown(CInt(steps.byte() % 3))
     case 9:
@@ -161,7 +168,12 @@ private final class World {
         again?.state(ofFirst: restored.count) == restored.state(ofFirst: restored.count), "written otherwise")
     }
     if restored == nil { for descriptor in descriptors { close(descriptor) } }
-    if isSpoilt { for client in clients { client?.isExact = false } }
+    if isSpoilt {
+      for client in clients {
+        client?.isExact = false
+        client?.isSpoilt = true
+      }
+    }
     formerServers.append(server)
     server = next
     if let restored {
@@ -214,6 +226,12 @@ private final class Client {
   private var lastSent: [UInt8] = []
   private var input: [UInt8] = []
   private var requests: [StreamID: Request] = [:]
+  /// Its saved state was damaged.
+  var isSpoilt = false
+  private var hasSent = false
+  /// Its first bytes were a request; frames are only sent in messages.
+  private var speaksHTTP = false
+  private var lastFrame: [UInt8] = []
   /// Whether its output was never damaged, so that credit can be counted.
   var isExact = true
 
@@ -231,12 +249,55 @@ private final class Client {
     case .requestN(let id, let credit): requests[id]?.credit += UInt64(credit)
     default: break
     }
-    lastSent = bytes
-    write(bytes)
+    (lastSent, lastFrame) = (bytes, bytes)
+    if !speaksHTTP { write(bytes) }
   }
 
   func sendRaw(_ bytes: [UInt8]) {
     isExact = false
+    lastSent = bytes
+    write(bytes)
+  }
+
+  /// A request over HTTP, or a message in a WebSocket; the lowest bits of the size say how much of it.
+  func sendHTTP(_ choices: UInt8, _ detail: UInt8, size: Int) {
+    isExact = false
+    let name = streamNames[Int(detail & 7) % streamNames.count]
+    let fields = "Host: a\r\n" + (detail & 0x40 != 0 ? "If-None-Match: *\r\n" : "")
+    func head(_ line: String, _ more: String = "") -> [UInt8] {
+      Array("\(line) HTTP/1.\(detail >> 7 ^ 1)\r\n\(fields)\(more)\r\n".utf8)
+    }
+    let body = [UInt8](repeating: detail & 0x20 != 0 ? 10 : 65, count: size >> 4 & 0x7FF)
+    let queries = [
+      "", "?as=sse", "?as=ndjson&ids=1", "?as=raw", "?wait=20ms", "?as=sse&count=2", "?as=ndjson&follow=0",
+      "?as=sse&on_lag=fail&from=new",
+    ]
+    var bytes: [UInt8]
+    switch choices >> 3 & 15 {
+    case 0...4: bytes = head("GET /streams/\(name)\(queries[Int(choices & 7)])")
+    case 5: bytes = head("HEAD /streams/\(name)\(queries[Int(choices & 7)])")
+    case 6: bytes = head("GET /streams/drop,block,$stats?as=sse", detail & 8 != 0 ? "Last-Event-ID: 1,2,3\r\n" : "")
+    case 7, 8:
+      let type = detail & 8 != 0 ? "Content-Type: application/x-ndjson\r\n" : ""
+      bytes = head("POST /streams/\(name)", type + "Content-Length: \(body.count)\r\n") + body
+    case 9, 10:
+      let type = detail & 8 != 0 ? "Content-Type: application/x-ndjson\r\n" : "Expect: 100-continue\r\n"
+      bytes = head("POST /streams/\(name)", type + "Transfer-Encoding: chunked\r\n")
+      bytes += Array("\(String(body.count + 1, radix: 16))\r\nx".utf8) + body + Array("\r\n0\r\n\r\n".utf8)
+    case 11: bytes = head("GET \(["/healthz", "/metrics", "/", "/stats"][Int(choices & 3)])")
+    case 12:
+      bytes = head(
+        "GET /rsocket",
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+          + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
+    default:
+      // The last frame as a message, a fragment of one, or a control frame.
+      let payload = choices & 4 != 0 ? Array(body.prefix(125)) : Array(lastFrame.dropFirst(3).prefix(125))
+      let opcode: [UInt8] = [0x82, 0x02, 0x80, 0x89, 0x88, 0x8A, 0x82, 0x82]
+      bytes = [opcode[Int(choices & 7)], 0x80 | UInt8(payload.count), 0, 0, 0, 0] + payload
+    }
+    if size & 15 != 0 { bytes = Array(bytes.prefix(bytes.count * (size & 15) / 15)) }
+    if !hasSent { speaksHTTP = bytes.first.map { $0 < 0x80 } ?? false }
     lastSent = bytes
     write(bytes)
   }
@@ -247,6 +308,7 @@ private final class Client {
   }
 
   private func write(_ bytes: [UInt8]) {
+    if !bytes.isEmpty { hasSent = true }
     let count = Glibc.send(socket, bytes, bytes.count, CInt(MSG_NOSIGNAL))
     if count != bytes.count { isExact = false }
   }
@@ -300,6 +362,13 @@ private final class Client {
       let count = recv(socket, &buffer, buffer.count, 0)
       guard count > 0 else { break }
       input += buffer[..<count]
+    }
+    if speaksHTTP {
+      // A connection over the limit gets ERROR, which begins with zeroes.
+      let isResponse = input.first == 0 || input.prefix(9).elementsEqual("HTTP/1.1 ".utf8.prefix(input.count))
+      precondition(isResponse || isSpoilt, "no response: \(input.prefix(100))")
+      input = Array(input.prefix(9))
+      return
     }
     var offset = 0
     while input.count - offset >= 3 {
