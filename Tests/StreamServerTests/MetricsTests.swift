@@ -149,6 +149,19 @@ import Testing
     }
   }
 
+  /// A slice of input ends with the request that waits for its body; those behind it are in the connection.
+  @Test func requestsAfterTheEndOfASliceAreAnswered() async throws {
+    try await withServer { harness in
+      let client = try HTTPTestClient(harness.path)
+      _ = try client.get("/metrics")  // a rendering that the next request shares at once
+      let requests = [String](repeating: "/healthz", count: Slices.connectionFrames - 1) + ["/metrics", "/healthz"]
+      client.send(requests.map { "GET \($0) HTTP/1.1\r\nHost: localhost\r\n\r\n" }.joined())
+      for request in requests {
+        #expect(try client.response().body.hasPrefix("ok") == (request == "/healthz"))
+      }
+    }
+  }
+
   @Test func anUnreadFloodCostsOthersNothing() async throws {
     try await withServer { harness in
       for index in 0..<200 { _ = try harness.add("stream-\(index)") }

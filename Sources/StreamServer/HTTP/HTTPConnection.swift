@@ -187,9 +187,9 @@ final class HTTPConnection: Connection {
     return phase == .open ? offset : span.count
   }
 
-  /// Continues with the requests that waited for the response before them, or for their client to read.
+  /// Continues with the requests that waited for the response before them, or for their client to read: those that were
+  /// held back, and those that the end of a slice has left.
   private func continueWithPending() {
-    guard !pending.isEmpty else { return }
     var input: [UInt8] = []
     swap(&input, &pending)
     resume(with: input)
@@ -335,7 +335,7 @@ final class HTTPConnection: Connection {
     _ = flush()
     guard phase == .open else { return }
     switch exchange {
-    case .head: if hasUnsent || pending.isEmpty { watch() } else { continueWithPending() }
+    case .head: if hasUnsent { watch() } else { continueWithPending() }
     case .finishing: if !hasUnsent { finishWriting() }
     case .waiting, .rendering, .publishing, .streaming, .draining: break
     }
