@@ -1,7 +1,7 @@
 /// Which web pages may use a server, by the fields with which a browser says where a request comes from.
 ///
 /// They protect against pages of other sites, also when DNS maps their name to this host, and against nothing else:
-/// other clients can send any fields. Users are told apart by other means.
+/// other clients can send any fields. The rights of users do not depend on them.
 public struct AccessRules: Sendable {
   /// Additional hosts: `server.hosts`, with small letters and without ports.
   public var hosts: Set<String>

@@ -53,7 +53,7 @@ extension HTTPConnection {
   func respondWithNewest(
     of stream: ServedStream, _ request: HTTPRequest, _ query: StreamQuery, _ condition: String?
   ) throws(Rejection) {
-    // A system stream is rendered for whoever asks, but not for HEAD.
+    // A request for a system stream renders it, except for HEAD.
     if stream.feed != nil, !request.isHead {
       return wait(for: stream, request, condition, knownID: nil, from: .latest, query.wait ?? StreamQuery.longestWait)
     }

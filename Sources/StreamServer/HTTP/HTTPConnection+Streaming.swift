@@ -129,7 +129,8 @@ extension HTTPConnection {
   private static func start(
     _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream
   ) -> (from: SubscribeOptions.Start, missed: Gap?) {
-    guard let position else { return (query.from ?? .replay, nil) }
+    // No event has the id 0: what is not held before the first event is no loss of a client that begins there.
+    guard let position else { return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil) }
     let isKnown = stream.log.read { storage, _ in position < storage.endPosition }
     return isKnown ? (.after(id: position), nil) : (.new, .unknown)
   }
@@ -145,6 +146,11 @@ extension HTTPConnection {
     subscribe(
       RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .fail),
       as: .body(raw, response.coding))
+    // Another thread may have evicted the event: the size in the head would be that of another one.
+    if let subscription = subscriptions[RequestID(1)], subscription.cursor.position != id {
+      response.ending = ("event \(id) was evicted", false)
+      remove(subscription)
+    }
   }
 
   func limitSendBuffer() {

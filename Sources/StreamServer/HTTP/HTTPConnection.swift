@@ -352,9 +352,6 @@ final class HTTPConnection: Connection {
     }
   }
 
-  /// Whether a response is made while input is handled, which is written after that.
-  var isAnsweringAtOnce: Bool { isProcessing }
-
   // MARK: The end
 
   /// The response is sent: the client learns that nothing follows, and what it still sends is discarded. To close at once

@@ -14,9 +14,6 @@ final class WebSocketConnection: RSocketConnection {
   /// The last frame, which goes after all others.
   private var ending: [UInt8] = []
 
-  /// The most bytes of a message: those of an RSocket frame.
-  private static let maximumMessageBytes = 0xFF_FFFF
-
   /// - Parameters:
   ///   - handshake: the response that opens the WebSocket, to be written first.
   ///   - saved: of a connection that continues here; nil for a new one.
@@ -25,11 +22,13 @@ final class WebSocketConnection: RSocketConnection {
     handshake: [UInt8] = [], machine: ConnectionMachine? = nil, saved: SavedWebSocket? = nil, worker: Worker
   ) {
     control = handshake
-    decoder = WebSocketDecoder(maximumMessageByteCount: Self.maximumMessageBytes)
+    // As for a frame without a WebSocket: a longer one is refused before it is buffered.
+    let maximumMessageBytes = worker.limits.ofConnection.maximumFrameBytes
+    decoder = WebSocketDecoder(maximumMessageByteCount: maximumMessageBytes)
     super.init(socket, number: number, credentials, share, machine: machine, worker: worker)
     worker.counts.webSocket.add(1, ordering: .relaxed)
     guard let saved else { return }
-    if let decoder = saved.decoder(maximumMessageByteCount: Self.maximumMessageBytes) {
+    if let decoder = saved.decoder(maximumMessageByteCount: maximumMessageBytes) {
       (self.decoder, message, headerPart) = (decoder, saved.message, saved.headerPart)
     } else {
       self.machine.close(.connectionClose, "the saved state of this connection is not valid")
