@@ -16,6 +16,9 @@
     ///
     /// Demand: the first demand starts the task, which delivers one value and finishes. A response with any status is a
     /// value. Cancelling cancels the task; no signal follows. Signals are delivered on the session's delegate queue.
+    ///
+    /// Limit: Foundation on Linux (Swift 6.3) closes the socket of a cancelled task while it is still watched, so a later
+    /// request of the process can fail with `URLError.timedOut`. A program that cancels tasks should retry requests.
     public struct DataTaskPublisher: Publisher, Sendable {
       /// The whole body and the response metadata.
       public typealias Output = (data: Data, response: URLResponse)

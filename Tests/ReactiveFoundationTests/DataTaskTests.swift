@@ -52,7 +52,7 @@
       var url: URL? { URL(string: "http://127.0.0.1:\(port)/") }
     }
 
-    private func wait(_ semaphore: DispatchSemaphore) -> Bool { semaphore.wait(timeout: .now() + 60) == .success }
+    private static func wait(_ semaphore: DispatchSemaphore) -> Bool { semaphore.wait(timeout: .now() + 60) == .success }
 
     @Test func responseIsDeliveredWithAnyStatus() async throws {
       let server = try Server(answer: "nothing here")
@@ -67,31 +67,38 @@
       session.invalidateAndCancel()
     }
 
-    @Test func nothingIsRequestedBeforeDemand() throws {
-      let server = try Server(answer: nil)
-      let session = URLSession(configuration: .ephemeral)
-      var subscription: (any Subscription)?
-      session.dataTaskPublisher(for: try #require(server.url)).subscribe(
-        AnySubscriber(receiveSubscription: { subscription = $0 }))
-      #expect(server.asked.wait(timeout: .now() + 0.1) == .timedOut)
-      subscription?.request(.max(1))
-      #expect(wait(server.asked))
-      subscription?.cancel()
-      #expect(wait(server.left))
-      session.invalidateAndCancel()
+    // A test that cancels a task has its own process: Foundation closes the descriptor of a cancelled task while Dispatch
+    // still watches it, and a later request that gets the same descriptor can wait until its timeout.
+
+    @Test func nothingIsRequestedBeforeDemand() async {
+      await #expect(processExitsWith: .success) {
+        let server = try Server(answer: nil)
+        let session = URLSession(configuration: .ephemeral)
+        var subscription: (any Subscription)?
+        session.dataTaskPublisher(for: try #require(server.url)).subscribe(
+          AnySubscriber(receiveSubscription: { subscription = $0 }))
+        #expect(server.asked.wait(timeout: .now() + 0.1) == .timedOut)
+        subscription?.request(.max(1))
+        #expect(Self.wait(server.asked))
+        subscription?.cancel()
+        #expect(Self.wait(server.left))
+        session.invalidateAndCancel()
+      }
     }
 
-    @Test func cancelClosesTheConnectionAndSendsNothing() throws {
-      let server = try Server(answer: nil)
-      let session = URLSession(configuration: .ephemeral)
-      nonisolated(unsafe) var signals = 0
-      let sink = session.dataTaskPublisher(for: try #require(server.url))
-        .sink(receiveCompletion: { _ in signals += 1 }, receiveValue: { _ in signals += 1 })
-      #expect(wait(server.asked))
-      sink.cancel()
-      #expect(wait(server.left))
-      #expect(signals == 0)
-      session.invalidateAndCancel()
+    @Test func cancelClosesTheConnectionAndSendsNothing() async {
+      await #expect(processExitsWith: .success) {
+        let server = try Server(answer: nil)
+        let session = URLSession(configuration: .ephemeral)
+        nonisolated(unsafe) var signals = 0
+        let sink = session.dataTaskPublisher(for: try #require(server.url))
+          .sink(receiveCompletion: { _ in signals += 1 }, receiveValue: { _ in signals += 1 })
+        #expect(Self.wait(server.asked))
+        sink.cancel()
+        #expect(Self.wait(server.left))
+        #expect(signals == 0)
+        session.invalidateAndCancel()
+      }
     }
 
     @Test func missingResponseIsAFailure() async throws {
