@@ -52,7 +52,7 @@
       var url: URL? { URL(string: "http://127.0.0.1:\(port)/") }
     }
 
-    private static func wait(_ semaphore: DispatchSemaphore) -> Bool { semaphore.wait(timeout: .now() + 60) == .success }
+    private static func wait(_ signal: DispatchSemaphore) -> Bool { signal.wait(timeout: .now() + 60) == .success }
 
     @Test func responseIsDeliveredWithAnyStatus() async throws {
       let server = try Server(answer: "nothing here")
