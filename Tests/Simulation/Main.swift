@@ -120,6 +120,15 @@ final class Runner {
   private var runs = 0
   private var failures = 0
   private var idle = Array(0..<Int32(sim_runner_count()))
+  /// Of the runs so far.
+  private var microsecondsOfRuns: UInt64 = 0
+
+  /// The time for which this process and the runs have had a processor: the same on a loaded machine, unlike the clock's.
+  private var processorSeconds: Int {
+    var own = timespec()
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own)
+    return own.tv_sec + Int(microsecondsOfRuns / 1_000_000)
+  }
 
   /// A run that takes so much of the processor hangs; or ten times that of the clock.
   fileprivate static let secondsPerRun: UInt32 = 60
@@ -142,7 +151,7 @@ final class Runner {
       tell(outcome)
       return outcome.rule == nil
     }
-    let start = time(nil)
+    let start = processorSeconds
     var next = options.seed
     var running: [Child] = []
     var traces: [UInt64: String] = [:]
@@ -151,7 +160,7 @@ final class Runner {
     var again: [UInt64] = []
     func isOver() -> Bool {
       if failure != nil { return true }
-      if let seconds = options.seconds { return time(nil) - start >= seconds }
+      if let seconds = options.seconds { return processorSeconds - start >= seconds }
       return next >= options.seed + UInt64(options.seeds ?? 1)
     }
     let all = Array(0..<options.steps)
@@ -186,11 +195,11 @@ final class Runner {
         traces[outcome.seed] = trace
       }
     }
-    let elapsed = max(1, time(nil) - start)
+    let elapsed = max(1, processorSeconds - start)
     if failure == nil { summarize(seconds: elapsed) }
     guard let failure else { return failures == 0 }
     tell(failure)
-    print("found after \(elapsed) s and \(runs) runs")
+    print("found after \(elapsed) s of processor time and \(runs) runs")
     if options.shrinks { shrink(failure) }
     return false
   }
@@ -206,8 +215,8 @@ final class Runner {
   private func summarize(seconds: Int) {
     let steps = runs * options.steps
     print(
-      "\(runs) runs of \(options.steps) steps in \(seconds) s, \(steps / seconds) steps per second, \(failures) failures"
-    )
+      "\(runs) runs of \(options.steps) steps in \(seconds) s of processor time, \(steps / seconds) steps per second, "
+        + "\(failures) failures")
     for (what, count) in counts.sorted(by: { $0.key < $1.key }) { print("  \(what): \(count)") }
   }
 
@@ -233,7 +242,9 @@ final class Runner {
 
   /// Waits for its end.
   private func finish(_ child: Child) -> Outcome {
-    let status = sim_answer(child.index)
+    var microseconds: UInt64 = 0
+    let status = sim_answer(child.index, &microseconds)
+    microsecondsOfRuns += microseconds
     idle.append(child.index)
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 64 << 10)
@@ -297,12 +308,12 @@ final class Runner {
     if case .failed(let last, _, _) = failure.verdict, last > 0, last < options.steps, fails(Array(0...last)) != nil {
       steps = Array(0...last)
     }
-    let start = time(nil)
+    let start = processorSeconds
     var size = max(1, steps.count / 2)
-    while size >= 1, time(nil) - start < 60 {
+    while size >= 1, processorSeconds - start < 60 {
       var hasShrunk = false
       var from = 0
-      while from < steps.count, time(nil) - start < 60 {
+      while from < steps.count, processorSeconds - start < 60 {
         let fewer = Array(steps[..<from] + steps[min(steps.count, from + size)...])
         if fails(fewer) != nil {
           steps = fewer

@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -1260,6 +1261,10 @@ static struct {
   int request, answer;
 } runners[RUNNERS];
 static int runner_count;
+struct answer {
+  int status;
+  uint64_t microseconds;
+};
 
 static bool transfer(ssize_t (*how)(int, void *, size_t), int descriptor, void *bytes, size_t count) {
   for (size_t done = 0; done < count;) {
@@ -1286,9 +1291,12 @@ static void be_runner(int request, int answer, void (*run)(void)) {
       run();
       _exit(72);
     }
-    int status = -1;
-    if (process > 0) waitpid(process, &status, 0);
-    if (!transfer(write_some, answer, &status, sizeof status)) break;
+    struct answer done = {.status = -1};
+    struct rusage used = {0};
+    if (process > 0) wait4(process, &done.status, 0, &used);
+    done.microseconds = (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+                        (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    if (!transfer(write_some, answer, &done, sizeof done)) break;
   }
   _exit(0);
 }
@@ -1325,10 +1333,11 @@ void sim_ask(int index, const struct sim_request *request, const int32_t *steps)
   }
 }
 
-int sim_answer(int index) {
-  int status;
-  if (!transfer(read, runners[index].answer, &status, sizeof status)) sim_abort("a runner is gone");
-  return status;
+int sim_answer(int index, uint64_t *microseconds) {
+  struct answer done;
+  if (!transfer(read, runners[index].answer, &done, sizeof done)) sim_abort("a runner is gone");
+  *microseconds = done.microseconds;
+  return done.status;
 }
 
 static void crashed(int number, siginfo_t *information, void *context) {

@@ -137,5 +137,5 @@ int sim_runner_count(void);
 /// A descriptor that is readable once the request has been done.
 int sim_runner(int index);
 void sim_ask(int index, const struct sim_request *request, const int32_t *steps);
-/// The status of the process, as by waitpid(2).
-int sim_answer(int index);
+/// The status of the process, as by waitpid(2), and the processor time that it has used.
+int sim_answer(int index, uint64_t *microseconds);
