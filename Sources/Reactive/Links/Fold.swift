@@ -153,8 +153,7 @@ final class FoldLink<Input, Mode: FailureMode, Down: Subscriber>: Subscriber whe
 
   @inlinable init(
     _ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ description: String,
-    requesting demand: Subscribers.Demand,
-    down: Down
+    requesting demand: Subscribers.Demand, down: Down
   ) {
     (self.stage, self.mode, self.demand) = (stage, mode, demand)
     subscription = FoldSubscription(down, description)

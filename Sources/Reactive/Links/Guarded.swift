@@ -32,3 +32,11 @@ extension Unchecked where Value == () -> Void {
     }.value
   }
 }
+
+extension Array {
+  /// Empties the array and returns the former elements.
+  @inlinable mutating func take() -> [Element] {
+    defer { self = [] }
+    return self
+  }
+}

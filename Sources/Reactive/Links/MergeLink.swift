@@ -113,8 +113,7 @@ import Synchronization
   @inlinable func leave() {
     let inlets = registry.withLock { registry in
       registry.isOver = true
-      defer { (registry.inlets, registry.outer) = ([], nil) }
-      return registry.inlets + [registry.outer]
+      return registry.inlets.take() + [registry.outer.take()]
     }
     for inlet in inlets { inlet?.cancel() }
   }

@@ -16,8 +16,7 @@
   @usableFromInline let rest: (() throws(Thrown) -> Output?)?
 
   @inlinable init(
-    _ next: @escaping (Input) throws(Thrown) -> Verdict<Output>,
-    rest: (() throws(Thrown) -> Output?)? = nil
+    _ next: @escaping (Input) throws(Thrown) -> Verdict<Output>, rest: (() throws(Thrown) -> Output?)? = nil
   ) {
     (self.next, self.rest) = (next, rest)
   }

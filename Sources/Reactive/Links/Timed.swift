@@ -74,8 +74,8 @@ extension Publishers {
     ///     finishes.
     @inlinable init<Context: Scheduler, Rule: TimedRule<Upstream.Output, Output, Context.SchedulerTimeType>>(
       _ upstream: Upstream, _ name: String, _ rule: Rule, on scheduler: Context,
-      tolerance: Context.SchedulerTimeType.Stride? = nil,
-      options: Context.SchedulerOptions?, failure: (() -> Upstream.Failure)? = nil
+      tolerance: Context.SchedulerTimeType.Stride? = nil, options: Context.SchedulerOptions?,
+      failure: (() -> Upstream.Failure)? = nil
     ) {
       self.upstream = upstream
       attach = {
@@ -152,12 +152,6 @@ where Context.SchedulerTimeType == Rule.Moment {
       guard let woken = wokenAt.take(), woken == outbox.alarm || woken == outbox.endsAt else { return now }
       return max(woken, now)
     }
-
-    @inlinable mutating func takeDropped() -> [Rule.Output] {
-      guard !outbox.dropped.isEmpty else { return [] }
-      defer { outbox.dropped = [] }
-      return outbox.dropped
-    }
   }
 
   @usableFromInline let upstream = UpstreamSlot()
@@ -176,8 +170,7 @@ where Context.SchedulerTimeType == Rule.Moment {
 
   @inlinable init(
     _ rule: Rule, _ description: String, on scheduler: Context, tolerance: Moment.Stride,
-    options: Context.SchedulerOptions?,
-    failure: (() -> Failure)?, down: Down
+    options: Context.SchedulerOptions?, failure: (() -> Failure)?, down: Down
   ) {
     state = Guarded(State(rule: rule, down: down))
     (self.scheduler, self.tolerance, self.options, self.failure) = (scheduler, tolerance, options, failure)
@@ -264,7 +257,7 @@ where Context.SchedulerTimeType == Rule.Moment {
     let now = now
     let (wake, dropped, isGivenUp) = state.withLock { state in
       body(&state, now)
-      return (nextWake(&state, at: now), state.takeDropped(), state.outbox.isGivenUp && state.ending == nil)
+      return (nextWake(&state, at: now), state.outbox.dropped.take(), state.outbox.isGivenUp && state.ending == nil)
     }
     _ = consume dropped
     if isGivenUp, upstream.cancel() { end(with: failure.map { .failure($0()) } ?? .finished) }
@@ -307,7 +300,7 @@ where Context.SchedulerTimeType == Rule.Moment {
           state.rule?.ring(at: time, &state.outbox)
         }
         swap(&batch, &state.outbox.ready)
-        return (state.down, state.isEndDue(at: time) ? state.ending : nil, state.takeDropped())
+        return (state.down, state.isEndDue(at: time) ? state.ending : nil, state.outbox.dropped.take())
       }
       _ = consume dropped
       guard let down else { return }

@@ -66,10 +66,7 @@ extension Publishers {
 
   @inlinable mutating func finish(failed: Bool, at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) {
     outbox.alarm = nil
-    if failed {
-      outbox.dropped.append(values)
-      values = []
-    }
+    if failed { outbox.dropped.append(values.take()) }
     isFinished = true
     emitFull(&outbox)
   }
@@ -96,8 +93,7 @@ extension Publishers {
   @inlinable mutating func emit(_ count: Int, _ outbox: inout TimedOutbox<[Value], Moment>) {
     outbox.demand -= 1
     if count == values.count {
-      outbox.ready.append(values)
-      values = []
+      outbox.ready.append(values.take())
     } else {
       outbox.ready.append(Array(values.prefix(count)))
       values.removeFirst(count)

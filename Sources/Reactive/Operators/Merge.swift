@@ -3,6 +3,8 @@
 extension Publishers {
   /// A publisher with the value and failure types of `P`.
   public typealias Peer<P: Publisher> = Publisher<P.Output, P.Failure>
+  /// What merges publishers with the value and failure types of `P`.
+  public typealias Merged<P: Publisher> = MergeMany<AnyPublisher<P.Output, P.Failure>>
 
   /// Delivers the values of two publishers in the order of their arrival.
   public struct Merge<A: Publisher, B: Peer<A>>: CompositePublisher {
@@ -13,9 +15,7 @@ extension Publishers {
     @inlinable public init(_ a: A, _ b: B) { (self.a, self.b) = (a, b) }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(AnyPublisher(a), AnyPublisher(b))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b) }
   }
 
   /// Delivers the values of three publishers in the order of their arrival.
@@ -27,9 +27,7 @@ extension Publishers {
     @inlinable public init(_ a: A, _ b: B, _ c: C) { (self.a, self.b, self.c) = (a, b, c) }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b, c) }
   }
 
   /// Delivers the values of four publishers in the order of their arrival.
@@ -41,9 +39,7 @@ extension Publishers {
     @inlinable public init(_ a: A, _ b: B, _ c: C, _ d: D) { (self.a, self.b, self.c, self.d) = (a, b, c, d) }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b, c, d) }
   }
 
   /// Delivers the values of five publishers in the order of their arrival.
@@ -57,9 +53,7 @@ extension Publishers {
     }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b, c, d, e) }
   }
 
   /// Delivers the values of six publishers in the order of their arrival.
@@ -73,9 +67,7 @@ extension Publishers {
     }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b, c, d, e, f) }
   }
 
   /// Delivers the values of seven publishers in the order of their arrival.
@@ -91,11 +83,7 @@ extension Publishers {
     }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(
-        AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f),
-        AnyPublisher(g))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b, c, d, e, f, g) }
   }
 
   /// Delivers the values of eight publishers in the order of their arrival.
@@ -111,11 +99,7 @@ extension Publishers {
     }
 
     /// The publishers as one type.
-    @inlinable public var body: MergeMany<AnyPublisher<A.Output, A.Failure>> {
-      MergeMany(
-        AnyPublisher(a), AnyPublisher(b), AnyPublisher(c), AnyPublisher(d), AnyPublisher(e), AnyPublisher(f),
-        AnyPublisher(g), AnyPublisher(h))
-    }
+    @inlinable public var body: Merged<A> { .init(erasing: a, b, c, d, e, f, g, h) }
   }
 
   /// Delivers the values of any number of publishers of one type in the order of their arrival.
@@ -139,6 +123,12 @@ extension Publishers {
     @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
       MergeLink(subscriber, "Merge").join(publishers)
     }
+  }
+}
+
+extension Publishers.MergeMany {
+  @inlinable init<T, E>(erasing publishers: any Publisher<T, E>...) where Upstream == AnyPublisher<T, E> {
+    self.init(publishers.map { $0.eraseToAnyPublisher() })
   }
 }
 

@@ -65,11 +65,7 @@ private final class LinePrinter {
   func print(_ line: String) {
     lines.withLock { $0.append(start + line) }
     loop.run {
-      let lines = lines.withLock { lines in
-        defer { lines = [] }
-        return lines
-      }
-      for line in lines {
+      for line in lines.withLock({ $0.take() }) {
         if stream == nil { Swift.print(line) } else { stream?.write(line + "\n") }
       }
     }

@@ -168,9 +168,7 @@ extension Publishers {
         var values: [Upstream.Output] = []
         return Stage { value in
           values.append(value)
-          if values.count < count { return .skip }
-          defer { values = [] }
-          return .emit(values)
+          return values.count < count ? .skip : .emit(values.take())
         } rest: {
           values.isEmpty ? nil : values
         }

@@ -122,9 +122,7 @@ private final class CreateFeed: CreateContext {
   private func change(_ body: (inout State) -> Void) {
     let waiters = state.withLock { state -> [DispatchSemaphore] in
       body(&state)
-      guard !state.mustWait else { return [] }
-      defer { state.waiters = [] }
-      return state.waiters
+      return state.mustWait ? [] : state.waiters.take()
     }
     for waiter in waiters { waiter.signal() }
   }

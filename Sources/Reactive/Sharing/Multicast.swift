@@ -57,7 +57,7 @@ extension Publishers {
   /// Connects on the first subscription and disconnects after the last one ends.
   ///
   /// A class: all references share the connection.
-  public final class Autoconnect<Upstream: ConnectablePublisher>: Operator {
+  public final class Autoconnect<Upstream: ConnectablePublisher>: Operator, Equatable {
     /// The connectable publisher.
     public let upstream: Upstream
     @usableFromInline let connection = AutomaticConnection()
@@ -72,12 +72,15 @@ extension Publishers {
       upstream.subscribe(RelayLink(handle, subscriber))
       if let number = connection.join(handle) { connection.set(upstream.connect(), number) }
     }
+
+    /// Whether both are the same object.
+    public static func == (lhs: Autoconnect, rhs: Autoconnect) -> Bool { lhs === rhs }
   }
 
   /// Shares one upstream subscription while there are subscribers.
   ///
   /// A class: all references share the subscription.
-  public final class Share<Upstream: Publisher>: CompositePublisher {
+  public final class Share<Upstream: Publisher>: CompositePublisher, Equatable {
     /// The shared publisher.
     public let upstream: Upstream
     /// The implementation.
@@ -88,19 +91,10 @@ extension Publishers {
       self.upstream = upstream
       body = upstream.multicast { PassthroughSubject() }.autoconnect()
     }
-  }
-}
 
-extension Publishers.Autoconnect: Equatable {
-  /// Whether both are the same object.
-  public static func == (lhs: Publishers.Autoconnect<Upstream>, rhs: Publishers.Autoconnect<Upstream>) -> Bool {
-    lhs === rhs
+    /// Whether both are the same object.
+    public static func == (lhs: Share, rhs: Share) -> Bool { lhs === rhs }
   }
-}
-
-extension Publishers.Share: Equatable {
-  /// Whether both are the same object.
-  public static func == (lhs: Publishers.Share<Upstream>, rhs: Publishers.Share<Upstream>) -> Bool { lhs === rhs }
 }
 
 // Sharing is safe: all state is guarded, and the signals of upstream and the calls of the subject are serial or

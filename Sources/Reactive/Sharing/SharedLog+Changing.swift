@@ -74,9 +74,8 @@ extension SharedLog {
   /// Removes and returns the values that did not fit or were set aside, oldest first.
   package func takeOverflow() -> [Storage.Input] {
     state.withLock { state in
-      defer { state.waiting = [] }
       state.machine.setWaiting(0)
-      return state.waiting
+      return state.waiting.take()
     }
   }
 

@@ -155,8 +155,7 @@ import Synchronization
   func cancel() {
     let subscriptions = state.withLock { state in
       state.isOver = true
-      defer { state.subscriptions = [] }
-      return state.subscriptions
+      return state.subscriptions.take()
     }
     for subscription in subscriptions { subscription.cancel() }
   }
