@@ -30,8 +30,13 @@ struct LineSplitter: EventSplitter {
     var rest = unsafe bytes
     while let start = rest.baseAddress, let end = unsafe memchr(start, 0x0A, rest.count) {
       let count = unsafe UnsafeRawPointer(end) - start
-      try unsafe append(UnsafeRawBufferPointer(rebasing: rest[..<count]))
-      finishLine(into: &events)
+      let piece = unsafe UnsafeRawBufferPointer(rebasing: rest[..<count])
+      if line.isEmpty {
+        try unsafe appendLine(piece, to: &events)
+      } else {
+        try unsafe append(piece)
+        finishLine(into: &events)
+      }
       unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(count + 1)...])
     }
     try unsafe append(rest)
@@ -42,10 +47,20 @@ struct LineSplitter: EventSplitter {
   }
 
   private mutating func append(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) {
-    guard bytes.count <= maximumBytes - line.count + 1 else {  // one more: a CR that may belong to a line end
-      throw EventTooLong(maximumBytes: maximumBytes)
-    }
+    try check(line.count + bytes.count)
     unsafe line.append(contentsOf: bytes)
+  }
+
+  /// Allows one byte more than an event: a CR that may belong to the end of the line.
+  private func check(_ byteCount: Int) throws(EventTooLong) {
+    guard byteCount - 1 <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+  }
+
+  /// A line that arrives whole is copied once, into the batch.
+  private func appendLine(_ bytes: UnsafeRawBufferPointer, to events: inout EventBatch) throws(EventTooLong) {
+    try check(bytes.count)
+    let count = unsafe bytes.last == 0x0D ? bytes.count - 1 : bytes.count
+    if count > 0 { unsafe events.append(UnsafeRawBufferPointer(rebasing: bytes[..<count])) }
   }
 
   private mutating func finishLine(into events: inout EventBatch) {

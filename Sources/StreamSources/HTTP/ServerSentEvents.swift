@@ -50,11 +50,19 @@ struct ServerSentEvents: EventSplitter {
       guard unsafe line.count + piece.count <= maximumBytes + Self.longestFieldName else {
         throw EventTooLong(maximumBytes: maximumBytes)
       }
-      unsafe line.append(contentsOf: piece)
       unsafe rest = unsafe rest.dropFirst(piece.count)
-      guard let end = unsafe rest.popFirst() else { return }
+      guard let end = unsafe rest.popFirst() else { return unsafe line.append(contentsOf: piece) }
       isAfterCR = end == 0x0D
-      try interpretLine(into: &events)
+      if line.isEmpty {
+        try unsafe interpret(piece, into: &events)
+      } else {
+        unsafe line.append(contentsOf: piece)
+        var whole = [UInt8]()
+        swap(&whole, &line)
+        try interpret(whole, into: &events)
+        whole.empty()
+        swap(&whole, &line)
+      }
     }
   }
 
@@ -64,18 +72,17 @@ struct ServerSentEvents: EventSplitter {
   /// `event:`, `retry:` and the following space, with room for a byte order mark.
   private static let longestFieldName = 16
 
-  private mutating func interpretLine(into events: inout EventBatch) throws(EventTooLong) {
-    defer { line.empty() }
-    if isFirstLine, line.starts(with: [0xEF, 0xBB, 0xBF]) { line.removeFirst(3) }
+  private mutating func interpret(_ line: some Collection<UInt8>, into events: inout EventBatch) throws(EventTooLong) {
+    let line = isFirstLine && line.starts(with: [0xEF, 0xBB, 0xBF]) ? line.dropFirst(3) : line[...]
     isFirstLine = false
     guard !line.isEmpty else { return dispatch(into: &events) }
-    guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { return try take(field: line[...], value: []) }
-    var value = line[(colon + 1)...]
+    let name = line.prefix { $0 != UInt8(ascii: ":") }
+    var value = line[name.endIndex...].dropFirst()
     if value.first == UInt8(ascii: " ") { value = value.dropFirst() }
-    try take(field: line[..<colon], value: value)  // an empty name is a comment
+    try take(field: name, value: value)  // an empty name is a comment
   }
 
-  private mutating func take(field: ArraySlice<UInt8>, value: ArraySlice<UInt8>) throws(EventTooLong) {
+  private mutating func take(field: some Collection<UInt8>, value: some Collection<UInt8>) throws(EventTooLong) {
     if field.elementsEqual("data".utf8) {
       guard data.count + (hasData ? 1 : 0) + value.count <= maximumBytes else {
         throw EventTooLong(maximumBytes: maximumBytes)
