@@ -41,31 +41,28 @@ import Synchronization
   private var connections: Set<Connection> = []
   private var saved: [Connection] = []
   /// Connections that `finishRestore` starts; until then no connection reads or writes.
-  private var restored: [Connection] = []
+  private(set) var restored: [Connection] = []
   /// Whether connections are saved: nothing is sent any more, and no subscription is ended.
   private(set) var hasSaved = false
   private var listeners: [Listener] = []
-  private var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
+  /// Lanes to measure at the end of the turn.
+  var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var users: [ClientUser: UserShare] = [:]
   /// Users with waiting input, and users with waiting output, in the order of their turns.
   private var inputRound = Fifo<UserShare>()
-  private var outputRound = Fifo<UserShare>()
+  var outputRound = Fifo<UserShare>()
   /// For each format that has been used.
-  private var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
+  var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
   /// Connections whose responses wait for metrics.
   private var waitingForMetrics: [MetricsCache.Key: [HTTPConnection]] = [:]
   private var isStopping = false
   /// Called once the last connection is closed.
   private var stopped: (@Sendable () -> Void)?
 
-  /// Maximum bytes that one turn sends before it reads input again.
-  private static let turnBytes = 4 << 20
-  /// From this number of writes, of fewer bytes each on average, a round counts as small writes.
-  private static let smallRound = (writes: 64, bytes: 2 << 10)
   /// The time before which nothing is sent. A round of small writes is followed by a pause of the same length, so that
   /// under load each write has more events: otherwise many clients that are served one event at a time compete for the
   /// processor, and fall behind.
-  private var pauseEnd: UInt64 = 0
+  var pauseEnd: UInt64 = 0
 
   init(
     name: String, limits: ServerLimits, streams: StreamTable, systemStreams: SystemStreams,
@@ -330,13 +327,6 @@ import Synchronization
   /// Drops the cached block, because a new log may reuse the old one's address. On the loop.
   func forgetLogs() { for block in blocks { block?.forget() } }
 
-  private func block(for format: EventFormat) -> EventBlock {
-    if let block = blocks[format.encodingIndex] { return block }
-    let block = EventBlock()
-    blocks[format.encodingIndex] = block
-    return block
-  }
-
   /// Recomputes the lane's furthest request and oldest unread position at the end of the turn.
   func remeasure(_ lane: Lane) {
     loop.assertOnLoop()
@@ -355,193 +345,6 @@ import Synchronization
     for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
       for member in lane.members where member.state != .ended { member.connection.changeView(of: member) }
     }
-  }
-
-  // MARK: Sending
-
-  /// Performs the action of a subscription's machine.
-  func perform(_ action: SubscriptionMachine.Action, _ subscription: StreamSubscription) {
-    loop.assertOnLoop()
-    switch action {
-    case .none, .send: break  // `serve` sends, which has filled the block
-    case .enqueue: enqueue(subscription)
-    case .wait: subscription.lane.wait(subscription)
-    case .rest:
-      if subscription.state == .blocked {
-        subscription.connection.block(subscription)
-        if subscription.machine.format.isBody { remeasure(subscription.lane) }
-      }
-      subscription.lane.rest()
-    case .complete: subscription.connection.complete(subscription)
-    case .finish:
-      guard let completion = subscription.lane.stream.log.read({ _, completion in completion }) else { break }
-      subscription.connection.end(subscription, with: completion)
-    case .fail(.cutOff(let position)):
-      // A part of an event was sent, and the rest was evicted.
-      subscription.connection.fail(
-        subscription, .lagged("lagged: event \(position) left the buffer while it was being sent"))
-    case .fail(.lagged(let lost)):
-      subscription.connection.fail(subscription, .lagged("lagged: \(lost) events lost"))
-    }
-  }
-
-  /// Puts a subscription into the queue that is served at the end of the turn, or into the standby list of its
-  /// connection.
-  private func enqueue(_ subscription: StreamSubscription) {
-    loop.assertOnLoop()
-    let connection = subscription.connection
-    let hasPlace = connection.readyCount < Slices.subscriptions
-    subscription.machine.queue(hasPlace: hasPlace)
-    guard hasPlace else { return connection.standBy(subscription) }
-    connection.readyCount += 1
-    let share = connection.share
-    share.output.append(subscription)
-    guard !share.isInOutputRound else { return }
-    share.isInOutputRound = true
-    outputRound.append(share)
-  }
-
-  /// A subscription of the connection has left the queue: the next one on standby takes its place.
-  func leaveQueue(_ connection: Connection) {
-    loop.assertOnLoop()
-    connection.readyCount -= 1
-    while let next = connection.takeStandby() {
-      if next.state == .standby { return enqueue(next) }  // otherwise it has ended meanwhile
-    }
-  }
-
-  /// - Returns: if there is more to send, the delay in nanoseconds; the loop reads input meanwhile.
-  private func sendReady() -> UInt64? {
-    guard !hasSaved, restored.isEmpty else { return nil }
-    guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
-    measureLanes()
-    serveUsers()
-    measureLanes()  // which may append held events to a log
-    return outputRound.isEmpty ? nil : 0
-  }
-
-  private func serveUsers() {
-    guard !outputRound.isEmpty else { return }
-    var (budget, writes) = (Self.turnBytes, 0)
-    let start = EventLoop.monotonicNow()
-    var now = start
-    while budget > 0, now - start < Slices.output, let share = outputRound.popFirst() {
-      let sliceEnd = min(start + Slices.output, now + Slices.user)
-      while budget > 0, now < sliceEnd, !share.output.isEmpty {
-        serve(share, &budget, &writes)
-        now = EventLoop.monotonicNow()
-      }
-      share.isInOutputRound = !share.output.isEmpty
-      if share.isInOutputRound {
-        outputRound.append(share)
-      } else if share.output.capacity > 4096 {
-        share.output = Fifo()
-      }
-    }
-    pauseAfter(writes, bytes: Self.turnBytes - budget, since: start)
-  }
-
-  /// Serves some of the user's subscriptions.
-  private func serve(_ share: UserShare, _ budget: inout Int, _ writes: inout Int) {
-    for _ in 0..<Slices.writes {
-      guard budget > 0, let subscription = share.output.popFirst() else { return }
-      guard subscription.machine.take() else { continue }
-      leaveQueue(subscription.connection)
-      budget -= serve(subscription)
-      writes += 1
-    }
-  }
-
-  private func pauseAfter(_ writes: Int, bytes: Int, since start: UInt64) {
-    guard writes >= Self.smallRound.writes, bytes < writes * Self.smallRound.bytes else { return }
-    let end = EventLoop.monotonicNow()
-    pauseEnd = end + (end - start)
-  }
-
-  private func measureLanes() {
-    guard !lanesToMeasure.isEmpty else { return }
-    let lanes = lanesToMeasure
-    lanesToMeasure = [:]
-    for lane in lanes.values { lane.remeasure() }
-  }
-
-  /// Serves one subscription.
-  /// - Returns: bytes written, at least 1 for the work.
-  private func serve(_ subscription: StreamSubscription) -> Int {
-    guard subscription.connection.flush() else {
-      perform(subscription.machine.socketIsFull(), subscription)
-      return 1
-    }
-    let format = subscription.machine.format
-    let block = block(for: format)
-    let label = format.isNamed ? subscription.connection.label(of: subscription) : nil
-    let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
-      storage.dropExpired()
-      let finding = block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.request, label)
-      return (finding, completion != nil)
-    }
-    let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))
-    switch finding {
-    case .events where action == .send:
-      guard !format.isNotice else {
-        subscription.connection.answer(subscription)
-        return 1
-      }
-      return send(block, to: subscription, hasEnded: hasEnded)
-    case .events, .nothing: break
-    case .inGap:
-      subscription.lane.moved(subscription, from: position, past: 0)
-      subscription.lane.raiseRequest(for: subscription)
-    case .overtaken(_, let lost, let missed):
-      countLost(lost, by: subscription.connection.identity, of: subscription.lane.stream)
-      if action == .enqueue {
-        subscription.miss(missed)
-        subscription.lane.raiseRequest(for: subscription)
-        remeasure(subscription.lane)
-      }
-    }
-    perform(action, subscription)
-    if format.isBody, action == .wait { subscription.connection.didSend(subscription, isAll: true) }
-    return 1
-  }
-
-  /// - Returns: bytes written, at least 1 for the work.
-  private func send(_ block: EventBlock, to subscription: StreamSubscription, hasEnded: Bool) -> Int {
-    let connection = subscription.connection
-    let bytes = unsafe block.bytes(coveredBy: subscription.machine.demand.max)
-    let sent: Int
-    switch unsafe connection.write(bytes) {
-    case .wrote(let count): sent = count
-    case .gone: return 1
-    }
-    let progress = block.progress(after: sent)
-    if sent > 0, subscription.reportsGaps {
-      subscription.clearGap()
-      subscription.miss(progress.gap)
-    }
-    let position = subscription.cursor.position
-    let action = subscription.machine.wrote(
-      progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: progress.isLast,
-      hasEnded: hasEnded)
-    // Before the log receives the new position, and possibly appends the next event.
-    if action == .wait { perform(action, subscription) }
-    subscription.lane.moved(subscription, from: position, past: progress.eventCount)
-    subscription.lane.counters.count(events: progress.eventCount, bytes: sent)
-    counters.eventsOut.add(UInt64(progress.eventCount), ordering: .relaxed)
-    counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
-    counters.writes.add(1, ordering: .relaxed)
-    if sent < bytes.count { unsafe connection.becomeBlocked(keeping: progress.rest) }
-    if action != .wait { perform(action, subscription) }
-    if subscription.machine.format.isBody { connection.didSend(subscription, isAll: action == .wait) }
-    return max(1, sent)
-  }
-
-  /// Counts and reports events that were evicted before a subscription was sent them.
-  func countLost(_ lost: UInt64, by client: ClientIdentity, of stream: ServedStream) {
-    loop.assertOnLoop()
-    counters.laggedEvents.add(lost, ordering: .relaxed)
-    stream.countLagged(lost)
-    report(.clientLagged(client, stream: stream.name, lost: lost))
   }
 }
 
