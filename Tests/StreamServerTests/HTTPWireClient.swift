@@ -64,6 +64,14 @@ final class HTTPWireClient {
 
   func get(_ target: String, _ fields: String...) { request("GET", target, fields) }
 
+  /// Sends a request without a body, and reads its response.
+  func fetch(
+    _ target: String, method: String = "GET", _ fields: String..., sourceLocation: SourceLocation = #_sourceLocation
+  ) throws -> Response {
+    request(method, target, fields)
+    return try response(isToHead: method == "HEAD", sourceLocation: sourceLocation)
+  }
+
   func post(_ target: String, _ body: String, _ fields: String...) {
     request("POST", target, fields, body: Array(body.utf8))
   }

@@ -26,12 +26,12 @@ import Testing
       harness.eventually { harness.server.load.subscribers == 1 }
       source.send(Array("one".utf8), Array("three".utf8))
       _ = try wire.events(2)
-      let client = try HTTPTestClient(harness.path)
-      let response = try client.get("/metrics")
+      let client = try HTTPWireClient(harness.path)
+      let response = try client.fetch("/metrics")
       #expect(response.status == 200)
-      #expect(response.fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
-      #expect(response.fields["cache-control"] == "no-store")
-      let text = response.body
+      #expect(response["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8")
+      #expect(response["Cache-Control"] == "no-store")
+      let text = response.text
       for (sample, wanted) in [
         ("streamd_build_info{version=\"1.2.3\"}", "1"), ("streamd_connections{protocol=\"rsocket\"}", "1"),
         ("streamd_connections{protocol=\"http\"}", "1"), ("streamd_connections{protocol=\"websocket\"}", "0"),
@@ -60,17 +60,17 @@ import Testing
 
   @Test func connectionsAreCountedByProtocolUntilTheyEnd() async throws {
     try await withServer { harness in
-      let scraper = try HTTPTestClient(harness.path)
+      let scraper = try HTTPWireClient(harness.path)
       func connections(_ name: String) throws -> String? {
-        value("streamd_connections{protocol=\"\(name)\"}", in: try scraper.get("/metrics?streams=0").body)
+        value("streamd_connections{protocol=\"\(name)\"}", in: try scraper.fetch("/metrics?streams=0").text)
       }
       do {
-        let webSocket = try HTTPTestClient(harness.path)
-        let opened = try webSocket.get(
+        let webSocket = try HTTPWireClient(harness.path)
+        let opened = try webSocket.fetch(
           "/rsocket", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
           "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
         #expect(opened.status == 101)
-        let silent = try HTTPTestClient(harness.path)
+        let silent = try HTTPWireClient(harness.path)
         try harness.eventually { try connections("websocket") == "1" && connections("rsocket") == "1" }
         #expect(try connections("http") == "1")
         withExtendedLifetime((webSocket, silent)) {}
@@ -90,7 +90,7 @@ import Testing
       source.send([2], [3], [4], [5], [6])
       wire.send(.requestN(StreamID(1), 10))
       _ = try wire.events(2)
-      let text = try HTTPTestClient(harness.path).get("/metrics").body
+      let text = try HTTPWireClient(harness.path).fetch("/metrics").text
       #expect(value("streamd_stream_lagged_events_total{stream=\"prices\"}", in: text) == "3")
     }
   }
@@ -98,12 +98,12 @@ import Testing
   @Test func openMetricsIsSentIfItIsPreferred() async throws {
     try await withServer { harness in
       _ = try harness.add("prices")
-      let client = try HTTPTestClient(harness.path)
-      let response = try client.get("/metrics", openMetrics)
-      #expect(response.fields["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8")
-      #expect(response.body.hasSuffix("\n# EOF\n"))
-      #expect(response.body.contains("# TYPE streamd_stream_errors counter\nstreamd_stream_errors_total{"))
-      let neither = try client.get("/metrics", "Accept: image/png")
+      let client = try HTTPWireClient(harness.path)
+      let response = try client.fetch("/metrics", openMetrics)
+      #expect(response["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8")
+      #expect(response.text.hasSuffix("\n# EOF\n"))
+      #expect(response.text.contains("# TYPE streamd_stream_errors counter\nstreamd_stream_errors_total{"))
+      let neither = try client.fetch("/metrics", "Accept: image/png")
       #expect(neither.status == 406)
     }
   }
@@ -111,16 +111,16 @@ import Testing
   @Test func parametersAreChecked() async throws {
     try await withServer { harness in
       _ = try harness.add("prices")
-      let client = try HTTPTestClient(harness.path)
-      let without = try client.get("/metrics?streams=0").body
+      let client = try HTTPWireClient(harness.path)
+      let without = try client.fetch("/metrics?streams=0").text
       #expect(!without.contains("streamd_stream_") && without.contains("streamd_writes_total"))
-      #expect(try client.get("/metrics?streams=1").body.contains("streamd_stream_up"))
+      #expect(try client.fetch("/metrics?streams=1").text.contains("streamd_stream_up"))
       for (query, name) in [("streams=2", "streams"), ("streams=0&streams=0", "streams"), ("stream=a", "stream")] {
-        let response = try client.get("/metrics?" + query)
-        #expect(response.status == 400 && response.body.contains("parameter \\\"\(name)\\\""), "\(response.body)")
+        let response = try client.fetch("/metrics?" + query)
+        #expect(response.status == 400 && response.text.contains("parameter \\\"\(name)\\\""), "\(response.text)")
       }
-      #expect(try client.get("/metrics", method: "HEAD").fields["content-type"]?.hasPrefix("text/plain") == true)
-      #expect(try client.get("/metrics", method: "POST").fields["allow"] == "GET, HEAD, OPTIONS")
+      #expect(try client.fetch("/metrics", method: "HEAD")["Content-Type"]?.hasPrefix("text/plain") == true)
+      #expect(try client.fetch("/metrics", method: "POST")["Allow"] == "GET, HEAD, OPTIONS")
     }
   }
 
@@ -129,22 +129,22 @@ import Testing
       _ = try harness.add("open") { $0.read = AccessRules() }
       _ = try harness.add("closed") { $0.read = .owner }
       for user in [nil, getuid() + 1] {
-        let text = try HTTPTestClient(harness.server, user: user).get("/metrics").body
+        let text = try HTTPWireClient(harness.server, user: user).fetch("/metrics").text
         #expect(text.contains("stream=\"open\"") && !text.contains("closed"))
         #expect(text.contains("streamd_build_info") && text.contains("process_start_time_seconds"))
         #expect(!text.contains("streamd_connections") && !text.contains("process_open_fds"))
       }
-      #expect(try HTTPTestClient(harness.server, user: getuid()).get("/metrics").body.contains("stream=\"closed\""))
+      #expect(try HTTPWireClient(harness.server, user: getuid()).fetch("/metrics").text.contains("stream=\"closed\""))
     }
   }
 
   @Test func pipelinedRequestsAreAnsweredInOrder() async throws {
     try await withServer { harness in
       _ = try harness.add("prices")
-      let client = try HTTPTestClient(harness.path)
-      for index in 0..<100 { client.request("/metrics?streams=\(index % 2)") }
+      let client = try HTTPWireClient(harness.path)
+      for index in 0..<100 { client.get("/metrics?streams=\(index % 2)") }
       for index in 0..<100 {
-        #expect(try client.response().body.contains("streamd_stream_up") == (index % 2 == 1))
+        #expect(try client.response().text.contains("streamd_stream_up") == (index % 2 == 1))
       }
     }
   }
@@ -152,12 +152,12 @@ import Testing
   /// A slice of input ends with the request that waits for its body; those behind it are in the connection.
   @Test func requestsAfterTheEndOfASliceAreAnswered() async throws {
     try await withServer { harness in
-      let client = try HTTPTestClient(harness.path)
-      _ = try client.get("/metrics")  // a rendering that the next request shares at once
+      let client = try HTTPWireClient(harness.path)
+      _ = try client.fetch("/metrics")  // a rendering that the next request shares at once
       let requests = [String](repeating: "/healthz", count: Slices.connectionFrames - 1) + ["/metrics", "/healthz"]
       client.send(requests.map { "GET \($0) HTTP/1.1\r\nHost: localhost\r\n\r\n" }.joined())
       for request in requests {
-        #expect(try client.response().body.hasPrefix("ok") == (request == "/healthz"))
+        #expect(try client.response().text.hasPrefix("ok") == (request == "/healthz"))
       }
     }
   }
@@ -165,10 +165,10 @@ import Testing
   @Test func anUnreadFloodCostsOthersNothing() async throws {
     try await withServer { harness in
       for index in 0..<200 { _ = try harness.add("stream-\(index)") }
-      let flood = try HTTPTestClient(harness.path)
+      let flood = try HTTPWireClient(harness.path)
       flood.send(String(repeating: "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", count: 1000))
-      let client = try HTTPTestClient(harness.path)
-      #expect(try client.get("/metrics").body.contains("stream-199"))
+      let client = try HTTPWireClient(harness.path)
+      #expect(try client.fetch("/metrics").text.contains("stream-199"))
       // One response is in the socket and beside it, whatever was requested.
       let held = harness.server.accounts.heldBytes.load(ordering: .relaxed)
       #expect(held < 4 << 20)
@@ -180,13 +180,13 @@ import Testing
     _ = try next.add("prices")
     let renderer = HeldRenderer()
     former.server.systemStreams.setMetrics { _, _, completed in renderer.hold(completed) }  // never completes
-    let client = try HTTPTestClient(former.path)
-    client.request("/metrics", ["Connection: close", openMetrics])
+    let client = try HTTPWireClient(former.path)
+    client.request("GET", "/metrics", ["Connection: close", openMetrics])
     former.eventually { renderer.count == 1 }
     try await former.handOver(to: next)
     let response = try client.response()
-    #expect(response.status == 200 && response.fields["connection"] == "close")
-    #expect(response.body.contains("stream=\"prices\"") && response.body.hasSuffix("# EOF\n"))
+    #expect(response.status == 200 && response["Connection"] == "close")
+    #expect(response.text.contains("stream=\"prices\"") && response.text.hasSuffix("# EOF\n"))
     await former.stop()
     await next.stop()
   }
@@ -195,8 +195,8 @@ import Testing
     let harness = try ServerHarness()
     let renderer = HeldRenderer()
     harness.server.systemStreams.setMetrics { _, _, completed in renderer.hold(completed) }
-    let client = try HTTPTestClient(harness.path)
-    client.request("/metrics")
+    let client = try HTTPWireClient(harness.path)
+    client.get("/metrics")
     harness.eventually { renderer.count == 1 }
     await harness.stop()
     #expect(try client.response().status == 503)

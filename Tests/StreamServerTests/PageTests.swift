@@ -8,17 +8,17 @@ import Testing
 @Suite struct PageTests {
   @Test func thePageAllowsItsOwnScriptAndStyleOnly() async throws {
     try await withServer { harness in
-      let client = try HTTPTestClient(harness.path)
-      let page = try client.get("/")
-      #expect(page.status == 200 && page.fields["content-type"] == "text/html; charset=utf-8")
-      #expect(page.fields["cache-control"] == "no-cache" && page.fields["x-content-type-options"] == "nosniff")
-      #expect(page.fields["referrer-policy"] == "no-referrer")
-      #expect(page.fields["cross-origin-resource-policy"] == "same-origin")
-      let policy = page.fields["content-security-policy"]?.components(separatedBy: "; ") ?? []
+      let client = try HTTPWireClient(harness.path)
+      let page = try client.fetch("/")
+      #expect(page.status == 200 && page["Content-Type"] == "text/html; charset=utf-8")
+      #expect(page["Cache-Control"] == "no-cache" && page["X-Content-Type-Options"] == "nosniff")
+      #expect(page["Referrer-Policy"] == "no-referrer")
+      #expect(page["Cross-Origin-Resource-Policy"] == "same-origin")
+      let policy = page["Content-Security-Policy"]?.components(separatedBy: "; ") ?? []
       #expect(policy.contains("default-src 'none'") && policy.contains("connect-src 'self'"))
       #expect(policy.contains("frame-ancestors 'none'"))
       for element in ["script", "style"] {
-        let parts = page.body.components(separatedBy: ["<\(element)>", "</\(element)>"])
+        let parts = page.text.components(separatedBy: ["<\(element)>", "</\(element)>"])
         #expect(parts.count == 3)
         #expect(policy.contains("\(element)-src 'sha256-\(base64(sha256(Array(parts[1].utf8))))'"))
       }
@@ -34,14 +34,14 @@ import Testing
 
   @Test func aKnownPageIsNotSentAgain() async throws {
     try await withServer { harness in
-      let client = try HTTPTestClient(harness.path)
-      let head = try client.get("/", method: "HEAD")
-      let tag = try #require(head.fields["etag"])
-      #expect(head.fields["content-length"] == String(Page.body.count))
-      let known = try client.get("/", "If-None-Match: \(tag)")
-      #expect(known.status == 304 && known.body.isEmpty && known.fields["etag"] == tag)
-      #expect(try client.get("/?theme=dark").body.contains("unknown parameter \\\"theme\\\""))
-      #expect(try client.get("/").status == 200)
+      let client = try HTTPWireClient(harness.path)
+      let head = try client.fetch("/", method: "HEAD")
+      let tag = try #require(head["ETag"])
+      #expect(head["Content-Length"] == String(Page.body.count))
+      let known = try client.fetch("/", "If-None-Match: \(tag)")
+      #expect(known.status == 304 && known.text.isEmpty && known["ETag"] == tag)
+      #expect(try client.fetch("/?theme=dark").text.contains("unknown parameter \\\"theme\\\""))
+      #expect(try client.fetch("/").status == 200)
     }
   }
 }
