@@ -132,8 +132,8 @@ let package = Package(
     .testTarget(
       name: "streamctlTests",
       dependencies: [
-        "ClientTestSupport", "RSocket", "Reactive", "StreamClient", "StreamRuntime", "StreamServer", "TestSupport",
-        "streamctl",
+        "ClientTestSupport", "RSocket", "Reactive", "StreamClient", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "TestSupport", "streamctl",
       ],
       swiftSettings: settings),
     .testTarget(

@@ -4,6 +4,7 @@ import Glibc
 import RSocket
 import Reactive
 import ReplayLog
+import StreamProtocol
 import StreamRuntime
 import Synchronization
 
@@ -83,7 +84,7 @@ public final class StreamServer: Sendable {
       [weak self] visibility in
       guard let self else { return [] }
       defer { measureLag() }
-      return visibility == .all ? SystemFeed.json(statistics) : SystemFeed.json(visibleStatistics(visibility))
+      return SystemFeed.json(visibility == .all ? StatisticsSnapshot(statistics) : visibleStatistics(visibility))
     }
   }
 
@@ -280,13 +281,13 @@ public final class StreamServer: Sendable {
   }
 
   /// The statistics of the streams that a client may see.
-  func visibleStatistics(_ visibility: Visibility) -> VisibleStatistics {
+  func visibleStatistics(_ visibility: Visibility) -> StatisticsSnapshot {
     let now = EventLoop.monotonicNow()
     let hasLag = hasLag
     let streams = userStreams.filter { visibility.shows($0) }
     let byStream = streams.map { $0.statistics(hasLag: hasLag) }
-    return VisibleStatistics(
-      version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
+    return StatisticsSnapshot(
+      version: version, uptimeMicroseconds: (now - startedAt) / 1000,
       publishers: streams.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) }, byStream: byStream)
   }
 

@@ -10,7 +10,7 @@ extension Session {
     defer { screen?.leave() }
     var output = Output()
     var order = wanted.order
-    var snapshots: (last: StatsSnapshot, before: StatsSnapshot?)?
+    var snapshots: (last: StatisticsSnapshot, time: UInt64?, before: StatisticsSnapshot?)?
     var left = wanted.count ?? .max
     var notice: String?
     watchStatistics()
@@ -27,7 +27,7 @@ extension Session {
       }
       if input?.mustSuspend == true { screen?.suspend() }
       for event in events {
-        snapshots = (try StatsSnapshot(event), snapshots?.last)
+        snapshots = (try StatisticsSnapshot(event), event.time, snapshots?.last)
         notice = nil
       }
       if let end {
@@ -36,7 +36,7 @@ extension Session {
         loop.execute { [self] in _ = loop.schedule(after: Self.retryDelay) { watchStatistics() } }
       }
       if let snapshots {
-        let table = TopTable(snapshots.last, after: snapshots.before, order: order)
+        let table = TopTable(snapshots.last, at: snapshots.time, after: snapshots.before, order: order)
         if let screen {
           let (width, height) = screen.size
           var lines = table.lines(width: width, height: height)

@@ -1,3 +1,5 @@
+import StreamProtocol
+
 /// The table of `top`: the streams of the last snapshot, and the rates of their counters since the previous one.
 struct TopTable {
   /// The order of the streams.
@@ -6,7 +8,7 @@ struct TopTable {
   }
 
   private struct Row {
-    let stream: StatsSnapshot.Stream
+    let stream: StatisticsSnapshot.Stream
     /// Per second; nil without a previous value.
     let eventsIn: Double?
     let bytesIn: Double?
@@ -30,23 +32,26 @@ struct TopTable {
   private let headlines: [String]
   private let rows: [Row]
 
-  /// - Parameter previous: an earlier snapshot; ignored if the daemon was restarted since.
-  init(_ snapshot: StatsSnapshot, after previous: StatsSnapshot?, order: Order) {
-    let earlier = previous.flatMap { ($0.uptime ?? .max) < (snapshot.uptime ?? 0) ? $0 : nil }
-    let seconds = Double((snapshot.uptime ?? 0) - (earlier?.uptime ?? 0)) / 1e6
+  /// - Parameters:
+  ///   - time: of the snapshot, on the daemon's clock, in microseconds since the Unix epoch; nil: unknown.
+  ///   - previous: an earlier snapshot; ignored if the daemon was restarted since.
+  init(_ snapshot: StatisticsSnapshot, at time: UInt64?, after previous: StatisticsSnapshot?, order: Order) {
+    let uptime = snapshot.uptimeMicroseconds ?? 0
+    let earlier = previous.flatMap { ($0.uptimeMicroseconds ?? .max) < uptime ? $0 : nil }
+    let seconds = Double(uptime - (earlier?.uptimeMicroseconds ?? 0)) / 1e6
     /// Counters only rise; a lower value belongs to a stream that was removed and added again.
     func rate(_ now: UInt64?, _ before: UInt64?) -> Double? {
       guard let now, let before, now >= before else { return nil }
       return Double(now - before) / seconds
     }
-    let known = Dictionary((earlier?.streams ?? []).map { ($0.name, $0) }) { first, _ in first }
-    let rows = (snapshot.streams ?? []).map { stream in
+    let known = Dictionary((earlier?.byStream ?? []).map { ($0.name, $0) }) { first, _ in first }
+    let rows = (snapshot.byStream ?? []).map { stream in
       let before = known[stream.name]
       return Row(
         stream: stream, eventsIn: rate(stream.eventsIn, before?.eventsIn),
         bytesIn: rate(stream.bytesIn, before?.bytesIn),
         eventsOut: rate(stream.eventsOut, before?.eventsOut),
-        age: stream.newest.flatMap { newest in snapshot.time.map { $0 > newest ? $0 - newest : 0 } })
+        age: stream.newest.flatMap { newest in time.map { $0 > newest ? $0 - newest : 0 } })
     }
     switch order {
     case .name: self.rows = rows.sorted { $0.stream.name < $1.stream.name }
@@ -60,7 +65,7 @@ struct TopTable {
     headlines = [
       [
         "streamd \(snapshot.version ?? "-")",
-        "up \(StatusReport.span(seconds: Int64((snapshot.uptime ?? 0) / 1_000_000)))",
+        "up \(StatusReport.span(seconds: Int64(clamping: uptime / 1_000_000)))",
         Quantity.counted(snapshot.connections, "connection"), Quantity.counted(snapshot.subscribers, "subscriber"),
         Quantity.counted(UInt64(rows.count), "stream"),
       ].joined(separator: ", "),
@@ -74,8 +79,12 @@ struct TopTable {
   }
 
   /// The load of all loops, and of the busiest one, which is the first to reach its limit.
-  private static func busy(_ snapshot: StatsSnapshot, _ earlier: StatsSnapshot?, seconds: Double) -> String {
-    guard let now = snapshot.busy, let before = earlier?.busy, now.count == before.count, !now.isEmpty else {
+  private static func busy(
+    _ snapshot: StatisticsSnapshot, _ earlier: StatisticsSnapshot?, seconds: Double
+  ) -> String {
+    guard let now = snapshot.busyMicroseconds, let before = earlier?.busyMicroseconds, now.count == before.count,
+      !now.isEmpty
+    else {
       return "-"
     }
     let shares = zip(now, before).map { now, before in

@@ -108,11 +108,11 @@ def terms(page, heading, macro):
 
 def system_streams_are_in_their_page(installation):
     """the members of $streams and $stats and the states of streams are those in streamd(8) and WIRE.md"""
-    server = PROJECT / "Sources" / "StreamServer"
-    statistics = (server / "Streams" / "Statistics.swift").read_text().split("public struct Statistics")[1]
-    stream, whole = statistics.split("public struct Stream:")[1].rsplit("private enum CodingKeys", 1)
-    served = (server / "Streams" / "ServedStream.swift").read_text()
-    catalogue = (PROJECT / "Sources" / "StreamProtocol" / "CatalogueEntry.swift").read_text()
+    protocol = PROJECT / "Sources" / "StreamProtocol"
+    statistics = (protocol / "StatisticsSnapshot.swift").read_text()
+    stream, whole = statistics.rsplit("private enum CodingKeys", 1)
+    served = (PROJECT / "Sources" / "StreamServer" / "Streams" / "ServedStream.swift").read_text()
+    catalogue = (protocol / "CatalogueEntry.swift").read_text()
     states = re.search(r"func state\(namesClients.*?\n  }\n", served, re.S)[0]
     wanted = {
         "$streams": coding_keys(catalogue),

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Testing
 
 @testable import StreamProtocol
@@ -67,6 +68,30 @@ import Testing
     }
     for byteCount in [0, 7, 9, 15, 17] {
       #expect(PublishConfirmation([UInt8](repeating: 0, count: byteCount)) == nil)
+    }
+  }
+}
+
+@Suite struct StatisticsSnapshotTests {
+  private static let json =
+    #"{"by_stream":[{"bytes_in":1,"bytes_out":2,"errors":3,"events_in":4,"events_out":5,"lag":6,"name":"s","newest":7,"#
+    + #""state":"idle","subscribers":8}],"bytes_in":9,"busy_microseconds":[10,11]}"#
+
+  @Test func theServersObjectIsTheClientsObject() throws {
+    let snapshot = try JSONDecoder().decode(StatisticsSnapshot.self, from: Data(Self.json.utf8))
+    var stream = StatisticsSnapshot.Stream(name: "s")
+    (stream.bytesIn, stream.bytesOut, stream.errors, stream.eventsIn, stream.eventsOut) = (1, 2, 3, 4, 5)
+    (stream.lag, stream.newest, stream.state, stream.subscribers) = (6, 7, "idle", 8)
+    #expect(snapshot.byStream == [stream] && snapshot.bytesIn == 9 && snapshot.busyMicroseconds == [10, 11])
+    let encoded = try JSONEncoder().encode(snapshot)
+    #expect(try JSONDecoder().decode(StatisticsSnapshot.self, from: encoded) == snapshot)
+    #expect(!String(decoding: encoded, as: UTF8.self).contains("null"))
+  }
+
+  @Test func onlyTheNamesOfStreamsAreRequired() throws {
+    #expect(try JSONDecoder().decode(StatisticsSnapshot.self, from: Data("{\"later\":1}".utf8)) == StatisticsSnapshot())
+    #expect(throws: DecodingError.self) {
+      try JSONDecoder().decode(StatisticsSnapshot.self, from: Data("{\"by_stream\":[{}]}".utf8))
     }
   }
 }

@@ -1,3 +1,4 @@
+import StreamProtocol
 import Testing
 
 @testable import streamctl
@@ -6,21 +7,30 @@ import Testing
   private func stream(
     _ name: String, state: String = "running", subscribers: UInt64 = 1, in eventsIn: UInt64 = 0, bytes: UInt64 = 0,
     out: UInt64 = 0, lag: UInt64? = 0, newest: UInt64? = nil
-  ) -> StatsSnapshot.Stream {
-    StatsSnapshot.Stream(
-      name: name, state: state, subscribers: subscribers, eventsIn: eventsIn, bytesIn: bytes, eventsOut: out, lag: lag,
-      newest: newest)
+  ) -> StatisticsSnapshot.Stream {
+    var stream = StatisticsSnapshot.Stream(name: name)
+    (stream.state, stream.subscribers, stream.lag, stream.newest) = (state, subscribers, lag, newest)
+    (stream.eventsIn, stream.bytesIn, stream.eventsOut) = (eventsIn, bytes, out)
+    return stream
   }
 
   private func snapshot(
-    at seconds: Double, eventsIn: UInt64 = 0, busy: [UInt64] = [0, 0], _ streams: StatsSnapshot.Stream...
-  )
-    -> StatsSnapshot
-  {
-    StatsSnapshot(
-      version: "1.2.3", uptime: UInt64(seconds * 1e6), connections: 3, subscribers: 4, eventsIn: eventsIn,
-      bytesIn: eventsIn * 2048, eventsOut: eventsIn * 100, bytesOut: eventsIn * 5000, writes: eventsIn * 8, busy: busy,
-      streams: streams, time: 1_000_000_000 + UInt64(seconds * 1e6))
+    at seconds: Double, eventsIn: UInt64 = 0, busy: [UInt64] = [0, 0], _ streams: StatisticsSnapshot.Stream...
+  ) -> StatisticsSnapshot {
+    var snapshot = StatisticsSnapshot()
+    (snapshot.version, snapshot.uptimeMicroseconds) = ("1.2.3", UInt64(seconds * 1e6))
+    (snapshot.connections, snapshot.subscribers, snapshot.busyMicroseconds) = (3, 4, busy)
+    (snapshot.eventsIn, snapshot.bytesIn, snapshot.writes) = (eventsIn, eventsIn * 2048, eventsIn * 8)
+    (snapshot.eventsOut, snapshot.bytesOut, snapshot.byStream) = (eventsIn * 100, eventsIn * 5000, streams)
+    return snapshot
+  }
+
+  /// The table of a snapshot that the daemon made at the time of its uptime.
+  private func table(
+    _ snapshot: StatisticsSnapshot, after previous: StatisticsSnapshot?, order: TopTable.Order
+  ) -> TopTable {
+    TopTable(
+      snapshot, at: 1_000_000_000 + (snapshot.uptimeMicroseconds ?? 0), after: previous, order: order)
   }
 
   @Test func ratesAreDifferencesOverTheTimeBetweenSnapshots() {
@@ -29,7 +39,7 @@ import Testing
       at: 102, eventsIn: 2000, busy: [500_000, 6_500_000],
       stream("clock", in: 34, bytes: 4196, out: 7000, lag: 12, newest: 1_098_700_000), stream("new", lag: nil))
     #expect(
-      TopTable(now, after: before, order: .name).lines() == [
+      table(now, after: before, order: .name).lines() == [
         "streamd 1.2.3, up 1m 42s, 3 connections, 4 subscribers, 2 streams",
         "in 1.0k/s, 2.0MB/s; out 100k/s, 4.8MB/s, 13 per write; loops busy 50% (busiest 75%)",
         "",
@@ -40,17 +50,17 @@ import Testing
   }
 
   @Test func theFirstSnapshotHasNoRates() {
-    let lines = TopTable(snapshot(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
+    let lines = table(snapshot(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
     #expect(lines[1] == "in -/s, -B/s; out -/s, -B/s, - per write; loops busy -")
     #expect(lines[4] == "a     running         -        -       -            1    0    -")
   }
 
   @Test func aRestartedDaemonOrARecreatedStreamHasNoNegativeRate() {
     let before = snapshot(at: 500, eventsIn: 9, stream("a", in: 900, bytes: 900, out: 900))
-    let restarted = TopTable(snapshot(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
+    let restarted = table(snapshot(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
     #expect(restarted[1].hasPrefix("in -/s"))
     #expect(restarted[4] == "a     running         -        -       -            1    0    -")
-    let replaced = TopTable(
+    let replaced = table(
       snapshot(at: 501, eventsIn: 10, stream("a", in: 5, bytes: 1900, out: 900)), after: before, order: .name
     ).lines()
     #expect(replaced[1].hasPrefix("in 1.0/s"))
@@ -59,15 +69,15 @@ import Testing
 
   @Test func linesFitTheTerminalAndCountTheHiddenStreams() {
     let streams = (1...9).map { stream("a-stream-with-a-long-name-\($0)") }
-    var table = snapshot(at: 1)
-    table.streams = streams
-    let lines = TopTable(table, after: nil, order: .name).lines(width: 70, height: 8)
+    var crowd = snapshot(at: 1)
+    crowd.byStream = streams
+    let lines = table(crowd, after: nil, order: .name).lines(width: 70, height: 8)
     #expect(lines.count == 8 && lines.allSatisfy { $0.count <= 70 })
     #expect(lines[4].hasPrefix("a-stream-w…  running"))
     #expect(lines[7] == "and 6 more")
-    #expect(TopTable(table, after: nil, order: .name).lines(width: 70, height: 13).count == 13)
+    #expect(table(crowd, after: nil, order: .name).lines(width: 70, height: 13).count == 13)
     for (width, height) in [(1, 1), (0, 0), (5, 3), (20, 4), (30, 5)] {
-      let lines = TopTable(table, after: nil, order: .name).lines(width: width, height: height)
+      let lines = table(crowd, after: nil, order: .name).lines(width: width, height: height)
       #expect(lines.count <= height && lines.allSatisfy { $0.count <= width })
     }
   }
@@ -76,14 +86,14 @@ import Testing
     let before = snapshot(at: 1, stream("a"), stream("b"), stream("c"), stream("d"))
     let now = snapshot(at: 2, stream("d"), stream("c", in: 5), stream("b", out: 9), stream("a"))
     func names(_ order: TopTable.Order) -> [Character?] {
-      TopTable(now, after: before, order: order).lines().dropFirst(4).map(\.first)
+      table(now, after: before, order: order).lines().dropFirst(4).map(\.first)
     }
     #expect(names(.rate) == ["b", "c", "a", "d"])
     #expect(names(.name) == ["a", "b", "c", "d"])
   }
 
   @Test func namesCannotMoveTheCursor() {
-    let lines = TopTable(snapshot(at: 1, stream("a\u{1b}[2Jb\n\u{9b}c")), after: nil, order: .name).lines()
+    let lines = table(snapshot(at: 1, stream("a\u{1b}[2Jb\n\u{9b}c")), after: nil, order: .name).lines()
     #expect(lines[4].hasPrefix(#"a\u{1B}[2Jb\n\u{009B}c  running"#))
   }
 

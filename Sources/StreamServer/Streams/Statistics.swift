@@ -1,45 +1,7 @@
-/// The `$stats` of clients other than the server's own user and root: sums over the streams that they see.
-struct VisibleStatistics: Encodable {
-  let version: String
-  let uptimeSeconds: UInt64
-  let uptimeMicroseconds: UInt64
-  let streams: Int
-  let subscribers: Int
-  let publishers: Int
-  let eventsIn: UInt64
-  let bytesIn: UInt64
-  let errors: UInt64
-  let eventsOut: UInt64
-  let bytesOut: UInt64
-  let byStream: [Statistics.Stream]
+import StreamProtocol
 
-  init(
-    version: String, uptimeSeconds: UInt64, uptimeMicroseconds: UInt64, publishers: Int, byStream: [Statistics.Stream]
-  ) {
-    func sum(_ count: (Statistics.Stream) -> UInt64) -> UInt64 { byStream.reduce(0) { $0 &+ count($1) } }
-    (self.version, self.uptimeSeconds, self.uptimeMicroseconds) = (version, uptimeSeconds, uptimeMicroseconds)
-    streams = byStream.count
-    subscribers = byStream.reduce(0) { $0 + $1.subscribers }
-    self.publishers = publishers
-    (eventsIn, bytesIn, errors) = (sum(\.eventsIn), sum(\.bytesIn), sum(\.errors))
-    (eventsOut, bytesOut) = (sum(\.eventsOut), sum(\.bytesOut))
-    self.byStream = byStream
-  }
-
-  private enum CodingKeys: String, CodingKey {
-    case version, streams, subscribers, publishers, errors
-    case uptimeSeconds = "uptime_seconds"
-    case uptimeMicroseconds = "uptime_microseconds"
-    case byStream = "by_stream"
-    case eventsIn = "events_in"
-    case bytesIn = "bytes_in"
-    case eventsOut = "events_out"
-    case bytesOut = "bytes_out"
-  }
-}
-
-/// Counters since the start, and gauges. The content of `$stats`, as JSON.
-public struct Statistics: Encodable, Equatable, Sendable {
+/// Counters since the start, and gauges: the content of `$stats`.
+public struct Statistics: Equatable, Sendable {
   /// The program's version.
   public var version: String
   /// Whole seconds since the start.
@@ -82,7 +44,7 @@ public struct Statistics: Encodable, Equatable, Sendable {
   public var byStream: [Stream]
 
   /// One of `streams`.
-  public struct Stream: Encodable, Equatable, Sendable {
+  public struct Stream: Equatable, Sendable {
     /// Its name.
     public var name: String
     /// As in `$streams`.
@@ -104,28 +66,41 @@ public struct Statistics: Encodable, Equatable, Sendable {
     public var lag: UInt64?
     /// The time of its newest event, in microseconds since the Unix epoch; nil before the first.
     public var newest: UInt64?
+  }
+}
 
-    private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest, errors
-      case eventsIn = "events_in"
-      case bytesIn = "bytes_in"
-      case eventsOut = "events_out"
-      case bytesOut = "bytes_out"
-    }
+extension StatisticsSnapshot {
+  /// What the server's own user and root see.
+  init(_ statistics: Statistics) {
+    self.init()
+    (version, streams) = (statistics.version, UInt64(statistics.streams))
+    (uptimeSeconds, uptimeMicroseconds) = (statistics.uptimeSeconds, statistics.uptimeMicroseconds)
+    (connections, subscribers) = (UInt64(max(0, statistics.connections)), UInt64(statistics.subscribers))
+    (publishers, accepted, refused) = (UInt64(statistics.publishers), statistics.accepted, statistics.refused)
+    (eventsIn, bytesIn, errors) = (statistics.eventsIn, statistics.bytesIn, statistics.errors)
+    (eventsOut, bytesOut, writes) = (statistics.eventsOut, statistics.bytesOut, statistics.writes)
+    (laggedEvents, holdUps) = (statistics.laggedEvents, statistics.holdUps)
+    (droppedValues, busyMicroseconds) = (statistics.droppedValues, statistics.busyMicroseconds)
+    byStream = statistics.byStream.map(Stream.init)
   }
 
-  private enum CodingKeys: String, CodingKey {
-    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors
-    case uptimeSeconds = "uptime_seconds"
-    case uptimeMicroseconds = "uptime_microseconds"
-    case busyMicroseconds = "busy_microseconds"
-    case byStream = "by_stream"
-    case eventsIn = "events_in"
-    case bytesIn = "bytes_in"
-    case eventsOut = "events_out"
-    case bytesOut = "bytes_out"
-    case laggedEvents = "lagged_events"
-    case holdUps = "hold_ups"
-    case droppedValues = "dropped_values"
+  /// What other clients see: sums over the streams that they see.
+  init(version: String, uptimeMicroseconds: UInt64, publishers: Int, byStream: [Statistics.Stream]) {
+    func sum(_ count: (Statistics.Stream) -> UInt64) -> UInt64 { byStream.reduce(0) { $0 &+ count($1) } }
+    self.init()
+    (self.version, self.publishers, streams) = (version, UInt64(publishers), UInt64(byStream.count))
+    (uptimeSeconds, self.uptimeMicroseconds) = (uptimeMicroseconds / 1_000_000, uptimeMicroseconds)
+    (subscribers, errors) = (sum { UInt64($0.subscribers) }, sum(\.errors))
+    (eventsIn, bytesIn, eventsOut, bytesOut) = (sum(\.eventsIn), sum(\.bytesIn), sum(\.eventsOut), sum(\.bytesOut))
+    self.byStream = byStream.map(Stream.init)
+  }
+}
+
+extension StatisticsSnapshot.Stream {
+  fileprivate init(_ stream: Statistics.Stream) {
+    self.init(name: stream.name)
+    (state, subscribers, errors) = (stream.state, UInt64(stream.subscribers), stream.errors)
+    (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
+    (lag, newest) = (stream.lag, stream.newest)
   }
 }

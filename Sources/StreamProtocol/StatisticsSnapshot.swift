@@ -1,0 +1,69 @@
+/// An object of `$stats`. Only the names of streams are required: client and daemon can have different versions, and
+/// clients without the rights of the daemon's user get a part of it. Source of the meanings: `docs/WIRE.md`, "System
+/// streams".
+package struct StatisticsSnapshot: Codable, Equatable, Sendable {
+  /// One stream.
+  package struct Stream: Codable, Equatable, Sendable {
+    package var name: String
+    /// As in `$streams`.
+    package var state: String?
+    package var subscribers: UInt64?
+    package var eventsIn: UInt64?
+    package var bytesIn: UInt64?
+    package var errors: UInt64?
+    package var eventsOut: UInt64?
+    package var bytesOut: UInt64?
+    package var lag: UInt64?
+    /// Microseconds since the Unix epoch.
+    package var newest: UInt64?
+
+    package init(name: String) { self.name = name }
+
+    private enum CodingKeys: String, CodingKey {
+      case name, state, subscribers, lag, newest, errors
+      case eventsIn = "events_in"
+      case bytesIn = "bytes_in"
+      case eventsOut = "events_out"
+      case bytesOut = "bytes_out"
+    }
+  }
+
+  package var version: String?
+  package var uptimeSeconds: UInt64?
+  package var uptimeMicroseconds: UInt64?
+  package var streams: UInt64?
+  package var connections: UInt64?
+  package var subscribers: UInt64?
+  package var publishers: UInt64?
+  package var accepted: UInt64?
+  package var refused: UInt64?
+  package var eventsIn: UInt64?
+  package var bytesIn: UInt64?
+  package var errors: UInt64?
+  package var eventsOut: UInt64?
+  package var bytesOut: UInt64?
+  package var writes: UInt64?
+  package var laggedEvents: UInt64?
+  package var holdUps: UInt64?
+  package var droppedValues: UInt64?
+  /// Of each event loop.
+  package var busyMicroseconds: [UInt64]?
+  package var byStream: [Stream]?
+
+  package init() {}
+
+  private enum CodingKeys: String, CodingKey {
+    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors
+    case uptimeSeconds = "uptime_seconds"
+    case uptimeMicroseconds = "uptime_microseconds"
+    case busyMicroseconds = "busy_microseconds"
+    case byStream = "by_stream"
+    case eventsIn = "events_in"
+    case bytesIn = "bytes_in"
+    case eventsOut = "events_out"
+    case bytesOut = "bytes_out"
+    case laggedEvents = "lagged_events"
+    case holdUps = "hold_ups"
+    case droppedValues = "dropped_values"
+  }
+}
