@@ -24,6 +24,9 @@ final class WebSocketClient {
     #expect(head?["Sec-WebSocket-Extensions"] == nil && head?["Sec-WebSocket-Protocol"] == nil)
   }
 
+  /// A WebSocket that is open.
+  init(_ http: HTTPWireClient) { self.http = http }
+
   /// The bytes of a frame without their length.
   static func encode(_ frame: Frame) -> [UInt8] {
     var bytes: [UInt8] = []
