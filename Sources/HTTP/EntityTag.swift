@@ -12,12 +12,15 @@ public struct EntityTag: Equatable, Sendable {
   /// The value of an ETag field: a strong tag, in quotes.
   public var fieldValue: String { "\"\(opaque)\"" }
 
+  /// Whether an If-None-Match field names every tag there is, that of an event which is still to come among them.
+  public static func isAny(_ condition: String) -> Bool { condition.trimmed == "*" }
+
   /// Whether an If-None-Match field names this tag: the answer is 304 to GET and HEAD. The comparison is weak.
   ///
   /// - Parameter condition: the field's value. `*` names every tag; nothing after a syntax error does. Source: RFC
   ///   9110, section 13.1.2.
   public func isNamed(by condition: String) -> Bool {
-    if condition.trimmed == "*" { return true }
+    if Self.isAny(condition) { return true }
     var rest = condition.utf8[...]
     while true {
       rest = rest.drop { $0.isWhitespace || $0 == .comma }

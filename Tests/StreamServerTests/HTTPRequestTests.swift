@@ -167,28 +167,65 @@ import Testing
       harness.eventually { harness.server.statistics.subscribers == 1 }
       source.send([66], [67])
       #expect(try client.response().text == "C")
+      // `*` names what there was, and not what comes.
+      client.get("/streams/s?wait=60s", "If-None-Match: *")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send([68])
+      let newer = try client.response()
+      #expect(newer.status == 200 && newer.text == "D", "\(newer)")
       client.get("/streams/s?wait=10ms")
       let late = try client.response()
       #expect(late.status == 204 && late["Content-Length"] == nil)
       client.get("/streams/s?wait=10ms", "If-None-Match: *")
       let unchanged = try client.response()
-      #expect(unchanged.status == 304 && unchanged["ETag"] != nil && unchanged["ETag"] != tag)
+      #expect(unchanged.status == 304 && unchanged["ETag"] == newer["ETag"] && unchanged["Vary"] == "Accept")
       client.get("/healthz")
       #expect(try client.response().status == 200)
       #expect(harness.server.statistics.subscribers == 0)
     }
   }
 
+  @Test func aRequestWaitsForAChangeOfTheCatalogue() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s", Self.isText)
+      let client = try HTTPWireClient(harness)
+      let tag = try #require(try client.fetch("/streams")["ETag"])
+      #expect(try client.fetch("/streams", "If-None-Match: \(tag)").status == 304)
+      #expect(try client.fetch("/streams", "If-None-Match: *").status == 304)
+      #expect(try client.fetch("/streams?wait=100ms", "If-None-Match: \(tag)").status == 304)
+      #expect(try client.fetch("/streams?wait=100ms").status == 204)
+      for field in ["If-None-Match: \(tag)", "If-None-Match: *", "X: y"] {
+        client.get("/streams?wait=60s", field)
+        usleep(10_000)  // the change may come before the request, too
+        let name = "new \(field.utf8.count)"
+        if field != "X: y" { _ = try harness.add(name, Self.isText) }
+        guard field != "X: y" else {
+          _ = harness.server.change([], removing: ["s"])
+          #expect(try !client.response().text.contains("\"name\":\"s\""))
+          break
+        }
+        let response = try client.response()
+        #expect(response.status == 200 && response.text.contains(name) && response["ETag"] != tag, "\(response)")
+      }
+    }
+  }
+
   @Test func whatAWaitEndsWithWhenTheStreamEnds() async throws {
     try await withServer { harness in
       let removed = try HTTPWireClient(harness)
+      let revoked = try HTTPWireClient(harness)
+      _ = try harness.add("revoked", Self.isText)
+      revoked.get("/streams/revoked?wait=60s")
       let (finished, failed) = (try HTTPWireClient(harness), try HTTPWireClient(harness))
       let sources = try ["removed", "finished", "failed"].map { try harness.add($0, Self.isText) }
       for (name, client) in [("removed", removed), ("finished", finished), ("failed", failed)] {
         client.get("/streams/\(name)?wait=60s")
       }
-      harness.eventually { harness.server.statistics.subscribers == 3 }
-      _ = harness.server.change([], removing: ["removed"])
+      harness.eventually { harness.server.statistics.subscribers == 4 }
+      var configuration = StreamConfiguration(name: "revoked", start: .always)
+      configuration.read = AccessRules([.user(4711)])
+      _ = harness.server.change([StreamChange(configuration)], removing: ["removed"])
+      #expect(try revoked.response().status == 403)
       sources[1].finish()
       sources[2].finish(.failure(StreamFailure("it broke")))
       #expect(try removed.response().status == 404)
@@ -381,6 +418,11 @@ import Testing
           ])
         if status == 403 {
           #expect(try client.response().status == 403)
+        } else if fields.last!.hasSuffix("dashboard.example.org") {
+          let shared = try HTTPWireClient(harness)
+          shared.request("GET", "/streams/$streams", fields)
+          let varied = try shared.response().fields.filter { $0.name == "vary" }.map(\.value)
+          #expect(varied == ["Origin", "Accept"])
         } else {
           #expect(try client.head()?.status == 101)
         }

@@ -45,6 +45,7 @@ extension HTTPConnection {
       saved.condition = response.condition.map { [.init($0.utf8)] } ?? []
       saved.knownID = response.knownID
       saved.wait = response.deadline - min(response.deadline, worker.loop.now)
+      saved.flags = response.isForNewer ? 1 : 0
       return (response.request, saved)
     case .rendering(let response):
       saved.state = .rendering
@@ -115,14 +116,13 @@ extension HTTPConnection {
       let longest = UInt64(StreamQuery.longestWait / .nanoseconds(1))
       let response = WaitingResponse(
         request, name, saved.condition.first.map { String(decoding: $0.bytes, as: UTF8.self) }, knownID: saved.knownID,
-        deadline: worker.loop.now + min(saved.wait, longest))
+        isForNewer: saved.flags & 1 != 0, deadline: worker.loop.now + min(saved.wait, longest))
       begin(.waiting(response))
       // What has come since the request was made is new, too.
       let end = stream.log.read { storage, _ in storage.endPosition }
       let start: SubscribeOptions.Start =
         stream.feed != nil ? .latest : saved.knownID.flatMap { $0 < end ? .after(id: $0) : nil } ?? .replay
-      subscribe(
-        RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .latest), as: .notice)
+      subscribeForNotice(of: stream, from: start)
     } catch {
       respond(error, to: request)
     }

@@ -52,7 +52,7 @@ extension HTTPConnection {
   private static func addFields(to head: inout ResponseHead, _ format: MetricsFormat, _ request: HTTPRequest) {
     head.add("Content-Type", format.mediaType)
     head.add("Cache-Control", "no-store")
-    if request.allowedOrigin == nil { head.add("Vary", "Accept") }
+    head.add("Vary", "Accept")
   }
 
   /// Requests the body of the exchange in progress.

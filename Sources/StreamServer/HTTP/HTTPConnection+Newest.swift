@@ -11,13 +11,23 @@ final class WaitingResponse {
   /// The If-None-Match field.
   let condition: String?
   /// The event that is not new; nil: none is there.
-  let knownID: UInt64?
+  fileprivate(set) var knownID: UInt64?
+  /// Only a newer event ends the wait. Otherwise it is for a system stream to be rendered.
+  let isForNewer: Bool
   /// When the wait is over, in nanoseconds of the monotonic clock.
   let deadline: UInt64
 
-  init(_ request: HTTPRequest, _ name: String, _ condition: String?, knownID: UInt64?, deadline: UInt64) {
+  init(
+    _ request: HTTPRequest, _ name: String, _ condition: String?, knownID: UInt64?, isForNewer: Bool, deadline: UInt64
+  ) {
     (self.request, self.name, self.condition) = (request, name, condition)
-    (self.knownID, self.deadline) = (knownID, deadline)
+    (self.knownID, self.isForNewer, self.deadline) = (knownID, isForNewer, deadline)
+  }
+
+  /// Whether the client has an event, which is no news then. `*` names what there was when the request came.
+  fileprivate func isKnown(_ id: UInt64) -> Bool {
+    guard let condition, !EntityTag.isAny(condition) else { return id == knownID }
+    return EntityTag(eventID: id).isNamed(by: condition)
   }
 }
 
@@ -54,29 +64,27 @@ extension HTTPConnection {
     of stream: ServedStream, _ request: HTTPRequest, _ query: StreamQuery, _ condition: String?
   ) throws(Rejection) {
     // A request for a system stream renders it, except for HEAD.
-    if stream.feed != nil, !request.isHead {
-      return wait(for: stream, request, condition, knownID: nil, from: .latest, query.wait ?? StreamQuery.longestWait)
-    }
     let (event, completion) = Self.newest(of: stream)
+    if stream.feed != nil, !request.isHead {
+      return wait(for: stream, request, condition, knownID: event?.id, from: .latest, query.wait)
+    }
     if case .failure(let failure) = completion { throw Rejection(.badGateway, failure.message) }
     let isKnown = event.map { event in condition.map { EntityTag(eventID: event.id).isNamed(by: $0) } ?? true } ?? true
     if let wait = query.wait, isKnown, completion == nil, !request.isHead {
       return self.wait(for: stream, request, condition, knownID: event?.id, from: .new, wait)
     }
-    respond(with: event, of: stream, request, condition)
+    respond(with: event, of: stream, request, isKnown: condition != nil && isKnown)
   }
 
-  private func respond(
-    with event: Newest?, of stream: ServedStream, _ request: HTTPRequest, _ condition: String?
-  ) {
+  /// - Parameter isKnown: the event's tag is named by If-None-Match.
+  private func respond(with event: Newest?, of stream: ServedStream, _ request: HTTPRequest, isKnown: Bool) {
     guard let event else { return respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") } }
     let tag = EntityTag(eventID: event.id)
-    let isKnown = condition.map { tag.isNamed(by: $0) } ?? false
     func addFields(_ head: inout ResponseHead) {
       head.add("ETag", tag.fieldValue)
       head.add("Last-Modified", ResponseHead.date(secondsSinceEpoch: event.time / 1_000_000))
       head.add("Cache-Control", "no-cache")
-      if request.allowedOrigin == nil { head.add("Vary", "Accept") }
+      head.add("Vary", "Accept")
     }
     if isKnown { return respond(.notModified, to: request) { addFields(&$0) } }
     let type = stream.configuration.type
@@ -93,26 +101,41 @@ extension HTTPConnection {
   }
 
   /// Waits for an event, `knownID` aside.
+  /// - Parameter time: the longest wait; nil: only for a system stream to be rendered.
   private func wait(
     for stream: ServedStream, _ request: HTTPRequest, _ condition: String?, knownID: UInt64?,
-    from start: SubscribeOptions.Start, _ time: Duration
+    from start: SubscribeOptions.Start, _ time: Duration?
   ) {
+    let longest = time ?? StreamQuery.longestWait
     let response = WaitingResponse(
-      request, stream.name, condition, knownID: knownID,
-      deadline: worker.loop.now + UInt64(time / .nanoseconds(1)))
+      request, stream.name, condition, knownID: knownID, isForNewer: time != nil,
+      deadline: worker.loop.now + UInt64(longest / .nanoseconds(1)))
     begin(.waiting(response))
+    subscribeForNotice(of: stream, from: start)
+    // A request that cannot begin is answered.
+    if case .waiting = exchange { setClock(after: longest) }
+  }
+
+  /// Subscribes for a wait.
+  func subscribeForNotice(of stream: ServedStream, from start: SubscribeOptions.Start) {
     subscribe(
       RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .latest), as: .notice)
-    // A request that cannot begin is answered.
-    if case .waiting = exchange { setClock(after: time) }
   }
 
   func answerWaiting(_ subscription: StreamSubscription) {
     guard case .waiting(let response) = exchange else { return }
     let stream = subscription.lane.stream
     remove(subscription)
+    let event = Self.newest(of: stream).event
+    let isKnown = event.map { response.isKnown($0.id) } ?? false
+    // A system stream has been rendered, and shows what it showed before.
+    if let event, isKnown, response.isForNewer, stream.feed != nil {
+      response.knownID = event.id
+      return subscribeForNotice(of: stream, from: .after(id: event.id))
+    }
     begin(.head)
-    respond(with: Self.newest(of: stream).event, of: stream, response.request, response.condition)
+    let isNamed = response.condition.map { isKnown || EntityTag.isAny($0) && !response.isForNewer } ?? false
+    respond(with: event, of: stream, response.request, isKnown: isNamed)
   }
 
   /// No event has come.
@@ -125,6 +148,7 @@ extension HTTPConnection {
     respond(.notModified, to: response.request) { head in
       head.add("ETag", EntityTag(eventID: id).fieldValue)
       head.add("Cache-Control", "no-cache")
+      head.add("Vary", "Accept")
     }
   }
 }

@@ -70,7 +70,8 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
 
   // Streaming.
   var encoding: UInt8 = 0
-  /// Bits: 1 follows, 2 is single; in the state `rendering` 1 OpenMetrics, 2 with streams.
+  /// Bits: 1 follows, 2 is single; in the state `rendering` 1 OpenMetrics, 2 with streams; in the state `waiting` 1 waits
+  /// for a newer event.
   var flags: UInt8 = 0
   /// For each stream, the id of the last event sent; 0 for a stream that has not ended.
   var ended: [Item] = []
