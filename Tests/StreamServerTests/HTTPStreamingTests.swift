@@ -270,9 +270,56 @@ import Testing
         #expect(line.text == "" && line.isComplete == (name != "failed"), "\(name)")
         let again = try HTTPWireClient(harness)
         again.get("/streams/\(name)?as=ndjson")
-        let status = ["removed": 404, "revoked": 403, "failed": 200, "finished": 200][name]
+        let status = ["removed": 404, "revoked": 403, "failed": 502, "finished": 200][name]
         #expect(try again.head()?.status == status, "\(name)")
       }
+    }
+  }
+
+  @Test func aStreamThatHasFailedIsABadGatewayUnlessItHasEvents() async throws {
+    try await withServer { harness in
+      let (full, empty) = (try harness.add("full", Self.isJSON), try harness.add("empty", Self.isJSON))
+      full.send([49])
+      for source in [full, empty] { source.finish(.failure(StreamFailure("it broke"))) }
+      let client = try HTTPWireClient(harness)
+      for target in [
+        "empty?as=ndjson", "empty?as=raw", "empty?as=json-seq", "full?as=ndjson&from=new", "full,empty?as=raw",
+      ] {
+        client.get("/streams/\(target)")
+        let response = try client.response()
+        #expect(response.status == 502 && response["Content-Type"] == "application/problem+json", "\(response)")
+        #expect(response.text.contains("\"detail\":\"it broke\""), "\(response)")
+      }
+      #expect(try client.fetch("/streams/empty?as=raw", method: "HEAD").status == 502)
+      #expect(harness.server.statistics.refused == 0)
+      // What is there is sent, and that it is not all is seen at the end.
+      let rest = try Self.begin(harness, "/streams/full?as=ndjson")
+      let (text, isComplete) = try Self.rest(rest)
+      #expect(text == "1\n" && !isComplete)
+      let there = try HTTPWireClient(harness).fetch("/streams/full?as=ndjson&follow=0")
+      #expect(there.status == 200 && there.text == "1\n" && there.isComplete)
+      // An EventSource connects again only after 200.
+      let events = try Self.events(harness, "/streams/empty?as=sse")
+      #expect(events == [ParsedEvent("end", id: nil, "{\"reason\":\"it broke\"}")])
+    }
+  }
+
+  @Test func aSubscriberThatStallsALosslessStreamIsEnded() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isText(&$0)
+        $0.limits = .init(events: 16, bytes: 4 << 20)
+        $0.overflow = .block(timeout: .milliseconds(100))
+      }
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get("/streams/s?as=sse&from=new")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send(batch: [[UInt8]](repeating: [UInt8](repeating: 65, count: 50_000), count: 200))
+      harness.eventually { harness.server.statistics.subscribers == 0 }
+      _ = try client.head()
+      let (text, isComplete) = try Self.rest(client)
+      let end = try #require(ParsedEvent.all(in: text).last)
+      #expect(end.type == "end" && end.data.contains("stalled") && isComplete, "\(end)")
     }
   }
 

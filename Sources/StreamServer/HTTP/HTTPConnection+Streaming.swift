@@ -75,6 +75,12 @@ extension HTTPConnection {
     if response.isEventStream, streams.count == 1, let position = positions?[0], Self.isRead(streams[0], position) {
       return respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") }
     }
+    if !response.isEventStream, query.follows {
+      for (index, stream) in streams.enumerated() {
+        let start = Self.start(positions?[index], query, in: stream).from
+        if let failure = Self.failure(of: stream, from: start) { throw Rejection(.badGateway, failure.message) }
+      }
+    }
     guard !request.isHead else {
       responseHead(for: response, nil).append(to: &output)
       return endExchange(keeps: false)
@@ -123,6 +129,15 @@ extension HTTPConnection {
   /// Whether a client that has this event has all that there will ever be.
   private static func isRead(_ stream: ServedStream, _ position: UInt64) -> Bool {
     stream.log.read { storage, completion in completion == .finished && position &+ 1 >= storage.endPosition }
+  }
+
+  /// Why a stream has failed that has nothing to send from there on: the response would be an end without a reason.
+  private static func failure(of stream: ServedStream, from start: SubscribeOptions.Start) -> StreamFailure? {
+    stream.log.read { storage, completion in
+      guard case .failure(let failure) = completion else { return nil }
+      let position = try? start.position(in: storage, replay: stream.configuration.replay)
+      return position == storage.endPosition ? failure : nil
+    }
   }
 
   /// Where a response begins: after an event that is still to come, now, as far as that is a loss that can be reported.
