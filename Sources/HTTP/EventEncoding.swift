@@ -232,4 +232,15 @@ public enum ServerSentEvents {
 
   /// Sets the time after which a client connects again.
   public static func retry(milliseconds: Int) -> String { "retry: \(milliseconds)\n\n" }
+
+  /// The last event of a response that the server ends.
+  public static func end(reason: String) -> String {
+    var bytes: [UInt8] = []
+    ByteWriter.append(to: &bytes) {
+      $0.append("event: end\ndata: {\"reason\":")
+      $0.append(quoted: reason)
+      $0.append("}\n\n")
+    }
+    return String(decoding: bytes, as: UTF8.self)
+  }
 }

@@ -61,6 +61,8 @@ public struct Rejection: Error, Equatable, Sendable {
   public let status: Status
   /// One sentence for the client, without the bytes that it sent.
   public let detail: String
+  /// The server has counted and reported it.
+  package var isReported = false
 
   /// Creates a rejection.
   public init(_ status: Status, _ detail: String) {

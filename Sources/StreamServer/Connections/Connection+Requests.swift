@@ -35,15 +35,22 @@ extension Connection {
   private static let nameLimit = 255
 
   /// Finds the requested stream, as this client sees it.
+  /// - Parameter count: requests that begin with this one, and are not among the connection's.
   /// - Throws: for an unknown name, and at a limit of requests.
-  func stream(named name: String) throws(Refusal) -> ServedStream {
+  func stream(named name: String, adding count: Int = 0) throws(Refusal) -> ServedStream {
     guard name.utf8.count <= Self.nameLimit else {
       throw Refusal(nil, .unknownStream("no stream has a name of \(name.utf8.count) bytes"))
     }
     guard let named = worker.streams[name] else { throw Refusal(nil, .unknownStream("no stream named \"\(name)\"")) }
     let limit = worker.limits.requestsPerUser
-    guard share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount) <= limit else {
-      throw Refusal(name, .rejected("\(identity.user) has \(limit) requests already"))
+    let others = share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount)
+    guard others + count <= limit else {
+      throw Refusal(
+        name,
+        .rejected(
+          count > 1 && others < limit
+            ? "\(identity.user) has \(others) of \(limit) requests, and this one needs \(count)"
+            : "\(identity.user) has \(limit) requests already"))
     }
     guard let stream = view(of: named) else { throw Refusal(name, .rejected("too many views of \"\(name)\"")) }
     return stream

@@ -127,7 +127,12 @@ class RSocketConnection: Connection {
 
   override func timeIsOver() {
     guard !isEstablished else { return watchLifetime() }
-    drop("no SETUP within the handshake timeout")
+    // A browser opens connections that it may not use.
+    if hasInput {
+      drop("no SETUP within the handshake timeout")
+    } else {
+      worker.trace(identity, "sent nothing within the handshake timeout")
+    }
     close()
   }
 

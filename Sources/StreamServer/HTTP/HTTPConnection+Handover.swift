@@ -112,7 +112,7 @@ extension HTTPConnection {
   private func restoreWaiting(_ saved: SavedHTTP, _ request: HTTPRequest) {
     let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
     do throws(Rejection) {
-      let stream = try readableStream(name)
+      let stream = try readableStream(name, adding: 0)
       let longest = UInt64(StreamQuery.longestWait / .nanoseconds(1))
       let response = WaitingResponse(
         request, name, saved.condition.first.map { String(decoding: $0.bytes, as: UTF8.self) }, knownID: saved.knownID,

@@ -60,7 +60,13 @@ extension HTTPConnection {
     setClock(after: times.stallTime)
     let key = MetricsCache.Key(visibility: visibility, format: response.format, hasStreams: response.hasStreams)
     guard !worker.requestMetrics(key, for: self) else { return }
-    respond(Rejection(.serviceUnavailable, "too many renderings of the metrics"), to: response.request)
+    refuse(response, "too many renderings of the metrics")
+  }
+
+  private func refuse(_ response: MetricsResponse, _ sentence: String) {
+    let rejection = Rejection(.serviceUnavailable, sentence)
+    countRefusal(rejection)
+    respond(rejection, to: response.request)
   }
 
   /// The body of the response in progress, if there is still one, is rendered.
@@ -77,7 +83,7 @@ extension HTTPConnection {
   func sendMetrics() -> Bool {
     guard case .rendering(let response) = exchange, !hasUnsent, let text = response.text.take() else { return false }
     if let sentence = excess(adding: text.count) {
-      respond(Rejection(.serviceUnavailable, sentence), to: response.request)
+      refuse(response, sentence)
       return true
     }
     let request = response.request

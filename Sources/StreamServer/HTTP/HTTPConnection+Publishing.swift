@@ -126,7 +126,7 @@ extension HTTPConnection {
     guard head.target.parameters.isEmpty else {
       throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
     }
-    let stream = try visibleStream(name)
+    let stream = try visibleStream(name, adding: 1)
     guard let source = stream.publishSource else {
       let refusal = Refusal(name, .rejected("\"\(name)\" does not accept values"))
       report(refusal)
@@ -283,7 +283,7 @@ extension HTTPConnection {
       last = HTTPRequest(
         isHead: false, keepsConnection: request.keepsConnection && decoder.isDone, allowsChunks: request.allowsChunks,
         allowedOrigin: request.allowedOrigin)
-      let stream = try visibleStream(name)
+      let stream = try visibleStream(name, adding: 0)
       guard let source = stream.publishSource else {
         throw Rejection(.methodNotAllowed, "\"\(name)\" no longer accepts values")
       }

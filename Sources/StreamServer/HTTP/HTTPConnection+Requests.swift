@@ -63,9 +63,17 @@ extension HTTPConnection {
       case (.streams(let names), .post) where names.count == 1: try receive(names[0], request, head)
       case (_, .get), (_, .head), (_, .post), (_, .other):
         let rejection = Rejection(.methodNotAllowed, "the methods of this resource are \(resource.methods)")
+        countRefusal(rejection)
         respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", resource.methods) }
       }
     } catch {
+      countRefusal(error)
+      if error.status == .serviceUnavailable, HTTPRequest.isForEvents(head) {
+        return respond(
+          .ok, to: request, EventEncoding.Format.serverSentEvents.mediaType,
+          ServerSentEvents.comeBackLater(reason: error.detail)
+        ) { $0.add("Cache-Control", "no-store, no-transform") }
+      }
       respond(error, to: request.withoutBody(of: head)) {
         if error.status == .upgradeRequired {
           $0.add("Upgrade", "websocket")
@@ -104,11 +112,12 @@ extension HTTPConnection {
   /// Responds with the newest event, or with events as they come.
   private func respond(with names: [String], _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     let query = try StreamQuery(head.target.parameters)
-    guard names.count <= SavedHTTP.streamLimit, Set(names).count == names.count else {
-      throw Rejection(.badRequest, "a response has at most \(SavedHTTP.streamLimit) streams, each of them once")
+    let limit = min(SavedHTTP.streamLimit, worker.limits.requestsPerConnection)
+    guard names.count <= limit, Set(names).count == names.count else {
+      throw Rejection(.badRequest, "a response has at most \(limit) streams, each of them once")
     }
     var streams: [ServedStream] = []
-    for name in names { streams.append(try readableStream(name)) }
+    for name in names { streams.append(try readableStream(name, adding: names.count)) }
     var format = query.format
     if format == nil { format = try Self.format(streams, head["Accept"]) }
     guard let format else {
@@ -123,20 +132,23 @@ extension HTTPConnection {
   }
 
   /// The stream that a request names, if the client may read it.
-  func readableStream(_ name: String) throws(Rejection) -> ServedStream {
-    let stream = try visibleStream(name)
+  /// - Parameter count: requests of the user that begin with this one, and are not counted yet.
+  func readableStream(_ name: String, adding count: Int) throws(Rejection) -> ServedStream {
+    let stream = try visibleStream(name, adding: count)
     guard admits(stream.configuration.read) else { throw rejection(mayNotRead(stream)) }
     return stream
   }
 
-  func visibleStream(_ name: String) throws(Rejection) -> ServedStream {
-    do throws(Refusal) { return try stream(named: name) } catch { throw rejection(error) }
+  func visibleStream(_ name: String, adding count: Int) throws(Rejection) -> ServedStream {
+    do throws(Refusal) { return try stream(named: name, adding: count) } catch { throw rejection(error) }
   }
 
   /// Counts and reports a refusal.
   func rejection(_ refusal: Refusal) -> Rejection {
     report(refusal)
-    return Rejection(of: refusal.failure)
+    var rejection = Rejection(of: refusal.failure)
+    rejection.isReported = true
+    return rejection
   }
 
   /// The streaming format that a client accepts; nil: the newest event in the stream's own type.

@@ -109,10 +109,8 @@ extension HTTPConnection {
 
   private func responseHead(for response: StreamingResponse, _ position: UInt64?) -> ResponseHead {
     var head = responseHead(.ok, to: response.request, keeps: false)
-    head.add("Content-Type", response.encoding.format.mediaType)
+    head.addFields(ofEventsAs: response.encoding.format.mediaType)
     if response.isChunked { head.add("Transfer-Encoding", "chunked") }
-    head.add("Cache-Control", "no-store, no-transform")
-    head.add("X-Accel-Buffering", "no")
     if response.streamCount == 1, let position { head.add("Last-Event-ID", String(position)) }
     return head
   }
@@ -286,13 +284,7 @@ extension HTTPConnection {
     endSubscriptions()
     if response.isEventStream {
       if let milliseconds { write(ServerSentEvents.retry(milliseconds: milliseconds), of: response) }
-      var json: [UInt8] = []
-      ByteWriter.append(to: &json) {
-        $0.append("event: end\ndata: {\"reason\":")
-        $0.append(quoted: reason)
-        $0.append("}\n\n")
-      }
-      write(String(decoding: json, as: UTF8.self), of: response)
+      write(ServerSentEvents.end(reason: reason), of: response)
     }
     if response.isChunked, isClean || response.isEventStream { output += Chunk.last.utf8 }
     endExchange(keeps: false)

@@ -235,6 +235,7 @@ final class HTTPConnection: Connection {
       respond(to: head)
     } catch {
       offset = bytes.count
+      countRefusal(error)
       reject(error)
     }
   }
@@ -268,6 +269,13 @@ final class HTTPConnection: Connection {
 
   // MARK: Responses
 
+  /// Counts a request that is refused before it reaches a stream, unless its report has counted it. A stream that has
+  /// failed refuses nothing.
+  func countRefusal(_ rejection: Rejection) {
+    guard !rejection.isReported, rejection.status != .badGateway else { return }
+    worker.counts.refused.add(1, ordering: .relaxed)
+  }
+
   /// Answers what is no request, or one whose end is not known. The connection ends.
   func reject(_ rejection: Rejection) {
     partialHead = nil
@@ -283,8 +291,7 @@ final class HTTPConnection: Connection {
     var problem = Problem(rejection)
     problem.accepted = accepted
     respond(rejection.status, to: request, Problem.mediaType, problem.body) { head in
-      head.add("Cache-Control", "no-store")
-      if rejection.status == .serviceUnavailable { head.add("Retry-After", "10") }
+      head.addFields(of: rejection)
       fields(&head)
     }
   }
@@ -311,19 +318,7 @@ final class HTTPConnection: Connection {
 
   /// The fields that every response has.
   func responseHead(_ status: Status, to request: HTTPRequest, keeps: Bool) -> ResponseHead {
-    var head = ResponseHead(status)
-    head.add("Date", worker.date())
-    if !keeps {
-      head.add("Connection", "close")
-    } else if !request.allowsChunks {
-      head.add("Connection", "keep-alive")
-    }
-    head.add("X-Content-Type-Options", "nosniff")
-    if let origin = request.allowedOrigin {
-      head.add("Access-Control-Allow-Origin", origin)
-      head.add("Vary", "Origin")
-    }
-    return head
+    ResponseHead(status, to: request, date: worker.date(), keeps: keeps)
   }
 
   /// The request in progress is answered.

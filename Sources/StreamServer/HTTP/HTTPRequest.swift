@@ -28,8 +28,60 @@ struct HTTPRequest {
     (self.allowsChunks, self.allowedOrigin) = (allowsChunks, allowedOrigin)
   }
 
+  /// Whether the response would be server-sent events, as far as the request alone shows it.
+  static func isForEvents(_ head: RequestHead) -> Bool {
+    guard head.method == .get, head.target.path.hasPrefix("/streams") || head.target.path == "/stats" else {
+      return false
+    }
+    if let format = head.target.parameters.first(where: { $0.name == "as" }) { return format.value == "sse" }
+    let types = ["application/json", EventEncoding.Format.serverSentEvents.mediaType].compactMap { MediaType($0) }
+    return MediaType.preferred(head["Accept"], among: types) == 1
+  }
+
   /// For an answer to what is no request: the connection ends.
   static let malformed = HTTPRequest(isHead: false, keepsConnection: false, allowsChunks: true, allowedOrigin: nil)
+}
+
+extension ResponseHead {
+  /// The fields that every response has.
+  ///
+  /// - Parameters:
+  ///   - date: the time, for the Date field.
+  ///   - keeps: the connection takes another request.
+  init(_ status: Status, to request: HTTPRequest, date: String, keeps: Bool) {
+    self.init(status)
+    add("Date", date)
+    if !keeps {
+      add("Connection", "close")
+    } else if !request.allowsChunks {
+      add("Connection", "keep-alive")
+    }
+    add("X-Content-Type-Options", "nosniff")
+    if let origin = request.allowedOrigin {
+      add("Access-Control-Allow-Origin", origin)
+      add("Vary", "Origin")
+    }
+  }
+
+  /// The fields of an error.
+  mutating func addFields(of rejection: Rejection) {
+    add("Cache-Control", "no-store")
+    if rejection.status == .serviceUnavailable { add("Retry-After", "10") }
+  }
+
+  /// The fields of a response whose body is events, besides those of its length.
+  mutating func addFields(ofEventsAs mediaType: String) {
+    add("Content-Type", mediaType)
+    add("Cache-Control", "no-store, no-transform")
+    add("X-Accel-Buffering", "no")
+  }
+}
+
+extension ServerSentEvents {
+  /// The body for a client that is to come back later: with any status but 200 an EventSource would not.
+  static func comeBackLater(reason: String) -> [UInt8] {
+    Array((retry(milliseconds: 10_000) + end(reason: reason)).utf8)
+  }
 }
 
 /// The parameters of a request for streams. Source: docs/HTTP.md, "Parameters".
