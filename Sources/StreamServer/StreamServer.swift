@@ -1,7 +1,6 @@
 import CLinux
 import Events
 import Glibc
-import RSocket
 import Reactive
 import ReplayLog
 import StreamProtocol
@@ -35,6 +34,8 @@ public final class StreamServer: Sendable {
   /// Held events that `finishRestore` appends.
   let restoredEvents = Locked<[SavedConnections.Waiting]>([])
   let systemStreams: SystemStreams
+  /// Over the limits of connections. On the first loop.
+  let refusedConnections: RefusedConnections
   /// The counters of removed streams.
   let retired = Locked(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
@@ -71,6 +72,8 @@ public final class StreamServer: Sendable {
         name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
         accounts: accounts, loops: loops, wantsDetails: wantsDetails, report: report)
     }
+    refusedConnections = RefusedConnections(
+      on: workers[0].loop, time: limits.refusalTime, hosts: limits.httpHosts, origins: limits.httpOrigins)
     systemStreams.setMetrics { [weak self] key, queue, completed in
       guard let self else { return completed([]) }
       renderMetrics(key, on: queue, completed: completed)
@@ -205,7 +208,8 @@ public final class StreamServer: Sendable {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
       report(.connectionLimitReached(limits.connections))
-      return Self.refuse(socket, "the server has \(limits.connections) connections already (max_connections)")
+      return refusedConnections.refuse(
+        socket, "the server has \(limits.connections) connections already (max_connections)")
     }
     let user = ClientUser(credentials, of: socket.raw)
     let free = limits.connections - open
@@ -216,7 +220,7 @@ public final class StreamServer: Sendable {
       let client = ClientIdentity(number: number, credentials: credentials)
       let isGiven = limits.connectionsPerUser != nil
       report(.userConnectionLimitReached(client, entry.connections, left: isGiven ? nil : free))
-      return Self.refuse(
+      return refusedConnections.refuse(
         socket,
         "\(client.user) has \(entry.connections) connections already"
           + (isGiven
@@ -227,19 +231,11 @@ public final class StreamServer: Sendable {
     worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number, credentials, account) }
   }
 
-  /// Refuses a connection with ERROR[REJECTED_SETUP], and closes it. One sentence fits into a new socket's buffer;
-  /// the call does not wait.
-  public static func refuse(_ socket: consuming OwnedDescriptor, _ reason: String) {
-    var machine = ConnectionMachine()
-    machine.close(.rejectedSetup, reason)
-    let bytes = machine.takeOutput()
-    _ = unsafe send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL))
-  }
-
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection once its client has read
   /// that (after a second at most), and stops the loops. `completed` is called once, on one of the loops.
   public func stop(completed: @escaping @Sendable () -> Void) {
     for stream in streams.all { stream.shutDown() }
+    workers[0].loop.execute { [self] in refusedConnections.close() }
     let left = Countdown(workers.count)
     for worker in workers {
       worker.loop.execute {

@@ -1,5 +1,6 @@
 import Glibc
 import StreamRuntime
+import StreamServer
 
 /// The number of descriptors that clients may use, so that the daemon's own are always available.
 struct DescriptorBudget: Equatable {
@@ -9,9 +10,9 @@ struct DescriptorBudget: Equatable {
   let openCount: Int
 
   /// The daemon's own simultaneous descriptors: Dispatch (5), libcurl, the bus (3), the journal, signals, a listener,
-  /// system streams, the state folder, files of the configuration and of users (6), the handover (8); and a reserve of
-  /// a dozen.
-  private static let ownCount = 40
+  /// system streams, the state folder, files of the configuration and of users (6), the handover (8); a reserve of a
+  /// dozen; and the connections over a limit that wait for their answer.
+  private static let ownCount = 40 + RefusedConnections.capacity
 
   /// Descriptors of one event loop.
   private static let countPerLoop = 2

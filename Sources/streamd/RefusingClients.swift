@@ -9,10 +9,11 @@ import Systemd
 /// this response each client receives an error, and there is at most one start a second while clients connect.
 func refuseClients(from sockets: [PassedDescriptors.Listener]) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
+  let refused = RefusedConnections(on: loop)
   let listeners = sockets.map { socket in
     Listener(
       OwnedDescriptor(socket.descriptor), on: loop,
-      accepted: { StreamServer.refuse($0, "streamd cannot start: its configuration has errors") },
+      accepted: { refused.refuse($0, "streamd cannot start: its configuration has errors") },
       paused: { _ in })
   }
   for listener in listeners { try? listener.start() }

@@ -10,6 +10,138 @@ import Testing
 /// Connections over a limit, and requests that are refused before they reach a stream: what they get, and how they are
 /// counted.
 @Suite struct HTTPRefusalTests {
+  // MARK: Over the limit of connections
+
+  private static let full = "the server has 1 connections already (max_connections)"
+
+  /// A server with one connection, which uses the limit up.
+  private func withFullServer(
+    _ change: (inout ServerLimits) -> Void = { _ in }, _ body: (ServerHarness) async throws -> Void
+  ) async throws {
+    var limits = ServerLimits(workers: 1, connections: 1)
+    change(&limits)
+    try await withServer(limits) { harness in
+      let first = try WireClient.ready(harness.path)
+      #expect(try first.isSilent())
+      try await body(harness)
+      #expect(try first.isSilent())
+      #expect(harness.server.statistics.connections == 1)
+    }
+  }
+
+  @Test(arguments: [
+    ("/streams/s", "Accept: text/event-stream"), ("/streams/s?as=sse", "Accept: */*"),
+    ("/streams?as=sse", "X: y"), ("/stats", "Accept: text/event-stream, */*;q=0.1"),
+  ]) func anEventSourceOverTheLimitIsToldWhenToComeBack(target: String, field: String) async throws {
+    try await withFullServer { harness in
+      let client = try HTTPWireClient(harness)
+      client.get(target, field)
+      let response = try client.response()
+      #expect(response.status == 200 && response["Content-Type"] == "text/event-stream" && response.isComplete)
+      #expect(response.text == "retry: 10000\n\nevent: end\ndata: {\"reason\":\"\(Self.full)\"}\n\n")
+      #expect(response["Connection"] == "close" && response["Cache-Control"] == "no-store, no-transform")
+      #expect(try client.isAtEnd())
+      #expect(harness.server.statistics.refused == 1)
+    }
+  }
+
+  @Test(arguments: ["/streams/s", "/streams/s?as=ndjson", "/healthz", "/rsocket", "/streams/s?as=raw"])
+  func anotherRequestOverTheLimitIsUnavailable(target: String) async throws {
+    try await withFullServer { harness in
+      let client = try HTTPWireClient(harness)
+      client.get(target, "Accept: */*")
+      let response = try client.response()
+      #expect(response.status == 503 && response["Retry-After"] == "10", "\(response)")
+      #expect(response["Content-Type"] == "application/problem+json" && response.text.contains(Self.full))
+      #expect(try client.isAtEnd())
+    }
+  }
+
+  @Test func theFirstBytesOverTheLimitMayComeInPieces() async throws {
+    try await withFullServer { harness in
+      let client = try HTTPWireClient(harness)
+      for byte in "GET /streams/s?as=sse HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8 { client.send([byte]) }
+      #expect(try client.response().text.hasPrefix("retry: 10000\n\n"))
+      let value = try HTTPWireClient(harness)
+      value.post("/streams/p", String(repeating: "a", count: 20_000))
+      #expect(try value.response().status == 503)
+      let head = try HTTPWireClient(harness)
+      #expect(try head.fetch("/streams/s", method: "HEAD").status == 503)
+      #expect(try head.isAtEnd())
+      let malformed = try HTTPWireClient(harness)
+      malformed.send("GET / HTTP/1.1\r\n\r\n")
+      #expect(try malformed.response().status == 400)
+      let foreign = try HTTPWireClient(harness)
+      #expect(try foreign.fetch("/streams/s?as=sse", "Origin: http://evil.example").status == 403)
+    }
+  }
+
+  @Test func aPageOfAnAllowedOriginMayReadTheRefusal() async throws {
+    try await withFullServer({ $0.httpOrigins = ["https://a.example"] }) { harness in
+      let client = try HTTPWireClient(harness)
+      let response = try client.fetch("/streams/s?as=sse", "Origin: https://a.example")
+      #expect(response.status == 200 && response["Access-Control-Allow-Origin"] == "https://a.example")
+    }
+  }
+
+  @Test func anRSocketClientOverTheLimitGetsItsError() async throws {
+    try await withFullServer { harness in
+      let client = try WireClient.ready(harness.path)
+      #expect(try client.receive() == .error(.connection, .rejectedSetup, Self.full))
+      #expect(try client.receive() == nil)
+    }
+  }
+
+  @Test func aSilentConnectionOverTheLimitEndsSoon() async throws {
+    try await withFullServer({ $0.refusalTime = .milliseconds(50) }) { harness in
+      let silent = try WireClient(harness.path)
+      #expect(try silent.receive() == .error(.connection, .rejectedSetup, Self.full))
+      #expect(try silent.receive() == nil)
+      let slow = try HTTPWireClient(harness)
+      slow.send("GET / HTTP/1.1\r\nHost:")
+      #expect(try slow.response().status == 503)
+      #expect(try slow.isAtEnd())
+      // One that does not stop sending.
+      let noisy = try HTTPWireClient(harness)
+      noisy.get("/healthz")
+      #expect(try noisy.response().status == 503)
+      while true {
+        let sent = Glibc.send(noisy.wire.descriptor.raw, [UInt8](repeating: 65, count: 64), 64, CInt(MSG_NOSIGNAL))
+        if sent < 0 { break }
+        usleep(1000)
+      }
+    }
+  }
+
+  /// Those that wait use no more descriptors than the server has reserved for them; the others are answered at once.
+  @Test func connectionsOverTheLimitThatWaitAreFew() async throws {
+    try await withFullServer({ $0.refusalTime = .seconds(600) }) { harness in
+      let count = RefusedConnections.capacity
+      var silent: [WireClient] = []
+      for _ in 0..<count { silent.append(try WireClient(harness.path)) }
+      harness.eventually { harness.server.statistics.refused == UInt64(count) }
+      #expect(silent.allSatisfy { !$0.hasInput })
+      let next = try WireClient(harness.path)
+      #expect(try next.receive() == .error(.connection, .rejectedSetup, Self.full))
+      #expect(try next.receive() == nil)
+      #expect(silent.allSatisfy { !$0.hasInput })
+      #expect(await Self.waiting(harness) == count)
+      silent = []
+      for _ in 0..<10_000 where await Self.waiting(harness) > 0 { usleep(1000) }
+      #expect(await Self.waiting(harness) == 0)
+      silent = [try WireClient(harness.path)]
+      harness.eventually { harness.server.statistics.refused == UInt64(count) + 2 }
+      #expect(await Self.waiting(harness) == 1)
+    }
+  }
+
+  /// The number of connections that wait for their first bytes, or for their clients to read the answer.
+  private static func waiting(_ harness: ServerHarness) async -> Int {
+    await withCheckedContinuation { continuation in
+      harness.server.loops[0].execute { continuation.resume(returning: harness.server.refusedConnections.count) }
+    }
+  }
+
   // MARK: Nothing is sent
 
   @Test func aConnectionThatSendsNothingEndsWithoutAWord() async throws {

@@ -62,7 +62,7 @@ import Testing
     func limit(_ limit: Int, _ streams: [Configuration.Stream] = []) throws(SystemError) -> Int {
       try DescriptorBudget(limit: limit, openCount: 4).connectionLimit(for: streams, loops: 2)
     }
-    let own = 4 + 40 + 2 * 4
+    let own = 4 + 40 + 16 + 2 * 4
     #expect(try limit(1024) == 1024 - own)
     let timer = Configuration.Stream(name: "t", source: .timer(.init(every: .seconds(1))))
     var shell = Configuration.Stream(name: "s", source: .exec(.init(command: ["x"])))

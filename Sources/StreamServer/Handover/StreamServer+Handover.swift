@@ -14,6 +14,7 @@ extension StreamServer {
   public func save(completed: @escaping @Sendable (SavedConnections) -> Void) {
     workers[0].loop.execute { [self] in
       workers[0].stopListening()
+      refusedConnections.close()
       let left = Countdown(workers.count)
       let connections = Locked<[SavedConnection]>([])
       for worker in workers {

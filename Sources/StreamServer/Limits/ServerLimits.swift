@@ -4,9 +4,9 @@ import RSocket
 public struct ServerLimits: Equatable, Sendable {
   /// Event loops; 0: one per core.
   public var workers: Int
-  /// Concurrent connections; a further one gets REJECTED_SETUP and is closed.
+  /// Concurrent connections; a further one gets REJECTED_SETUP, or 503 over HTTP, and is closed.
   public var connections: Int
-  /// Concurrent connections of one user; a further one gets REJECTED_SETUP and is closed. nil: three times the free
+  /// Concurrent connections of one user; a further one ends in the same way. nil: three times the free
   /// `connections`, so that a single user gets three quarters of them, and later users a part of the rest.
   public var connectionsPerUser: Int?
   /// Concurrent requests of one connection; a further one is REJECTED.
@@ -33,6 +33,8 @@ public struct ServerLimits: Equatable, Sendable {
   public var httpOrigins: Set<String> = []
   /// The times of clients that speak HTTP.
   var http = HTTPTimes()
+  /// The longest time of a connection over a limit: until its first bytes select its protocol, and it is closed.
+  var refusalTime = Duration.seconds(1)
   /// The duration of a lease, which is renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
   /// The stall time of a lossless stream before it is reported, so that ordinary

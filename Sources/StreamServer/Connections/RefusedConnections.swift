@@ -1,0 +1,143 @@
+import CLinux
+import Glibc
+import HTTP
+import ReplayLog
+import StreamRuntime
+
+/// Connections that are refused before they are served, at a limit or because nothing is served: each gets one answer in
+/// its own protocol, and is closed. Confined to one loop.
+///
+/// Which protocol a client speaks is known from its first bytes. A connection may wait for them, and then for its client
+/// to read the answer, in one of a few places and for a short time in all. While no place is free, the bytes that have
+/// arrived already decide. So a flood of connections over a limit costs a fixed number of descriptors and of bytes.
+public final class RefusedConnections: @unchecked Sendable {  // loop-confined
+  /// The number of connections that may wait. Each has a descriptor, and up to 32 KiB of a request's head.
+  public static let capacity = 16
+
+  private let loop: EventLoop
+  private let time: Duration
+  private let hosts: Set<String>?
+  private let origins: Set<String>
+  private var waiting: [ObjectIdentifier: RefusedConnection] = [:]
+  private var isClosed = false
+  private var input = [UInt8](repeating: 0, count: 16 << 10)
+
+  /// - Parameters:
+  ///   - time: the longest time of a connection that waits.
+  ///   - hosts: names of the server for requests over HTTP, as in `ServerLimits`; nil: any.
+  ///   - origins: of other sites whose pages may read the answer.
+  public init(
+    on loop: EventLoop, time: Duration = .seconds(1), hosts: Set<String>? = nil, origins: Set<String> = []
+  ) {
+    (self.loop, self.time, self.hosts, self.origins) = (loop, time, hosts, origins)
+  }
+
+  /// Connections that wait. On the loop.
+  var count: Int { waiting.count }
+
+  /// Refuses a new connection, non-blocking. On the loop.
+  /// - Parameter sentence: the reason, for the client.
+  public func refuse(_ socket: consuming OwnedDescriptor, _ sentence: String) {
+    loop.assertOnLoop()
+    let isUnixSocket = PeerCredentials(of: socket.raw) != nil
+    let rules = hosts.map { HTTP.AccessRules(hosts: $0, origins: origins, isUnixSocket: isUnixSocket) }
+    let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
+    let connection = RefusedConnection(socket, RefusalMachine(sentence, rules, date: date), self)
+    connection.takeInput()
+    guard !connection.isDone else { return }
+    guard !isClosed, waiting.count < Self.capacity, connection.wait(on: loop, for: time) else {
+      return connection.finish()
+    }
+    waiting[ObjectIdentifier(connection)] = connection
+  }
+
+  /// Closes the connections that wait; later ones do not wait. On the loop.
+  public func close() {
+    loop.assertOnLoop()
+    isClosed = true
+    for connection in waiting.values { connection.finish() }
+    waiting = [:]
+  }
+
+  fileprivate func forget(_ connection: RefusedConnection) { waiting[ObjectIdentifier(connection)] = nil }
+
+  /// Reads once into memory that all share.
+  /// - Returns: nil if nothing has arrived; empty at the end.
+  fileprivate func read(_ socket: CInt) -> ArraySlice<UInt8>? {
+    let count = unsafe input.withUnsafeMutableBytes { unsafe recv(socket, $0.baseAddress, $0.count, 0) }
+    guard count >= 0 else { return errno == EAGAIN || errno == EINTR ? nil : [] }
+    return input[..<count]
+  }
+}
+
+/// One of them. Released with its place; its socket closes with it.
+private final class RefusedConnection: EventLoop.Handler {
+  private let socket: OwnedDescriptor
+  private var machine: RefusalMachine
+  private let owner: RefusedConnections
+  private var registration: EventLoop.Registration?
+  private var timer: TimerID?
+  private var loop: EventLoop?
+  private var isAnswered = false
+  private var discarded = 0
+  /// Nothing is left to do.
+  private(set) var isDone = false
+
+  /// How much a client may send after its answer.
+  private static let discardLimit = 1 << 20
+
+  init(_ socket: consuming OwnedDescriptor, _ machine: RefusalMachine, _ owner: RefusedConnections) {
+    self.socket = socket
+    (self.machine, self.owner) = (machine, owner)
+  }
+
+  /// Waits in a place.
+  /// - Returns: false when the kernel watches no more descriptors.
+  func wait(on loop: EventLoop, for time: Duration) -> Bool {
+    self.loop = loop
+    registration = try? loop.register(socket.raw, for: .readable, handler: self)
+    guard registration != nil else { return false }
+    timer = loop.schedule(after: time) { [self] in
+      timer = nil
+      finish()
+    }
+    return true
+  }
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) { takeInput() }
+
+  /// Reads what has arrived, and answers once that is enough.
+  func takeInput() {
+    guard let bytes = owner.read(socket.raw) else { return }
+    guard !bytes.isEmpty else { return leave() }
+    guard !isAnswered else {
+      discarded += bytes.count
+      if discarded > Self.discardLimit { leave() }
+      return
+    }
+    if let answer = machine.receive(bytes) { send(answer) }
+  }
+
+  /// What is sent fits into a new socket's buffer.
+  private func send(_ answer: [UInt8]) {
+    isAnswered = true
+    _ = unsafe Glibc.send(socket.raw, answer, answer.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
+    // To close with unread input would discard what the client has not read (RFC 9112, section 9.6).
+    if machine.isHTTP { shutdown(socket.raw, CInt(SHUT_WR)) } else { leave() }
+  }
+
+  /// Its time is over: answers by what has arrived, and closes.
+  func finish() {
+    if !isAnswered { send(machine.lateAnswer) }
+    leave()
+  }
+
+  private func leave() {
+    guard !isDone else { return }
+    isDone = true
+    if let loop, let registration { loop.unregister(registration) }
+    if let loop, let timer { loop.cancel(timer) }
+    (registration, timer) = (nil, nil)
+    owner.forget(self)
+  }
+}

@@ -1,0 +1,71 @@
+import HTTP
+import RSocket
+
+/// What a connection gets that is refused before it is served: one answer in the protocol that its first bytes select.
+/// Uses no socket and no clock.
+struct RefusalMachine {
+  /// The reason, as a sentence for the client.
+  let sentence: String
+  /// Which pages of the web may read the answer; nil: none of another site.
+  let rules: HTTP.AccessRules?
+  /// The time for a Date field.
+  let date: String
+  /// The head of a request, as far as it has arrived.
+  private var head: [UInt8] = []
+  private var parser = RequestParser()
+
+  init(_ sentence: String, _ rules: HTTP.AccessRules?, date: String) {
+    (self.sentence, self.rules, self.date) = (sentence, rules, date)
+  }
+
+  /// The client speaks HTTP, and may send more than is read of it.
+  var isHTTP: Bool { !head.isEmpty }
+
+  /// Takes bytes of the client in, at least one.
+  /// - Returns: the answer; nil while a part of a request's head is missing.
+  mutating func receive(_ bytes: some Collection<UInt8>) -> [UInt8]? {
+    guard let first = bytes.first, isHTTP || HTTPConnection.speaks(first) else { return error }
+    head += bytes
+    let all = head
+    do throws(Rejection) {
+      guard let request = try parser.parse(all.span) else { return nil }
+      return try answer(to: request)
+    } catch {
+      return answer(error, to: .malformed)
+    }
+  }
+
+  /// The answer to a client that sends no more in time.
+  var lateAnswer: [UInt8] { isHTTP ? answer(unavailable, to: .malformed) : error }
+
+  private var unavailable: Rejection { Rejection(.serviceUnavailable, sentence) }
+
+  private var error: [UInt8] {
+    var machine = ConnectionMachine()
+    machine.close(.rejectedSetup, sentence)
+    return machine.takeOutput()
+  }
+
+  private func answer(to head: RequestHead) throws(Rejection) -> [UInt8] {
+    let request = HTTPRequest(head, allowedOrigin: try rules?.check(head))
+    guard HTTPRequest.isForEvents(head) else { return answer(unavailable, to: request) }
+    let body = ServerSentEvents.comeBackLater(reason: sentence)
+    var response = ResponseHead(.ok, to: request, date: date, keeps: false)
+    response.addFields(ofEventsAs: EventEncoding.Format.serverSentEvents.mediaType)
+    return Self.bytes(of: response, body, to: request)
+  }
+
+  private func answer(_ rejection: Rejection, to request: HTTPRequest) -> [UInt8] {
+    var response = ResponseHead(rejection.status, to: request, date: date, keeps: false)
+    response.add("Content-Type", Problem.mediaType)
+    response.addFields(of: rejection)
+    return Self.bytes(of: response, Problem(rejection).body, to: request)
+  }
+
+  private static func bytes(of head: ResponseHead, _ body: [UInt8], to request: HTTPRequest) -> [UInt8] {
+    var (head, bytes) = (head, [UInt8]())
+    head.add("Content-Length", String(body.count))
+    head.append(to: &bytes)
+    return request.isHead ? bytes : bytes + body
+  }
+}
