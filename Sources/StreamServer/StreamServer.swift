@@ -232,7 +232,7 @@ public final class StreamServer: Sendable {
   }
 
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection once its client has read
-  /// that (after a second at most), and stops the loops. `completed` is called once, on one of the loops.
+  /// that (after two seconds at most), and stops the loops. `completed` is called once, on one of the loops.
   public func stop(completed: @escaping @Sendable () -> Void) {
     for stream in streams.all { stream.shutDown() }
     workers[0].loop.execute { [self] in refusedConnections.close() }

@@ -70,6 +70,101 @@ import Testing
     }
   }
 
+  // MARK: Clients that do not read
+
+  private static let small = "GET /streams/small HTTP/1.1\r\nHost: a\r\n\r\n"
+
+  /// A stream with a large event, and one with an event that is written with its head.
+  private static func addSizes(_ harness: ServerHarness) throws {
+    let large = try harness.add("large") { $0.limits = .init(events: 8, bytes: 64 << 20) }
+    let small = try harness.add("small")
+    large.send([UInt8](repeating: 65, count: 3_000_000))
+    small.send([UInt8](repeating: 66, count: 60_000))
+  }
+
+  @Test func aClientThatReadsNothingOfItsResponseIsDisconnected() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.stallTime = .milliseconds(200)
+    try await withServer(limits) { harness in
+      try Self.addSizes(harness)
+      let requests = [
+        "GET /streams/large HTTP/1.1\r\nHost: a\r\n\r\n", String(repeating: Self.small, count: 10),
+        String(repeating: Self.small, count: 9) + "GET /streams/small HTTP/1.0\r\n\r\n",
+        String(repeating: Self.small, count: 9) + "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+      ]
+      let clients = try requests.map { request in
+        let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+        client.send(request)
+        return client
+      }
+      harness.eventually { harness.server.statistics.accepted == UInt64(requests.count) }
+      harness.eventually { harness.server.statistics.connections == 0 }
+      let dropped = harness.reports.count {
+        if case .clientDropped(_, "did not read its response for 0.2 seconds") = $0 { true } else { false }
+      }
+      #expect(dropped == requests.count, "\(harness.reports)")
+      withExtendedLifetime(clients) {}
+    }
+  }
+
+  @Test func aClientThatReadsSlowlyKeepsItsResponse() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.stallTime = .seconds(2)
+    limits.http.idleTime = .seconds(2)
+    try await withServer(limits) { harness in
+      try Self.addSizes(harness)
+      let (large, many) = (
+        try HTTPWireClient(harness.path, receiveBuffer: 4096), try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      )
+      large.get("/streams/large")
+      many.send(String(repeating: Self.small, count: 30))
+      _ = try large.head()
+      for _ in 0..<30 {
+        #expect(try large.take(100_000, #_sourceLocation) == [UInt8](repeating: 65, count: 100_000))
+        #expect(try many.response().body.count == 60_000)
+        usleep(100_000)
+      }
+      #expect(try large.fetch("/healthz").status == 200 && many.fetch("/healthz").status == 200)
+      #expect(harness.reports.isEmpty, "\(harness.reports)")
+    }
+  }
+
+  /// Another thread appends to the log between the look at the newest event and its last byte.
+  @Test(arguments: ["before it is subscribed to", "before its first byte", "after a part of it", "never"])
+  func anEventThatIsEvictedEndsItsResponse(when: String) async throws {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let loop = server.loops[0]
+    var configuration = StreamConfiguration(name: "s", start: .always)
+    configuration.limits = .init(events: 2, bytes: 64 << 20)
+    let source = HandFedSource()
+    try server.add(configuration, source: source)
+    source.send([UInt8](repeating: 65, count: 3_000_000))
+    let client = try HTTPWireClient(server, user: getuid())
+    client.send("G")
+    for _ in 0..<5 { loop.runOneTurn() }
+    let connection = try #require(server.workers[0].allConnections.first as? HTTPConnection)
+    let stream = try #require(server.streams["s"])
+    let id = stream.log.read { storage, _ in storage.position(ofLast: 1) }
+    func evict(_ moment: String) {
+      if when == moment { source.send([66], [67], [68]) }
+    }
+    connection.output += "HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n".utf8
+    let request = HTTPRequest(isHead: false, keepsConnection: true, allowsChunks: true, allowedOrigin: nil)
+    evict("before it is subscribed to")
+    connection.sendEvent(id, of: stream, request)
+    evict("before its first byte")
+    for _ in 0..<5 { loop.runOneTurn() }
+    evict("after a part of it")
+    try server.start()
+    let response = try client.response()
+    #expect(response.isComplete == (when == "never"), "\(when): \(response.body.count) bytes")
+    #expect(response.body.allSatisfy { $0 == 65 })
+    #expect((response.body.count > 0) == (when == "never" || when == "after a part of it"))
+    if when != "never" { #expect(try client.isAtEnd()) }
+    await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
+    #expect(server.statistics.subscribers == 0 && server.statistics.connections == 0)
+  }
+
   /// Requests of a few bytes with responses of many: a client that reads none of them.
   @Test func responsesThatAreNotReadCostLittle() async throws {
     try await withServer(ServerLimits(workers: 1, inputBytes: 4 << 20, inputBytesPerUser: 2 << 20)) { harness in

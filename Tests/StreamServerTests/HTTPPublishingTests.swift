@@ -204,6 +204,29 @@ import Testing
     }
   }
 
+  @Test func valuesThatAChangeMayHaveLostAreNotConfirmed() async throws {
+    try await withServer { harness in
+      func isFull(_ configuration: inout StreamConfiguration) {
+        (configuration.limits, configuration.replay) = (.init(events: 4), 4)
+        configuration.overflow = .block(timeout: nil)
+      }
+      let source = try harness.addPublished("p", isFull)
+      let reader = try WireClient.ready(harness.path)
+      reader.subscribe("p", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", Self.twentyLines, Self.lines)
+      harness.eventually { harness.server.statistics.eventsIn == 5 }
+      var configuration = StreamConfiguration(name: "p", source: "publish", replay: 65536)
+      isFull(&configuration)
+      let feed = StreamChange.Feed(source: source.setFailureType(to: StreamFailure.self), publishSource: source)
+      #expect(harness.server.change([StreamChange(configuration, feed: feed)], removing: []).isEmpty)
+      let response = try client.response()
+      #expect(response.status == 503 && response.text.contains("was changed before it had stored all values"))
+      #expect(response.text.contains("\"accepted\":"), "\(response)")
+    }
+  }
+
   @Test func whatAServerThatStopsSaysOfTheValues() async throws {
     let harness = try ServerHarness()
     let reader = try Self.addLossless(harness)

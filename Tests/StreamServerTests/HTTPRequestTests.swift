@@ -1,3 +1,5 @@
+import CLinux
+import Dispatch
 import Events
 import Glibc
 import Reactive
@@ -239,7 +241,61 @@ import Testing
     }
   }
 
+  @Test func aServerWithAStuckLoopIsNotHealthy() async throws {
+    var limits = ServerLimits(workers: 2)
+    limits.http.stuckTime = .milliseconds(200)
+    try await withServer(limits) { harness in
+      let clients = try (0..<2).map { _ in try HTTPWireClient(harness) }
+      for client in clients { #expect(try client.fetch("/healthz").status == 200) }
+      let released = DispatchSemaphore(value: 0)
+      harness.server.loops[1].execute { released.wait() }
+      // Connections are on the loops in turn: the first one is on the loop that turns.
+      harness.eventually { (try? clients[0].fetch("/healthz").status) == 503 }
+      #expect(try clients[0].fetch("/healthz").text == "an event loop is stuck\n")
+      released.signal()
+      harness.eventually { (try? clients[0].fetch("/healthz").status) == 200 }
+      #expect(try clients[1].fetch("/healthz").status == 200)
+    }
+  }
+
   // MARK: Connections
+
+  /// Over TCP, for every request; the kernel's buffer only for responses whose body is events.
+  @Test func optionsOfTheSocket() async throws {
+    func option(_ descriptor: CInt, _ level: CInt, _ option: CInt) -> CInt {
+      var (value, size) = (0 as CInt, socklen_t(MemoryLayout<CInt>.size))
+      getsockopt(descriptor, level, option, &value, &size)
+      return value
+    }
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65])
+      let streaming = try HTTPWireClient(harness.server, user: getuid())
+      streaming.get("/streams/s?as=raw")
+      _ = try streaming.head()
+      #expect(option(streaming.serverEnd, SOL_SOCKET, SO_SNDBUF) == 256 << 10)
+      let listener = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
+      let client = socket(AF_INET, CInt(SOCK_STREAM.rawValue), 0)
+      defer { close(listener) }
+      var address = sockaddr_in()
+      address.sin_family = sa_family_t(AF_INET)
+      address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+      var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+      withUnsafeMutablePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          #expect(bind(listener, $0, size) == 0 && listen(listener, 1) == 0 && getsockname(listener, $0, &size) == 0)
+          #expect(connect(client, $0, size) == 0)
+        }
+      }
+      let accepted = accept4(listener, nil, nil, CInt(SOCK_NONBLOCK.rawValue))
+      harness.server.loops[0].execute { harness.server.accept(OwnedDescriptor(accepted), nil) }
+      let overTCP = HTTPWireClient(WireClient(taking: client))
+      #expect(try overTCP.fetch("/healthz").status == 200)
+      #expect(option(accepted, CInt(IPPROTO_TCP), TCP_NODELAY) != 0)
+      #expect(option(accepted, CInt(IPPROTO_TCP), TCP_USER_TIMEOUT) == 30_000)
+      #expect(option(accepted, SOL_SOCKET, SO_KEEPALIVE) != 0)
+    }
+  }
 
   @Test func requestsAreAnsweredInTheirOrderOnOneConnection() async throws {
     try await withServer { harness in

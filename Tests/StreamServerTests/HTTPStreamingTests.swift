@@ -1,3 +1,4 @@
+import Dispatch
 import Events
 import Glibc
 import Reactive
@@ -219,6 +220,39 @@ import Testing
     }
   }
 
+  @Test func aStreamThatOnlyAStalledClientReadsIsNotFetched() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.silence = .milliseconds(1)
+    try await withServer(limits) { harness in
+      let source = try harness.add("s", start: .whileSubscribed(linger: .zero)) {
+        Self.isText(&$0)
+        ($0.limits, $0.replay) = (.init(events: 1000, bytes: 16 << 20), 1000)
+      }
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get("/streams/s?as=sse")
+      harness.eventually { source.demand > .none }
+      // Within its demand, as any source does.
+      var count = 0
+      while source.demand > .none, count < 500 {
+        source.send([UInt8](repeating: 65, count: 10_000))
+        count += 1
+        usleep(2000)
+      }
+      harness.eventually { source.demand == .none }
+      #expect(count < 500)
+      usleep(50_000)  // so much silence that comments would be due
+      #expect(source.demand == .none && source.cancellations == 0)
+      _ = try client.head()
+      var (received, comments) = (0, 0)
+      while received < count, let text = try client.chunkText() {
+        comments = text.hasPrefix(":") ? comments + 1 : 0
+        #expect(comments < 5, "comments wait for the client to read")
+        received += ParsedEvent.all(in: text).count
+      }
+      harness.eventually { source.demand > .none }
+    }
+  }
+
   // MARK: Ends
 
   /// A response in a streaming format under way, after its head.
@@ -371,5 +405,25 @@ import Testing
     #expect(try waiting.response().status == 503)
     #expect(try halfClosed.response().status == 503)
     #expect(try idle.isAtEnd())
+  }
+
+  @Test func aSingleEventIsSentWholeWhenTheServerStops() async throws {
+    let harness = try ServerHarness()
+    let source = try harness.add("s") { $0.limits = .init(events: 8, bytes: 64 << 20) }
+    let event = [UInt8](repeating: 65, count: 3_000_000)
+    source.send(event)
+    let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+    let stalled = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+    for client in [client, stalled] {
+      client.get("/streams/s")
+      _ = try client.head()
+    }
+    let stopped = DispatchSemaphore(value: 0)
+    harness.server.stop { stopped.signal() }
+    let body = try client.take(event.count, #_sourceLocation)
+    #expect(body == event)
+    #expect(try client.isAtEnd())
+    stopped.wait()  // the other one ends after a while
+    #expect(try stalled.take(event.count, #_sourceLocation) == nil)
   }
 }

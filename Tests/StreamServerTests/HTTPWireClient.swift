@@ -24,6 +24,8 @@ final class HTTPWireClient {
   }
 
   let wire: WireClient
+  /// The server's end, of a client that was made with both; for options of the socket.
+  private(set) var serverEnd: CInt = -1
   private var input: [UInt8] = []
   private var hasEnded = false
 
@@ -47,6 +49,7 @@ final class HTTPWireClient {
       server.accept(OwnedDescriptor(other), user.map { PeerCredentials(process: 4711, user: $0, group: $0) })
     }
     self.init(WireClient(taking: ends[0]))
+    serverEnd = other
   }
 
   // MARK: Requests
@@ -160,6 +163,7 @@ final class HTTPWireClient {
     } else if let length = response["Content-Length"] {
       let body = try take(Int(length) ?? 0, location)
       (response.body, response.isComplete) = (body ?? input, body != nil)
+      if body == nil { input = [] }
     } else if response["Transfer-Encoding"] == "chunked" {
       while let chunk = try chunk(sourceLocation: location) {
         response.body += chunk

@@ -46,6 +46,9 @@ static inline int process_descriptor(pid_t process) { return (int)syscall(SYS_pi
 // ioctl(2) with FIONREAD: the number of bytes in a pipe.
 static inline int bytes_waiting(int descriptor, int *count) { return ioctl(descriptor, FIONREAD, count); }
 
+// ioctl(2) with SIOCOUTQ: about as many bytes as the peer of a socket has not read.
+static inline int bytes_unread(int descriptor, int *count) { return ioctl(descriptor, TIOCOUTQ, count); }
+
 // Sends one message with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), and one byte, which a message
 // requires.
 static inline ssize_t send_descriptors(int to, const int *descriptors, int count) {

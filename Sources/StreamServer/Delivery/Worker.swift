@@ -127,10 +127,7 @@ import Synchronization
   }
 
   /// Whether no event loop has been in one turn for so long that its clients notice.
-  func isEveryLoopTurning() -> Bool { loops.all.allSatisfy { $0.turnDuration < Self.stuckTime } }
-
-  /// As for the watchdog: a turn takes some milliseconds.
-  private static let stuckTime = Duration.seconds(5)
+  func isEveryLoopTurning() -> Bool { loops.all.allSatisfy { $0.turnDuration < limits.http.stuckTime } }
 
   /// Restores a connection of another process. On the loop.
   func restore(_ saved: SavedConnection) {

@@ -92,7 +92,7 @@ extension HTTPConnection {
 
   func continueExchange() {
     switch exchange {
-    case .head: setClock(after: isEstablished ? times.idleTime : worker.limits.handshakeTimeout)
+    case .head: if isEstablished { watchReading() } else { setClock(after: worker.limits.handshakeTimeout) }
     case .waiting(let response):
       setClock(after: .nanoseconds(Int64(clamping: response.deadline - min(response.deadline, worker.loop.now))))
     case .rendering(let response): render(response)
@@ -100,9 +100,9 @@ extension HTTPConnection {
     case .streaming(let response):
       limitSendBuffer()
       sentAt = worker.loop.now
-      keepAlive(response)
+      if response.isSingle { watchReading() } else { keepAlive(response) }
     case .finishing:
-      setClock(after: times.stallTime)
+      watchReading()
       if !hasUnsent { finishWriting() }
     case .draining: setClock(after: times.stallTime)
     }

@@ -100,10 +100,7 @@ extension HTTPConnection {
 
   /// The body was not rendered, or the responses before it were not read.
   func timeIsOver(for response: MetricsResponse) {
-    guard response.text == nil else {
-      drop("did not read its response for \(times.stallTime)")
-      return close()
-    }
+    guard response.text == nil else { return checkReading() }
     respond(
       Rejection(.serviceUnavailable, "the metrics were not rendered within \(times.stallTime)"), to: response.request)
   }

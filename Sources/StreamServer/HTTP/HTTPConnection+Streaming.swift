@@ -17,6 +17,8 @@ final class StreamingResponse {
   let follows: Bool
   /// The body has a known size: one event, after which the connection takes the next request.
   let isSingle: Bool
+  /// The connection ends with the response, at the latest after a while.
+  fileprivate(set) var isLast = false
   /// The head is written: a failure cannot change the status any more.
   fileprivate(set) var hasBegun = false
   /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
@@ -154,6 +156,7 @@ extension HTTPConnection {
     let response = StreamingResponse(
       request, raw, isChunked: false, [stream.name], follows: true, isSingle: true, hasBegun: true)
     begin(.streaming(response))
+    watchReading()
     let start: SubscribeOptions.Start = id > 0 ? .after(id: id - 1) : .replay
     limitSendBuffer()
     subscribe(
@@ -169,14 +172,6 @@ extension HTTPConnection {
   func limitSendBuffer() {
     var size = Self.sendBufferBytes / 2  // the kernel doubles it
     unsafe setsockopt(socket.raw, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<CInt>.size))
-    guard identity.credentials == nil else { return }
-    // A client that is gone without a word is noticed by what it does not acknowledge, or by probes of the system.
-    for (option, value) in [(TCP_NODELAY, 1), (TCP_USER_TIMEOUT, 30_000)] as [(CInt, CInt)] {
-      var value = value
-      unsafe setsockopt(socket.raw, CInt(IPPROTO_TCP), option, &value, socklen_t(MemoryLayout<CInt>.size))
-    }
-    var probes: CInt = 1
-    unsafe setsockopt(socket.raw, SOL_SOCKET, SO_KEEPALIVE, &probes, socklen_t(MemoryLayout<CInt>.size))
   }
 
   /// Adds a part of the body that is no event.
@@ -267,11 +262,18 @@ extension HTTPConnection {
     guard case .streaming(let response) = exchange else { return }
     if response.isSingle {
       guard subscriptions.isEmpty else { return }
+      guard !response.isLast else { return finishClosing() }
       // A part of the event is missing: only the connection's end can say so.
       endExchange(keeps: response.ending == nil && response.request.keepsConnection)
     } else if let ending = response.ending {
       end(response, ending.reason, isClean: ending.isClean)
     }
+  }
+
+  /// Lets the client read the rest of a single event before the connection ends.
+  func finish(_ response: StreamingResponse) {
+    response.isLast = true
+    setSecondClock(after: times.drainTime) { [self] in close() }
   }
 
   /// Ends a streaming response.

@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import HTTP
 import Reactive
@@ -35,7 +36,8 @@ final class HTTPConnection: Connection {
   }
 
   private(set) var exchange = Exchange.head
-  /// When something was sent last, for the comments of an event stream.
+  /// When something was sent last, for the comments of an event stream; of another response, when its client was last
+  /// seen to read.
   var sentAt: UInt64 = 0
   private var partialHead: PartialHead?
   var output: [UInt8] = []
@@ -45,6 +47,8 @@ final class HTTPConnection: Connection {
   private var pending: [UInt8] = []
   private var hasRequested = false
   private var isProcessing = false
+  /// About as many bytes as the client had not read of its response at the last look.
+  private var unreadByteCount: UInt32 = 0
 
   var times: HTTPTimes { worker.limits.http }
   /// While more than this is unsent, requests wait: a request of a few bytes may have a response of many.
@@ -60,6 +64,7 @@ final class HTTPConnection: Connection {
   ) {
     super.init(socket, number: number, credentials, share, worker: worker)
     worker.counts.http.add(1, ordering: .relaxed)
+    if credentials == nil { setTCPOptions() }
   }
 
   deinit { worker.counts.http.subtract(1, ordering: .relaxed) }
@@ -67,6 +72,17 @@ final class HTTPConnection: Connection {
   /// Whether a connection that begins with this byte speaks HTTP: a method begins with a capital letter, and a frame with
   /// its length, which is less than 4 MiB for SETUP.
   static func speaks(_ byte: UInt8) -> Bool { UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte }
+
+  /// Small responses leave at once, and a client that is gone without a word is noticed: by what it does not
+  /// acknowledge, or by probes of the system.
+  private func setTCPOptions() {
+    for (level, option, value) in [
+      (CInt(IPPROTO_TCP), TCP_NODELAY, 1), (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT, 30_000), (SOL_SOCKET, SO_KEEPALIVE, 1),
+    ] as [(CInt, CInt, CInt)] {
+      var value = value
+      unsafe setsockopt(self.socket.raw, level, option, &value, socklen_t(MemoryLayout<CInt>.size))
+    }
+  }
 
   // MARK: For the transport
 
@@ -141,18 +157,53 @@ final class HTTPConnection: Connection {
   override func timeIsOver() {
     switch exchange {
     case .head:
-      guard partialHead != nil else { return close() }
+      guard partialHead != nil else { return waitForRequest() }
       reject(Rejection(.requestTimeout, "the request's head did not arrive in time"))
     case .waiting(let response): timeIsOver(for: response)
     case .rendering(let response): timeIsOver(for: response)
     case .publishing(let request): timeIsOver(for: request)
-    case .streaming(let response): keepAlive(response)
-    case .finishing:
-      drop("did not read its response for \(times.stallTime)")
-      close()
+    case .streaming(let response): if response.isSingle { checkReading() } else { keepAlive(response) }
+    case .finishing: checkReading()
     case .draining: close()
     }
     _ = flush()
+  }
+
+  // MARK: Clients that do not read
+
+  /// Looks at how much the client reads of a response that is complete in the log or in memory.
+  func watchReading() {
+    (sentAt, unreadByteCount) = (worker.loop.now, .max)  // the first look finds out: most responses are read by then
+    setClock(after: min(times.idleTime, times.stallTime / Self.looks))
+  }
+
+  /// Closes the connection of a client that has read nothing for the stall time. Whatever it reads starts that anew.
+  func checkReading() {
+    let count = countUnread()
+    if count != unreadByteCount || !isBlocked { (sentAt, unreadByteCount) = (worker.loop.now, count) }
+    guard worker.loop.now - min(worker.loop.now, sentAt) < UInt64(times.stallTime / .nanoseconds(1)) else {
+      drop("did not read its response for \(times.stallTime)")
+      return close()
+    }
+    setClock(after: times.stallTime / Self.looks)
+  }
+
+  /// Between two requests: the client reads the former response, or is idle.
+  private func waitForRequest() {
+    guard !hasUnsent else { return checkReading() }
+    let idle = Duration.nanoseconds(Int64(worker.loop.now - min(worker.loop.now, sentAt)))
+    if idle < times.idleTime { setClock(after: times.idleTime - idle) } else { close() }
+  }
+
+  /// In a stall time.
+  private static let looks = 4
+
+  /// What is in memory, in the kernel, and left of an event in the log; the last only as far as it makes a difference.
+  private func countUnread() -> UInt32 {
+    var queued: CInt = 0
+    _ = unsafe bytes_unread(socket.raw, &queued)
+    let sent = subscriptions[RequestID(1)].map { $0.cursor.sentBytes } ?? 0
+    return UInt32(truncatingIfNeeded: unsentByteCount &+ Int(queued) &- sent)
   }
 
   // MARK: Input
@@ -324,7 +375,7 @@ final class HTTPConnection: Connection {
   /// The request in progress is answered.
   func endExchange(keeps: Bool) {
     exchange = keeps ? .head : .finishing
-    setClock(after: keeps ? times.idleTime : times.stallTime)
+    watchReading()
     guard !isProcessing else { return }
     settle()
     _ = flush()
@@ -379,6 +430,7 @@ final class HTTPConnection: Connection {
       respond(Rejection(.serviceUnavailable, reason), to: response.request)
     case .rendering(let response): respond(Rejection(.serviceUnavailable, reason), to: response.request)
     case .publishing(let request): abandon(request, reason)
+    case .streaming(let response) where response.isSingle: return finish(response)
     case .streaming(let response): end(response, reason, isClean: true, retry: 30_000)
     }
     finishClosing()

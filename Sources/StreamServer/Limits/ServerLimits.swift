@@ -96,4 +96,6 @@ struct HTTPTimes: Equatable {
   var silence = Duration.seconds(15)
   /// The longest time for which a client may send after its last response.
   var drainTime = Duration.seconds(1)
+  /// An event loop that is in one turn for so long is stuck. As for the watchdog: a turn takes some milliseconds.
+  var stuckTime = Duration.seconds(5)
 }
