@@ -13,6 +13,13 @@ import Testing
 @Suite struct HTTPLimitTests {
   private static func isText(_ configuration: inout StreamConfiguration) { configuration.type = "text/plain" }
 
+  @Test func theTimesAreThoseOfTheManual() {
+    let (times, limits) = (HTTPTimes(), ServerLimits())
+    #expect(times.idleTime == .seconds(60) && times.stallTime == .seconds(30) && times.fullTime == .seconds(60))
+    #expect(times.silence == .seconds(15) && times.drainTime == .seconds(1) && times.stuckTime == .seconds(5))
+    #expect(StreamQuery.longestWait == .seconds(60) && limits.refusalTime == .seconds(1))
+  }
+
   @Test func aHeadHasTheHandshakeTimeout() async throws {
     var limits = ServerLimits(workers: 1)
     limits.handshakeTimeout = .milliseconds(100)

@@ -1,5 +1,6 @@
 import Events
 import Glibc
+import HTTP
 import RSocket
 import Reactive
 import StreamRuntime
@@ -73,6 +74,41 @@ import Testing
       #expect(try malformed.response().status == 400)
       let foreign = try HTTPWireClient(harness)
       #expect(try foreign.fetch("/streams/s?as=sse", "Origin: http://evil.example").status == 403)
+    }
+  }
+
+  private static func answer(to bytes: [UInt8], inPiecesOf size: Int) -> [UInt8] {
+    var machine = RefusalMachine(full, HTTP.AccessRules(isUnixSocket: true), date: "now")
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      if let answer = machine.receive(rest.prefix(size)) { return answer }
+      rest = rest.dropFirst(size)
+    }
+    return machine.lateAnswer
+  }
+
+  /// The answer depends on no split, and there is one whatever is sent.
+  @Test func anythingOverTheLimitIsAnswered() {
+    var random = SystemRandomNumberGenerator()
+    let head = "GET /streams/s?as=sse HTTP/1.1\r\nHost: a\r\n\r\n"
+    var inputs = [
+      head, head + head, "GET / HTTP/1.1\r\n\r\n", "G", "PRI * HTTP/2.0\r\n\r\n", "\0\0\u{40}", "\0", " ", "a",
+      "GET /" + String(repeating: "a", count: 9000), "Q " + String(repeating: "a:", count: 20_000),
+    ].map { Array($0.utf8) }
+    for _ in 0..<200 {
+      var bytes = Array(head.utf8)
+      for _ in 0...Int.random(in: 0..<4, using: &random) {
+        bytes[Int.random(in: bytes.indices, using: &random)] = UInt8.random(in: 0...255, using: &random)
+      }
+      inputs.append(bytes)
+    }
+    for input in inputs {
+      let whole = Self.answer(to: input, inPiecesOf: .max)
+      #expect(!whole.isEmpty)
+      for size in [1, 2, 3, 7, 1000] {
+        let pieces = Self.answer(to: input, inPiecesOf: size)
+        #expect(pieces == whole, "\(input.prefix(200)) in pieces of \(size)")
+      }
     }
   }
 

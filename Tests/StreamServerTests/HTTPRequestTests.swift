@@ -149,12 +149,27 @@ import Testing
     }
   }
 
+  @Test func aPageOfAnAllowedOriginMayAskForTheMethods() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.httpOrigins = ["https://a.example"]
+    try await withServer(limits) { harness in
+      let client = try HTTPWireClient(harness)
+      let allowed = try client.fetch("/streams/s", method: "OPTIONS", "Origin: https://a.example")
+      #expect(allowed.status == 204 && allowed["Access-Control-Allow-Origin"] == "https://a.example")
+      #expect(allowed["Access-Control-Allow-Methods"] == "GET, HEAD, POST, OPTIONS")
+      #expect(allowed["Access-Control-Allow-Headers"] == "Content-Type, Last-Event-ID, If-None-Match")
+      let plain = try client.fetch("/streams/s", method: "OPTIONS")
+      #expect(plain.status == 204 && plain["Access-Control-Allow-Methods"] == nil)
+    }
+  }
+
   // MARK: Waiting
 
   @Test func aRequestWaitsForANewerEvent() async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isText)
       let client = try HTTPWireClient(harness)
+      #expect(try client.fetch("/streams/s?wait=10ms").status == 204)
       client.get("/streams/s?wait=60s")
       harness.eventually { harness.server.statistics.subscribers == 1 }
       source.send([65])

@@ -123,7 +123,43 @@ import Testing
     }
   }
 
+  @Test func theParameterGoesBeforeTheField() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isJSON)
+      source.send([49])
+      let client = try HTTPWireClient(harness)
+      let response = try client.fetch("/streams/s?as=ndjson&follow=0", "Accept: text/event-stream")
+      #expect(response["Content-Type"] == "application/x-ndjson" && response.text == "1\n")
+    }
+  }
+
+  @Test func aStreamingResponseIsTheLastOfItsConnection() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isJSON)
+      source.send([49])
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s?as=ndjson&count=1")
+      client.get("/healthz")
+      #expect(try client.response().text == "1\n")
+      #expect(try client.isAtEnd())
+    }
+  }
+
   // MARK: Positions
+
+  @Test func aStartMayBeATime() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65])
+      for (start, data) in [
+        ("-5m", ["A"]), ("2020-01-02T03:04:05Z", ["A"]), ("2020-01-02T03:04:05+01:00", ["A"]),
+        ("2100-01-01T00:00:00Z", []),
+      ] {
+        let events = try Self.events(harness, "/streams/s?as=sse&follow=0&from=\(start)")
+        #expect(events.dropLast().map(\.data) == data, "\(start)")
+      }
+    }
+  }
 
   @Test func aPositionInAFieldGoesBeforeOneInAParameterAndThatBeforeAStart() async throws {
     try await withServer { harness in
@@ -354,6 +390,47 @@ import Testing
       let (text, isComplete) = try Self.rest(client)
       let end = try #require(ParsedEvent.all(in: text).last)
       #expect(end.type == "end" && end.data.contains("stalled") && isComplete, "\(end)")
+    }
+  }
+
+  @Test func aResponseWithSeveralStreamsEndsWithTheLastOfThemOrTheFirstFailure() async throws {
+    try await withServer { harness in
+      let sources = try ["a", "b", "c", "d"].map { try harness.add($0, Self.isText) }
+      let (all, failing) = (
+        try Self.begin(harness, "/streams/a,b?as=sse"), try Self.begin(harness, "/streams/c,d?as=sse")
+      )
+      harness.eventually { harness.server.statistics.subscribers == 4 }
+      sources[0].finish()
+      harness.eventually { harness.server.statistics.subscribers == 3 }
+      sources[1].send([66])
+      sources[1].finish()
+      sources[2].finish(.failure(StreamFailure("it broke")))
+      let finished = try Self.rest(all)
+      #expect(
+        ParsedEvent.all(in: finished.text).map(\.data) == ["B", "{\"reason\":\"finished\"}"] && finished.isComplete)
+      let failed = try Self.rest(failing)
+      #expect(ParsedEvent.all(in: failed.text).map(\.data) == ["{\"reason\":\"it broke\"}"] && failed.isComplete)
+      harness.eventually { harness.server.statistics.subscribers == 0 }
+    }
+  }
+
+  @Test func aClientThatWantsTheNewestEventMissesOthers() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isText(&$0)
+        $0.limits = .init(events: 50, bytes: 4 << 20)
+      }
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get("/streams/s?as=sse&on_lag=latest&from=new")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      for _ in 0..<500 { source.send([UInt8](repeating: 65, count: 20_000)) }
+      source.send([66])
+      _ = try client.head()
+      var events: [ParsedEvent] = []
+      while events.last?.data != "B", let text = try client.chunkText() { events += ParsedEvent.all(in: text) }
+      // After the gap comes the newest, and none of those that are still held before it.
+      let gap = try #require(events.lastIndex { $0.type == "gap" })
+      #expect(events[gap...].dropFirst().map(\.data) == ["B"])
     }
   }
 

@@ -1,0 +1,41 @@
+import CLinux
+import Dispatch
+import Glibc
+import StreamRuntime
+import TestSupport
+import Testing
+
+@testable import Systemd
+@testable import streamd
+
+/// What clients get of a daemon that does not start.
+@Suite struct RefusingClientsTests {
+  private static func answer(_ request: String, at path: String) throws -> String {
+    let client = try UnixSocket.connect(to: path)
+    _ = fcntl(client.raw, F_SETFL, 0)
+    let bytes = Array(request.utf8)
+    #expect(send(client.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count)
+    var (text, buffer) = ([UInt8](), [UInt8](repeating: 0, count: 4096))
+    while case let count = recv(client.raw, &buffer, buffer.count, 0), count > 0 { text += buffer[..<count] }
+    return String(decoding: text, as: UTF8.self)
+  }
+
+  @Test func eachClientIsAnsweredInItsProtocol() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    let listener = try UnixSocket.listen(at: path, mode: 0o600).release()
+    let ended = DispatchSemaphore(value: 0)
+    DispatchQueue.global().async {
+      refuseClients(from: [.init(descriptor: listener, name: "streamd.socket")])
+      ended.signal()
+    }
+    let sentence = "streamd cannot start: its configuration has errors"
+    let value = try Self.answer("GET /streams/s HTTP/1.1\r\nHost: a\r\n\r\n", at: path)
+    #expect(value.hasPrefix("HTTP/1.1 503 ") && value.contains(sentence), "\(value)")
+    let events = try Self.answer("GET /streams/s?as=sse HTTP/1.1\r\nHost: a.example.org\r\n\r\n", at: path)
+    #expect(events.hasPrefix("HTTP/1.1 200 ") && events.contains("retry: 10000\n\nevent: end\n"), "\(events)")
+    let frames = try Self.answer("\0\0\u{10}", at: path)
+    #expect(!frames.contains("HTTP") && frames.hasSuffix(sentence), "\(frames)")
+    ended.wait()
+  }
+}
