@@ -33,7 +33,7 @@ import Testing
   @Test(arguments: [
     ("/streams/s", "Accept: text/event-stream"), ("/streams/s?as=sse", "Accept: */*"),
     ("/streams?as=sse", "X: y"), ("/stats", "Accept: text/event-stream, */*;q=0.1"),
-  ]) func anEventSourceOverTheLimitIsToldWhenToComeBack(target: String, field: String) async throws {
+  ]) func anEventSourceOverTheLimitReceivesTheTimeOfItsNextTry(target: String, field: String) async throws {
     try await withFullServer { harness in
       let client = try HTTPWireClient(harness)
       client.get(target, field)
@@ -180,7 +180,7 @@ import Testing
 
   // MARK: Nothing is sent
 
-  @Test func aConnectionThatSendsNothingEndsWithoutAWord() async throws {
+  @Test func aConnectionThatSendsNothingIsClosedWithoutAMessage() async throws {
     try await withServer(ServerLimits(workers: 1, handshakeTimeout: .milliseconds(30))) { harness in
       harness.setWantsDetails(true)
       let client = try WireClient(harness.path)

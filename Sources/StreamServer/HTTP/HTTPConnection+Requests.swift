@@ -71,7 +71,7 @@ extension HTTPConnection {
       if error.status == .serviceUnavailable, HTTPRequest.isForEvents(head) {
         return respond(
           .ok, to: request, EventEncoding.Format.serverSentEvents.mediaType,
-          ServerSentEvents.comeBackLater(reason: error.detail)
+          ServerSentEvents.retryLater(reason: error.detail)
         ) { $0.add("Cache-Control", "no-store, no-transform") }
       }
       respond(error, to: request.withoutBody(of: head)) {

@@ -47,7 +47,7 @@ final class HTTPConnection: Connection {
   private var pending: [UInt8] = []
   private var hasRequested = false
   private var isProcessing = false
-  /// About as many bytes as the client had not read of its response at the last look.
+  /// About as many bytes as the client had not read of its response at the last check.
   private var unreadByteCount: UInt32 = 0
 
   var times: HTTPTimes { worker.limits.http }
@@ -73,8 +73,8 @@ final class HTTPConnection: Connection {
   /// its length, which is less than 4 MiB for SETUP.
   static func speaks(_ byte: UInt8) -> Bool { UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte }
 
-  /// Small responses leave at once, and a client that is gone without a word is noticed: by what it does not
-  /// acknowledge, or by probes of the system.
+  /// Sends small responses at once, and detects a client that has vanished: by unacknowledged bytes, or by probes of the
+  /// system.
   private func setTCPOptions() {
     for (level, option, value) in [
       (CInt(IPPROTO_TCP), TCP_NODELAY, 1), (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT, 30_000), (SOL_SOCKET, SO_KEEPALIVE, 1),
@@ -171,13 +171,14 @@ final class HTTPConnection: Connection {
 
   // MARK: Clients that do not read
 
-  /// Looks at how much the client reads of a response that is complete in the log or in memory.
+  /// Starts to measure how much the client reads of a response that is complete in the log or in memory.
   func watchReading() {
-    (sentAt, unreadByteCount) = (worker.loop.now, .max)  // the first look finds out: most responses are read by then
-    setClock(after: min(times.idleTime, times.stallTime / Self.looks))
+    // First measured at the next check: most responses are read by then.
+    (sentAt, unreadByteCount) = (worker.loop.now, .max)
+    setClock(after: min(times.idleTime, times.stallTime / Self.checks))
   }
 
-  /// Closes the connection of a client that has read nothing for the stall time. Whatever it reads starts that anew.
+  /// Closes the connection if its client has read nothing for the stall time; each read restarts it.
   func checkReading() {
     let count = countUnread()
     if count != unreadByteCount || !isBlocked { (sentAt, unreadByteCount) = (worker.loop.now, count) }
@@ -185,7 +186,7 @@ final class HTTPConnection: Connection {
       drop("did not read its response for \(times.stallTime)")
       return close()
     }
-    setClock(after: times.stallTime / Self.looks)
+    setClock(after: times.stallTime / Self.checks)
   }
 
   /// Between two requests: the client reads the former response, or is idle.
@@ -195,8 +196,8 @@ final class HTTPConnection: Connection {
     if idle < times.idleTime { setClock(after: times.idleTime - idle) } else { close() }
   }
 
-  /// In a stall time.
-  private static let looks = 4
+  /// The number of checks in a stall time.
+  private static let checks = 4
 
   /// What is in memory, in the kernel, and left of an event in the log; the last only as far as it makes a difference.
   private func countUnread() -> UInt32 {

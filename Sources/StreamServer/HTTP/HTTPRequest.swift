@@ -78,8 +78,8 @@ extension ResponseHead {
 }
 
 extension ServerSentEvents {
-  /// The body for a client that is to come back later: with any status but 200 an EventSource would not.
-  static func comeBackLater(reason: String) -> [UInt8] {
+  /// The body for a client that connects again later: an EventSource stops at any status but 200.
+  static func retryLater(reason: String) -> [UInt8] {
     Array((retry(milliseconds: 10_000) + end(reason: reason)).utf8)
   }
 }

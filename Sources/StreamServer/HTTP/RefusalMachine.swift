@@ -49,7 +49,7 @@ struct RefusalMachine {
   private func answer(to head: RequestHead) throws(Rejection) -> [UInt8] {
     let request = HTTPRequest(head, allowedOrigin: try rules?.check(head))
     guard HTTPRequest.isForEvents(head) else { return answer(unavailable, to: request) }
-    let body = ServerSentEvents.comeBackLater(reason: sentence)
+    let body = ServerSentEvents.retryLater(reason: sentence)
     var response = ResponseHead(.ok, to: request, date: date, keeps: false)
     response.addFields(ofEventsAs: EventEncoding.Format.serverSentEvents.mediaType)
     return Self.bytes(of: response, body, to: request)
