@@ -204,6 +204,23 @@ import Testing
     }
   }
 
+  @Test func aStreamThatHasEndedTakesNoValues() async throws {
+    try await withServer { harness in
+      let source = PublishSource()
+      try harness.server.add(
+        StreamConfiguration(name: "p", source: "publish"),
+        source: source.prefix(1).setFailureType(to: StreamFailure.self), publishSource: source)
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", "a")  // the stream ends with it, before the value is known to be stored
+      #expect(try client.response().text.contains("\"accepted\":0"))
+      client.post("/streams/p", "b")
+      let response = try client.response()
+      #expect(response.status == 503 && response.text.contains("has ended"), "\(response)")
+      #expect(response.text.contains("\"accepted\":0"))
+      #expect(try Self.values(harness, "p") == ["a"])
+    }
+  }
+
   @Test func valuesThatAChangeMayHaveLostAreNotConfirmed() async throws {
     try await withServer { harness in
       func isFull(_ configuration: inout StreamConfiguration) {

@@ -115,7 +115,8 @@ final class PublishingRequest {
 
   fileprivate func update(_ status: PublishSource.PublishStatus) {
     self.status = status
-    if !status.hasLostValues { stored = max(stored, count - UInt64(status.heldCount)) }
+    // A stream that has ended takes no values, and those that it was given before may be lost.
+    if !status.hasLostValues, !status.hasEnded { stored = max(stored, count - UInt64(status.heldCount)) }
   }
 }
 
