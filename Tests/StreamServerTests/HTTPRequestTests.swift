@@ -96,6 +96,19 @@ import Testing
     }
   }
 
+  @Test func aResponseHasAtMost64Streams() async throws {
+    try await withServer { harness in
+      let names = (0..<65).map { "s\($0)" }
+      for name in names { _ = try harness.add(name, Self.isText) }
+      let client = try HTTPWireClient(harness)
+      let tooMany = try client.fetch("/streams/" + names.joined(separator: ",") + "?as=sse")
+      #expect(tooMany.status == 400 && tooMany.text.contains("at most 64 streams"), "\(tooMany)")
+      let most = try client.fetch("/streams/" + names.dropLast().joined(separator: ",") + "?as=sse&follow=0")
+      #expect(most.status == 200 && most.isComplete)
+      harness.eventually { harness.server.statistics.subscribers == 0 }
+    }
+  }
+
   @Test func anUnknownParameterIsNamed() async throws {
     try await withServer { harness in
       _ = try harness.add("s")
