@@ -123,6 +123,11 @@ extension ByteWriter {
   }
 }
 
+extension Span<UInt8> {
+  /// Whether a byte is CR or LF.
+  var hasLineEnd: Bool { firstIndex(of: .carriageReturn, or: .lineFeed, in: self, 0..<count) < count }
+}
+
 /// Returns the first offset in `range` of one of two bytes, else the range's end. Examines eight bytes at a time.
 private func firstIndex(of first: UInt8, or second: UInt8, in bytes: Span<UInt8>, _ range: Range<Int>) -> Int {
   let ones: UInt64 = 0x0101_0101_0101_0101

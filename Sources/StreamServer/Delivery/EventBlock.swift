@@ -139,6 +139,7 @@ import ReplayLog
     else { return }
     let runEnd = storage.endOfRun(from: end.position)
     let records = storage.records(in: end.position..<runEnd)
+    let writer = writer
     var byteCount = byteCount
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
       let piece = unsafe writer.write(
