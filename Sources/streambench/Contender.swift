@@ -7,6 +7,7 @@ final class Contender {
   let pool: SubscriberPool
   let feeder: Feeder?
   private let window: Int
+  private let greatestRate: Int
   /// Kept alive during the measurement.
   private let server: AnyObject
 
@@ -18,6 +19,7 @@ final class Contender {
     try broker.settle(sockets)
     pool = try SubscriberPool(broker.name, sockets, shape: broker.shape, firstNumber: 0, verifiesAll: verifies)
     window = broker.window(subscribers: subscribers)
+    greatestRate = broker.greatestRate
     let feeder = try Feeder(broker)
     self.feeder = feeder
     try pool.watch(publisher: feeder.socket)
@@ -30,16 +32,20 @@ final class Contender {
     self.server = server
     let sockets = try (0..<subscribers).map { _ in try Handshake.connect(to: server.path) }
     pool = try SubscriberPool("bare limit", sockets, shape: BareServer.shape, firstNumber: nil, verifiesAll: false)
-    window = 0
+    (window, greatestRate) = (0, .max)
     feeder = nil
   }
 
-  /// Publishes as fast as the window allows.
+  /// Publishes as fast as the window and the broker allow.
   func run(for seconds: Double) throws {
-    let end = monotonicSeconds() + seconds
-    while monotonicSeconds() < end {
-      try feeder?.feed(upTo: pool.least + window)
-      try pool.read(timeout: 100)
+    let (start, first) = (monotonicSeconds(), feeder?.sent ?? 0)
+    let isLimited = greatestRate < .max
+    while true {
+      let elapsed = monotonicSeconds() - start
+      guard elapsed < seconds else { return }
+      let most = isLimited ? first + Int(elapsed * Double(greatestRate)) : .max
+      try feeder?.feed(upTo: min(pool.least + window, most))
+      try pool.read(timeout: isLimited ? 1 : 100)
     }
   }
 

@@ -69,11 +69,11 @@ import StreamRuntime
 
   private func fill(_ count: Int) {
     let size = shape.request.count
-    let now = monotonicNanoseconds()
+    let now = shape.encoded(monotonicNanoseconds())
     for index in 0..<count {
       let data = index * size + shape.requestDataOffset
       unsafe block.storeBytes(of: shape.encoded(UInt64(sent + index)), toByteOffset: data, as: UInt64.self)
-      unsafe block.storeBytes(of: shape.encoded(now), toByteOffset: data + 8, as: UInt64.self)
+      unsafe block.storeBytes(of: now, toByteOffset: data + 8, as: UInt64.self)
     }
     sent += count
     if credit < .max { credit -= count }

@@ -69,10 +69,8 @@ struct Latencies {
 }
 
 extension Contender {
-  static let eventsPerSecond = 1000
-
-  /// The latencies of events that are published one by one, a thousand a second.
-  func latencies(over seconds: Double) throws -> (p50: Double, p99: Double) {
+  /// The latencies of events that are published one by one, at a steady rate.
+  func latencies(over seconds: Double, perSecond rate: Int) throws -> (p50: Double, p99: Double) {
     guard let feeder else { preconditionFailure("\(name) has no publisher") }
     var latencies = Latencies()
     let start = monotonicNanoseconds() + UInt64(seconds / 4 * 1e9)
@@ -85,8 +83,7 @@ extension Contender {
         offset += stride
       }
     }
-    let pacer = try Pacer(
-      feeder, count: Int(seconds * 1.25 * Double(Self.eventsPerSecond)), perSecond: Self.eventsPerSecond)
+    let pacer = try Pacer(feeder, count: Int(seconds * 1.25 * Double(rate)), perSecond: rate)
     let end = monotonicSeconds() + seconds * 1.25
     while monotonicSeconds() < end { try pool.read(timeout: 10) }
     try pacer.join()
@@ -101,24 +98,32 @@ func measureLatency(_ options: Options) throws {
     Report.heading(
       "latency in ms, 1,000 events/s, \(counted(subscribers, "subscriber"))", goal: "no worse than the best peer")
     let contenders = try brokers(options).map { try Contender($0, subscribers: subscribers, verifies: true) }
-    let figures = try compareLatencies(contenders, options)
-    for (percentile, choose) in [("p50", \(p50: Figures, p99: Figures).p50), ("p99", \.p99)] {
-      let best = figures.dropFirst().map { $0[keyPath: choose].median }.min()
-      for (index, contender) in contenders.enumerated() {
-        let figure = figures[index][keyPath: choose]
-        let ratios = index == 0 ? best.map { [Report.times(figure.median, $0, "the best peer's")] } ?? [] : []
-        Report.line("\(contender.name) \(percentile)", figure, "ms", ratios)
-      }
+    report(try compareLatencies(contenders, options), of: contenders.map(\.name), comparedWith: "the best peer's")
+  }
+}
+
+/// - Parameters:
+///   - figures: those of streamd, then of its peers.
+///   - best: what the lowest of the peers' figures is called.
+func report(_ figures: [(p50: Figures, p99: Figures)], of names: [String], comparedWith best: String) {
+  for (percentile, choose) in [("p50", \(p50: Figures, p99: Figures).p50), ("p99", \.p99)] {
+    let least = figures.dropFirst().map { $0[keyPath: choose].median }.min()
+    for (index, name) in names.enumerated() {
+      let figure = figures[index][keyPath: choose]
+      let ratios = index == 0 ? least.map { [Report.times(figure.median, $0, best)] } ?? [] : []
+      Report.line("\(name) \(percentile)", figure, "ms", ratios)
     }
   }
 }
 
 /// Alternates between the contenders, so that a slow moment of the machine affects all of them.
-func compareLatencies(_ contenders: [Contender], _ options: Options) throws -> [(p50: Figures, p99: Figures)] {
+func compareLatencies(
+  _ contenders: [Contender], _ options: Options, perSecond rate: Int = 1000
+) throws -> [(p50: Figures, p99: Figures)] {
   var values = [[(p50: Double, p99: Double)]](repeating: [], count: contenders.count)
   for _ in 0..<options.runs {
     for (index, contender) in contenders.enumerated() {
-      values[index].append(try contender.latencies(over: options.seconds))
+      values[index].append(try contender.latencies(over: options.seconds, perSecond: rate))
     }
   }
   return values.map { runs in (Figures(runs.map(\.p50)), Figures(runs.map(\.p99))) }

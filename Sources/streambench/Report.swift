@@ -19,6 +19,9 @@ enum Report {
     say((goal.isEmpty ? text : text.padded(to: 60) + " goal: " + goal))
   }
 
+  /// A sentence about the table.
+  static func note(_ sentence: String) { say("  \(sentence)") }
+
   /// - Parameter ratios: of the medians, as text: `"64 % of bare"`.
   static func line(_ name: String, _ figures: Figures, _ unit: String, _ ratios: [String] = []) {
     let columns = [figures.least, figures.median, figures.greatest].map { text($0).padded(toTheRightOf: 9) }

@@ -4,7 +4,7 @@ import StreamRuntime
 
 /// Many subscribers on one thread, and on one epoll set with the publisher: the same reader for every contender.
 ///
-/// Events have one size, so bytes count them. The pool checks the number of the last complete event of each read, or of
+/// Events of one size are counted by their bytes, others by the empty lines after them. The pool checks the number of the last complete event of each read, or of
 /// every event if requested.
 @safe final class SubscriberPool {
   private let name: String
@@ -12,9 +12,11 @@ import StreamRuntime
   let shape: EventShape
   private let epoll: CInt
   private let sockets: [CInt]
+  /// For each subscriber, the number of complete events.
   private let received: UnsafeMutableBufferPointer<Int>
-  /// For each subscriber, the beginning of an incomplete event.
+  /// For each subscriber, the beginning of an incomplete event, and its size.
   private let beginnings: UnsafeMutableRawBufferPointer
+  private let beginningByteCounts: UnsafeMutableBufferPointer<Int>
   private let buffer: UnsafeMutableRawBufferPointer
   private let events: UnsafeMutableBufferPointer<epoll_event>
   /// The number of each subscriber's first event.
@@ -47,6 +49,8 @@ import StreamRuntime
     unsafe received = .allocate(capacity: count)
     unsafe received.initialize(repeating: 0)
     unsafe beginnings = .allocate(byteCount: count * shape.byteCount, alignment: 8)
+    unsafe beginningByteCounts = .allocate(capacity: count)
+    unsafe beginningByteCounts.initialize(repeating: 0)
     unsafe buffer = .allocate(byteCount: shape.byteCount + Self.readBytes, alignment: 64)
     unsafe events = .allocate(capacity: 256)
     epoll = epoll_create1(CInt(EPOLL_CLOEXEC))
@@ -62,6 +66,7 @@ import StreamRuntime
     close(epoll)
     unsafe received.deallocate()
     unsafe beginnings.deallocate()
+    unsafe beginningByteCounts.deallocate()
     unsafe buffer.deallocate()
     unsafe events.deallocate()
   }
@@ -85,11 +90,11 @@ import StreamRuntime
   }
 
   /// Complete events received by all subscribers together.
-  var total: Int { unsafe received.reduce(0) { $0 + $1 / shape.byteCount } }
+  var total: Int { unsafe received.reduce(0, +) }
   /// Complete events of the slowest subscriber.
-  var least: Int { unsafe (received.min() ?? 0) / shape.byteCount }
+  var least: Int { unsafe received.min() ?? 0 }
   /// Complete events of the fastest subscriber.
-  var most: Int { unsafe (received.max() ?? 0) / shape.byteCount }
+  var most: Int { unsafe received.max() ?? 0 }
 
   /// Reads once from each subscriber with input.
   /// - Parameter timeout: maximum milliseconds to wait for the first input.
@@ -104,35 +109,64 @@ import StreamRuntime
   }
 
   private func read(_ index: Int) throws {
-    let size = shape.byteCount
     let before = unsafe received[index]
-    let carried = before % size
-    let beginning = unsafe UnsafeMutableRawBufferPointer(rebasing: beginnings[index * size..<(index + 1) * size])
-    guard let base = unsafe buffer.baseAddress, let kept = beginning.baseAddress else { return }
+    let carried = unsafe beginningByteCounts[index]
+    guard let base = unsafe buffer.baseAddress,
+      let kept = unsafe beginnings.baseAddress.map({ unsafe $0 + index * shape.byteCount })
+    else { return }
     unsafe base.copyMemory(from: kept, byteCount: carried)
     let count = unsafe recv(sockets[index], base + carried, Self.readBytes, 0)
     guard count > 0 else {
-      let error = SystemError("recv", "event \(before / size) of subscriber \(index) from \(name)")
+      let error = SystemError("recv", "event \(before) of subscriber \(index) from \(name)")
       if count < 0, error.code == EAGAIN || error.code == EINTR { return }
-      throw count < 0
-        ? error : BenchError("\(name) hung up on subscriber \(index) after \(before / size) events")
+      throw count < 0 ? error : BenchError("\(name) hung up on subscriber \(index) after \(before) events")
     }
-    unsafe received[index] = before + count
-    let whole = (carried + count) / size
-    let rest = carried + count - whole * size
-    unsafe kept.copyMemory(from: base + whole * size, byteCount: rest)
+    let bytes = unsafe UnsafeMutableRawBufferPointer(start: base, count: carried + count)
+    let (whole, used) = unsafe shape.isDelimited ? gather(bytes) : wholeEvents(bytes)
+    let rest = bytes.count - used
+    guard rest <= shape.byteCount else { throw BenchError("\(name): an event of subscriber \(index) is too long") }
+    unsafe received[index] = before + whole
+    unsafe beginningByteCounts[index] = rest
+    unsafe kept.copyMemory(from: base + used, byteCount: rest)
     guard isNumbered, whole > 0 else { return }
-    let number = firstNumber + UInt64(before / size)
+    let (stride, dataOffset) =
+      shape.isDelimited ? (EventShape.dataByteCount, 0) : (shape.byteCount, shape.dataOffset)
+    let number = firstNumber + UInt64(before)
     for event in (verifiesAll ? 0 : whole - 1)..<whole {
-      try unsafe check(base + event * size, number: number + UInt64(event), index)
+      try unsafe check(base + event * stride, dataOffset, number: number + UInt64(event), index)
     }
     unsafe onTimes?(
-      UnsafeRawBufferPointer(start: base + shape.dataOffset + 8, count: whole * size - shape.dataOffset - 8), size,
+      UnsafeRawBufferPointer(start: base + dataOffset + 8, count: whole * stride - dataOffset - 8), stride,
       monotonicNanoseconds())
   }
 
-  private func check(_ event: UnsafeMutableRawPointer, number: UInt64, _ index: Int) throws {
-    let found = shape.decoded(unsafe event.loadUnaligned(fromByteOffset: shape.dataOffset, as: UInt64.self))
+  private func wholeEvents(_ bytes: UnsafeMutableRawBufferPointer) -> (count: Int, byteCount: Int) {
+    let count = bytes.count / shape.byteCount
+    return (count, count * shape.byteCount)
+  }
+
+  /// Moves the data of delimited events together, to the beginning.
+  /// - Returns: the number of events, and of the bytes that they had.
+  private func gather(_ bytes: UnsafeMutableRawBufferPointer) -> (count: Int, byteCount: Int) {
+    guard let base = bytes.baseAddress else { return (0, 0) }
+    var (count, used, next) = (0, 0, 0)
+    while let found = unsafe memchr(base + next, 10, bytes.count - next) {
+      next = unsafe found - base + 1
+      guard next < bytes.count else { break }
+      guard unsafe bytes[next] == 10 else { continue }
+      next += 1
+      let (data, size) = (next - 2 - EventShape.dataByteCount, EventShape.dataByteCount)
+      if data >= used {
+        unsafe (base + count * size).copyMemory(from: base + data, byteCount: size)
+        count += 1
+      }
+      used = next
+    }
+    return (count, used)
+  }
+
+  private func check(_ event: UnsafeMutableRawPointer, _ dataOffset: Int, number: UInt64, _ index: Int) throws {
+    let found = shape.decoded(unsafe event.loadUnaligned(fromByteOffset: dataOffset, as: UInt64.self))
     guard found == number else {
       throw BenchError("\(name): subscriber \(index) got event \(found) instead of \(number)")
     }

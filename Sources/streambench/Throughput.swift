@@ -44,6 +44,12 @@ func compareThroughput(_ options: Options, subscribers: Int) throws -> [(name: S
     + (try brokers(options).map { broker in
       { try Contender(broker, subscribers: subscribers, verifies: options.verifies) }
     })
+  return try compareThroughput(options, makers, subscribers: subscribers)
+}
+
+func compareThroughput(
+  _ options: Options, _ makers: [() throws -> Contender], subscribers: Int
+) throws -> [(name: String, figures: Figures)] {
   // Alternates between the contenders, so that a slow moment of the machine affects all of them; one after the other if
   // the process may not have that many descriptors.
   let groups = subscribers * makers.count < 15_000 ? [makers] : makers.map { [$0] }
