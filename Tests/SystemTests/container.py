@@ -11,11 +11,11 @@ import time
 
 SUITE = "bookworm"
 
-# Its packages: systemd, also for users, and the libraries that the programs are linked against. No Swift, as on a
-# user's machine.
+# Its packages: systemd, also for users, the libraries that the programs are linked against, and a client. No Swift, as on
+# a user's machine.
 PACKAGES = [
-    "ca-certificates", "dbus", "dbus-user-session", "libcurl4", "libjq1", "libpam-systemd", "libstdc++6", "libsystemd0",
-    "systemd-sysv",
+    "ca-certificates", "curl", "dbus", "dbus-user-session", "libcurl4", "libjq1", "libpam-systemd", "libstdc++6",
+    "libsystemd0", "systemd-sysv",
 ]
 
 # A boot takes a few seconds here; a slow machine gets this.

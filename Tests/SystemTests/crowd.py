@@ -1,6 +1,7 @@
-"""Clients that must not be affected: subscribers, each with one connection, and a publisher, until standard input ends.
+"""Clients that must not be affected: subscribers, each with one connection, some over HTTP, and a publisher, until
+standard input ends.
 
-Usage: crowd.py SOCKET COUNT STREAM
+Usage: crowd.py SOCKET COUNT COUNT_OVER_HTTP STREAM
 
 The publisher publishes a number every 20 ms, within its credit; every subscriber must receive each event once, in
 order, and each number, on one connection. Prints "ready" once all subscribers receive events. When its input
@@ -36,10 +37,10 @@ def routed(name, data):
 
 
 class Client:
-    def __init__(self, path):
+    def __init__(self, path, greeting=setup()):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
-        self.socket.sendall(setup())
+        self.socket.sendall(greeting)
         self.socket.setblocking(False)
         self.input = b""
         self.mistake = None
@@ -55,6 +56,9 @@ class Client:
             self.mistake = self.mistake or "its connection was closed"
             return
         self.input += arrived
+        self.parse()
+
+    def parse(self):
         start = 0
         while len(self.input) >= start + 3:
             length = int.from_bytes(self.input[start:start + 3], "big")
@@ -70,10 +74,20 @@ class Client:
             self.mistake = self.mistake or "it was told: " + body[4:].decode()
 
 
-class Subscriber(Client):
+class Counter:
+    """Checks that the ids and the numbers of events are consecutive."""
+
+    id = number = None
+
+    def count(self, event, number):
+        if self.id is not None and (event, number) != (self.id + 1, self.number + 1):
+            self.mistake = self.mistake or f"after {self.id} ({self.number}) came {event} ({number})"
+        self.id, self.number = event, number
+
+
+class Subscriber(Client, Counter):
     def __init__(self, path, name):
         super().__init__(path)
-        self.id = self.number = None
         request = struct.pack(">I", UNLIMITED) + routed(name, b'{"from":"new"}')
         self.socket.sendall(frame(1, REQUEST_STREAM, METADATA, request))
 
@@ -82,10 +96,39 @@ class Subscriber(Client):
         if kind != PAYLOAD or not flags & NEXT:
             return
         (event,) = struct.unpack_from(">Q", body, 3)
-        number = int(body[19:])
-        if self.id is not None and (event, number) != (self.id + 1, self.number + 1):
-            self.mistake = self.mistake or f"after {self.id} ({self.number}) came {event} ({number})"
-        self.id, self.number = event, number
+        self.count(event, int(body[19:]))
+
+
+class EventStream(Client, Counter):
+    """A response of server-sent events, in chunks."""
+
+    def __init__(self, path, name):
+        super().__init__(path, b"GET /streams/%s?as=sse&from=new HTTP/1.1\r\nHost: localhost\r\n\r\n" % name)
+        self.has_head, self.text = False, b""
+
+    def parse(self):
+        if not self.has_head:
+            head, end, rest = self.input.partition(b"\r\n\r\n")
+            if not end:
+                return
+            if not head.startswith(b"HTTP/1.1 200 "):
+                self.mistake = self.mistake or f"the response is: {head.decode()}"
+            self.has_head, self.input = True, rest
+        while (end := self.input.find(b"\r\n")) >= 0:
+            start, size = end + 2, int(self.input[:end], 16)
+            if len(self.input) < start + size + 2:
+                break
+            if size == 0:
+                self.mistake = self.mistake or "its response has ended"
+            self.text += self.input[start:start + size]
+            self.input = self.input[start + size + 2:]
+        *events, self.text = self.text.split(b"\n\n")
+        for event in events:
+            fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if not line.startswith(b":"))
+            if b"event" in fields:
+                self.mistake = self.mistake or f"it was told: {event.decode()}"
+            elif b"id" in fields:
+                self.count(int(fields[b"id"]), int(fields[b"data"]))
 
 
 class Publisher(Client):
@@ -113,9 +156,10 @@ class Publisher(Client):
 
 
 def main():
-    path, count, name = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
+    path, count, http_count, name = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].encode()
     ready = selectors.DefaultSelector()
     subscribers = [Subscriber(path, name) for _ in range(count)]
+    subscribers += [EventStream(path, name) for _ in range(http_count)]
     publisher = Publisher(path, name)
     clients = {client.socket: client for client in [*subscribers, publisher]}
     for client in clients.values():
