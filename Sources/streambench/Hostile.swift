@@ -8,7 +8,7 @@ import StreamRuntime
 private let subscriberCount = 100
 private let eventsPerSecond = 500.0
 private let seed: UInt64 = 0xBAD_5EED
-/// Maximum wait for an event and for a KEEPALIVE's echo.
+/// Maximum wait for an event, for a KEEPALIVE's echo, and for the newest event over HTTP.
 private let longestWait: UInt64 = 100_000_000
 /// A longer turn of this program's own loop excuses late events in it: the machine was busy.
 private let slowTurn: UInt64 = 20_000_000
@@ -41,7 +41,8 @@ func measureHostile(_ options: Options) throws {
   Report.line("events delivered", bystanders.total, "each looked at")
   Report.line("longest wait", Int(bystanders.waits.longestEvent / 1000), "us, of an event")
   Report.line("longest wait", Int(bystanders.waits.longestEcho / 1000), "us, of a KEEPALIVE")
-  Report.line("waits over 100 ms", bystanders.waits.late, "of both")
+  Report.line("longest wait", Int(bystanders.waits.longestGet / 1000), "us, of a GET")
+  Report.line("waits over 100 ms", bystanders.waits.late, "of all")
   Report.line("slowest turn", Int(bystanders.slowestTurn / 1000), "us, of this program's own loop")
   Report.line("memory", peak, "bytes at most; \(counted(memory)) before")
   guard connections > Int(seconds) else { throw BenchError("only \(connections) hostile connections came through") }
@@ -55,12 +56,14 @@ struct Waits {
   var longestEvent: UInt64 = 0
   /// Nanoseconds from a KEEPALIVE to its echo.
   var longestEcho: UInt64 = 0
+  /// Nanoseconds from a GET of the newest event to its response.
+  var longestGet: UInt64 = 0
   /// Waits over the limit that are not excused by this program's own loop.
   var late = 0
 }
 
-/// Well-behaved clients on one loop: subscribers that read every event, a publisher with a steady pace, and a client on
-/// each of the daemon's loops that repeatedly sends a KEEPALIVE.
+/// Well-behaved clients on one loop: subscribers that read every event, a publisher with a steady pace, and two clients on
+/// each of the daemon's loops: one repeatedly sends a KEEPALIVE, the other repeatedly requests the newest event by HTTP.
 private final class Bystanders {
   /// The first belongs to the well-behaved clients; the others are targets of the attack. Many, so that the catalogue
   /// is large.
@@ -98,7 +101,11 @@ private final class Bystanders {
 
   private struct Echo {
     let socket: CInt
-    /// When the pending KEEPALIVE was sent; nil: none is pending.
+    let longest: WritableKeyPath<Waits, UInt64>
+    let question: [UInt8]
+    /// The size of each answer.
+    let answerByteCount: Int
+    /// When the pending question was sent; nil: none is pending.
     var askedAt: UInt64?
     var answerBytes = 0
   }
@@ -112,11 +119,26 @@ private final class Bystanders {
     try pool.watch(publisher: feeder.socket)
     pool.onPublisher = { try feeder.hear() }
     // Assigned four at a time, they cover every loop.
+    let keepalive = StreamdBroker.encoded(.keepalive(respond: true, position: 0, data: []))
     for _ in 0..<16 {
       let socket = try Handshake.connect(to: broker.path)
       try Handshake.say(StreamdBroker.greeting(), to: socket)
       try StreamdBroker.awaitEcho(socket)
-      echoes.append(Echo(socket: socket))
+      echoes.append(
+        Echo(socket: socket, longest: \.longestEcho, question: keepalive, answerByteCount: keepalive.count))
+    }
+    usleep(100_000)  // until the stream has the publisher's first event
+    let get = Array("GET /streams/b HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8)
+    for _ in 0..<16 {
+      let socket = try Handshake.connect(to: broker.path)
+      try Handshake.say(get, to: socket)
+      // Ids, dates and events have fixed sizes, and so has the response.
+      var response = [UInt8](repeating: 0, count: 4096)
+      let count = unsafe recv(socket, &response, response.count, 0)
+      guard count > 0, response.starts(with: Array("HTTP/1.1 200 ".utf8)) else {
+        throw BenchError("streamd does not respond with its newest event")
+      }
+      echoes.append(Echo(socket: socket, longest: \.longestGet, question: get, answerByteCount: count))
     }
     unsafe pool.onTimes = { [unowned self] bytes, stride, now in
       // The first event of a read has waited longest.
@@ -160,21 +182,21 @@ private final class Bystanders {
   }
 
   private func askAndHear(_ now: UInt64) throws {
-    let question = StreamdBroker.encoded(.keepalive(respond: true, position: 0, data: []))
     for index in echoes.indices {
-      var buffer: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
-      let size = MemoryLayout.size(ofValue: buffer)
-      if let askedAt = echoes[index].askedAt {
-        let count = unsafe recv(echoes[index].socket, &buffer, size, CInt(MSG_DONTWAIT))
-        guard count != 0 else { throw BenchError("a client that only asks for echoes was hung up on") }
+      let echo = echoes[index]
+      if let askedAt = echo.askedAt {
+        let count = unsafe withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 1) {
+          unsafe recv(echo.socket, $0.baseAddress, $0.count, CInt(MSG_DONTWAIT))
+        }
+        guard count != 0 else { throw BenchError("a client that only asks was hung up on") }
         echoes[index].answerBytes += max(0, count)
-        guard echoes[index].answerBytes >= question.count else { continue }
-        note(\.longestEcho, since: askedAt, monotonicNanoseconds())
+        guard echoes[index].answerBytes >= echo.answerByteCount else { continue }
+        note(echo.longest, since: askedAt, monotonicNanoseconds())
         echoes[index].askedAt = nil
       } else {
         echoes[index].askedAt = now
         echoes[index].answerBytes = 0
-        try Handshake.say(question, to: echoes[index].socket)
+        try Handshake.say(echo.question, to: echo.socket)
       }
     }
   }

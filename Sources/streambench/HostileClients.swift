@@ -3,8 +3,8 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-/// Hostile clients in an unprivileged process: floods of every kind of frame, endless fragments, half-closed sockets,
-/// silence, and closes at random bytes. The seed determines the actions of each client.
+/// Hostile clients in an unprivileged process: floods of every kind of frame and of HTTP request, endless fragments and
+/// bodies, half-closed sockets, silence, and closes at random bytes. The seed determines the actions of each client.
 ///
 /// The process is this executable again, selected by its arguments, and runs until it or its parent ends.
 final class HostileClients {
@@ -49,6 +49,7 @@ final class HostileClients {
   private var dice: Dice
   private var socket: CInt = -1
   private var reading = Reading.all
+  private var speaksHTTP = false
   private var unsent: [UInt8] = []
   /// The id of the last request.
   private var lastID: UInt32 = 0
@@ -74,7 +75,8 @@ final class HostileClients {
     case 6..<12: reading = dice.roll(2) == 0 ? .nothing : .all
     case 12..<14: say(noise(1 + dice.roll(100)))
     case 14..<17: say(spoilt(flood()))
-    case 17..<20: say([UInt8](repeating: 0, count: 1))  // the first byte of a frame, and no more for now
+    // The first byte of a frame, or the beginning of a request, and no more for now.
+    case 17..<20: say(speaksHTTP ? Array(request().prefix(1 + dice.roll(60))) : [0])
     case 20..<70: say(flood())
     default: break
     }
@@ -83,7 +85,8 @@ final class HostileClients {
   private mutating func connect() {
     guard let connected = try? UnixSocket.connect(to: path) else { return }
     socket = connected.release()
-    (lastID, reading, unsent) = (0, .all, [])
+    (lastID, reading, unsent, speaksHTTP) = (0, .all, [], dice.roll(3) == 0)
+    guard !speaksHTTP else { return greetInHTTP() }
     switch dice.roll(12) {
     case 0: break  // sends nothing, or no SETUP
     case 1: say(Array(StreamdBroker.encoded(StreamdBroker.setup).prefix(dice.roll(60))))
@@ -96,6 +99,16 @@ final class HostileClients {
       say(StreamdBroker.encoded(.setup(setup)))
       // Half of them first behave correctly.
       if dice.roll(2) == 0 { say(StreamdBroker.encoded(subscription())) }
+    }
+  }
+
+  private mutating func greetInHTTP() {
+    switch dice.roll(4) {
+    case 0: break  // sends nothing, or no whole request
+    case 1:  // an event stream that is never read
+      say(request("GET", "/streams/\(stream())?as=sse"))
+      reading = .nothing
+    default: say(requests())
     }
   }
 
@@ -151,8 +164,56 @@ final class HostileClients {
       .stream, newID(), stream(), credit: credit, data: Array(options[dice.roll(options.count)].utf8))
   }
 
-  /// Many frames of one or two kinds.
+  private func request(_ method: String, _ target: String, _ fields: String = "") -> [UInt8] {
+    Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n".utf8)
+  }
+
+  /// A request of any kind, which may be the connection's last.
+  private mutating func request() -> [UInt8] {
+    let target = "/streams/" + stream()
+    switch dice.roll(12) {
+    case 0: return request("GET", "/metrics")
+    case 1: return request("GET", "/metrics", "Accept: application/openmetrics-text\r\n")
+    case 2: return request("GET", "/")
+    case 3: return request("GET", target + "?wait=\(dice.roll(60))s")
+    case 4: return request("GET", target + "?as=" + ["sse", "ndjson", "json-seq", "raw"][dice.roll(4)] + "&ids=1")
+    case 5: return request("GET", "/streams/timer-0,timer-1,b,small?as=sse", "Last-Event-ID: 1,2,3,4\r\n")
+    case 6: return request("GET", "/streams/" + String(repeating: "a", count: dice.roll(9000)))
+    case 7: return request("HEAD", target, String(repeating: "X-Filler: \(dice.roll(100))\r\n", count: dice.roll(120)))
+    case 8:
+      let key = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+      return request("GET", "/rsocket", key + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n") + noise(dice.roll(200))
+    case 9: return post()
+    default: return request("GET", target)
+    }
+  }
+
+  /// A POST with a body in chunks, which may lack its end.
+  private mutating func post() -> [UInt8] {
+    let name = ["small", "block"][dice.roll(2)]
+    var bytes = request(
+      "POST", "/streams/\(name)",
+      "Transfer-Encoding: chunked\r\n" + (dice.roll(2) == 0 ? "Content-Type: application/x-ndjson\r\n" : ""))
+    for _ in 0..<dice.roll(100) where bytes.count < Self.unsentLimit {
+      let line = [UInt8](repeating: UInt8(ascii: "1"), count: 1 << dice.roll(14)) + [UInt8(ascii: "\n")]
+      bytes += Array((String(line.count, radix: 16) + "\r\n").utf8) + line + Array("\r\n".utf8)
+    }
+    return dice.roll(3) == 0 ? bytes : bytes + Array("0\r\n\r\n".utf8)
+  }
+
+  /// One kind of request many times at once; or, a third of the times, requests of any kind.
+  private mutating func requests() -> [UInt8] {
+    let one = request()
+    let count = 1 + dice.roll(1 << dice.roll(12)) % Self.mostFrames
+    let isMixed = dice.roll(3) == 0
+    var bytes: [UInt8] = []
+    for _ in 0..<count where bytes.count < Self.unsentLimit { bytes += isMixed ? request() : one }
+    return bytes
+  }
+
+  /// Many frames of one or two kinds, or many requests.
   private mutating func flood() -> [UInt8] {
+    guard !speaksHTTP else { return requests() }
     let kind = dice.roll(11)
     let frames = 1 + dice.roll(1 << dice.roll(12)) % Self.mostFrames
     var bytes: [UInt8] = []
