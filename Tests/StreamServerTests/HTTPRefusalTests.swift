@@ -149,7 +149,7 @@ import Testing
     }
   }
 
-  /// Those that wait use no more descriptors than the server has reserved for them; the others are answered at once.
+  /// Those that wait use no more descriptors than the server has reserved for them; the oldest one makes room.
   @Test func connectionsOverTheLimitThatWaitAreFew() async throws {
     try await withFullServer({ $0.refusalTime = .seconds(600) }) { harness in
       let count = RefusedConnections.capacity
@@ -157,11 +157,14 @@ import Testing
       for _ in 0..<count { silent.append(try WireClient(harness.path)) }
       harness.eventually { harness.server.statistics.refused == UInt64(count) }
       #expect(silent.allSatisfy { !$0.hasInput })
-      let next = try WireClient(harness.path)
-      #expect(try next.receive() == .error(.connection, .rejectedSetup, Self.full))
-      #expect(try next.receive() == nil)
+      let next = try HTTPWireClient(harness)
+      let oldest = silent.removeFirst()
+      #expect(try oldest.receive() == .error(.connection, .rejectedSetup, Self.full))
+      #expect(try oldest.receive() == nil)
       #expect(silent.allSatisfy { !$0.hasInput })
       #expect(await Self.waiting(harness) == count)
+      #expect(try next.fetch("/healthz").status == 503)
+      next.closeWriting()
       silent = []
       for _ in 0..<10_000 where await Self.waiting(harness) > 0 { usleep(1000) }
       #expect(await Self.waiting(harness) == 0)

@@ -8,8 +8,9 @@ import StreamRuntime
 /// its own protocol, and is closed. Confined to one loop.
 ///
 /// Which protocol a client speaks is known from its first bytes. A connection may wait for them, and then for its client
-/// to read the answer, in one of a few places and for a short time in all. While no place is free, the bytes that have
-/// arrived already decide. So a flood of connections over a limit costs a fixed number of descriptors and of bytes.
+/// to read the answer, in one of a few places and for a short time in all. If no place is free, the connection that has
+/// waited longest is answered by what has arrived, and closed. So a flood of connections over a limit costs a fixed number
+/// of descriptors and of bytes, and the others have as much time as it leaves.
 public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// The number of connections that may wait. Each has a descriptor, and up to 32 KiB of a request's head.
   public static let capacity = 16
@@ -18,7 +19,8 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   private let time: Duration
   private let hosts: Set<String>?
   private let origins: Set<String>
-  private var waiting: [ObjectIdentifier: RefusedConnection] = [:]
+  /// In the order of their arrival, at most ``capacity``.
+  private var waiting: [RefusedConnection] = []
   private var isClosed = false
   private var input = [UInt8](repeating: 0, count: 16 << 10)
 
@@ -45,21 +47,19 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
     let connection = RefusedConnection(socket, RefusalMachine(sentence, rules, date: date), self)
     connection.takeInput()
     guard !connection.isDone else { return }
-    guard !isClosed, waiting.count < Self.capacity, connection.wait(on: loop, for: time) else {
-      return connection.finish()
-    }
-    waiting[ObjectIdentifier(connection)] = connection
+    if waiting.count == Self.capacity { waiting[0].finish() }
+    guard !isClosed, connection.wait(on: loop, for: time) else { return connection.finish() }
+    waiting.append(connection)
   }
 
   /// Closes the connections that wait; later ones do not wait. On the loop.
   public func close() {
     loop.assertOnLoop()
     isClosed = true
-    for connection in waiting.values { connection.finish() }
-    waiting = [:]
+    for connection in waiting { connection.finish() }
   }
 
-  fileprivate func forget(_ connection: RefusedConnection) { waiting[ObjectIdentifier(connection)] = nil }
+  fileprivate func forget(_ connection: RefusedConnection) { waiting.removeAll { $0 === connection } }
 
   /// Reads once into memory that all share.
   /// - Returns: nil if nothing has arrived; empty at the end.
