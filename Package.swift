@@ -37,6 +37,9 @@ let package = Package(
       name: "CSystemd", path: "Sources/C/CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
     .target(name: "CChecksum", path: "Sources/C/CChecksum"),
     .target(name: "CToml", path: "Sources/C/CToml"),
+    .target(
+      name: "CVersion", path: "Sources/C/CVersion",
+      cSettings: Context.environment["STREAMD_COMMIT"].map { [.define("STREAMD_COMMIT", to: "\"\($0)\"")] } ?? []),
 
     // In the order in which data passes; arrows point up only.
     .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings),
@@ -44,7 +47,7 @@ let package = Package(
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
-    .target(name: "StreamProtocol", swiftSettings: strictSettings),
+    .target(name: "StreamProtocol", dependencies: ["CVersion"], swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
@@ -142,7 +145,7 @@ let package = Package(
     .testTarget(
       name: "streamdTests",
       dependencies: [
-        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamRuntime", "StreamServer", "StreamSources",
+        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime", "StreamServer", "StreamSources",
         "TestSupport", "streamd",
       ],
       swiftSettings: settings),

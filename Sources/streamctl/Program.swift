@@ -1,9 +1,8 @@
 import Glibc
+import StreamProtocol
 
 /// Runs the commands.
 enum Program {
-  static let version = "0.1.0"
-
   /// - Parameter words: the command line without the program's name.
   /// - Throws: the reason why the program ends, unless it is done.
   static func run(_ words: [String]) throws(Stop) {
@@ -12,7 +11,7 @@ enum Program {
     let arguments = try Arguments(words, environment: socket)
     switch arguments.command {
     case .help: try Output.print(Arguments.help)
-    case .version: try Output.print("streamctl \(version)\n")
+    case .version: try Output.print("streamctl \(Version.description)\n")
     case .list(isJSON: true): try printValue(of: "$streams", arguments, .data)
     case .list: try Output.print(catalogue(Session(arguments)).text)
     case .status(isJSON: true): try printValue(of: "$stats", arguments, .data)

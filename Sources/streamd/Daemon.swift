@@ -1,6 +1,7 @@
 import Dispatch
 import Glibc
 import Reactive
+import StreamProtocol
 import StreamRuntime
 import StreamServer
 import StreamSources

@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import StreamProtocol
 import StreamRuntime
 import StreamServer
 import StreamSources
@@ -80,7 +81,7 @@ HelperProcess.runIfAsked()
 do throws(Arguments.UsageError) {
   switch try Arguments.parse(Array(CommandLine.arguments.dropFirst())) {
   case .help: print(Arguments.usage)
-  case .version: print("streamd \(Version.current)")
+  case .version: print("streamd \(Version.description)")
   case .check(let path):
     let configuration = check(path)
     let remarks = [LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration)]

@@ -3,6 +3,7 @@ import Glibc
 import RSocket
 import Reactive
 import StreamClient
+import StreamProtocol
 import StreamRuntime
 import TestSupport
 import Testing
@@ -312,8 +313,8 @@ import Testing
     #expect(try await run(["--config", folder.path("streamd.toml")]).status == 78)
     #expect(try await run(["--config"]).status == 64)
     let client = try ChildProcess(ChildProcess.built("streamctl"), ["--version"])
-    #expect(await client.text(of: client.output) == "streamctl \(Version.current)\n")
-    #expect(try await run(["--version"]).output == "streamd \(Version.current)\n")
+    #expect(await client.text(of: client.output) == "streamctl \(Version.description)\n")
+    #expect(try await run(["--version"]).output == "streamd \(Version.description)\n")
   }
 }
 

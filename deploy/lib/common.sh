@@ -52,6 +52,7 @@ swift_build_release=(swift build --configuration release --static-swift-stdlib -
 # build_release PRODUCT…: builds these products and no others.
 build_release() {
   local product
+  STREAMD_COMMIT=$(git describe --always --dirty=+ --exclude='*' 2>/dev/null) && export STREAMD_COMMIT
   for product; do "${swift_build_release[@]}" --product "$product" || return; done
 }
 

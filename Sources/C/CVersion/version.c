@@ -1,0 +1,7 @@
+#include "version.h"
+
+#ifndef STREAMD_COMMIT
+#define STREAMD_COMMIT ""
+#endif
+
+const char *streamd_commit(void) { return STREAMD_COMMIT; }
