@@ -7,6 +7,7 @@ test_packages=(curl openssl python3 python3-venv)
 test_packages+=(libnginx-mod-nchan nginx)  # a foreign upstream
 test_packages+=(chromium prometheus)  # foreign readers of the page and of the metrics
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
+package_packages=(binutils dpkg-dev)
 container_packages=(debian-archive-keyring mmdebstrap systemd-container)
 
 say() { printf '%s\n' "${0##*/}: $*" >&2; }
@@ -46,8 +47,10 @@ need_swift() {
 }
 
 # A release build: Swift's libraries are linked in, those of the system are not, so the programs run on machines without
-# Swift. Linked by lld: the default linker, gold, prints a warning about a function in Swift's own libraries (mktemp).
-swift_build_release=(swift build --configuration release --static-swift-stdlib -Xswiftc -use-ld=lld)
+# Swift. Linked by lld: the default linker, gold, prints a warning about a function in Swift's own libraries (mktemp). The
+# programs contain no path of this machine, so that two builds of one commit are equal.
+swift_build_release=(swift build --configuration release --static-swift-stdlib --disable-local-rpath -Xswiftc -use-ld=lld)
+swift_build_release+=(-Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=.")
 
 # build_release PRODUCT…: builds these products and no others.
 build_release() {

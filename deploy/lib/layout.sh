@@ -18,7 +18,7 @@ bus_policy=$PREFIX/share/dbus-1/system.d/org.streamd.conf
 [[ $PREFIX == /usr ]] || bus_policy=/etc/dbus-1/system.d/org.streamd.conf
 # Debian's zsh has a directory of its own for the completions of packages.
 zsh_functions=$PREFIX/share/zsh/site-functions
-[[ $PREFIX != /usr || ! -e $DESTDIR/etc/debian_version ]] || zsh_functions=$PREFIX/share/zsh/vendor-completions
+[[ $PREFIX != /usr || ! -e $DESTDIR/etc/debian_version && -z ${DEBIAN_PACKAGE-} ]] || zsh_functions=$PREFIX/share/zsh/vendor-completions
 
 # Files that are installed unchanged, and their destinations.
 declare -A copies=(
