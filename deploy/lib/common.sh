@@ -8,7 +8,7 @@ test_packages+=(libnginx-mod-nchan nginx)  # a foreign upstream
 test_packages+=(chromium prometheus)  # foreign readers of the page and of the metrics
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
 package_packages=(binutils dpkg-dev)
-container_packages=(debian-archive-keyring mmdebstrap systemd-container)
+container_packages=(lintian debian-archive-keyring mmdebstrap systemd-container)
 
 say() { printf '%s\n' "${0##*/}: $*" >&2; }
 
