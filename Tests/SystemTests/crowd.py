@@ -103,7 +103,7 @@ class EventStream(Client, Counter):
     """A response of server-sent events, in chunks."""
 
     def __init__(self, path, name):
-        super().__init__(path, b"GET /streams/%s?as=sse&from=new HTTP/1.1\r\nHost: localhost\r\n\r\n" % name)
+        super().__init__(path, b"GET /streams/%s?as=sse&from=new HTTP/1.1\r\nHost: streamd\r\n\r\n" % name)
         self.has_head, self.text = False, b""
 
     def parse(self):

@@ -105,7 +105,7 @@ extension Worker {
   private func pauseAfter(_ writes: Int, bytes: Int, since start: UInt64) {
     guard writes >= Self.smallRound.writes, bytes < writes * Self.smallRound.bytes else { return }
     let end = EventLoop.monotonicNow()
-    pauseEnd = end + (end - start)
+    pauseEnd = end + min(end - start, Slices.output)  // longer if the thread had lost the processor
   }
 
   private func measureLanes() {

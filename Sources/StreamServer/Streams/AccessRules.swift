@@ -3,7 +3,7 @@ import Glibc
 
 /// The peer of a connection, as recorded by the kernel when it connected.
 public struct PeerCredentials: Equatable, Sendable {
-  /// The peer's process at that time; for log lines, never for decisions.
+  /// The peer's process at that time; 0 if it is in another namespace. For log lines, never for decisions.
   public let process: Int32
   /// Its effective user.
   public let user: UInt32
@@ -20,7 +20,8 @@ public struct PeerCredentials: Equatable, Sendable {
   init?(of descriptor: CInt) {
     var credentials = ucred()
     var length = socklen_t(MemoryLayout<ucred>.size)
-    guard unsafe getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0, credentials.pid != 0
+    guard unsafe getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0,
+      credentials.uid != .max
     else {
       return nil
     }
