@@ -145,8 +145,8 @@ let package = Package(
     .testTarget(
       name: "streamdTests",
       dependencies: [
-        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime", "StreamServer", "StreamSources",
-        "TestSupport", "streamd",
+        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "StreamSources", "TestSupport", "streamd",
       ],
       swiftSettings: settings),
   ],

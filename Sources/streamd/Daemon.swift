@@ -95,7 +95,7 @@ final class Daemon {
     if let connections { restore(connections.saved) }
     let sockets = try listen().joined(separator: ", ")
     startWatchdog()
-    stored.store(source.text, with: manager, journal)
+    stored.store(source.files, with: manager, journal)
     let streamCount = counted(configuration.streams.count, "stream")
     journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(sockets)")
     manager.notify(.ready, .status(status()))

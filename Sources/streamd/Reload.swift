@@ -101,7 +101,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       configuration.server = server
       report(difference)
       if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
-      stored.store(new.text, with: manager, journal)
+      stored.store(new.files, with: manager, journal)
       finish(status(nil))
     }
   }

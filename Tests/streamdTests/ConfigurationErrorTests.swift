@@ -73,7 +73,8 @@ struct ConfigurationErrorTests {
 
   @Test func invalidUTF8IsRefused() throws {
     let thrown = #expect(throws: ConfigurationErrors.self) {
-      try Configuration.parse([0x61, 0xff, 0xfe], file: "test.toml", credentialsDirectory: nil)
+      try Configuration.parse(
+        [ConfigurationText(path: "test.toml", bytes: [0x61, 0xff, 0xfe])], credentialsDirectory: nil)
     }
     #expect(try #require(thrown).sentences.count == 1)
   }

@@ -10,7 +10,8 @@ func parse(
   _ text: String, credentials: String? = nil, checksPrograms: Bool = false
 ) throws(ConfigurationErrors) -> Configuration {
   try Configuration.parse(
-    Array(text.utf8), file: "test.toml", credentialsDirectory: credentials, checksPrograms: checksPrograms)
+    [ConfigurationText(path: "test.toml", bytes: Array(text.utf8))], credentialsDirectory: credentials,
+    checksPrograms: checksPrograms)
 }
 
 struct ConfigurationTests {

@@ -1,99 +1,108 @@
 import Glibc
 
-/// A configuration and its text.
+/// A configuration and its files.
 struct ConfigurationSource: Sendable {
   let configuration: Configuration
-  /// At most `textLimit` bytes. Contains no secrets, only the names of credentials.
-  let text: [UInt8]
+  let files: [ConfigurationText]
 
-  static let textLimit = 1 << 20
-
-  /// Reads the file at `path` and everything to which it refers: users, groups and credentials.
+  /// Reads the file at `path`, its drop-ins, and everything to which they refer: users, groups and credentials.
   ///
   /// - Parameters:
   ///   - credentialsDirectory: the directory for `{ credential = "name" }`; by default the unit's own.
   ///   - checksPrograms: whether a program that cannot be run is an error; otherwise its stream fails when it is
   ///     started.
-  /// - Throws: every error of the file, or the one that prevents reading it; if there is none, that the buffers are
+  /// - Throws: every error of the files, or the one that prevents reading them; if there is none, that the buffers are
   ///   larger than `MemoryBudget` allows.
   static func load(
     path: String,
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
-    let text: [UInt8]
-    do {
-      text = try readFile(at: path, limit: textLimit)
-    } catch {
-      throw ConfigurationErrors(file: path, [.init(text: "cannot be read: \(error.reason)")])
-    }
     let source = try parse(
-      text, file: path, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
+      ConfigurationText.files(at: path), credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
       throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
     }
     return source
   }
 
-  /// Parses a text that was already read.
-  ///
-  /// - Parameter file: the file's name in error messages.
+  /// Parses files that were already read: the main one, then drop-ins.
   static func parse(
-    _ text: [UInt8], file: String,
+    _ files: [ConfigurationText],
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let configuration = try Configuration.parse(
-      text, file: file, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
-    return ConfigurationSource(configuration: configuration, text: text)
+      files, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
+    return ConfigurationSource(configuration: configuration, files: files)
   }
 }
 
 extension Configuration {
-  /// Parses `text` as the content of `file`, which error messages name.
+  /// Parses the main file and its drop-ins, which add streams.
   ///
-  /// - Throws: the first error in TOML's grammar, else all errors in the content.
+  /// - Throws: of each file, the first error in TOML's grammar, else all errors in the content.
   static func parse(
-    _ text: [UInt8], file: String, credentialsDirectory: String?, checksPrograms: Bool = false
+    _ files: [ConfigurationText], credentialsDirectory: String?, checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> Configuration {
-    let root: ConfigurationNode
-    do {
-      root = try ConfigurationNode.parse(text)
-    } catch {
-      throw ConfigurationErrors(file: file, [error])
-    }
-    let reader = ConfigurationReader(
+    var reader = ConfigurationReader(
       credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms)
-    let configuration = reader.configuration(root)
-    guard let configuration, reader.collector.errors.isEmpty else {
-      throw ConfigurationErrors(file: file, reader.collector.errors)
+    var configuration = Configuration()
+    var sentences: [String] = []
+    // The file of each stream.
+    var places: [String: String] = [:]
+    for (index, file) in files.enumerated() {
+      reader.collector = ConfigurationErrorCollector()
+      do {
+        let root = try ConfigurationNode.parse(file.bytes)
+        let streams = index == 0 ? reader.read(root, into: &configuration) : reader.dropIn(root, besides: places)
+        configuration.streams += streams
+        for stream in streams { places[stream.name] = file.path }
+      } catch {
+        reader.collector.add(error)
+      }
+      let errors = reader.collector.errors
+      if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
+    if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     return configuration
   }
 }
 
-/// Converts the tables of the file to values. After an error it uses the default and continues.
+/// Converts the tables of a file to values. After an error it uses the default and continues.
 struct ConfigurationReader {
   let credentials: CredentialFolder
   let checksPrograms: Bool
-  let collector = ConfigurationErrorCollector()
+  var collector = ConfigurationErrorCollector()
   /// The settings of streams with an HTTP source, unless they override them.
   var standardSettings = Configuration.HTTPSettings()
 
+  /// Reads the main file.
   /// - Parameter root: a table.
-  func configuration(_ root: ConfigurationNode) -> Configuration? {
-    guard let table = ConfigurationTable(root, path: "", collector: collector) else { return nil }
-    var configuration = Configuration()
+  /// - Returns: its streams.
+  mutating func read(_ root: ConfigurationNode, into configuration: inout Configuration) -> [Configuration.Stream] {
+    guard let table = ConfigurationTable(root, path: "", collector: collector) else { return [] }
     configuration.server = table.table("server", server) ?? configuration.server
     configuration.log = table.table("log", log) ?? configuration.log
-    var reader = self
     if let (upstreams, settings) = table.table("http", upstreams) {
       configuration.http = upstreams
-      reader.standardSettings = settings
+      standardSettings = settings
     }
-    configuration.streams = table.table("streams", reader.streams) ?? []
+    let streams = table.table("streams", streams) ?? []
     table.refuseUnknownKeys()
-    return configuration
+    return streams
+  }
+
+  /// Reads a drop-in, which has nothing but streams.
+  /// - Parameter others: the file of each stream of the files before it.
+  func dropIn(_ root: ConfigurationNode, besides others: [String: String]) -> [Configuration.Stream] {
+    guard let table = ConfigurationTable(root, path: "", collector: collector) else { return [] }
+    let streams = table.table("streams") { table in
+      for name in table.keys { if let other = others[name] { table.addError("is in \(other), too", at: name) } }
+      return self.streams(table)
+    }
+    table.refuseUnknownKeys()
+    return streams ?? []
   }
 
   private func server(_ table: ConfigurationTable) -> Configuration.Server {

@@ -1,6 +1,6 @@
-/// All errors of a file. Never empty.
+/// All errors of the files. Never empty.
 struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
-  /// One line each, in the order of the file: `FILE:LINE: KEY: expected WHAT, got WHAT`, without the parts that are
+  /// One line each, in the order of the files and lines: `FILE:LINE: KEY: expected WHAT, got WHAT`, without the parts that are
   /// unknown.
   let sentences: [String]
 
@@ -11,6 +11,8 @@ struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
     let more = sentences.count > 1 ? " (and \(counted(sentences.count - 1, "more error")))" : ""
     return (sentences.first ?? "") + more
   }
+
+  init(sentences: [String]) { self.sentences = sentences }
 
   init(file: String, _ errors: [ConfigurationError]) {
     // Stable, which `sort` does not guarantee: errors of one line keep the order of reading.

@@ -11,8 +11,9 @@ enum ConfigurationPlaces {
       http = {}
       streams.\(anyName) = { timer = {}, http = {}, exec = {}, publish = {}, buffer = {}, retry = {} }
       """
-    let reader = ConfigurationReader(credentials: CredentialFolder(path: nil), checksPrograms: false)
-    if let root = try? ConfigurationNode.parse(Array(file.utf8)) { _ = reader.configuration(root) }
+    var reader = ConfigurationReader(credentials: CredentialFolder(path: nil), checksPrograms: false)
+    var configuration = Configuration()
+    if let root = try? ConfigurationNode.parse(Array(file.utf8)) { _ = reader.read(root, into: &configuration) }
     return reader.collector.knownKeys
   }()
 

@@ -3,12 +3,12 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// The text of the last served configuration, stored in the service manager exactly as long as connections and logs
-/// are. A process that finds errors in the file serves this one, so that connections and logs survive.
+/// The files of the last served configuration, stored in the service manager exactly as long as connections and logs
+/// are. A process that finds errors in the files serves this one, so that connections and logs survive.
 ///
 /// Confined to one thread at a time.
 final class StoredConfiguration: @unchecked Sendable {  // as said above
-  /// The stored text, if there is one.
+  /// The stored files, if there are any.
   private var text: [UInt8]?
   /// The names of the stored descriptors, oldest first.
   private var names: [String] = []
@@ -35,7 +35,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
   }
 
   private static func text(in descriptor: CInt) throws(InvalidSavedState) -> [UInt8] {
-    let limit = SavedState.headerBytes + ConfigurationSource.textLimit
+    let limit = SavedState.headerBytes + 1 + ConfigurationText.limit
     guard let bytes = MemoryFile.bytes(of: descriptor, limit: limit) else {
       throw InvalidSavedState(reason: "it cannot be read, or has more than \(limit) bytes")
     }
@@ -45,15 +45,16 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
   /// The number of the manager's descriptors that hold it.
   var count: Int { names.count }
 
-  /// - Parameter path: the file's name in error messages.
+  /// - Parameter path: the main file's name in error messages.
   /// - Returns: nil if there is none, or if something to which it refers has changed: users, groups, credentials,
   ///   files.
   func load(as path: String) -> ConfigurationSource? {
-    text.flatMap { try? ConfigurationSource.parse($0, file: path) }
+    text.flatMap { [ConfigurationText](stored: $0, path: path) }.flatMap { try? ConfigurationSource.parse($0) }
   }
 
-  /// Stores this text in place of the previous one.
-  func store(_ text: [UInt8], with manager: ServiceManager, _ journal: Journal) {
+  /// Stores these files in place of the previous ones.
+  func store(_ files: [ConfigurationText], with manager: ServiceManager, _ journal: Journal) {
+    let text = files.stored
     // Scarce room in the store is for connections.
     guard manager.storeLimit > LogStore.reservedDescriptors, text != self.text else { return }
     do {

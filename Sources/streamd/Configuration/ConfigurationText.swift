@@ -1,0 +1,93 @@
+import Glibc
+
+/// A file of the configuration: the main one or a drop-in.
+struct ConfigurationText: Sendable, Equatable {
+  /// For error messages.
+  let path: String
+  /// Contains no secrets, only the names of credentials.
+  let bytes: [UInt8]
+
+  /// Maximum bytes of all files together, with their paths.
+  static let limit = 1 << 20
+
+  /// The files of a configuration: the main one, then the drop-ins in the order of their names.
+  /// - Throws: the error of a file or of the directory that cannot be read.
+  static func files(at path: String) throws(ConfigurationErrors) -> [ConfigurationText] {
+    let directory = dropInDirectory(of: path)
+    var files: [ConfigurationText] = []
+    var free = limit
+    for path in try [path] + dropIns(in: directory) {
+      do {
+        let text = ConfigurationText(path: path, bytes: try readFile(at: path, limit: max(0, free)))
+        free -= text.storedByteCount
+        files.append(text)
+      } catch {
+        let reason = files.isEmpty || free == limit ? error.reason : "\(error.reason); all files have at most \(limit)"
+        throw ConfigurationErrors(file: path, [.init(text: "cannot be read: \(reason)")])
+      }
+    }
+    return files
+  }
+
+  /// `/etc/streamd/streamd.d` of `/etc/streamd/streamd.toml`.
+  private static func dropInDirectory(of path: String) -> String {
+    (path.hasSuffix(".toml") ? String(path.dropLast(5)) : path) + ".d"
+  }
+
+  /// The paths of `*.toml`, without hidden files, in the order of their bytes; none if there is no directory.
+  private static func dropIns(in directory: String) throws(ConfigurationErrors) -> [String] {
+    guard let entries = unsafe opendir(directory) else {
+      let code = errno
+      if code == ENOENT { return [] }
+      throw ConfigurationErrors(
+        file: directory, [.init(text: "cannot be read: \(unsafe String(cString: strerror(code)))")])
+    }
+    defer { unsafe closedir(entries) }
+    var names: [String] = []
+    while let entry = unsafe readdir(entries) {
+      let name = unsafe withUnsafePointer(to: &entry.pointee.d_name) {
+        unsafe $0.withMemoryRebound(to: CChar.self, capacity: 256) { unsafe String(cString: $0) }
+      }
+      if name.hasSuffix(".toml"), !name.hasPrefix(".") { names.append(name) }
+    }
+    return names.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }.map { "\(directory)/\($0)" }
+  }
+
+  fileprivate var storedByteCount: Int { 8 + path.utf8.count + bytes.count }
+}
+
+/// The form in which the files of a configuration are stored: a single file as it is; several after a NUL, which no TOML
+/// has, each as its path and its bytes after their lengths (4 bytes, big-endian).
+extension [ConfigurationText] {
+  var stored: [UInt8] {
+    guard count > 1 else { return first?.bytes ?? [] }
+    return reduce(into: [0]) { stored, file in
+      for part in [[UInt8](file.path.utf8), file.bytes] {
+        stored += unsafe Swift.withUnsafeBytes(of: UInt32(part.count).bigEndian) { unsafe [UInt8]($0) }
+        stored += part
+      }
+    }
+  }
+
+  /// - Parameter path: of the main file now.
+  /// - Returns: nil if the bytes are of another form.
+  init?(stored: [UInt8], path: String) {
+    guard stored.first == 0 else {
+      self = [ConfigurationText(path: path, bytes: stored)]
+      return
+    }
+    var rest = stored.dropFirst()
+    func part() -> [UInt8]? {
+      guard rest.count >= 4 else { return nil }
+      let count = rest.prefix(4).reduce(0) { $0 << 8 | Int($1) }
+      guard rest.count - 4 >= count else { return nil }
+      defer { rest = rest.dropFirst(4 + count) }
+      return [UInt8](rest.dropFirst(4).prefix(count))
+    }
+    self = []
+    while !rest.isEmpty {
+      guard let name = part(), let bytes = part() else { return nil }
+      append(ConfigurationText(path: isEmpty ? path : String(decoding: name, as: UTF8.self), bytes: bytes))
+    }
+  }
+}
