@@ -18,8 +18,8 @@ public final class Listener: EventLoop.Handler {
   /// - Parameters:
   ///   - descriptor: a listening stream socket; made non-blocking here.
   ///   - accepted: receives each new connection, non-blocking and closed on exec.
-  ///   - paused: called once per pause with its cause (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); accepting resumes by
-  ///     itself after a second.
+  ///   - paused: called once per pause with its cause (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`; at the start also
+  ///     `ENOSPC`, when the kernel watches no more descriptors); accepting resumes by itself after a second.
   public init(
     _ descriptor: consuming OwnedDescriptor, on loop: EventLoop,
     accepted: @escaping (consuming OwnedDescriptor) -> Void, paused: @escaping (SystemError) -> Void
@@ -31,9 +31,17 @@ public final class Listener: EventLoop.Handler {
     _ = fcntl(self.descriptor.raw, F_SETFL, fcntl(self.descriptor.raw, F_GETFL) | O_NONBLOCK)
   }
 
-  /// Starts accepting. On the loop.
-  public func start() throws(SystemError) {
-    registration = try loop.register(descriptor.raw, for: .readable, handler: self)
+  /// Starts accepting; while that fails, tries again each second. On the loop.
+  public func start() {
+    do throws(SystemError) {
+      registration = try loop.register(descriptor.raw, for: .readable, handler: self)
+    } catch {
+      retry = loop.schedule(after: Self.pause) { [weak self] in
+        self?.retry = nil
+        self?.start()
+      }
+      paused(error)
+    }
   }
 
   /// Stops accepting. On the loop. Connections in the backlog stay there until the socket is closed.

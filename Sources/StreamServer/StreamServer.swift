@@ -185,12 +185,8 @@ public final class StreamServer: Sendable {
       let listener = Listener(
         OwnedDescriptor(raw), on: first.loop, accepted: { [self] socket in accept(socket) },
         paused: { [report] error in report(.acceptingPaused(error)) })
-      do throws(SystemError) {
-        try listener.start()
-        first.keep(listener)
-      } catch {
-        report(.acceptingPaused(error))
-      }
+      listener.start()
+      first.keep(listener)
     }
   }
 

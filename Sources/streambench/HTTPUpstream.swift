@@ -36,7 +36,7 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
         complain("\($0)")
       },
     ]
-    for listener in listeners { try listener.start() }
+    for listener in listeners { listener.start() }
     try loop.start()
   }
 

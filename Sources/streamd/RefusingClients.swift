@@ -16,7 +16,7 @@ func refuseClients(from sockets: [PassedDescriptors.Listener]) {
       accepted: { refused.refuse($0, "streamd cannot start: its configuration has errors") },
       paused: { _ in })
   }
-  for listener in listeners { try? listener.start() }
+  for listener in listeners { listener.start() }
   _ = loop.schedule(after: .seconds(1)) { loop.stop() }
   loop.run()
 }

@@ -165,7 +165,7 @@ package final class ScriptedServer: Sendable {
           let peer = Peer(number, socket, terms, on: server.loop)
           server.peers.withLock { $0.append(peer) }
         }, paused: { _ in })
-      try? listener.start()
+      listener.start()
     }
     try server.loop.start()
     defer { server.loop.stop() }

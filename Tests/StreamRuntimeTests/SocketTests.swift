@@ -89,7 +89,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
           let listener = Listener(
             OwnedDescriptor(descriptor), on: loop, accepted: { _ in counter.increment() }, paused: { _ in }
           )
-          try? listener.start()
+          listener.start()
         }
         var clients: [CInt] = []
         for _ in 0..<500 { clients.append(try UnixSocket.connect(to: path).release()) }
@@ -97,6 +97,33 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
         clients.forEach { close($0) }
         #expect(counter.value == 500)
       }
+    }
+  }
+
+  /// A file, which no loop can watch, stands for a socket for which the kernel has no watch left.
+  @Test func aListenerThatCannotBeWatchedIsTriedAgain() async throws {
+    try await withSocketPath { path in
+      let loop = try EventLoop(name: "test")
+      let listening = try UnixSocket.listen(at: path, mode: 0o600)
+      let client = try UnixSocket.connect(to: path)
+      let unwatchable = open("/proc/self/exe", O_RDONLY | O_CLOEXEC)
+      var pauses: [CInt] = []
+      var accepted = 0
+      let listener = Listener(
+        OwnedDescriptor(unwatchable), on: loop,
+        accepted: { _ in
+          accepted += 1
+          loop.stop()
+        }, paused: { pauses.append($0.code) })
+      listener.start()
+      #expect(pauses == [EPERM])
+      #expect(dup2(listening.raw, unwatchable) == unwatchable)
+      _ = fcntl(unwatchable, F_SETFL, O_NONBLOCK)
+      _ = loop.schedule(after: .seconds(60)) { loop.stop() }
+      loop.run()
+      #expect(accepted == 1 && pauses == [EPERM])
+      listener.stop()
+      _ = client
     }
   }
 
@@ -118,7 +145,7 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
             accepted += 1
             loop.stop()
           }, paused: { pauses.append($0.code) })
-        try listener.start()
+        listener.start()
         withUnsafePointer(to: full) { _ = setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), $0) }
         var turns = 0
         loop.endOfTurn = {
