@@ -101,6 +101,37 @@ import Testing
     #expect(connection == nil)
   }
 
+  @Test func aConnectionThatIsClosingDuringASaveIsFreed() async throws {
+    weak var connection: Connection?
+    do {
+      let harness = try ServerHarness(ServerLimits(workers: 1))
+      let source = try harness.add("s") { $0.limits = .init(events: 100, bytes: 16 << 20) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 100)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send([UInt8](repeating: 65, count: 8 << 20))
+      let first = Locked<Connection?>(nil)
+      harness.eventually {
+        harness.server.workers[0].loop.execute { [worker = harness.server.workers[0]] in
+          if let blocked = worker.allConnections.first, blocked.isBlocked { first.withLock { $0 = blocked } }
+        }
+        return first.withLock { $0 != nil }
+      }
+      connection = first.withLock { $0.take() }
+      harness.server.workers[0].loop.execute { [worker = harness.server.workers[0]] in
+        worker.allConnections.first?.refuse("the test says so")
+      }
+      let saved = await withCheckedContinuation { continuation in
+        harness.server.save { continuation.resume(returning: $0) }
+      }
+      #expect(saved.connections.isEmpty)
+      await harness.stop()
+    }
+    let deadline = EventLoop.monotonicNow() + 10_000_000_000
+    while connection != nil, EventLoop.monotonicNow() < deadline { usleep(1000) }
+    #expect(connection == nil)
+  }
+
   /// A peer that has shut down only its reading end.
   @Test func aClientThatClosesItsReadingEndLosesSubscriptionsAndStillPublishes() async throws {
     try await withServer(ServerLimits(workers: 1, requestsPerConnection: 4)) { harness in

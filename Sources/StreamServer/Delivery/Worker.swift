@@ -179,7 +179,11 @@ import Synchronization
     hasSaved = true
     connections = []
     for lane in lanes.values { lane.stopWatchingForStalls() }
-    return saved.compactMap { $0.save() }
+    return saved.compactMap { connection in
+      let saved = connection.save()
+      if saved == nil { connection.close() }  // otherwise the timer of a closing one would retain it
+      return saved
+    }
   }
 
   /// Accepts no more connections; new ones wait in the sockets. On the loop.
