@@ -145,6 +145,25 @@ import Testing
     }
   }
 
+  @Test func noOtherStreamIsInTheMiddleOfALargeEvent() async throws {
+    try await withServer { harness in
+      let sources = try ["a", "b", "c"].map { name in
+        try harness.add(name) {
+          Self.isText(&$0)
+          $0.limits = .init(events: 8, bytes: 4 << 20)
+        }
+      }
+      let large = [UInt8](repeating: 65, count: 300_000)
+      sources[0].send(large, [68])
+      sources[1].send([66], [67])
+      sources[2].send(large)
+      let events = try Self.events(harness, "/streams/a,b,c?as=sse&follow=0").dropLast()
+      #expect(events.filter { $0.type == "a" }.map(\.data.utf8.count) == [large.count, 1])
+      #expect(events.filter { $0.type == "b" }.map(\.data) == ["B", "C"])
+      #expect(events.filter { $0.type == "c" }.map(\.data.utf8.count) == [large.count])
+    }
+  }
+
   // MARK: Positions
 
   @Test func aStartMayBeATime() async throws {
@@ -431,6 +450,24 @@ import Testing
       // After the gap comes the newest, and none of those that are still held before it.
       let gap = try #require(events.lastIndex { $0.type == "gap" })
       #expect(events[gap...].dropFirst().map(\.data) == ["B"])
+    }
+  }
+
+  /// A client would take the reason for the end of the event.
+  @Test(arguments: ["sse", "ndjson", "json-seq", "raw"]) func nothingFollowsAPartOfAnEvent(format: String) async throws
+  {
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        Self.isJSON(&$0)
+        $0.limits = .init(events: 8, bytes: 64 << 20)
+      }
+      source.send([UInt8](repeating: 65, count: 5_000_000))
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get("/streams/s?as=\(format)")
+      #expect(try client.head()?.status == 200)
+      #expect(harness.server.change([], removing: ["s"]).isEmpty)
+      let (text, isComplete) = try Self.rest(client)
+      #expect(!isComplete && !text.contains("event: end") && text.utf8.count < 5_000_000)
     }
   }
 

@@ -415,6 +415,12 @@ class Connection: EventLoop.Handler {
     extras.blocked.append(subscription)
   }
 
+  /// Whether a part of an event was written, and what comes next must be its rest: in a response, whose events have no
+  /// numbers of requests that would tell them apart.
+  func isWithinEvent(ofOtherThan subscription: StreamSubscription? = nil) -> Bool {
+    subscriptions.contains { $0 !== subscription && $0.cursor.sentBytes > 0 }
+  }
+
   /// Subscriptions that wait for space in the socket, including ended ones.
   var blockedCount: Int { extras?.blocked.count ?? 0 }
 

@@ -130,6 +130,10 @@ extension Worker {
       return 1
     }
     let format = subscription.machine.format
+    if format.isNamed, subscription.connection.isWithinEvent(ofOtherThan: subscription) {
+      perform(.enqueue, subscription)  // the other one is in the queue, too
+      return 1
+    }
     let block = block(for: format)
     let label = format.isNamed ? subscription.connection.label(of: subscription) : nil
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in

@@ -143,12 +143,15 @@ extension HTTPConnection {
       response.setEndedPosition(id, of: RequestID(UInt32(index + 1)))
     }
     begin(.streaming(response))
+    // One that cannot be restored ends the response.
+    response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
     for saved in subscriptions {
       guard case .streaming = exchange else { return }
       restore(
         RequestID(saved.id), to: saved.stream, cursor: saved.cursor, demand: saved.credit, onLag: saved.onLag,
         saved.frames, gap: saved.gap)
     }
+    response.isCut = false
     if subscriptions.isEmpty, case .streaming = exchange { end(response, "complete", isClean: true) }
   }
 }

@@ -25,6 +25,8 @@ final class StreamingResponse {
   fileprivate var ended: [RequestID: UInt64] = [:]
   /// Why the response is to end once the subscription that caused it is removed.
   fileprivate var ending: (reason: String, isClean: Bool)?
+  /// A part of an event is sent, and its rest will not be.
+  var isCut = false
 
   init(
     _ request: HTTPRequest, _ encoding: EventEncoding, isChunked: Bool, _ names: [String], follows: Bool,
@@ -215,7 +217,7 @@ extension HTTPConnection {
     guard response.isEventStream else { return }
     let silence = Duration.nanoseconds(Int64(worker.loop.now - min(worker.loop.now, sentAt)))
     guard silence >= times.silence else { return setClock(after: times.silence - silence) }
-    if !hasUnsent {
+    if !hasUnsent, !isWithinEvent() {
       write(ServerSentEvents.comment, of: response)
       sentAt = worker.loop.now
     }
@@ -236,6 +238,7 @@ extension HTTPConnection {
     guard case .streaming(let response) = exchange, response.hasBegun else {
       return fail(request, Rejection(of: failure))
     }
+    if isWithinEvent() { response.isCut = true }
     switch failure {
     case .unknownStream, .forbidden, .rejected, .canceled: response.ending = (failure.sentence, true)
     case .invalid, .lagged, .failed: response.ending = (failure.sentence, false)
@@ -276,14 +279,17 @@ extension HTTPConnection {
     setSecondClock(after: times.drainTime) { [self] in close() }
   }
 
-  /// Ends a streaming response.
+  /// Ends a streaming response. One that ends within an event has nothing after that part: a reason would be taken for a
+  /// line of the event, and an event stream's client ignores an event that is not complete.
   ///
   /// - Parameters:
   ///   - isClean: the client has all that it may have. Otherwise the body stays without an end, so that a client sees that
   ///     it is not complete; an event stream gives the reason instead.
   ///   - milliseconds: after that long the client is to connect again.
   func end(_ response: StreamingResponse, _ reason: String, isClean: Bool, retry milliseconds: Int? = nil) {
+    if isWithinEvent() { response.isCut = true }
     endSubscriptions()
+    guard !response.isCut else { return endExchange(keeps: false) }
     if response.isEventStream {
       if let milliseconds { write(ServerSentEvents.retry(milliseconds: milliseconds), of: response) }
       write(ServerSentEvents.end(reason: reason), of: response)
