@@ -52,9 +52,13 @@ class Client {
   /// Whether it has closed the connection itself, or a half of it.
   private(set) var isLeaving = false
   private var hasStoppedReading = false
+  /// When it had last read all that was there.
+  private(set) var caughtUpAt = sim_now()
 
   /// Whether it keeps to the protocol, so that the server has to serve it.
   var isOrderly: Bool { true }
+  /// Whether the server may end the connection now, by the protocol.
+  var mayEnd: Bool { false }
   var name: String { "client \(number) (\(peer))" }
 
   init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
@@ -75,8 +79,10 @@ class Client {
   func sendValues(_ random: inout Random) {}
   func completeChannel(_ random: inout Random) {}
   func fireAndForget(to stream: String, _ random: inout Random) {}
-  /// Shows the server that it is alive, if that is due.
+  /// Shows the server that it is alive, and does what else is due.
   func keepAlive() {}
+  /// Sends nothing any more, and reads as before.
+  func halfClose() {}
 
   // MARK: Judgement
 
@@ -88,6 +94,15 @@ class Client {
 
   /// The rules of streams have changed, and bytes of the connection up to `place` may be from before.
   func review(at place: Int) {}
+
+  /// Another process continues with the connection: it sends what comes after `place`.
+  func handedOver(at place: Int) {}
+
+  /// All is at rest: the server has answered what it can.
+  func checkAtRest() {}
+
+  /// Its subscriptions to `$streams`.
+  var catalogues: [Subscription] { [] }
 
   /// The connection is over.
   func ended() {}
@@ -130,6 +145,7 @@ class Client {
       left -= count
       if count < min(world.buffer.count, left + count) { break }
     }
+    if left > 0 { caughtUpAt = sim_now() }
     judgeInput()
   }
 
@@ -142,7 +158,22 @@ class Client {
 
   /// All that has arrived, or is in the socket, was sent under the former rules of streams.
   final func review() {
-    if isOrderly, !isOver { review(at: consumed + input.count + Int(sim_waiting(descriptor))) }
+    if isOrderly, !isOver { review(at: reached) }
+  }
+
+  final func noteHandover() {
+    if isOrderly, !isOver { handedOver(at: reached) }
+  }
+
+  /// Bytes of the connection so far.
+  private var reached: Int { consumed + input.count + Int(sim_waiting(descriptor)) }
+
+  /// Whether all that it has sent is in the socket.
+  final var hasSentAll: Bool { output.isEmpty }
+
+  /// The beginning of what has arrived and was not judged, for people.
+  final var unjudged: String {
+    "\(input.count) bytes: \(String(decoding: input.prefix(300), as: UTF8.self))"
   }
 
   final func close() {

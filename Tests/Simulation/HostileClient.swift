@@ -6,12 +6,14 @@ final class HostileClient: Client {
   private var nextID: UInt32 = 1
   /// What it has sent last, to be sent again.
   private var sent: [UInt8] = []
+  private let speaksHTTP: Bool
 
   override var isOrderly: Bool { false }
 
   override init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
+    speaksHTTP = world.profile.isHostileOverHTTP(&world.random)
     super.init(number, peer, descriptor, world)
-    guard world.random.chance(80) else { return }
+    guard !speaksHTTP, world.random.chance(80) else { return }
     var bytes: [UInt8] = []
     Frame.setup(Setup(honorsLease: world.random.chance(10), metadataMIMEType: MetadataFormat.text.mimeType))
       .encode(into: &bytes)
@@ -34,7 +36,9 @@ final class HostileClient: Client {
 
   func sendNoise(_ random: inout Random) {
     var bytes: [UInt8] = []
-    for _ in 0..<random.pick([1, 1, 3, 20]) { frame(&random).encode(into: &bytes) }
+    for _ in 0..<random.pick([1, 1, 3, 20]) {
+      if speaksHTTP { bytes += HostileRequest.some(&random) } else { frame(&random).encode(into: &bytes) }
+    }
     switch random.below(6) {
     case 0: bytes = random.bytes(random.below(200))
     case 1:
@@ -50,6 +54,7 @@ final class HostileClient: Client {
   func flood(_ random: inout Random) {
     var bytes: [UInt8] = []
     switch random.below(4) {
+    case _ where speaksHTTP: bytes = HostileRequest.flood(&random)
     case 0:
       for _ in 0..<40 {
         Frame.keepalive(respond: true, position: 0, data: random.bytes(1000)).encode(into: &bytes)

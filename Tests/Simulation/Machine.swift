@@ -259,7 +259,7 @@ final class Machine {
     journal = nil
     while sim_run_one() != 0 {}
     sim_set_now(moment)
-    let alive = objects.filter { $0.object != nil }.map(\.name)
+    let alive = (objects + connections.values).filter { $0.object != nil }.map(\.name)
     require(alive.isEmpty, "memory is released", "left of a process are: \(alive.joined(separator: ", "))")
     require(
       sim_thread_count() == 0, "threads end",
@@ -280,19 +280,29 @@ final class Machine {
     weak var object: AnyObject?
   }
 
-  /// Connections so far, by their number.
-  private var connections: [UInt64: Watched] = [:]
+  /// A connection in one protocol.
+  private struct ConnectionKey: Hashable {
+    let number: UInt64
+    let type: ObjectIdentifier
+    init(_ connection: Connection) {
+      (number, type) = (connection.identity.number, ObjectIdentifier(Swift.type(of: connection)))
+    }
+  }
+
+  /// Connections so far.
+  private var connections: [ConnectionKey: Watched] = [:]
 
   /// To be called after each step.
   func watchConnections() {
-    for connection in server.workers.flatMap(\.allConnections) where connections[connection.identity.number] == nil {
-      connections[connection.identity.number] = Watched(name: "\(connection.identity)", object: connection)
+    for connection in server.workers.flatMap(\.allConnections) where connections[ConnectionKey(connection)] == nil {
+      connections[ConnectionKey(connection)] = Watched(
+        name: "\(connection.identity), a \(type(of: connection))", object: connection)
     }
   }
 
   /// Connections that have ended and are not released.
   var remainingConnections: [String] {
-    let open = Set(server.workers.flatMap(\.allConnections).map(\.identity.number))
+    let open = Set(server.workers.flatMap(\.allConnections).map { ConnectionKey($0) })
     return connections.filter { !open.contains($0.key) && $0.value.object != nil }.map(\.value.name).sorted()
   }
 
@@ -330,6 +340,21 @@ final class Machine {
 
   /// Ids up to here were given by the stream.
   func end(of stream: String) -> UInt64? { server.streams[stream]?.log.read { storage, _ in storage.endPosition } }
+
+  /// The id of the newest event that the stream holds.
+  func newest(of stream: String) -> UInt64? {
+    server?.streams[stream]?.log.read { storage, _ in
+      storage.firstPosition < storage.endPosition ? storage.position(ofLast: 1) : nil
+    }
+  }
+
+  /// The id of the first event after that one that the stream holds.
+  func firstEvent(of stream: String, after id: UInt64) -> UInt64? {
+    server?.streams[stream]?.log.read { storage, _ in
+      let position = storage.skip(max(storage.firstPosition, id + 1))
+      return position < storage.endPosition ? position : nil
+    }
+  }
 
   /// One subscription that is live.
   struct Standing {

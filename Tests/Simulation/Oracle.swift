@@ -22,10 +22,16 @@ struct Content {
   let epoch: Int
   let number: UInt64
 
-  func bytes(count: Int) -> [UInt8] {
+  /// - Parameter hasLines: whether there are ends of lines in it.
+  func bytes(count: Int, hasLines: Bool = false) -> [UInt8] {
     var bytes = Array("\(maker) \(epoch) \(number) ".utf8)
     let filler = UInt8(truncatingIfNeeded: 97 + number % 26)
     if bytes.count < count { bytes.append(contentsOf: repeatElement(filler, count: count - bytes.count)) }
+    guard hasLines, number % 3 > 0 else { return bytes }
+    for index in stride(from: 60, to: count, by: 61) {
+      if number % 3 == 1 { bytes[index - 1] = 13 }
+      bytes[index] = 10
+    }
     return bytes
   }
 
@@ -45,7 +51,7 @@ struct Content {
 /// What is true of one stream, whatever becomes of processes: the events that it has had.
 final class Truth {
   struct Event {
-    let hash: UInt64
+    let data: [UInt8]
     let time: UInt64
     /// `Truth.losses` when it was appended.
     let losses: Int
@@ -55,10 +61,16 @@ final class Truth {
   let name: String
   private let feed: StreamSpecification.Feed
   private(set) var events: [UInt64: Event] = [:]
+  /// Of `events`, and of some that are forgotten; in order.
+  private var ids: [UInt64] = []
   /// The highest id that was given.
   private(set) var last: UInt64 = 0
-  /// Of each maker, what came last.
-  private var makers: [String: Content] = [:]
+  /// Of each maker, what came last, and how many values in all.
+  private var makers: [String: (last: Content, count: Int)] = [:]
+  /// How often `makers` was forgotten.
+  private(set) var forgets = 0
+  /// Of a maker, the number of the last value that the server has said to be there, and that no other will follow.
+  private var finalNumbers: [String: UInt64] = [:]
   /// Whether the next process is to find all that was there.
   var isKept = true
   /// What the process has as the newest event; nil: none that it knows.
@@ -83,19 +95,24 @@ final class Truth {
   func append(_ id: UInt64, _ time: UInt64, _ data: [UInt8]) {
     require(id > last, "ids rise", "\(name) gave id \(id) after \(last)")
     (last, held, end) = (id, id, id + 1)
-    events[id] = Event(hash: hash(data), time: time, losses: losses)
+    events[id] = Event(data: data, time: time, losses: losses)
+    ids.append(id)
     Report.shared.events += 1
     sim_trace_add(id ^ hash(data))
     guard let content = Content(data), content.maker.first != "x" else {
       // Of a hostile client.
       return require(name.hasPrefix("p"), "bytes", "\(name) has an event \(id) that nothing made")
     }
-    if let former = makers[content.maker] {
+    let (former, count) = makers[content.maker].map { ($0.last, $0.count) } ?? (nil, 0)
+    if let former {
       require(
         follows(former, content), "each value once and in order",
         "\(name): after \(content.maker) \(former.epoch).\(former.number) comes \(content.epoch).\(content.number)")
     }
-    makers[content.maker] = content
+    require(
+      content.number <= finalNumbers[content.maker] ?? .max, "confirmations",
+      "\(name): value \(content.number) of \(content.maker) comes after the server had said that it never will")
+    makers[content.maker] = (content, count + 1)
   }
 
   /// Whether a value may come after another of its maker.
@@ -112,29 +129,63 @@ final class Truth {
   }
 
   /// The number of the last value of a maker; nil: not known.
-  func newest(of maker: String) -> UInt64? { makers[maker]?.number }
+  func newest(of maker: String) -> UInt64? { makers[maker]?.last.number }
+
+  /// The server has said that the first `count` values of a maker, numbered from 1, are there.
+  /// - Parameters:
+  ///   - former: `forgets` when the request began.
+  ///   - isFinal: whether no others will come.
+  func confirm(_ count: UInt64, of maker: String, since former: Int, isFinal: Bool, to client: String) {
+    if isFinal { finalNumbers[maker] = count }
+    guard forgets == former else { return }
+    let (newest, number) = makers[maker].map { ($0.last.number, $0.count) } ?? (0, 0)
+    require(
+      newest >= count && number >= count && (!isFinal || newest == count), "confirmations",
+      "\(client) was told that \(count) values of \(maker) are in \(name), which has \(number), up to \(newest)")
+  }
+
+  /// Whether it has had no event between two others.
+  func isEmpty(between id: UInt64, and other: UInt64) -> Bool {
+    !ids.contains { $0 > id && $0 < other && events[$0] != nil }
+  }
+
+  /// The server has said that no values of a maker come after this one.
+  func end(_ maker: String, at number: UInt64) { finalNumbers[maker] = number }
+
+  /// The first event after another one that a client gets as these bytes.
+  func id(after id: UInt64, of data: [UInt8], as form: EventForm) -> UInt64? {
+    var (low, high) = (0, ids.count)
+    while low < high {
+      let middle = (low + high) / 2
+      if ids[middle] <= id { low = middle + 1 } else { high = middle }
+    }
+    return ids[low...].first { events[$0].map { form.applied(to: $0.data) == data } ?? false }
+  }
 
   /// The log of a process that has just begun.
   func check(held id: UInt64, _ time: UInt64, _ data: [UInt8]) {
     guard let known = events[id] else {
       // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
       if id > last { return append(id, time, data) }
-      events[id] = Event(hash: hash(data), time: time, losses: losses)
+      events[id] = Event(data: data, time: time, losses: losses)
+      ids = events.keys.sorted()
       return
     }
     require(
-      known.hash == hash(data) && known.time == time, "same id, same bytes",
+      known.data == data && known.time == time, "same id, same bytes",
       "\(name): event \(id) has other bytes or another time after a restart")
   }
 
   /// A client got it.
-  func delivered(_ id: UInt64, _ time: UInt64, _ data: [UInt8], to client: String) {
+  /// - Parameter time: nil where it got none.
+  func delivered(_ id: UInt64, _ time: UInt64?, _ data: [UInt8], as form: EventForm, to client: String) {
     guard let known = events[id] else {
       fail("same id, same bytes", "\(client) got event \(id) of \(name), which there never was")
     }
     require(
-      known.hash == hash(data) && known.time == time, "same id, same bytes",
-      "\(client) got event \(id) of \(name) with other bytes or another time")
+      form.applied(to: known.data) == data && known.time == time ?? known.time, "same id, same bytes",
+      "\(client) got event \(id) of \(name) with other bytes (\(data.count) instead of \(known.data.count)) or another time"
+    )
     events[id]?.wasDelivered = true
     Report.shared.deliveries += 1
   }
@@ -142,8 +193,9 @@ final class Truth {
   /// A loss of power: what nobody has got is nobody's to miss, and what makers sent may come twice.
   func losePower() {
     events = events.filter { $0.value.wasDelivered }
-    last = events.keys.max() ?? 0
-    makers = [:]
+    ids = events.keys.sorted()
+    last = ids.last ?? 0
+    forgetMakers()
     losses += 1
     isKept = false
   }
@@ -162,7 +214,10 @@ final class Truth {
   func begins(between last: UInt64, and event: UInt64) -> Bool { beginnings.contains { $0 > last && $0 <= event } }
 
   /// The makers' values may have been lost, or come twice.
-  func forgetMakers() { makers = [:] }
+  func forgetMakers() {
+    makers = [:]
+    forgets += 1
+  }
 }
 
 /// Reads each event of a log as it is appended.

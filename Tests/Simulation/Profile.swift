@@ -28,6 +28,8 @@ struct Profile {
   private(set) var hasOrigin = false
   private(set) var turnsPerStep = 8
   private(set) var clients = 6
+  /// Of 100 orderly clients, so many speak HTTP, and so many use a WebSocket.
+  private var (http, webSocket) = (0, 0)
 
   init(_ random: inout Random) {
     for (_, weight, isRare) in Self.steps {
@@ -39,7 +41,19 @@ struct Profile {
     hasOrigin = random.chance(50)
     turnsPerStep = random.pick([1, 4, 12, 40])
     clients = random.pick([2, 4, 8, 12])
+    http = random.pick([0, 40, 70, 95])
+    webSocket = random.pick([0, 0, 5])
   }
+
+  func someProtocol(_ random: inout Random) -> World.ClientProtocol {
+    let place = random.below(100)
+    return place < http ? .http : place < http + webSocket ? .webSocket : .rsocket
+  }
+
+  var prefersHTTP: Bool { http > 50 }
+
+  /// Whether a hostile client speaks HTTP.
+  func isHostileOverHTTP(_ random: inout Random) -> Bool { random.below(100) < http }
 
   func step(_ random: inout Random) -> Step {
     var place = random.below(weights.reduce(0, +))

@@ -18,7 +18,7 @@ struct Channel {
 }
 
 /// A client that keeps to RSocket, and judges every frame that it gets.
-final class RSocketClient: Client {
+class RSocketClient: Client {
   private(set) var subscriptions: [UInt32: Subscription] = [:]
   private var channels: [UInt32: Channel] = [:]
   /// Events of which a part has arrived, and where in the connection they began.
@@ -39,7 +39,7 @@ final class RSocketClient: Client {
           maximumLifetime: lifetime, honorsLease: usesLease, metadataMIMEType: MetadataFormat.composite.mimeType)))
   }
 
-  func send(_ frame: Frame) {
+  final func send(_ frame: Frame) {
     var bytes: [UInt8] = []
     frame.encode(into: &bytes)
     send(bytes)
@@ -80,8 +80,8 @@ final class RSocketClient: Client {
       }
     default: break
     }
-    let fails = random.chance(15)
-    options.append(#""on_lag":"\#(fails ? "fail" : random.pick(["skip", "latest"]))""#)
+    let onLag = random.chance(15) ? "fail" : random.pick(["skip", "latest"])
+    options.append(#""on_lag":"\#(onLag)""#)
     let gaps = random.chance(60)
     if gaps { options.append(#""gaps":true"#) }
     let ids = random.chance(90)
@@ -89,7 +89,7 @@ final class RSocketClient: Client {
     let credit = random.pick([1, 2, 5, 32, Subscription.unlimited])
     Report.shared.say("\(name) subscribes to \(stream) as \(id), credit \(credit), {\(options.joined(separator: ","))}")
     request(
-      id, Subscription(to: stream, gaps: gaps, ids: ids, fails: fails, after: after, credit: credit, by: self),
+      id, Subscription(to: stream, gaps: gaps, ids: ids, onLag: onLag, after: after, credit: credit, by: self),
       options: options)
   }
 
@@ -171,12 +171,14 @@ final class RSocketClient: Client {
     guard let id = random.maybe(channels.keys.sorted()), var channel = channels[id], channel.hasBegun,
       !channel.isComplete
     else { return }
-    let limit = min(world.specification(of: channel.stream)?.largestEvent ?? 100, 60_000)
+    let specification = world.specification(of: channel.stream)
+    let limit = min(specification?.largestEvent ?? 100, 60_000)
     let count = min(channel.credit, random.pick([1, 1, 2, 5, 20]))
     var bytes: [UInt8] = []
     for _ in 0..<count {
       let size = random.chance(95) ? random.below(300) : min(limit, random.below(70_000))
-      let data = Content(channel.maker, channel.epoch, channel.next).bytes(count: min(limit, size))
+      let data = Content(channel.maker, channel.epoch, channel.next)
+        .bytes(count: min(limit, size), hasLines: specification?.isText ?? false)
       let half = random.chance(90) || data.count < 2 ? 0 : 1 + random.below(data.count - 1)
       if half > 0 {
         Frame.payload(StreamID(id), Payload(data: Array(data[..<half])), follows: true, isComplete: false, isNext: true)
@@ -220,6 +222,8 @@ final class RSocketClient: Client {
     for id in subscriptions.keys { subscriptions[id]?.review(at: place, for: self) }
   }
 
+  override var catalogues: [Subscription] { subscriptions.values.filter { $0.stream == "$streams" } }
+
   override func ended() {
     for channel in channels.values { leave(channel) }
   }
@@ -237,7 +241,7 @@ final class RSocketClient: Client {
     return offset
   }
 
-  private func judge(_ frame: Frame, at place: Int) {
+  final func judge(_ frame: Frame, at place: Int) {
     switch frame {
     case .payload(let id, let payload, let follows, let isComplete, let isNext):
       let id = id.rawValue

@@ -23,6 +23,9 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
 
   let name: String
   let feed: Feed
+  /// The media type of its events.
+  var type = "application/json"
+  var isText: Bool { type.hasPrefix("text/") }
   /// The path of the origin's socket.
   let origin: String
   /// Whether clients publish to it.
@@ -72,6 +75,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     stream.retry = .init(first: .milliseconds(100), max: .seconds(1))
     stream.replay = min(replay, events)
     stream.buffer = .init(events: events, bytes: bytes, age: age)
+    stream.type = type
     stream.start = start
     stream.linger = linger
     stream.onLag = onLag
@@ -88,7 +92,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
 
   /// What differs from the defaults.
   var description: String {
-    var parts: [String] = isServed ? [] : ["not served"]
+    var parts: [String] = isServed ? [type] : ["not served"]
     if keep != .memory { parts.append("keep \(keep)") }
     parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
     if blocks { parts.append("blocks, \(blockTimeout.map { "\($0)" } ?? "for ever")") }
@@ -122,6 +126,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
 
   static func random(_ name: String, _ feed: Feed, origin: String, _ random: inout Random) -> Self {
     var made = Self(name, feed, origin: origin)
+    made.type = random.pick(["application/json", "application/json", "text/plain", "text/plain", "image/png"])
     for _ in 0..<random.below(8) { made.change(&random) }
     if random.chance(30) { made.blocks = true }
     if random.chance(70) { made.readers = nil }

@@ -4,7 +4,8 @@ import StreamProtocol
 /// What an event has beside its data.
 struct Stamp {
   let id: UInt64
-  let time: UInt64
+  /// nil where the event comes without it.
+  let time: UInt64?
   /// Events missed before it, as the server reports; nil: it reports none.
   let gap: UInt64?
 }
@@ -16,11 +17,13 @@ struct Subscription {
   let gaps: Bool
   /// Whether events have ids.
   let ids: Bool
-  /// Whether it ends when events are lost.
-  let fails: Bool
+  /// What happens when events are lost: `skip`, `latest` or `fail`.
+  let onLag: String
   /// Whether it ends with its first event.
   let isOne: Bool
   let after: UInt64?
+  /// What has become of the events' bytes.
+  let form: EventForm
   var credit: Int
   /// The id of the last event.
   private(set) var last: UInt64?
@@ -32,11 +35,11 @@ struct Subscription {
   private var visible: [(from: Int, streams: Set<String>)]
 
   init(
-    to stream: String, gaps: Bool, ids: Bool, fails: Bool = false, isOne: Bool = false, after: UInt64? = nil,
-    credit: Int, by client: Client
+    to stream: String, gaps: Bool, ids: Bool, onLag: String = "skip", isOne: Bool = false, after: UInt64? = nil,
+    as form: EventForm = .exact, credit: Int, by client: Client
   ) {
-    (self.stream, self.gaps, self.ids, self.fails) = (stream, gaps && ids, ids, fails)
-    (self.isOne, self.after, self.credit) = (isOne, after, credit)
+    (self.stream, self.gaps, self.ids, self.onLag) = (stream, gaps && ids, ids, onLag)
+    (self.isOne, self.after, self.form, self.credit) = (isOne, after, form, credit)
     visible = World.systemStreams.contains(stream) ? [(0, client.world.visible(to: client.peer))] : []
   }
 
@@ -83,7 +86,7 @@ struct Subscription {
     last = stamp.id
     client.world.received(stamp.id, of: stream, by: client)
     // The server's own streams have views, each with ids of its own.
-    client.world.truths[stream]?.delivered(stamp.id, stamp.time, data, to: client.name)
+    client.world.truths[stream]?.delivered(stamp.id, stamp.time, data, as: form, to: client.name)
   }
 
   /// Where the event stands among the others of the request.
@@ -94,8 +97,14 @@ struct Subscription {
         require(
           event > after, "ids rise", "\(client.name) asked for what comes after \(after) of \(stream) and got \(event)")
         require(
-          !gaps || event == after + 1 || gap != nil, "gaps are reported",
+          !gaps || event == after + 1 || gap != nil || truth?.isEmpty(between: after, and: event) == true,
+          "gaps are reported",
           "\(client.name) asked for what comes after \(after) of \(stream) and got \(event), without a gap")
+        if event > after + 1, onLag != "latest", let held = client.world.machine.firstEvent(of: stream, after: after) {
+          require(
+            held >= event, "gaps are reported",
+            "\(client.name) asked for what comes after \(after) of \(stream) and got \(event), but there is \(held)")
+        }
       }
       return
     }
@@ -103,7 +112,7 @@ struct Subscription {
     let isNext = event == last + 1
     let isAnew = truth?.begins(between: last, and: event)
     require(
-      isNext || !fails || isAnew ?? true, "gaps are reported",
+      isNext || onLag != "fail" || isAnew ?? true, "gaps are reported",
       "\(client.name) asked to fail, and got event \(event) of \(stream) after \(last)")
     if gaps {
       require(
@@ -134,14 +143,19 @@ struct Subscription {
     enum CodingKeys: String, CodingKey { case byStream = "by_stream" }
   }
 
-  /// It shows streams that the client may read or write, and no others.
-  private mutating func judgeCatalogue(_ data: [UInt8], from place: Int, _ client: Client) {
+  /// The streams that an event of a system stream shows; nil: it is none.
+  static func entries(of stream: String, _ data: [UInt8]) -> [String]? {
     let decoder = JSONDecoder()
-    let entries =
-      stream == "$streams"
+    return stream == "$streams"
       ? try? decoder.decode([CatalogueEntry].self, from: Data(data)).map(\.name)
       : try? decoder.decode(Statistics.self, from: Data(data)).byStream.map(\.name)
-    guard let entries else { fail("system streams", "\(client.name) got no JSON of \(stream)") }
+  }
+
+  /// It shows streams that the client may read or write, and no others.
+  private mutating func judgeCatalogue(_ data: [UInt8], from place: Int, _ client: Client) {
+    guard let entries = Self.entries(of: stream, data) else {
+      fail("system streams", "\(client.name) got no JSON of \(stream)")
+    }
     // While rules change, an event may follow either.
     let index = visible.lastIndex { $0.from <= place } ?? 0
     let during = client.world.reloading == nil ? [] : client.world.visible(to: client.peer)

@@ -68,6 +68,7 @@ extension World {
   }
 
   func restart() {
+    changes += 1
     Report.shared.say("the service restarts")
     Report.shared.count("restarts")
     finishReload()
@@ -83,6 +84,7 @@ extension World {
     connectionsMayEnd = allowed
     change(60)
     logsAreGone()
+    for client in clients { client.noteHandover() }
     startMachine()
   }
 
@@ -103,6 +105,7 @@ extension World {
 
   func restartAfterDeath() {
     Report.shared.count("kills")
+    changes += 1
     // A batch has its checkpoint with its last event: what waits for room in such a stream is lost, or comes again.
     for stream in streams + (reloading?.former ?? []) where stream.blocks { truths[stream.name]?.forgetMakers() }
     finishReload()
@@ -151,6 +154,7 @@ extension World {
     guard count > 0 else { return }
     Report.shared.say("the configuration is reloaded")
     Report.shared.count("reloads")
+    changes += 1
     Report.shared.count("reloads: streams changed", count)
     reloading = (former, replaced)
     noteReload()
@@ -171,12 +175,10 @@ extension World {
     machine.finishReload()
     noteReload()
     reloading = nil
-    guard sim_is_dead() == 0 else {
-      // A log that nothing kept before may not be kept yet.
-      for (old, new) in zip(former, streams) where old != new && old.keep == .no { truths[new.name]?.isKept = false }
-      return
-    }
     for client in clients { client.review() }
+    guard sim_is_dead() != 0 else { return }
+    // A log that nothing kept before may not be kept yet.
+    for (old, new) in zip(former, streams) where old != new && old.keep == .no { truths[new.name]?.isKept = false }
   }
 
   func setClock() {

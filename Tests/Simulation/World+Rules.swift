@@ -21,7 +21,7 @@ extension World {
     checkUsers()
     machine.watchConnections()
     if bystander == nil {
-      bystander = connect(as: .user(1000), isOrderly: true) as? RSocketClient
+      bystander = connect(as: .user(1000), .rsocket) as? RSocketClient
       owed = []
     }
     if let bystander, bystander.subscriptions.isEmpty { bystander.follow("s0") }
@@ -81,8 +81,9 @@ extension World {
         checkUpstream(of: stream, origin)
       }
     }
-    for client in clients.compactMap({ $0 as? RSocketClient }) where !client.isOver && !client.isLeaving {
-      checkCatalogue(of: client)
+    for client in clients where !client.isOver && !client.isLeaving {
+      client.checkAtRest()
+      for subscription in client.catalogues { checkCatalogue(subscription, of: client) }
     }
   }
 
@@ -95,14 +96,12 @@ extension World {
       "\(stream.name) has event \(newest) of its upstream, which has \(origin.count(of: stream.name))")
   }
 
-  private func checkCatalogue(of client: RSocketClient) {
+  private func checkCatalogue(_ subscription: Subscription, of client: Client) {
     let visible = visible(to: client.peer)
-    for subscription in client.subscriptions.values where subscription.stream == "$streams" {
-      guard subscription.credit > 0, let shown = subscription.shown else { continue }
-      require(
-        shown == visible, "system streams",
-        "$streams shows \(client.name) \(shown.sorted()), and there are \(visible.sorted())")
-    }
+    guard subscription.credit > 0, let shown = subscription.shown else { return }
+    require(
+      shown == visible, "system streams",
+      "$streams shows \(client.name) \(shown.sorted()), and there are \(visible.sorted())")
   }
 
   /// The end: all clients leave, and nothing of theirs is left.

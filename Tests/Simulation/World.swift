@@ -42,6 +42,12 @@ final class World {
   var connectionsMayEnd = false
   /// Connections end that nobody closed: the process has just been killed, or the server stops.
   var mayEndNow = false
+  /// Restarts, kills and reloads so far.
+  var changes = 0
+  /// Streams whose source has ended at some time.
+  private(set) var endedStreams: Set<String> = []
+  /// Of event streams over HTTP that have ended with their connections: what a client needs that resumes them.
+  private var positions: [EventResponse.Position] = []
 
   static let systemStreams = ["$stats", "$streams"]
 
@@ -112,7 +118,7 @@ final class World {
   private func begin() {
     sim_seed(random.next())
     startMachine()
-    bystander = connect(as: .user(1000), isOrderly: true) as? RSocketClient
+    bystander = connect(as: .user(1000), .rsocket) as? RSocketClient
     bystander?.isEager = true
   }
 
@@ -139,7 +145,8 @@ final class World {
     case .connect:
       guard clients.count < profile.clients else { return }
       let isOrderly = !profile.hasHostileClients || random.chance(60)
-      _ = connect(as: .random(&random), isOrderly: isOrderly)
+      if isOrderly, !positions.isEmpty, random.chance(60) { return resume() }
+      connect(as: .random(&random), isOrderly ? profile.someProtocol(&random) : .hostile)
     case .subscribe: orderly?.subscribe(to: someStream(), &random)
     case .ask: orderly?.ask(someStream())
     case .grant: orderly?.grant(&random)
@@ -155,7 +162,9 @@ final class World {
     case .fireAndForget: orderly?.fireAndForget(to: random.pick(["p0", "p1"]), &random)
     case .noise: hostile?.sendNoise(&random)
     case .stopReading: orderly?.stopReading()
-    case .halfClose: hostile?.shutDown(random.pick([CInt(SHUT_WR), CInt(SHUT_RD), CInt(SHUT_RDWR)]))
+    case .halfClose:
+      hostile?.shutDown(random.pick([CInt(SHUT_WR), CInt(SHUT_RD), CInt(SHUT_RDWR)]))
+      orderly?.halfClose()
     case .repeatLast: for _ in 0..<random.below(50) { hostile?.repeatLast() }
     case .flood: hostile?.flood(&random)
     case .restart: restart()
@@ -213,18 +222,35 @@ final class World {
 
   // MARK: Clients
 
+  /// What a client speaks.
+  enum ClientProtocol { case rsocket, webSocket, http, hostile }
+
   @discardableResult
-  func connect(as peer: Peer, isOrderly: Bool) -> Client? {
+  func connect(as peer: Peer, _ spoken: ClientProtocol) -> Client? {
     let isRemote = if case .address = peer { true } else { false }
     let descriptor = sim_connect(listenerNames[isRemote ? 1 : 0], peer.text, random.chance(30) ? 4608 : 0)
     guard descriptor >= 0 else { return nil }
     clientCount += 1
     let client: Client =
-      isOrderly
-      ? RSocketClient(clientCount, peer, descriptor, self) : HostileClient(clientCount, peer, descriptor, self)
-    Report.shared.say("\(client.name) connects\(isOrderly ? "" : ", and is hostile")")
+      switch spoken {
+      case .rsocket: RSocketClient(clientCount, peer, descriptor, self)
+      case .webSocket: WebSocketClient(clientCount, peer, descriptor, self)
+      case .http: HTTPClient(clientCount, peer, descriptor, self)
+      case .hostile: HostileClient(clientCount, peer, descriptor, self)
+      }
+    Report.shared.say("\(client.name) connects: \(spoken)")
+    Report.shared.count("connections: \(spoken)")
     clients.append(client)
     return client
+  }
+
+  /// The connection of an event stream over HTTP has ended.
+  func remember(_ position: EventResponse.Position) { positions = positions.suffix(3) + [position] }
+
+  /// Continues an event stream over HTTP on another connection.
+  private func resume() {
+    let position = positions.remove(at: random.below(positions.count))
+    (connect(as: position.peer, .http) as? HTTPClient)?.resume(position, &random)
   }
 
   func connectionFailed(_ client: Client, _ code: ErrorCode, _ message: String) {
@@ -237,8 +263,8 @@ final class World {
   func connectionEnded(_ client: Client) {
     Report.shared.say("\(client.name) is at its connection's end")
     if client === bystander { (bystander, owed) = (nil, []) }
-    guard client.isOrderly, !client.isLeaving, !connectionsMayEnd else { return }
-    require(mayEndNow, "connections stay", "\(client.name) has lost its connection")
+    guard client.isOrderly, !client.isLeaving, !client.mayEnd, !connectionsMayEnd else { return }
+    require(mayEndNow, "connections stay", "\(client.name) has lost its connection, after \(client.unjudged)")
   }
 
   func received(_ id: UInt64, of stream: String, by client: Client) {
@@ -257,7 +283,8 @@ final class World {
       let (epoch, number) = sequences[stream.name]!
       sequences[stream.name]!.next += 1
       let size = random.chance(90) ? random.below(400) : random.below(largest)
-      let event = Content(stream.name, epoch, number).bytes(count: min(size, largest))
+      let event = Content(stream.name, epoch, number)
+        .bytes(count: min(size, largest), hasLines: stream.isText && !stream.feed.isHTTP)
       if stream.feed.isHTTP { origin?.append(event, to: stream.name) } else { batch.append(event) }
     }
     Report.shared.say("\(stream.name) has events up to \(sequences[stream.name]!.next - 1)")
@@ -276,15 +303,17 @@ final class World {
     let candidates = streams.filter { $0.name != "s0" && machine.upstreams[$0.name]?.isSubscribed == true }
     guard let stream = random.maybe(candidates) else { return }
     Report.shared.say("the source of \(stream.name) ends")
+    endedStreams.insert(stream.name)
     machine.upstreams[stream.name]?.finish(random.chance(50) ? .finished : .failure(StreamFailure("it is over")))
   }
 
   private func publish() {
     let stream = random.pick(["p0", "p1"])
     let idle = publishers.filter { $0.connection == nil && !$0.isOfOneRun }
-    if random.chance(50), let publisher = random.maybe(idle) {
+    // A named one speaks RSocket.
+    if random.chance(profile.prefersHTTP ? 10 : 50), let publisher = random.maybe(idle) {
       let client =
-        clients.first { $0.isOrderly && $0.peer == publisher.peer } ?? connect(as: publisher.peer, isOrderly: true)
+        clients.first { $0 is RSocketClient && $0.peer == publisher.peer } ?? connect(as: publisher.peer, .rsocket)
       client?.publish(to: publisher.stream, publisher, &random)
     } else if random.chance(50), let client = orderly {
       clientCount += 1

@@ -909,6 +909,12 @@ int getsockopt(int descriptor, int level, int option, void *value, socklen_t *le
   return (int)syscall(SYS_getsockopt, descriptor, level, option, value, length);
 }
 
+/// Buffers stay small, whatever the server asks for.
+int setsockopt(int descriptor, int level, int option, const void *value, socklen_t length) {
+  if (simulated && level == SOL_SOCKET && option == SO_SNDBUF) return 0;
+  return (int)syscall(SYS_setsockopt, descriptor, level, option, value, length);
+}
+
 static socklen_t abstract(struct sockaddr_un *address, const char *name) {
   memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;
@@ -927,7 +933,7 @@ int sim_connect(const char *name, const char *peer, int send_buffer) {
     socklen_t length = abstract(&address, own);
     if (bind(descriptor, (struct sockaddr *)&address, length) != 0) sim_abort("a client's socket has no name");
   }
-  if (send_buffer > 0) setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
+  if (send_buffer > 0) syscall(SYS_setsockopt, descriptor, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
   socklen_t length = abstract(&address, name);
   if (connect(descriptor, (struct sockaddr *)&address, length) == 0) return descriptor;
   int code = errno;
@@ -940,7 +946,7 @@ int sim_listen(const char *name) {
   int descriptor = sim_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // What is accepted has the listening socket's buffer.
   int size = 4608;
-  setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  syscall(SYS_setsockopt, descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   struct sockaddr_un address;
   socklen_t length = abstract(&address, name);
   if (bind(descriptor, (struct sockaddr *)&address, length) != 0 || listen(descriptor, 64) != 0) {
@@ -963,7 +969,7 @@ int sim_accept(int listener) {
   int descriptor = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (descriptor < 0) return -1;
   int size = 4608;
-  setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  syscall(SYS_setsockopt, descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   return sim_own(descriptor);
 }
 

@@ -1,0 +1,220 @@
+import RSocket
+import StreamProtocol
+
+/// A response that is to bring the events of one stream or of several, and what has come of it.
+struct EventResponse {
+  /// What a client needs that connects again.
+  struct Position {
+    let peer: Peer
+    let streams: [String]
+    let format: EventStreamFormat
+    let onLag: String
+    let ids: [UInt64]
+  }
+
+  let streams: [String]
+  let format: EventStreamFormat
+  let isChunked: Bool
+  let onLag: String
+  /// For each stream.
+  private(set) var subscriptions: [Subscription]
+  private var reader: EventReader
+  /// For each stream, the gap that precedes its next event, and where it was reported.
+  private var gaps: [(count: UInt64, place: Int)?]
+  /// For each stream, the id up to which the response has said that it has brought everything.
+  private var covered: [UInt64]
+  /// The id before the first event; nil: the response has not said.
+  private var first: UInt64?
+  private(set) var hasBegun = false
+  /// Whether the server has given the reason for the response's end.
+  private(set) var hasEnded = false
+  private let changes: Int
+
+  /// - Parameter after: the ids from which it resumes; nil: it begins somewhere else.
+  init(
+    of streams: [String], as format: EventStreamFormat, isChunked: Bool, hasEnvelope: Bool, onLag: String,
+    after: [UInt64]?, count: Int?, by client: Client
+  ) {
+    (self.streams, self.format, self.isChunked, self.onLag) = (streams, format, isChunked, onLag)
+    let world = client.world
+    let types = streams.map { world.specification(of: $0)?.type ?? "application/json" }
+    subscriptions = zip(streams, types).enumerated().map { index, stream in
+      let isSystem = World.systemStreams.contains(stream.0)
+      return Subscription(
+        to: stream.0, gaps: format == .events, ids: format == .events || hasEnvelope || !isSystem,
+        onLag: onLag, after: isSystem ? nil : after?[index], as: Self.form(format, stream.1),
+        credit: count ?? Subscription.unlimited, by: client)
+    }
+    reader = EventReader(
+      format, hasEnvelope: hasEnvelope,
+      isText: Dictionary(zip(streams, types.map { $0.hasPrefix("text/") })) { first, _ in first }, client: client.name)
+    gaps = streams.map { _ in nil }
+    covered = streams.map { _ in 0 }
+    changes = world.changes
+  }
+
+  private static func form(_ format: EventStreamFormat, _ type: String) -> EventForm {
+    switch (format, type) {
+    case (.events, _): .lines
+    case (.raw, _), (_, "image/png"): .exact
+    case (.lines, "text/plain"), (.sequence, "text/plain"): .text
+    case (.lines, _): .oneLine
+    case (.sequence, _): .sequence
+    }
+  }
+
+  private var isNamed: Bool { streams.count > 1 }
+
+  /// Whether the response may end here with its connection.
+  func mayEnd(_ world: World) -> Bool {
+    guard hasBegun, !hasEnded, reader.isEmpty, isChunked || format == .events else { return true }
+    return format != .events
+      && (onLag == "fail" || world.changes != changes
+        || streams.contains { world.endedStreams.contains($0) || world.specification(of: $0)?.blocks ?? false })
+  }
+
+  /// For a client that connects again; nil: there is nothing to resume.
+  func position(of peer: Peer) -> Position? {
+    guard hasBegun, !hasEnded, format == .events else { return nil }
+    let ids = isNamed ? covered : subscriptions.compactMap(\.last)
+    guard ids.count == streams.count, !ids.contains(0) else { return nil }
+    return Position(peer: peer, streams: streams, format: format, onLag: onLag, ids: ids)
+  }
+
+  mutating func review(at place: Int, for client: Client) {
+    for index in subscriptions.indices { subscriptions[index].review(at: place, for: client) }
+  }
+
+  mutating func begin(_ head: ResponseReader.Head, _ client: Client) {
+    hasBegun = true
+    require(
+      head["content-type"] == format.mediaType && head["cache-control"] == "no-store, no-transform"
+        && head["x-accel-buffering"] == "no" && (head["transfer-encoding"] == "chunked") == isChunked, "responses",
+      "\(client.name) got the fields \(head.fields) for events as \(format)")
+    first = head["last-event-id"].flatMap { UInt64($0) }
+    require(isNamed || first != nil, "responses", "\(client.name) got no Last-Event-ID")
+  }
+
+  /// A chunk, or a part of a body without chunks.
+  mutating func receive(_ bytes: UnsafeRawBufferPointer, at place: Int, _ client: Client) {
+    reader.append(bytes, at: place)
+    if format == .raw { return receiveRaw(bytes.count, client) }
+    var count = 0
+    while let item = reader.next() {
+      receive(item, client)
+      count += 1
+    }
+    guard isChunked else { return }
+    // A chunk is an event, or a part of a large one.
+    require(
+      count == 0 && bytes.count >= 4096 || count == 1 && reader.isEmpty, "responses",
+      "\(client.name) got a chunk of \(bytes.count) bytes in which \(count) events end")
+  }
+
+  /// The response is complete.
+  func end(_ client: Client) {
+    require(
+      hasEnded || format != .events, "responses", "\(client.name) got a response of \(streams) that ends without reason"
+    )
+    require(reader.isEmpty, "responses", "\(client.name) got a response of \(streams) that ends within an event")
+  }
+
+  private mutating func receive(_ item: EventReader.Item, _ client: Client) {
+    guard let data = item.data else {
+      return require(item.id == nil && item.name == nil, "responses", "\(client.name) got an event without data")
+    }
+    require(!hasEnded, "responses", "\(client.name) got something after the end of a response")
+    if format == .events, item.id == nil { return receiveNotice(item, data, client) }
+    var index = 0
+    if isNamed {
+      guard let named = streams.firstIndex(where: { $0 == item.name }) else {
+        fail("responses", "\(client.name) got an event of \(item.name ?? "no stream")")
+      }
+      index = named
+    }
+    let place = gaps[index]?.place ?? item.place
+    subscriptions[index].begins(at: place, client)
+    guard subscriptions[index].ids else { return subscriptions[index].received(nil, data, from: place, client) }
+    let id = item.id.map { position($0, of: index, client) } ?? find(data, client)
+    receive(id, item.time, data, index, at: place, client)
+  }
+
+  private mutating func receive(
+    _ id: UInt64, _ time: UInt64?, _ data: [UInt8], _ index: Int, at place: Int, _ client: Client
+  ) {
+    let gap = gaps[index]?.count
+    gaps[index] = nil
+    if let first, subscriptions[index].last == nil {
+      let isNext = id == first + 1 || format != .events || gap != nil
+      require(
+        id > first && (isNext || client.world.truths[streams[index]]?.begins(between: first, and: id) ?? true),
+        "gaps are reported", "\(client.name) got event \(id) of \(streams[index]) first, and \(first) as the one before"
+      )
+    }
+    subscriptions[index].received(Stamp(id: id, time: time, gap: gap), data, from: place, client)
+  }
+
+  /// An event's id, with those of the other streams if there are several.
+  private mutating func position(_ text: String, of index: Int, _ client: Client) -> UInt64 {
+    let ids = text.split(separator: ",", omittingEmptySubsequences: false).compactMap { UInt64($0) }
+    guard format == .events, isNamed else {
+      guard ids.count == 1 else { fail("responses", "\(client.name) got the id \(text)") }
+      return ids[0]
+    }
+    require(ids.count == streams.count, "responses", "\(client.name) got the id \(text) for \(streams)")
+    require(
+      ids[index] > covered[index], "ids rise",
+      "\(client.name) got event \(ids[index]) of \(streams[index]), and \(covered[index]) as the last one before")
+    for (other, id) in ids.enumerated() {
+      require(
+        id >= covered[other], "ids rise",
+        "\(client.name) got the position \(text) of \(streams), after \(covered)")
+    }
+    covered = ids
+    return ids[index]
+  }
+
+  /// The id of an event that has come without one.
+  private func find(_ data: [UInt8], _ client: Client) -> UInt64 {
+    let last = subscriptions[0].last ?? first ?? 0
+    guard let id = client.world.truths[streams[0]]?.id(after: last, of: data, as: subscriptions[0].form) else {
+      fail(
+        "same id, same bytes", "\(client.name) got \(data.count) bytes that are no event of \(streams[0]) after \(last)"
+      )
+    }
+    return id
+  }
+
+  /// A chunk is an event, or a part of a large one.
+  private mutating func receiveRaw(_ count: Int, _ client: Client) {
+    let (bytes, place) = reader.rest
+    let last = subscriptions[0].last ?? first ?? 0
+    if let id = client.world.truths[streams[0]]?.id(after: last, of: bytes, as: .exact) {
+      reader.drop()
+      subscriptions[0].begins(at: place, client)
+      return receive(id, nil, bytes, 0, at: place, client)
+    }
+    require(
+      count >= 4096, "same id, same bytes",
+      "\(client.name) got \(bytes.count) bytes that are no event of \(streams[0]) after \(last)")
+  }
+
+  /// `event: gap` or `event: end`.
+  private mutating func receiveNotice(_ item: EventReader.Item, _ data: [UInt8], _ client: Client) {
+    let text = String(decoding: data, as: UTF8.self)
+    switch item.name {
+    case "end":
+      hasEnded = true
+      require(text.hasPrefix("{\"reason\":\""), "responses", "\(client.name) got the end \(text)")
+      Report.shared.say("\(client.name) gets the end \(text)")
+    case "gap":
+      let index = isNamed ? streams.firstIndex { text.hasSuffix(",\"stream\":\"\($0)\"}") } : 0
+      let lost = text.dropFirst("{\"lost\":".count).prefix { $0 != "," && $0 != "}" }
+      guard let index, let count = lost == "null" ? .max : UInt64(lost), gaps[index] == nil else {
+        fail("gaps are reported", "\(client.name) got the gap \(text)")
+      }
+      gaps[index] = (count, item.place)
+    default: fail("responses", "\(client.name) got a server-sent event of the type \(item.name ?? "none"): \(text)")
+    }
+  }
+}
