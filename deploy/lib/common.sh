@@ -48,9 +48,10 @@ need_swift() {
 
 # A release build: Swift's libraries are linked in, those of the system are not, so the programs run on machines without
 # Swift. Linked by lld: the default linker, gold, prints a warning about a function in Swift's own libraries (mktemp). The
-# programs contain no path of this machine, so that two builds of one commit are equal.
+# programs contain no path of this machine, also none of the compiler's cache, so that two builds of one commit are equal.
 swift_build_release=(swift build --configuration release --static-swift-stdlib --disable-local-rpath -Xswiftc -use-ld=lld)
 swift_build_release+=(-Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=.")
+swift_build_release+=(-Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs)
 
 # build_release PRODUCT…: builds these products and no others.
 build_release() {
