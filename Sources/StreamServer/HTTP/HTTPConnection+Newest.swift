@@ -92,7 +92,7 @@ extension HTTPConnection {
       return respond(.ok, to: request, type, event.data ?? []) { addFields(&$0) }
     }
     var head = responseHead(.ok, to: request, keeps: request.keepsConnection)
-    head.add("Content-Type", type)
+    head.addFields(ofDataAs: type)
     head.add("Content-Length", String(event.byteCount))
     addFields(&head)
     head.append(to: &output)
