@@ -85,6 +85,7 @@ extension HTTPConnection {
       head.add("Last-Modified", ResponseHead.date(secondsSinceEpoch: event.time / 1_000_000))
       head.add("Cache-Control", "no-cache")
       head.add("Vary", "Accept")
+      head.addSandbox()
     }
     if isKnown { return respond(.notModified, to: request) { addFields(&$0) } }
     let type = stream.configuration.type
@@ -92,7 +93,7 @@ extension HTTPConnection {
       return respond(.ok, to: request, type, event.data ?? []) { addFields(&$0) }
     }
     var head = responseHead(.ok, to: request, keeps: request.keepsConnection)
-    head.addFields(ofDataAs: type)
+    head.add("Content-Type", type)
     head.add("Content-Length", String(event.byteCount))
     addFields(&head)
     head.append(to: &output)

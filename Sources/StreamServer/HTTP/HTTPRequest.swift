@@ -69,16 +69,14 @@ extension ResponseHead {
     if rejection.status == .serviceUnavailable { add("Retry-After", "10") }
   }
 
-  /// The fields of a response whose body a publisher or an upstream has written: what it is, and that a browser runs no
-  /// script in it, which would have the rights of the page at `/`.
-  mutating func addFields(ofDataAs mediaType: String) {
-    add("Content-Type", mediaType)
-    add("Content-Security-Policy", "sandbox")
-  }
+  /// For a body that a publisher or an upstream has written: a browser runs no script in it, which would have the rights
+  /// of the page at `/`.
+  mutating func addSandbox() { add("Content-Security-Policy", "sandbox") }
 
   /// The fields of a response whose body is events, besides those of its length.
   mutating func addFields(ofEventsAs mediaType: String) {
-    addFields(ofDataAs: mediaType)
+    add("Content-Type", mediaType)
+    addSandbox()
     add("Cache-Control", "no-store, no-transform")
     add("X-Accel-Buffering", "no")
   }
