@@ -89,7 +89,11 @@ extension ConnectionMachine {
   private mutating func receiveWithTail(
     _ rest: inout UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
-    let missing = try wantedByteCountOfTail() - tail.count
+    let wanted = try wantedByteCountOfTail()
+    let missing = wanted - tail.count
+    let count = tail.count + min(rest.count, missing)
+    // By doubling, as without this, but not past the frame: its capacity is in the user's account.
+    if count > tail.capacity { tail.reserveCapacity(min(wanted, max(count, 2 * tail.capacity))) }
     unsafe tail.append(contentsOf: rest.prefix(missing))
     unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest.dropFirst(missing))
     guard try wantedByteCountOfTail() == tail.count else { return }

@@ -30,6 +30,15 @@ struct ReassemblyTests {
     #expect(server.machine.isLive(id) == (kind != .fireAndForget))
   }
 
+  @Test("A frame in pieces takes no more memory than it has bytes", arguments: [700, 30_000, 70_000, 600_000])
+  func memory(chunkByteCount: Int) {
+    let server = Side.openServer()
+    let frame = first(.stream, Payload(String(repeating: "a", count: 1 << 20))).encoded
+    _ = server.receive(Array(frame.dropLast()), chunkByteCount: chunkByteCount)
+    // The allocator rounds up.
+    #expect(server.machine.partialByteCount(perRequest: 0) <= frame.count + 8192)
+  }
+
   @Test("Fragments of several requests may be mixed")
   func mixed() {
     let server = Side.openServer()

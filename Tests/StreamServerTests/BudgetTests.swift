@@ -292,10 +292,10 @@ import Testing
   }
 
   @Test func usersAtTheirInputBudgetsLeaveSpaceForAnother() async throws {
-    try await withServer(ServerLimits(workers: 2, inputBytes: 4_300_000, inputBytesPerUser: 3 << 20)) { harness in
+    try await withServer(ServerLimits(workers: 2, inputBytes: 4_600_000, inputBytesPerUser: 3 << 20)) { harness in
       let accounts = harness.server.accounts
       var clients: [WireClient] = []
-      /// Partial requests of 950 kB, in buffers of up to 1.06 MB, until one exceeds the limit.
+      /// Partial requests of 950 kB, in buffers of up to 1.05 MB, until one exceeds the limit.
       func fill(_ user: UInt32, _ count: Int) throws {
         for _ in 0..<count {
           let before = accounts.heldBytes.load(ordering: .relaxed)
@@ -305,7 +305,7 @@ import Testing
         }
         clients.append(try WireClient(harness.server, user: user))
         clients.last?.send(start(ofLength: 1 << 20, 950_000))
-        let sentence = "uid \(user) has more bytes of unprocessed data than are free of 4300000 (max_input)"
+        let sentence = "uid \(user) has more bytes of unprocessed data than are free of 4600000 (max_input)"
         try expectEnd(clients[clients.count - 1], sentence)
       }
       try fill(1001, 2)
@@ -323,7 +323,7 @@ import Testing
   }
 
   @Test func anInputBudgetEqualToTheTotalAllowsAUserAllOfIt() async throws {
-    try await withServer(ServerLimits(workers: 2, inputBytes: 4_300_000, inputBytesPerUser: 4_300_000)) { harness in
+    try await withServer(ServerLimits(workers: 2, inputBytes: 4_600_000, inputBytesPerUser: 4_600_000)) { harness in
       let clients = try (0..<4).map { _ in try WireClient(harness.server, user: 1001) }
       for client in clients { client.send(start(ofLength: 1 << 20, 950_000)) }
       harness.eventually { harness.server.accounts.heldBytes.load(ordering: .relaxed) >= 4 * 940_000 }
