@@ -81,13 +81,22 @@ struct DropInTests {
     mkdir(folder.path + "/test.d", 0o700)
     mkdir(folder.path + "/test.d/1.toml", 0o700)
     let other = #expect(throws: ConfigurationErrors.self) { try ConfigurationSource.load(path: main) }
-    #expect(try #require(other).sentences.first?.contains("test.d/1.toml: cannot be read: Is a directory") == true)
+    #expect(try #require(other).sentences == ["\(folder.path)/test.d/1.toml: cannot be read: Is a directory"])
   }
 
   @Test func allFilesTogetherHaveALimit() throws {
     let large = String(repeating: "#", count: ConfigurationText.limit / 2)
     let sentences = try errors(large, ["1.toml": large])
     #expect(sentences.count == 1 && sentences[0].hasPrefix("test.d/1.toml: cannot be read: it is larger than"))
+  }
+
+  @Test func whatFitsTogetherCanBeStored() throws {
+    let half = ConfigurationText.limit / 2
+    let room = ConfigurationText.limit - half - 16 - 2 * main.utf8.count - "/1.toml".utf8.count
+    let fitting = try load(String(repeating: "#", count: half), ["1.toml": String(repeating: "#", count: room)])
+    #expect(fitting.files.stored.count <= 1 + ConfigurationText.limit)
+    #expect(
+      try errors(String(repeating: "#", count: half), ["1.toml": String(repeating: "#", count: room + 32)]).count == 1)
   }
 
   @Test func storedFilesAreReadBack() {

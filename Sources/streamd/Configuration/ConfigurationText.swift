@@ -17,13 +17,17 @@ struct ConfigurationText: Sendable, Equatable {
     var files: [ConfigurationText] = []
     var free = limit
     for path in try [path] + dropIns(in: directory) {
-      do {
+      do throws(FileRefusal) {
         let text = ConfigurationText(path: path, bytes: try readFile(at: path, limit: max(0, free)))
+        // A single file is stored without its path.
+        guard files.isEmpty || text.storedByteCount <= free else {
+          throw FileRefusal(
+            reason: "it is larger than \(max(0, free)) bytes, with its path: all files have at most \(limit)")
+        }
         free -= text.storedByteCount
         files.append(text)
       } catch {
-        let reason = files.isEmpty || free == limit ? error.reason : "\(error.reason); all files have at most \(limit)"
-        throw ConfigurationErrors(file: path, [.init(text: "cannot be read: \(reason)")])
+        throw ConfigurationErrors(file: path, [.init(text: "cannot be read: \(error.reason)")])
       }
     }
     return files
