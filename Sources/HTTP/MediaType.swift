@@ -30,15 +30,15 @@ public struct MediaType: Sendable {
   ///
   /// - Parameters:
   ///   - accept: the field's value; nil accepts everything. Malformed elements are ignored.
-  ///   - offered: the server's types, the best one first.
+  ///   - offered: the server's types, at least one, the best one first. Not evaluated if the field accepts everything.
   /// - Returns: nil if none is accepted: the answer is 406.
   /// - Complexity: O(field × offered types).
-  public static func preferred(_ accept: String?, among offered: [MediaType]) -> Int? {
-    guard let accept, accept != "*/*" else { return offered.indices.first }
+  public static func preferred(_ accept: String?, among offered: @autoclosure () -> [MediaType]) -> Int? {
+    guard let accept, accept != "*/*" else { return 0 }
     let ranges = accept.elements(separatedBy: .comma).compactMap { MediaType(String($0)) }
-    guard !ranges.isEmpty else { return offered.indices.first }
+    guard !ranges.isEmpty else { return 0 }
     var best: (index: Int, quality: Int)?
-    for (index, type) in offered.enumerated() {
+    for (index, type) in offered().enumerated() {
       var most: (specificity: Int, quality: Int)?
       for range in ranges {
         guard let specificity = range.specificity(for: type), specificity > most?.specificity ?? -1 else { continue }

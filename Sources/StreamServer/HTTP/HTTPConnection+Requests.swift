@@ -156,10 +156,11 @@ extension HTTPConnection {
     _ streams: [ServedStream], _ accept: String?
   ) throws(Rejection) -> EventEncoding.Format? {
     let formats: [EventEncoding.Format] = [.serverSentEvents, .ndjson, .jsonSequence]
-    var offered = formats.compactMap { MediaType($0.mediaType) }
-    if streams.count == 1 { offered.insert(type(of: streams[0]), at: 0) }
-    guard let index = MediaType.preferred(accept, among: offered) else {
-      throw Rejection(.notAcceptable, "the media types are \(offered.map(\.name).joined(separator: ", "))")
+    func offered() -> [MediaType] {
+      (streams.count == 1 ? [type(of: streams[0])] : []) + formats.compactMap { MediaType($0.mediaType) }
+    }
+    guard let index = MediaType.preferred(accept, among: offered()) else {
+      throw Rejection(.notAcceptable, "the media types are \(offered().map(\.name).joined(separator: ", "))")
     }
     return streams.count > 1 ? formats[index] : index == 0 ? nil : formats[index - 1]
   }

@@ -31,8 +31,10 @@ final class HTTPConnection: Connection {
 
   /// A head of which a part has arrived.
   private final class PartialHead {
-    var parser = RequestParser()
-    var bytes: [UInt8] = []
+    var parser: RequestParser
+    var bytes: [UInt8]
+
+    init(_ parser: RequestParser, _ bytes: [UInt8]) { (self.parser, self.bytes) = (parser, bytes) }
   }
 
   private(set) var exchange = Exchange.head
@@ -268,15 +270,14 @@ final class HTTPConnection: Connection {
         head = try partialHead.parser.parse(all.span)
         offset += head.map { $0.byteCount - before } ?? count
       } else {
-        let partial = PartialHead()
+        var parser = RequestParser()
         let rest = bytes.extracting(offset..<bytes.count)
-        head = try partial.parser.parse(rest)
+        head = try parser.parse(rest)
         if let head {
           offset += head.byteCount
         } else {
-          unsafe rest.withUnsafeBytes { unsafe partial.bytes.append(contentsOf: $0) }
+          partialHead = PartialHead(parser, unsafe rest.withUnsafeBytes { unsafe Array($0) })
           offset = bytes.count
-          partialHead = partial
           if hasRequested { setClock(after: worker.limits.handshakeTimeout) }
         }
       }
