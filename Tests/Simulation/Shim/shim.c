@@ -38,6 +38,15 @@ void sim_abort(const char *message) {
   _exit(70);
 }
 
+int sim_copy(void) {
+  int code = errno;
+  pid_t copy = fork();
+  if (copy < 0) sim_abort("no process for a copy");
+  while (copy > 0 && waitpid(copy, NULL, 0) < 0 && errno == EINTR) continue;
+  errno = code;
+  return copy == 0;
+}
+
 // A function of the library that is under ours.
 #define REAL(type, name, ...)                                       \
   static type (*real)(__VA_ARGS__);                                 \

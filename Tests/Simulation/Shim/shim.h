@@ -113,6 +113,8 @@ int sim_listen_at(const char *path);
 int sim_accept(int listener);
 /// Bytes that wait to be read.
 int sim_waiting(int descriptor);
+/// Makes a copy of this process, and waits for its end. Not 0: this is the copy, which ends with `_exit`.
+int sim_copy(void);
 /// Ends this process with a message on standard error; never returns.
 void sim_abort(const char *message) __attribute__((noreturn));
 
