@@ -997,6 +997,7 @@ static struct {
   char name[160];
   int former;  // what had the name before; -1: nothing
   struct durable durable;
+  bool stays;  // over a loss of power
 } renames[RENAMES];
 static int rename_count;
 static char folder[128];
@@ -1104,6 +1105,7 @@ static void note_rename(const char *old, const char *name) {
   int former = open(name, O_RDWR | O_CLOEXEC);
   renames[rename_count].former = former < 0 ? -1 : sim_own(former);
   renames[rename_count].durable = (struct durable){0};
+  renames[rename_count].stays = false;
   struct durable *replaced = durable_of(name), *moved = durable_of(old);
   if (replaced) {
     renames[rename_count].durable = *replaced;
@@ -1159,11 +1161,31 @@ static void spoil(const char *path) {
 
 static int by_name(const void *one, const void *other) { return strcmp(one, other); }
 
+/// Gives a name back to what had it: a link is not possible, as that has no name any more.
+static void write_again(const char *name, int former) {
+  int again = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  char bytes[4096];
+  off_t offset = 0;
+  for (ssize_t count; (count = syscall(SYS_pread64, former, bytes, sizeof bytes, offset)) > 0; offset += count) {
+    if (syscall(SYS_pwrite64, again, bytes, count, offset) != count) sim_abort("a file cannot be written again");
+  }
+  syscall(SYS_close, again);
+}
+
 void sim_lose_power(void) {
+  int last = rename_count;
   while (rename_count > 0) {
     rename_count--;
     int former = renames[rename_count].former;
-    if (sim_random() & 1) {
+    bool stays = sim_random() & 1;
+    // One that a later one replaced has no effect.
+    for (int i = rename_count + 1; i < last; i++) {
+      if (renames[i].stays && !strcmp(renames[i].name, renames[rename_count].name)) stays = true;
+    }
+    renames[rename_count].stays = stays;
+    if (stays) {
+      forget(&renames[rename_count].durable);
+    } else {
       struct durable *lost = durable_of(renames[rename_count].name);
       if (lost) forget(lost);
       syscall(SYS_unlink, renames[rename_count].name);
@@ -1173,9 +1195,7 @@ void sim_lose_power(void) {
           durable[i] = renames[rename_count].durable;
           break;
         }
-        char path[40];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", former);
-        linkat(AT_FDCWD, path, AT_FDCWD, renames[rename_count].name, AT_SYMLINK_FOLLOW);
+        write_again(renames[rename_count].name, former);
       }
     }
     if (former >= 0) syscall(SYS_close, former);
