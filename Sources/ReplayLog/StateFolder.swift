@@ -14,6 +14,8 @@ import Glibc
   private var marks: IDMarks?
   /// As pread(2).
   var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { unsafe pread($0, $1, $2, $3) }
+  /// As fsync(2), of the folder.
+  var syncFolder: (CInt) -> CInt = { fsync($0) }
   private var use = Use.none
 
   private enum Use {
@@ -155,7 +157,7 @@ import Glibc
     }
     isFinished = true
     // The new name survives a power failure only after the folder was synced.
-    if case .own(let folder) = use { fsync(folder) }
+    if case .own(let folder) = use { _ = syncFolder(folder) }
     return log
   }
 
@@ -209,6 +211,8 @@ import Glibc
       usleep(Self.patience.microseconds)
     }
     use = .own(descriptor)
+    // The former process may have been killed between a rename and its sync; what follows goes to the renamed files.
+    _ = syncFolder(descriptor)
     // No stream's file has this name: theirs end in .log.
     marks = IDMarks(path: path + "/ids", report: report)
     return true

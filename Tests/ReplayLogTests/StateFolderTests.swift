@@ -73,6 +73,25 @@ import Testing
     #expect(try #require(try one.remains(of: "a")).count == 1)
   }
 
+  /// A process that was killed between a rename and the sync of the folder leaves a name that a power failure takes back,
+  /// with everything that was written to the new file since.
+  @Test func namesFromAFormerProcessReachTheDiskBeforeAnyUse() throws {
+    let folder = try TemporaryFolder(["ids.new": "7 a\n"])
+    #expect(rename(folder.path("ids.new"), folder.path("ids")) == 0)
+    let next = state(folder)
+    var syncCount = 0
+    next.syncFolder = {
+      syncCount += 1
+      return fsync($0)
+    }
+    #expect(try next.remains(of: "a") == nil)
+    #expect(syncCount == 1)
+    _ = try next.remains(of: "b")
+    #expect(syncCount == 1)
+    _ = try next.makeLog(of: "b", limits: limits, takingOver: nil)
+    #expect(syncCount == 2)
+  }
+
   @Test func theFileOfAnotherStreamIsRefused() throws {
     let folder = try TemporaryFolder()
     _ = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
