@@ -41,12 +41,10 @@ class Connection: EventLoop.Handler {
   /// are read.
   private var clock: TimerID?
   var subscriptions = SubscriptionList()
-  private var unsent: [UInt8] = []
   var lastReceivedAt: UInt64
   /// Created at the first use.
   private var extras: Extras?
-  /// The part of `unsent` that was written. A client that does not read makes it at most some MiB long.
-  private var unsentStart: UInt32 = 0
+  private var unsent = UnsentBytes()
   /// Subscriptions in the queue of their user, at most `Slices.subscriptions`.
   var readyCount: UInt8 = 0
   /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
@@ -268,7 +266,7 @@ class Connection: EventLoop.Handler {
   func settle() -> Bool {
     worker.loop.assertOnLoop()
     let isClosed = phase == .closed
-    let answers = max(0, unsent.count - Self.pieceLimit) + answerByteCount
+    let answers = max(0, unsent.heldByteCount - Self.pieceLimit) + answerByteCount
     return held.settle(
       requests: isClosed ? 0 : requestCount,
       bytes: isClosed ? 0 : (waitingInput?.bytes.count ?? 0) + heldByteCount + answers, worker.accounts, share.account)
@@ -291,15 +289,10 @@ class Connection: EventLoop.Handler {
   // MARK: Output
 
   /// Something is to be written before any event.
-  var hasUnsent: Bool { unsent.count > unsentOffset || answerByteCount > 0 }
+  var hasUnsent: Bool { unsentByteCount > 0 }
 
   /// Bytes to be written before any event.
-  var unsentByteCount: Int { unsent.count - unsentOffset + answerByteCount }
-
-  private var unsentOffset: Int {
-    get { Int(unsentStart) }
-    set { unsentStart = UInt32(newValue) }
-  }
+  var unsentByteCount: Int { unsent.count + answerByteCount }
 
   /// Writes the unsent bytes.
   /// - Returns: whether events can be written now.
@@ -311,20 +304,15 @@ class Connection: EventLoop.Handler {
       if phase == .closing { close() } else { watch() }
       return false
     }
-    if answerByteCount > 0 {
-      unsent.removeFirst(unsentOffset)  // otherwise it would grow for a client that never reads everything
-      unsentOffset = 0
-      if unsent.isEmpty { unsent = takeAnswers() } else { unsent += takeAnswers() }
-    }
-    while unsentOffset < unsent.count, !isBlocked {
-      let result = unsafe unsent.withUnsafeBytes { unsafe write(UnsafeRawBufferPointer(rebasing: $0[unsentOffset...])) }
+    if answerByteCount > 0 { unsent.append(takeAnswers()) }
+    let hadUnsent = !unsent.isEmpty
+    while !unsent.isEmpty, !isBlocked {
+      let result = unsafe unsent.withUnsafeBytes { unsafe write($0) }
       guard case .wrote(let count) = result else { return false }
-      unsentOffset += count
-      if unsentOffset < unsent.count { isBlocked = true }
+      unsent.removeFirst(count)
+      isBlocked = !unsent.isEmpty
     }
-    if unsentOffset == unsent.count, unsentOffset > 0 {
-      unsent = []
-      unsentOffset = 0
+    if hadUnsent, unsent.isEmpty {
       settle()
       if phase == .closing {
         close()
@@ -350,7 +338,7 @@ class Connection: EventLoop.Handler {
   private func loseReader() {
     hasLostReader = true
     isBlocked = false
-    (unsent, unsentOffset) = ([], 0)
+    unsent = UnsentBytes()
     _ = takeAnswers()
     for subscription in subscriptions { forget(subscription.request) }
     endSubscriptions()
@@ -360,8 +348,7 @@ class Connection: EventLoop.Handler {
 
   /// The socket is full; `rest` is the unwritten part of a piece.
   func becomeBlocked(keeping rest: UnsafeRawBufferPointer) {
-    unsent = unsafe Array(rest)
-    unsentOffset = 0
+    unsent = unsafe UnsentBytes(Array(rest))
     isBlocked = true
     watch()
   }
@@ -370,7 +357,7 @@ class Connection: EventLoop.Handler {
   func watch() {
     guard let registration else { return }
     var wanted: EventLoop.Readiness = []
-    if phase == .open, !isWaitingForTurn, !hasLostWriter, unsent.count - unsentOffset <= Self.unsentLimit, !holdsInput {
+    if phase == .open, !isWaitingForTurn, !hasLostWriter, unsent.count <= Self.unsentLimit, !holdsInput {
       wanted.insert(.readable)
     }
     if isBlocked { wanted.insert(.writable) }
@@ -480,14 +467,14 @@ class Connection: EventLoop.Handler {
 
   /// The unprocessed input, and the unsent bytes.
   var savedBytes: (input: [UInt8], unsent: [UInt8]) {
-    (Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), Array(unsent[unsentOffset...]))
+    (Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), unsent.array)
   }
 
   /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
   func restore(silence: UInt64, input: [UInt8], unsent: [UInt8]) {
     worker.loop.assertOnLoop()
     lastReceivedAt = worker.loop.now - min(worker.loop.now, silence)
-    self.unsent = unsent
+    self.unsent = UnsentBytes(unsent)
     if !input.isEmpty { waitingInput = WaitingInput(input) }
   }
 
