@@ -24,11 +24,13 @@ import Testing
     var limits = ServerLimits(workers: 1)
     limits.handshakeTimeout = .milliseconds(100)
     try await withServer(limits) { harness in
-      let client = try HTTPWireClient(harness)
-      client.send("GET /healthz HTTP/1.1\r\n")
-      let response = try client.response()
-      #expect(response.status == 408 && response["Connection"] == "close")
-      #expect(try client.isAtEnd())
+      for method in ["GET", "HEAD"] {
+        let client = try HTTPWireClient(harness)
+        client.send("\(method) /healthz HTTP/1.1\r\n")
+        let response = try client.response(isToHead: method == "HEAD")
+        #expect(response.status == 408 && response["Connection"] == "close")
+        #expect(try client.isAtEnd())
+      }
     }
   }
 

@@ -112,6 +112,16 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    ("HEAD / HTTP/1.1\r\n\r\n", "400"), ("HEAD / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n", "403"),
+    ("HEAD /streams/s", "503"), ("HEAD /" + String(repeating: "a", count: 9000), "414"),
+  ]) func anAnswerToHEADHasNoBody(request: String, status: String) {
+    for size in [1, Int.max] {
+      let answer = String(decoding: Self.answer(to: Array(request.utf8), inPiecesOf: size), as: UTF8.self)
+      #expect(answer.hasPrefix("HTTP/1.1 \(status) ") && answer.hasSuffix("\r\n\r\n"), "\(answer)")
+    }
+  }
+
   @Test func aPageOfAnAllowedOriginMayReadTheRefusal() async throws {
     try await withFullServer({ $0.httpOrigins = ["https://a.example"] }) { harness in
       let client = try HTTPWireClient(harness)

@@ -448,6 +448,23 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    ("HEAD / HTTP/1.1\r\n\r\n", 400), ("\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    ("HEAD / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", 400), ("HEAD / HTTP/2.0\r\n\r\n", 505), ("HEAD  / HTTP/1.1\r\n", 400),
+    ("HEAD /" + String(repeating: "a", count: 9000), 414),
+  ]) func aResponseToAMalformedHEADHasNoBody(request: String, status: Int) async throws {
+    try await withServer { harness in
+      for isInPieces in [false, true] {
+        let client = try HTTPWireClient(harness)
+        #expect(try client.fetch("/healthz").status == 200)  // empty lines may follow a request
+        if isInPieces { for byte in request.utf8 { client.send([byte]) } } else { client.send(request) }
+        let response = try client.response(isToHead: true)
+        #expect(response.status == status && response["Content-Length"] != nil, "\(response)")
+        #expect(try client.isAtEnd())
+      }
+    }
+  }
+
   @Test func longHeadsAreRefused() async throws {
     try await withServer { harness in
       for (text, status) in [

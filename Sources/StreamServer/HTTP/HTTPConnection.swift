@@ -159,8 +159,8 @@ final class HTTPConnection: Connection {
   override func timeIsOver() {
     switch exchange {
     case .head:
-      guard partialHead != nil else { return waitForRequest() }
-      reject(Rejection(.requestTimeout, "the request's head did not arrive in time"))
+      guard let partialHead else { return waitForRequest() }
+      reject(Rejection(.requestTimeout, "the request's head did not arrive in time"), of: partialHead.bytes)
     case .waiting(let response): timeIsOver(for: response)
     case .rendering(let response): timeIsOver(for: response)
     case .publishing(let request): timeIsOver(for: request)
@@ -287,9 +287,12 @@ final class HTTPConnection: Connection {
       clearClock()
       respond(to: head)
     } catch {
+      let end = min(bytes.count, offset + HTTPRequest.startByteCount)
+      let start =
+        unsafe partialHead?.bytes ?? bytes.extracting(offset..<end).withUnsafeBytes { unsafe Array($0) }
       offset = bytes.count
       countRefusal(error)
-      reject(error)
+      reject(error, of: start)
     }
   }
 
@@ -330,10 +333,11 @@ final class HTTPConnection: Connection {
   }
 
   /// Answers what is no request, or one whose end is not known. The connection ends.
-  func reject(_ rejection: Rejection) {
+  /// - Parameter head: the bytes of the request that have arrived, or the first of them.
+  func reject(_ rejection: Rejection, of head: [UInt8]) {
     partialHead = nil
     hasRequested = true
-    respond(rejection, to: .malformed)
+    respond(rejection, to: HTTPRequest(malformed: head))
   }
 
   /// Answers with an error.
@@ -418,8 +422,8 @@ final class HTTPConnection: Connection {
     case .publishing(let request): abandon(request, sentence, isLast: true)
     case .waiting:
       endSubscriptions()
-      reject(Rejection(.serviceUnavailable, sentence))
-    case .head, .rendering: reject(Rejection(.serviceUnavailable, sentence))
+      reject(Rejection(.serviceUnavailable, sentence), of: [])
+    case .head, .rendering: reject(Rejection(.serviceUnavailable, sentence), of: partialHead?.bytes ?? [])
     }
   }
 

@@ -38,8 +38,19 @@ struct HTTPRequest {
     return MediaType.preferred(head["Accept"], among: types) == 1
   }
 
-  /// For an answer to what is no request: the connection ends.
-  static let malformed = HTTPRequest(isHead: false, keepsConnection: false, allowsChunks: true, allowedOrigin: nil)
+  /// For an answer to what is no request, or not yet: the connection ends.
+  ///
+  /// - Parameter head: the bytes that have arrived, or the first ``startByteCount`` of them. A response to HEAD has no
+  ///   body, whatever is wrong with the request otherwise.
+  init(malformed head: [UInt8]) {
+    let line = head.drop { $0 == UInt8(ascii: "\r") || $0 == UInt8(ascii: "\n") }
+    self.init(
+      isHead: line.starts(with: Self.headMethod), keepsConnection: false, allowsChunks: true, allowedOrigin: nil)
+  }
+
+  private static let headMethod = "HEAD ".utf8
+  /// What shows the method: empty lines may precede it.
+  static let startByteCount = 2 * RequestParser.maximumEmptyLineCount + headMethod.count
 }
 
 extension ResponseHead {

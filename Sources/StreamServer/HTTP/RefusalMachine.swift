@@ -31,12 +31,12 @@ struct RefusalMachine {
       guard let request = try parser.parse(all.span) else { return nil }
       return try answer(to: request)
     } catch {
-      return answer(error, to: .malformed)
+      return answer(error, to: HTTPRequest(malformed: head))
     }
   }
 
   /// The answer to a client that sends no more in time.
-  var lateAnswer: [UInt8] { isHTTP ? answer(unavailable, to: .malformed) : error }
+  var lateAnswer: [UInt8] { isHTTP ? answer(unavailable, to: HTTPRequest(malformed: head)) : error }
 
   private var unavailable: Rejection { Rejection(.serviceUnavailable, sentence) }
 
