@@ -248,6 +248,20 @@ import Testing
     }
   }
 
+  @Test func aBodyThatIsCutOffInARestartIsAnswered() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] { try harness.addPublished("p") }
+      let client = try HTTPWireClient(first)
+      client.send(
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 7\r\n\r\na\nb\nc")
+      first.eventually { first.server.statistics.eventsIn == 2 }
+      try await handOver()
+      client.closeWriting()
+      let response = try client.response()
+      #expect(response.status == 400 && response.text.contains("\"accepted\":2}"), "\(response)")
+    }
+  }
+
   @Test func whatTheNextServerNoLongerServesEnds() async throws {
     try await withTwoServers { first, next, handOver in
       _ = try Self.add([first], "s", [[49]])

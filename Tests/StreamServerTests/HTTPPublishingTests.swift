@@ -88,21 +88,69 @@ import Testing
     try await withServer { harness in
       try harness.addPublished("p")
       let client = try HTTPWireClient(harness)
+      client.get("/healthz")
       client.post("/streams/p", "a")
       client.closeWriting()
-      #expect(try client.response().text == "{\"accepted\":1}\n" && client.isAtEnd())
-      let cut = try HTTPWireClient(harness)
-      cut.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc")
-      cut.closeWriting()
-      #expect(try cut.isAtEnd())
+      #expect(try client.response().text == "ok\n" && client.response().text == "{\"accepted\":1}\n")
+      #expect(try client.isAtEnd() && Self.values(harness, "p") == ["a"])
+    }
+  }
+
+  /// The answer to a request that is cut off.
+  private static func checkCut(_ client: HTTPWireClient, accepted: Int, _ what: String) throws {
+    let response = try client.response()
+    #expect(response.status == 400 && response["Connection"] == "close", "\(what): \(response)")
+    #expect(response.text.contains("\"accepted\":\(accepted)}"), "\(what): \(response)")
+    #expect(response.text.contains("the request's body is cut off"), "\(what): \(response)")
+    #expect(try client.isAtEnd(), "\(what)")
+  }
+
+  @Test func aBodyThatIsCutOffIsAnsweredWithTheNumberOfItsValues() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let value = try HTTPWireClient(harness)
+      value.post("/streams/p", "whole")
+      value.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc")
+      value.closeWriting()
+      #expect(try value.response().text == "{\"accepted\":1}\n")
+      try Self.checkCut(value, accepted: 0, "a value")
       let lines = try HTTPWireClient(harness)
       lines.send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\n\(Self.lines)\r\nContent-Length: 9\r\n\r\nx\ny\nz")
       lines.closeWriting()
-      #expect(try lines.isAtEnd())
+      try Self.checkCut(lines, accepted: 2, "lines")
       // What is not whole is no value.
+      #expect(try Self.values(harness, "p") == ["whole", "x", "y"])
       harness.eventually { harness.server.statistics.connections == 0 }
-      #expect(try Self.values(harness, "p") == ["a", "x", "y"])
       #expect(harness.server.statistics.publishers == 0)
+    }
+  }
+
+  @Test func aChunkedBodyMayBeCutOffAnywhere() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      // Each with the number of lines that end in it or before.
+      let pieces = [
+        ("2\r\nx", 0), ("\n", 1), ("\r\n3;a=b\r\ny", 1), ("\n", 2), ("z\r\n1\r\n", 2), ("\n", 3),
+        ("\r\n0\r\nX: y\r\n\r", 3),
+      ]
+      let head = Array(
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\n\(Self.lines)\r\nTransfer-Encoding: chunked\r\n\r\n".utf8)
+      var (sent, lineCount) = ([UInt8](), 0)
+      for (text, countAfter) in pieces {
+        let piece = Array(text.utf8)
+        for end in piece.indices {
+          let client = try HTTPWireClient(harness)
+          let body = sent + piece[..<end]
+          client.send(head + body)
+          client.closeWriting()
+          try Self.checkCut(client, accepted: lineCount, String(decoding: body, as: UTF8.self))
+        }
+        (sent, lineCount) = (sent + piece, countAfter)
+      }
+      let whole = try HTTPWireClient(harness)
+      whole.send(head + sent + [UInt8(ascii: "\n")])
+      whole.closeWriting()
+      #expect(try whole.response().text == "{\"accepted\":3}\n")
     }
   }
 
@@ -157,6 +205,25 @@ import Testing
       reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
       #expect(try reader.events(19).count == 19)
       #expect(try client.response().text == "{\"accepted\":20}\n" && client.response().text == "ok\n")
+    }
+  }
+
+  @Test func aStreamThatIsFullStoresWhatCameBeforeTheCut() async throws {
+    try await withServer { harness in
+      let reader = try Self.addLossless(harness)
+      let (whole, cut) = (try HTTPWireClient(harness), try HTTPWireClient(harness))
+      whole.post("/streams/p", Self.twentyLines, Self.lines)
+      whole.closeWriting()
+      #expect(try reader.events(1) == [Array("1".utf8)])
+      harness.eventually { harness.server.statistics.eventsIn == 5 }
+      cut.send(
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\n\(Self.lines)\r\nContent-Length: 999\r\n\r\n\(Self.twentyLines)21")
+      cut.closeWriting()
+      #expect(try reader.isSilent() && !whole.wire.hasInput && !cut.wire.hasInput)
+      reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      #expect(try reader.events(39).count == 39)
+      #expect(try whole.response().text == "{\"accepted\":20}\n" && whole.isAtEnd())
+      try Self.checkCut(cut, accepted: 20, "twenty lines and a part")
     }
   }
 

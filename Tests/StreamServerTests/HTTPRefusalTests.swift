@@ -122,6 +122,15 @@ import Testing
     }
   }
 
+  @Test func aRequestOverTheLimitThatIsCutOffIsAnswered() async throws {
+    try await withFullServer { harness in
+      let client = try HTTPWireClient(harness)
+      client.send("GET /healthz HTTP/1.1\r\nHo")
+      client.closeWriting()
+      #expect(try client.response().status == 503 && client.isAtEnd())
+    }
+  }
+
   @Test func aPageOfAnAllowedOriginMayReadTheRefusal() async throws {
     try await withFullServer({ $0.httpOrigins = ["https://a.example"] }) { harness in
       let client = try HTTPWireClient(harness)

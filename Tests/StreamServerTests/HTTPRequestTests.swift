@@ -465,6 +465,23 @@ import Testing
     }
   }
 
+  @Test func aHeadThatIsCutOffIsAnswered() async throws {
+    try await withServer { harness in
+      for (text, isHead) in [
+        ("G", false), ("GET /healthz HTTP/1.1\r\nHo", false), ("HEAD /healthz HTTP/1.1\r\n", true),
+      ] {
+        let client = try HTTPWireClient(harness)
+        #expect(try client.fetch("/healthz").status == 200)
+        client.send(text)
+        client.closeWriting()
+        let response = try client.response(isToHead: isHead)
+        #expect(response.status == 400 && (isHead || response.text.contains("is cut off")), "\(response)")
+        #expect(try client.isAtEnd())
+      }
+      harness.eventually { harness.server.statistics.connections == 0 }
+    }
+  }
+
   @Test func longHeadsAreRefused() async throws {
     try await withServer { harness in
       for (text, status) in [

@@ -120,6 +120,9 @@ class Connection: EventLoop.Handler {
   /// All input of this turn was processed.
   func finishProcessing() {}
 
+  /// The peer sends nothing more, and may still read. The connection closes unless ``hasOutbound`` holds afterwards.
+  func inputEnded() {}
+
   /// The timer of an open connection has fired: the handshake timeout, or one set by the protocol.
   func timeIsOver() { close() }
 
@@ -231,11 +234,8 @@ class Connection: EventLoop.Handler {
     } else {
       let count = unsafe recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
       guard count > 0 else {
-        if count == 0, hasOutbound {
-          hasLostWriter = true
-          return watch()
-        }
-        if count == 0 || (errno != EAGAIN && errno != EINTR) { return close() }
+        if count == 0 { return endInput() }
+        if errno != EAGAIN && errno != EINTR { return close() }
         // A peer that neither reads nor publishes has no live request.
         if hasLostReader, !hasInbound { return close() }
         return watch()
@@ -258,6 +258,15 @@ class Connection: EventLoop.Handler {
     // Replies are sent after the last input: a peer that does not read may still have sent values.
     if answerByteCount > Self.unsentLimit { _ = flush() }
     if phase == .open { waitForTurn() }
+  }
+
+  private func endInput() {
+    hasLostWriter = true
+    if !hasLostReader { inputEnded() }
+    guard phase == .open else { return }
+    guard hasOutbound else { return close() }
+    settle()
+    watch()
   }
 
   /// Updates the account of its user.

@@ -109,7 +109,7 @@ private final class RefusedConnection: EventLoop.Handler {
   /// Reads what has arrived, and answers once that is enough.
   func takeInput() {
     guard let bytes = owner.read(socket.raw) else { return }
-    guard !bytes.isEmpty else { return leave() }
+    guard !bytes.isEmpty else { return finish() }
     guard !isAnswered else {
       discarded += bytes.count
       if discarded > Self.discardLimit { leave() }
@@ -126,7 +126,7 @@ private final class RefusedConnection: EventLoop.Handler {
     if machine.isHTTP { shutdown(socket.raw, CInt(SHUT_WR)) } else { leave() }
   }
 
-  /// Its time is over: answers by what has arrived, and closes.
+  /// Its time is over, or the client sends nothing more: answers by what has arrived, and closes.
   func finish() {
     if !isAnswered { send(machine.lateAnswer) }
     leave()

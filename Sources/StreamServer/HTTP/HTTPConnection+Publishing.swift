@@ -32,8 +32,12 @@ final class PublishingRequest {
     (self.hasLines, self.decoder) = (hasLines, decoder)
   }
 
-  /// The whole body has arrived.
-  var isComplete: Bool { decoder.isDone }
+  /// Nothing more of the body will arrive: all of it is here, or it was cut off.
+  var isComplete: Bool { decoder.isDone || isCut }
+  /// The client has ended its sending side within the body.
+  fileprivate var isCut = false
+  /// Whether the next request can be told from this one's body.
+  fileprivate var keepsConnection: Bool { request.keepsConnection && decoder.isDone }
 
   /// Bytes that wait here, and those beyond the publisher's share of its stream.
   var heldByteCount: Int { part.count + arrived.byteCount + (status?.excessBytes ?? 0) }
@@ -102,6 +106,12 @@ final class PublishingRequest {
   /// The body has ended.
   fileprivate func finishBody() {
     if hasLines { endLine() } else { arrived.append(part) }
+    part = []
+  }
+
+  /// The body ends within itself: a value in part is dropped.
+  fileprivate func cut() {
+    isCut = true
     part = []
   }
 
@@ -218,6 +228,8 @@ extension HTTPConnection {
       end(
         publishing, Rejection(.serviceUnavailable, "\"\(name)\" was changed before it had stored all values"),
         isLost: true)
+    } else if status.isDone, publishing.isCut {
+      end(publishing, Rejection(.badRequest, "the request's body is cut off"))
     } else if status.isDone {
       publishing.leave()
       begin(.head)
@@ -230,6 +242,13 @@ extension HTTPConnection {
     }
   }
 
+  /// The client sends nothing more, and waits for the answer: it comes when the values before the cut are in the stream.
+  func cut(_ publishing: PublishingRequest) {
+    publishing.cut()
+    publishing.passOn()
+    answer(publishing)
+  }
+
   /// Ends the request with an error, which says how many values are in the stream.
   /// - Parameter isLost: values that are not there yet never will be.
   private func end(
@@ -239,7 +258,7 @@ extension HTTPConnection {
     publishing.leave()
     begin(.head)
     let request = HTTPRequest(
-      isHead: false, keepsConnection: publishing.request.keepsConnection && publishing.isComplete && !isLast,
+      isHead: false, keepsConnection: publishing.keepsConnection && !isLast,
       allowsChunks: publishing.request.allowsChunks, allowedOrigin: publishing.request.allowedOrigin)
     respond(rejection, to: request, accepted: accepted)
   }

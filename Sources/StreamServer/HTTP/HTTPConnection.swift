@@ -241,6 +241,17 @@ final class HTTPConnection: Connection {
     return phase == .open ? offset : span.count
   }
 
+  /// A request that is cut off is answered; what has arrived of it has its effect, except for a value in part.
+  override func inputEnded() {
+    switch exchange {
+    case .head:
+      guard let partialHead else { return }
+      reject(Rejection(.badRequest, "the request's head is cut off"), of: partialHead.bytes)
+    case .publishing(let request): if !request.isComplete { cut(request) }
+    case .waiting, .rendering, .streaming, .finishing, .draining: break
+    }
+  }
+
   /// Continues with the requests that waited for the response before them, or for their client to read: those that were
   /// held back, and those that the end of a slice has left.
   private func continueWithPending() {
