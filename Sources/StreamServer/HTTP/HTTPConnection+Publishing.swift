@@ -67,12 +67,13 @@ final class PublishingRequest {
   fileprivate func restore(_ saved: SavedHTTP) {
     (part, count) = (saved.part, saved.count)
     for value in saved.values.map(\.bytes) + (saved.part.isEmpty ? [] : [saved.part]) {
-      if let error = stream.valueError(ofSize: value.count) {
+      let isWhole = arrived.count < saved.values.count
+      if let error = stream.valueError(ofSize: value.count, isWhole: isWhole) {
         let number = count + UInt64(arrived.count) + 1
         refusal = Rejection(.contentTooLarge, hasLines ? "value \(number): \(error)" : error)
         return
       }
-      if arrived.count < saved.values.count { arrived.append(value) }
+      if isWhole { arrived.append(value) }
     }
   }
 
@@ -90,7 +91,7 @@ final class PublishingRequest {
   }
 
   private func append(_ bytes: Span<UInt8>) throws(Rejection) {
-    if let sentence = stream.valueError(ofSize: part.count + bytes.count) {
+    if let sentence = stream.valueError(ofSize: part.count + bytes.count, isWhole: false) {
       throw Rejection(.contentTooLarge, hasLines ? "value \(count + UInt64(arrived.count) + 1): \(sentence)" : sentence)
     }
     unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }

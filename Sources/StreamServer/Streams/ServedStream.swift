@@ -104,10 +104,12 @@ final class ServedStream: Sendable {
   }
 
   /// The error of a published value of this size; nil: none.
-  func valueError(ofSize byteCount: Int) -> String? {
+  /// - Parameter isWhole: the size is that of the value. Otherwise it has at least so many bytes.
+  func valueError(ofSize byteCount: Int, isWhole: Bool = true) -> String? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
-    return "a value of \(byteCount) bytes is too large for \"\(name)\", whose limit is \(limit) bytes"
+    let value = isWhole ? "a value of \(byteCount) bytes" : "the value"
+    return "\(value) is too large for \"\(name)\", whose limit is \(limit) bytes"
   }
 
   /// The current size limit of an event in bytes.
