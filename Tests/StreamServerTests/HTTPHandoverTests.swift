@@ -248,6 +248,35 @@ import Testing
     }
   }
 
+  @Test func valuesThatThePipelineStillHasAreNotConfirmed() async throws {
+    try await withTwoServers { first, next, handOver in
+      let source = PublishSource()
+      // A pipeline that keeps what it takes, as its time does not pass.
+      let pipeline = source.delay(for: .seconds(1), scheduler: VirtualTimeScheduler())
+      try first.server.add(
+        StreamConfiguration(name: "p", source: "publish"), source: pipeline.setFailureType(to: StreamFailure.self),
+        publishSource: source)
+      try next.addPublished("p")
+      let (taken, waiting) = (try HTTPWireClient(first), try HTTPWireClient(first))
+      taken.post("/streams/p", "a\nb\n", "Content-Type: application/x-ndjson")
+      first.eventually { source.heldBytes == 2 }
+      waiting.send(
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 7\r\n\r\nc\nd\ne")
+      first.eventually { source.heldBytes == 4 }
+      try await handOver()
+      let response = try taken.response()
+      #expect(response.status == 503 && response["Retry-After"] != nil, "\(response)")
+      #expect(
+        response.text.contains("streamd restarts before the stream has stored all values")
+          && response.text.contains("\"accepted\":0}"), "\(response)")
+      #expect(try taken.fetch("/healthz").status == 200)
+      // What the pipeline had not taken is handed over.
+      waiting.send("f\n")
+      #expect(try waiting.response().text == "{\"accepted\":3}\n")
+      #expect(next.server.statistics.eventsIn == 3)
+    }
+  }
+
   @Test func aBodyThatIsCutOffInARestartIsAnswered() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] { try harness.addPublished("p") }
