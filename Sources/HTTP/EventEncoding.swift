@@ -37,7 +37,7 @@ public struct EventEncoding: Equatable, Sendable {
 
   /// What a stream's events are.
   public enum Content: UInt8, Sendable, CaseIterable {
-    /// JSON texts, which need not be valid.
+    /// JSON texts. The caller writes an event that is none with ``EventEncoding/ofOtherThanJSON``.
     case json
     /// Text in UTF-8, which need not be valid.
     case text
@@ -47,7 +47,7 @@ public struct EventEncoding: Equatable, Sendable {
 
   /// The format of the response.
   public let format: Format
-  /// What the events are.
+  /// What the events are, as far as it matters: of server-sent events always text, of raw ones binary.
   public let content: Content
   /// Whether an event is a JSON object on its own: `{"id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`, JSON data
   /// embedded, text as a string, otherwise `"data_base64"`. The first member is `"stream"` if the head has a name.
@@ -61,11 +61,26 @@ public struct EventEncoding: Equatable, Sendable {
     case (.serverSentEvents, .binary, _), (.raw, _, true), (.ndjson, .text, false), (.ndjson, .binary, false),
       (.jsonSequence, .text, false), (.jsonSequence, .binary, false):
       return nil
-    case (.serverSentEvents, _, _): self.hasEnvelope = false
-    case (.ndjson, _, _), (.jsonSequence, _, _), (.raw, _, false): self.hasEnvelope = hasEnvelope
+    case (.serverSentEvents, _, _): self.init(format, .text, envelope: false)
+    case (.raw, _, false): self.init(format, .binary, envelope: false)
+    case (.ndjson, _, _), (.jsonSequence, _, _): self.init(format, content, envelope: hasEnvelope)
     }
-    self.format = format
-    self.content = content
+  }
+
+  private init(_ format: Format, _ content: Content, envelope: Bool) {
+    (self.format, self.content, hasEnvelope) = (format, content, envelope)
+  }
+
+  /// The encoding in the same format of events that are something else; nil if the format cannot represent them so.
+  public func with(_ content: Content) -> EventEncoding? { EventEncoding(format, content, hasEnvelope: hasEnvelope) }
+
+  /// Whether each event must be a JSON text, because it becomes a part of one or a line of its own.
+  public var embedsJSON: Bool { content == .json }
+
+  /// The encoding of an event that is no JSON text although it should be: in an envelope its bytes in base64, otherwise a
+  /// string. So no event can break a line, or have members of the envelope around it.
+  public var ofOtherThanJSON: EventEncoding {
+    embedsJSON ? EventEncoding(format, hasEnvelope ? .binary : .text, envelope: hasEnvelope) : self
   }
 
   /// Returns the size of a whole event, without a chunk's header.
@@ -224,8 +239,12 @@ public struct EventEncoding: Equatable, Sendable {
     }
   }
 
+  /// Writes what precedes the data: with an envelope its beginning, otherwise the quote of a string.
   private func writeEnvelope(_ head: EventHead, to writer: inout ByteWriter) {
-    guard hasEnvelope else { return }
+    guard hasEnvelope else {
+      if content == .text { writer.append(.quote) }
+      return
+    }
     writer.append("{")
     if let name = head.name {
       writer.append("\"stream\":")
@@ -248,6 +267,7 @@ public struct EventEncoding: Equatable, Sendable {
     switch (format, hasEnvelope, content) {
     case (.serverSentEvents, _, _): "\n\n"
     case (.raw, _, _): ""
+    case (.ndjson, false, .text), (.jsonSequence, false, .text): "\"\n"
     case (.ndjson, false, _), (.jsonSequence, false, _): "\n"
     case (.ndjson, true, .json), (.jsonSequence, true, .json): "}\n"
     case (.ndjson, true, .text), (.jsonSequence, true, .text), (.ndjson, true, .binary), (.jsonSequence, true, .binary):

@@ -109,6 +109,28 @@ import Testing
     #expect(String(decoding: all, as: UTF8.self) == start + "+/+/" + "\"}\n")
   }
 
+  @Test func otherThanJSONIsAStringOrBase64() {
+    for (format, start) in [(EventEncoding.Format.ndjson, ""), (.jsonSequence, "\u{1e}")] {
+      let other = encoding(format).ofOtherThanJSON
+      #expect(text(other, head, "1,\"a\"\n") == start + "\"1,\\\"a\\\"\\n\"\n")
+      #expect(text(other, head, "") == start + "\"\"\n")
+      let enveloped = encoding(format, hasEnvelope: true)
+      #expect(enveloped.ofOtherThanJSON == encoding(format, .binary, hasEnvelope: true))
+    }
+    for other in [
+      encoding(.serverSentEvents), encoding(.raw), encoding(.ndjson, .text, hasEnvelope: true),
+      encoding(.jsonSequence, .binary, hasEnvelope: true),
+    ] { #expect(!other.embedsJSON && other.ofOtherThanJSON == other) }
+  }
+
+  /// A response can continue with events of another type if they are written in the same way.
+  @Test func encodingsThatWriteTheSameAreEqual() {
+    #expect(encoding(.serverSentEvents, .json) == encoding(.serverSentEvents, .text))
+    #expect(encoding(.raw, .json) == encoding(.raw, .binary))
+    #expect(encoding(.ndjson, .json, hasEnvelope: true).with(.text) == encoding(.ndjson, .text, hasEnvelope: true))
+    #expect(encoding(.ndjson).with(.text) == nil && encoding(.serverSentEvents).with(.binary) == nil)
+  }
+
   @Test func invalidUTF8IsReplacedAsInSwift() {
     let inputs: [[UInt8]] = [
       [0x80], [0xc0, 0xaf], [0xc2], [0xc2, 0x41], [0xe0, 0x80, 0x80], [0xe2, 0x82], [0xe2, 0x82, 0xe2, 0x82, 0xac],

@@ -22,10 +22,6 @@ enum EventForm {
   case exact
   /// Every end of a line is a line feed.
   case lines
-  /// Ends of lines are spaces.
-  case oneLine
-  /// A record separator is a space.
-  case sequence
   /// What is not UTF-8 is replaced.
   case text
 
@@ -39,8 +35,6 @@ enum EventForm {
         bytes.append(byte == 13 ? 10 : byte)
       }
       return bytes
-    case .oneLine: return data.map { $0 == 13 || $0 == 10 ? 32 : $0 }
-    case .sequence: return data.map { $0 == 30 ? 32 : $0 }
     case .text: return Array(String(decoding: data, as: UTF8.self).utf8)
     }
   }
@@ -106,8 +100,10 @@ struct EventReader {
         wants(bytes.first == 30, "a text of a sequence that begins with \(bytes.first ?? 0)")
         bytes = bytes.dropFirst()
       }
-      return hasEnvelope
-        ? envelope(bytes.dropLast(), at: takePlace(end)) : Item(data: Array(bytes.dropLast()), place: takePlace(end))
+      bytes = bytes.dropLast()
+      guard !hasEnvelope else { return envelope(bytes, at: takePlace(end)) }
+      // What upstreams and publishers send is no JSON text, and comes as a string.
+      return Item(data: bytes.first == 34 ? string(bytes) : Array(bytes), place: takePlace(end))
     }
   }
 

@@ -42,7 +42,7 @@ struct EventResponse {
       let isSystem = World.systemStreams.contains(stream.0)
       return Subscription(
         to: stream.0, gaps: format == .events, ids: format == .events || hasEnvelope || !isSystem,
-        onLag: onLag, after: isSystem ? nil : after?[index], as: Self.form(format, stream.1),
+        onLag: onLag, after: isSystem ? nil : after?[index], as: Self.form(format, stream.1, hasEnvelope),
         credit: count ?? Subscription.unlimited, by: client)
     }
     reader = EventReader(
@@ -53,13 +53,12 @@ struct EventResponse {
     changes = world.changes
   }
 
-  private static func form(_ format: EventStreamFormat, _ type: String) -> EventForm {
+  private static func form(_ format: EventStreamFormat, _ type: String, _ hasEnvelope: Bool) -> EventForm {
     switch (format, type) {
     case (.events, _): .lines
-    case (.raw, _), (_, "image/png"): .exact
+    case (.raw, _): .exact
     case (.lines, "text/plain"), (.sequence, "text/plain"): .text
-    case (.lines, _): .oneLine
-    case (.sequence, _): .sequence
+    case (.lines, _), (.sequence, _): hasEnvelope ? .exact : .text
     }
   }
 

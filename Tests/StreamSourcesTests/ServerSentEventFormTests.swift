@@ -30,32 +30,4 @@ import Testing
         #"{"event":"c","data":1}"#, #"{"event":"message","data":2}"#,
       ])
   }
-
-  @Test(arguments: [
-    "0", "-0", "12.5e-3", "1E+9", "true", "false", "null", "\"\"", #""\u00e9\n\"""#, "[]", "{}", " [ 1 , [ ] , { } ] ",
-    #"{"a":{"b":[1,{"c":null}]},"a":2}"#, "\n1\t",
-  ])
-  func aJSONTextIsEmbeddedUnchanged(text: String) {
-    #expect(JSONSyntax.holds(for: Array(text.utf8)))
-  }
-
-  @Test(arguments: [
-    "", " ", "01", "1.", ".5", "-", "+1", "1e", "NaN", "tru", "truer", "1 2", "\"", "\"a", "\"\u{1}\"", #""\x""#,
-    #""\u12g4""#,
-    "[", "]", "[1", "[1,", "[1,]", "[,1]", "{", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{1:2}", "[1}",
-    "{\"a\":1]", "[]]",
-    "{\"event\":1}x", #""\u12é""#,
-  ])
-  func otherTextIsAString(text: String) throws {
-    #expect(!JSONSyntax.holds(for: Array(text.utf8)))
-  }
-
-  @Test func nestingIsLimited() {
-    func nested(_ depth: Int) -> [UInt8] {
-      Array((String(repeating: "[", count: depth) + String(repeating: "]", count: depth)).utf8)
-    }
-    #expect(JSONSyntax.holds(for: nested(JSONSyntax.depthLimit)))
-    #expect(!JSONSyntax.holds(for: nested(JSONSyntax.depthLimit + 2)))
-    #expect(!JSONSyntax.holds(for: Array(repeating: UInt8(ascii: "["), count: 10_000_000)))
-  }
 }

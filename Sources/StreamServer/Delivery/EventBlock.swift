@@ -51,9 +51,13 @@ import ReplayLog
   private func end(ofFirst count: Int) -> Int { unsafe count == 0 ? 0 : Int(ends[count - 1]) }
 
   /// Fills the block for the subscription; under the log's lock.
-  /// - Parameter gap: missed events before the cursor that were not reported.
+  ///
+  /// - Parameters:
+  ///   - gap: missed events before the cursor that were not reported.
+  ///   - verdicts: of the stream.
   func fill(
-    from storage: EventLog, for machine: SubscriptionMachine, _ gap: Gap, _ request: RequestID, _ label: EventLabel?
+    from storage: EventLog, for machine: SubscriptionMachine, _ gap: Gap, _ request: RequestID, _ label: EventLabel?,
+    _ verdicts: JSONVerdicts
   ) -> SubscriptionMachine.Finding {
     let cursor = machine.cursor
     logEnd = storage.endPosition
@@ -72,7 +76,7 @@ import ReplayLog
       log == ObjectIdentifier(storage) && start == cursor && format == machine.format && self.gap == gap
       && self.label == label
     if !fits { clear(storage, at: cursor, machine.format, label, gap, request) }
-    extend(from: storage, to: machine.demand.max ?? .max)
+    extend(from: storage, to: machine.demand.max ?? .max, verdicts)
     if self.request != request { address(to: request) }
     return .events
   }
@@ -133,7 +137,7 @@ import ReplayLog
   }
 
   /// Adds events while there are fewer than `demand`, and room.
-  private func extend(from storage: EventLog, to demand: Int) {
+  private func extend(from storage: EventLog, to demand: Int, _ verdicts: JSONVerdicts) {
     let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
     guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
     else { return }
@@ -142,8 +146,11 @@ import ReplayLog
     let writer = writer
     var byteCount = byteCount
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
+      let record = unsafe records[end.position]
+      let isOther = unsafe writer.embedsJSON && !verdicts.isJSON(record, at: end.position, in: storage)
       let piece = unsafe writer.write(
-        records[end.position], from: end.sentBytes, pieceCount == 0 ? gap : .none, for: request, at: base + byteCount)
+        record, from: end.sentBytes, pieceCount == 0 ? gap : .none, isOther: isOther, for: request,
+        at: base + byteCount)
       byteCount += piece.byteCount
       unsafe ends[pieceCount] = UInt32(byteCount)
       pieceCount += 1

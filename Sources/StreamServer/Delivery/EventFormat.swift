@@ -52,10 +52,12 @@ struct EventFormat: Equatable {
   /// - Parameter code: as ``savedEncoding`` gave it.
   /// - Returns: nil for one that no server saves.
   init?(savedEncoding code: UInt8, ids: Bool, completes: Bool) {
-    self.code = code
-    flags = (ids ? 1 : 0) | (completes ? 2 : 0)
-    guard code & 0x80 == 0 ? code <= 1 : body != nil else { return nil }
+    let saved = EventFormat(code: code, flags: (ids ? 1 : 0) | (completes ? 2 : 0))
+    guard saved.isBody ? saved.body != nil : code <= 1 else { return nil }
+    self.init(saved.encoding, ids: ids, completes: completes)  // several codes may mean the same
   }
+
+  private init(code: UInt8, flags: UInt8) { (self.code, self.flags) = (code, flags) }
 
   /// Whether each event has its id and time.
   var ids: Bool { flags & 1 != 0 }
@@ -119,9 +121,12 @@ struct EventWriter {
   private let format: EventFormat
   private let encoding: EventFormat.Encoding
   private let label: EventLabel?
+  /// Whether each event must be examined: one that is no JSON text is written in another way.
+  let embedsJSON: Bool
 
   init(_ format: EventFormat, _ label: EventLabel? = nil) {
     (self.format, encoding, self.label) = (format, format.encoding, label)
+    embedsJSON = if case .body(let body, _) = encoding { body.embedsJSON } else { false }
   }
 
   /// Writes the next piece of an event.
@@ -130,16 +135,18 @@ struct EventWriter {
   ///   - record: id and time, 8 bytes each, then the data.
   ///   - offset: data bytes in earlier pieces.
   ///   - gap: the gap that the piece reports; `.none`: no report.
+  ///   - isOther: the event should be a JSON text, and is none.
   ///   - piece: space for ``maximumPieceBytes``.
   @inline(__always)
   func write(
-    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, isOther: Bool, for request: RequestID,
     at piece: UnsafeMutableRawPointer
   ) -> Piece {
     switch encoding {
     case .rsocket: unsafe writeFrame(record, from: offset, gap, for: request, at: piece)
     case .webSocket: unsafe writeMessage(record, from: offset, gap, for: request, at: piece)
-    case .body(let body, let coding): unsafe write(record, from: offset, gap, as: body, coding, at: piece)
+    case .body(let body, let coding):
+      unsafe write(record, from: offset, gap, as: isOther ? body.ofOtherThanJSON : body, coding, at: piece)
     case .notice: preconditionFailure("a notice has no bytes")
     }
   }

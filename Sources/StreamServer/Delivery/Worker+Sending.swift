@@ -138,7 +138,9 @@ extension Worker {
     let label = format.isNamed ? subscription.connection.label(of: subscription) : nil
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
-      let finding = block.fill(from: storage, for: subscription.machine, subscription.gap, subscription.request, label)
+      let finding = block.fill(
+        from: storage, for: subscription.machine, subscription.gap, subscription.request, label,
+        subscription.lane.stream.jsonVerdicts)
       return (finding, completion != nil)
     }
     let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))

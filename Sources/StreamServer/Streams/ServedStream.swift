@@ -16,6 +16,8 @@ final class ServedStream: Sendable {
   private let formerEnd = Atomic<UInt64>(0)
   /// The first id from which on all ids were assigned to events in the previous process; `.max`: unknown.
   private let formerCountedFrom = Atomic<UInt64>(.max)
+  /// Used under the log's lock.
+  let jsonVerdicts = JSONVerdicts()
   /// The feed of a system stream; nil for others.
   let feed: SystemFeed?
   private let terms: Locked<Terms>

@@ -119,6 +119,7 @@ struct ServerSentEvents: EventSplitter {
     func string(_ bytes: [UInt8]) -> [UInt8] { JSONSyntax.string(String(decoding: bytes, as: UTF8.self)) }
     var bytes = Array(#"{"event":"#.utf8) + (name.isEmpty ? JSONSyntax.string("message") : string(name))
     if !lastEventID.isEmpty { bytes += Array(#","id":"#.utf8) + string(lastEventID) }
-    return bytes + Array(#","data":"#.utf8) + (JSONSyntax.holds(for: data) ? data : string(data)) + [UInt8(ascii: "}")]
+    let embedded = JSONSyntax.holds(for: data.span) ? data : string(data)
+    return bytes + Array(#","data":"#.utf8) + embedded + [UInt8(ascii: "}")]
   }
 }

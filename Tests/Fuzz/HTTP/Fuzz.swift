@@ -142,13 +142,14 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
   let head = EventHead(id: UInt64(variant), name: name, microsecondsSinceEpoch: UInt64(data.count) << 40)
   for format in EventEncoding.Format.allCases {
     for content in EventEncoding.Content.allCases {
-      guard let encoding = EventEncoding(format, content, hasEnvelope: variant & 2 == 0) else { continue }
+      guard var encoding = EventEncoding(format, content, hasEnvelope: variant & 2 == 0) else { continue }
+      if variant & 4 != 0 { encoding = encoding.ofOtherThanJSON }
       let whole = written(room: encoding.byteCount(head, data.span)) { writer in
         precondition(encoding.write(head, data.span, to: &writer) == data.count, "an event exceeds its size")
         precondition(writer.room == 0, "an event is smaller than its size")
       }
-      if encoding.hasEnvelope && content == .text {
-        precondition(String(validating: whole, as: UTF8.self) != nil, "an envelope is not valid UTF-8")
+      if encoding.content == .text, format != .serverSentEvents {
+        precondition(String(validating: whole, as: UTF8.self) != nil, "a string is not valid UTF-8")
       }
       if format == .ndjson { precondition(whole.firstIndex(of: 10) == whole.count - 1, "an event has several lines") }
       var (offset, parts, chunks) = (Int?.some(0), [UInt8](), [UInt8]())
