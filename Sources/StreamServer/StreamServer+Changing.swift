@@ -45,9 +45,9 @@ public struct StreamChange {
 
 extension StreamServer {
   /// Changes streams and removes others while clients use them. Clients that keep access notice nothing except events
-  /// that a smaller log evicts. Requests to removed streams end with CANCELED, requests
-  /// without access with REJECTED. Publishers get CANCELED if the stream accepts no values any
-  /// more, or if some of their values are lost with the replaced pipeline.
+  /// that a smaller log evicts. HTTP responses that cannot continue with events of another type end. Requests to removed
+  /// streams end with CANCELED, requests without access with REJECTED. Publishers get CANCELED if the stream accepts no
+  /// values any more, or if some of their values are lost with the replaced pipeline.
   ///
   /// On a running server, from any thread except its own; one call at a time. Waits for a turn of each loop; the loops
   /// do not wait.
@@ -107,8 +107,8 @@ extension StreamServer {
 }
 
 extension Worker {
-  /// Ends requests to removed streams, and requests without access. On the loop, while the logs of the changed
-  /// streams are frozen.
+  /// Ends requests to removed streams, requests without access, and responses to which events of another type do not
+  /// fit. On the loop, while the logs of the changed streams are frozen.
   fileprivate func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {
     for stream in removed {
       for member in members(of: stream) where member.state != .ended {
@@ -116,7 +116,10 @@ extension Worker {
       }
     }
     for stream in changed {
-      for member in members(of: stream) where member.state != .ended { member.connection.reapplyReadAccess(to: member) }
+      for member in members(of: stream) where member.state != .ended {
+        member.connection.reapplyReadAccess(to: member)
+        member.connection.reapplyType(to: member)
+      }
       existingLane(of: stream)?.adapt()
     }
     for connection in allConnections { connection.reapplyWriteAccess() }

@@ -1,3 +1,4 @@
+import HTTP
 import StreamProtocol
 import StreamRuntime
 import Reactive
@@ -224,6 +225,23 @@ extension Connection {
     _ = flush()
   }
 
+  /// Ends a subscription whose stream now has events of another type, if its response would have to write them in another
+  /// way than its head says, or cannot at all: the client makes the request again.
+  func reapplyType(to subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
+    guard isLive(subscription),
+      let failure = Self.typeFailure(of: subscription.lane.stream, subscription.machine.format)
+    else { return }
+    fail(subscription, failure)
+  }
+
+  private static func typeFailure(of stream: ServedStream, _ format: EventFormat) -> RequestFailure? {
+    guard case .body(let encoding, _) = format.encoding else { return nil }
+    let type = stream.configuration.type
+    guard encoding.with(EventEncoding.Content(ofType: type)) != encoding else { return nil }
+    return .canceled("the type of \"\(stream.name)\" is \(type) now")
+  }
+
   /// Moves to the view of a system stream for the client's present access, at its newest event.
   func changeView(of subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
@@ -263,6 +281,7 @@ extension Connection {
       return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    if let failure = Self.typeFailure(of: stream, format) { return sendFailure(request, failure) }
     guard let cursor = stream.restored(saved) else {
       return sendFailure(request, .lagged("lagged: event \(saved.position) was lost after a part of it had been sent"))
     }
