@@ -97,6 +97,27 @@ import Testing
     }
   }
 
+  /// The next process finds again that the event in part is no JSON text.
+  @Test(arguments: ["as=ndjson", "as=ndjson&ids=1", "as=json-seq"])
+  func anEventThatIsNoJSONContinuesInItsForm(query: String) async throws {
+    try await withTwoServers { first, next, handOver in
+      let event = Array((String(repeating: "0123456789\n", count: 30_000) + ",").utf8)
+      _ = try Self.add([first, next], "s", [[UInt8]](repeating: event, count: 20))
+      let client = try HTTPWireClient(first.path, receiveBuffer: 4096)
+      client.get("/streams/s?\(query)&count=20")
+      Self.settle(first)
+      try await handOver()
+      let response = try client.response()
+      #expect(response.status == 200 && response.isComplete)
+      let form =
+        query.contains("ids")
+        ? ",\"data_base64\":\"\(base64(event))\"}"
+        : "\"\(String(decoding: event, as: UTF8.self).replacing("\n", with: "\\n"))\""
+      let (lines, end) = (response.body.split(separator: 10), Array(form.utf8))
+      #expect(lines.count == 20 && lines.allSatisfy { Array($0.suffix(end.count)) == end }, "\(query)")
+    }
+  }
+
   @Test func severalStreamsContinueWithTheirPositions() async throws {
     try await withTwoServers { first, next, handOver in
       _ = try Self.add([first, next], "a", [[49]])
