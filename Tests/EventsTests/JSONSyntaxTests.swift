@@ -33,6 +33,23 @@ import Testing
     #expect(!Self.holds(Array(repeating: UInt8(ascii: "["), count: 10_000_000)))
   }
 
+  /// The verdict is the same in slices of any size, and is not given before it is known.
+  @Test(arguments: [
+    #"{"a":[1,-0.5e+10,true,false,null,{}],"é€😀":"\u00e9\n/","":[[],{"b":""}]} "#, "-12.5E-3", "[tru]", "{\"a\":1,}",
+    "\"0123456789é\u{1}\"", "[1,2", "12e", "nul",
+  ]) func aTextMayBeExaminedInSlices(text: String) {
+    let bytes = Array(text.utf8)
+    for size in 1...bytes.count {
+      var (examination, verdict, count) = (JSONSyntax.Examination(), Bool?.none, 0)
+      while verdict == nil, count <= bytes.count {
+        verdict = examination.advance(in: bytes.span, by: size)
+        count += 1
+      }
+      #expect(verdict == Self.holds(bytes), "\(size)")
+      if verdict == true { #expect(count == (bytes.count + size - 1) / size) }
+    }
+  }
+
   /// Strings are read eight bytes at a time.
   @Test func everyByteOfAStringIsExamined() {
     for count in 1...40 {

@@ -138,7 +138,7 @@ import Testing
   @Test func aLargeEventIsExaminedOnce() throws {
     let log = try #require(EventLog(name: "s", limits: .init(events: 100, bytes: 64 << 20), firstID: 1000))
     let verdicts = JSONVerdicts()
-    func isJSON(_ id: UInt64) -> Bool { verdicts.isJSON(log.record(at: id), at: id, in: log) }
+    func isJSON(_ id: UInt64) -> Bool? { verdicts.isJSON(log.record(at: id), at: id, in: log) }
     let large = [UInt8](repeating: UInt8(ascii: "1"), count: JSONVerdicts.leastByteCount)
     let other = [UInt8](repeating: UInt8(ascii: "a"), count: JSONVerdicts.leastByteCount)
     log.append(EventBatch([large, other, [49], [97]]))
@@ -149,7 +149,11 @@ import Testing
     // As many as there are large events, whatever has passed.
     for id in 1004..<2000 as Range<UInt64> {
       log.append(EventBatch([large]))
-      #expect(isJSON(id) && verdicts.count <= 200)
+      #expect(isJSON(id) == true && verdicts.count <= 200)
     }
+    let slices = 10
+    log.append(EventBatch([[UInt8](repeating: UInt8(ascii: "1"), count: slices * JSONVerdicts.sliceByteCount)]))
+    #expect((1...slices).map { _ in isJSON(2000) } == [Bool?](repeating: nil, count: slices - 1) + [true])
+    #expect(isJSON(2000) == true)
   }
 }

@@ -81,6 +81,8 @@ struct SubscriptionMachineTests {
       (.events, .max(1), true, .send, .serving),
       (.events, .none, false, .rest, .idle),
       (.events, .none, true, .rest, .idle),
+      (.unexamined, .max(1), false, .enqueue, .serving),
+      (.unexamined, .max(1), true, .enqueue, .serving),
       (.nothing, .max(1), false, .wait, .waiting),
       (.nothing, .none, false, .rest, .idle),
       (.nothing, .max(1), true, .finish, .serving),

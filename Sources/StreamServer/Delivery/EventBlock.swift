@@ -77,6 +77,7 @@ import ReplayLog
       && self.label == label
     if !fits { clear(storage, at: cursor, machine.format, label, gap, request) }
     extend(from: storage, to: machine.demand.max ?? .max, verdicts)
+    guard pieceCount > 0 else { return .unexamined }
     if self.request != request { address(to: request) }
     return .events
   }
@@ -147,7 +148,11 @@ import ReplayLog
     var byteCount = byteCount
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
       let record = unsafe records[end.position]
-      let isOther = unsafe writer.embedsJSON && !verdicts.isJSON(record, at: end.position, in: storage)
+      var isOther = false
+      if writer.embedsJSON {
+        guard let isJSON = unsafe verdicts.isJSON(record, at: end.position, in: storage) else { return }
+        isOther = !isJSON
+      }
       let piece = unsafe writer.write(
         record, from: end.sentBytes, pieceCount == 0 ? gap : .none, isOther: isOther, for: request,
         at: base + byteCount)

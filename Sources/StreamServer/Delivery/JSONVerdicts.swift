@@ -1,13 +1,16 @@
 import Events
 import ReplayLog
 
-/// Which events of a stream are JSON texts, as far as that is worth remembering: a large event is examined once, however
-/// many parts, readers and event loops it has.
+/// Which events of a stream are JSON texts, as far as that is worth remembering: a large event is examined once, in slices,
+/// however many parts, readers and event loops it has.
 final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the stream's log
   /// Events of at least this size are remembered. To examine a smaller one takes about as long as to write it.
   static let leastByteCount = 16 << 10
+  /// Bytes of a large event that are examined at a time: 0.1 ms.
+  static let sliceByteCount = 64 << 10
 
   private var verdicts: [UInt64: Bool] = [:]
+  private var examinations: [UInt64: JSONSyntax.Examination] = [:]
   /// With so many verdicts, those on evicted events are dropped.
   private var limit = JSONVerdicts.leastLimit
   private static let leastLimit = 64
@@ -18,16 +21,22 @@ final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the s
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
   ///   - id: of the event, which never has other data.
-  /// - Complexity: O(data) for the first look at a large event, and for each at a small one.
-  func isJSON(_ record: UnsafeRawBufferPointer, at id: UInt64, in storage: EventLog) -> Bool {
+  /// - Returns: nil while a large event is examined: the next call examines more of it.
+  func isJSON(_ record: UnsafeRawBufferPointer, at id: UInt64, in storage: EventLog) -> Bool? {
     let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
     guard data.count >= Self.leastByteCount else { return JSONSyntax.holds(for: unsafe data.span) }
     if let known = verdicts[id] { return known }
+    var examination = examinations.removeValue(forKey: id) ?? JSONSyntax.Examination()
+    guard let isJSON = examination.advance(in: unsafe data.span, by: Self.sliceByteCount) else {
+      // Of an event that was evicted meanwhile nothing is left.
+      examinations = examinations.filter { $0.key >= storage.firstPosition }
+      examinations[id] = examination
+      return nil
+    }
     if verdicts.count >= limit {
       verdicts = verdicts.filter { $0.key >= storage.firstPosition }
       limit = max(Self.leastLimit, 2 * verdicts.count)
     }
-    let isJSON = JSONSyntax.holds(for: unsafe data.span)
     verdicts[id] = isJSON
     return isJSON
   }

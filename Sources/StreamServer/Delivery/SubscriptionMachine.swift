@@ -77,6 +77,8 @@ struct SubscriptionMachine: Equatable {
     case events
     /// No event, yet or permanently.
     case nothing
+    /// An event whose form is not known yet: a part of it was examined, and the next turn examines more.
+    case unexamined
     /// The cursor's event was evicted, with the number of all evicted events; `next` is the position to continue at,
     /// and its gap.
     case overtaken(next: UInt64, lost: UInt64, missed: Gap)
@@ -172,6 +174,7 @@ struct SubscriptionMachine: Equatable {
       guard cursor.sentBytes == 0 else { return .fail(.cutOff(position: cursor.position)) }
       cursor = Cursor(position: end)
       return .enqueue
+    case .unexamined: return .enqueue
     case .nothing where hasEnded: return .finish
     case .events where demand > .none: return .send
     case .nothing where demand > .none:

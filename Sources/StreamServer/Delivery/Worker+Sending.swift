@@ -151,7 +151,7 @@ extension Worker {
         return 1
       }
       return send(block, to: subscription, hasEnded: hasEnded)
-    case .events, .nothing: break
+    case .events, .nothing, .unexamined: break
     case .inGap:
       subscription.lane.moved(subscription, from: position, past: 0)
       subscription.lane.raiseRequest(for: subscription)
