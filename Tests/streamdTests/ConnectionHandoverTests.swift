@@ -107,6 +107,32 @@ import Testing
     }
   }
 
+  /// As after a downgrade from a later version.
+  @Test func connectionsOfAnotherVersionAreClosedAndReported() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.makeListener()
+    try daemon.start(keptStream(keep: "memory"))
+    var readers: [Reader] = []
+    for _ in 0..<3 { readers.append(try await Reader(daemon)) }
+    try await handOver(daemon)
+    let state = try #require(manager.kept.first { $0.name == "kept-connections-state" }).descriptor
+    #expect(pwrite(state, [9], 1, 7) == 1)
+    try daemon.start(keptStream(keep: "memory"))
+    let sentence =
+      "3 connections (uid \(getuid()): 3) closed, as their saved state is not used: its format is version 9"
+    #expect(daemon.log.contains(sentence))
+    // Their events are there.
+    for index in readers.indices {
+      #expect(await readers[index].next() == nil)
+      readers[index].connection.close()
+    }
+    #expect(try await daemon.events(1)[0].id ?? 0 <= readers[0].lastID)
+    try daemon.eventually("the manager keeps them no longer") {
+      !manager.kept.contains { $0.name.hasPrefix("kept-connections") }
+    }
+  }
+
   @Test func connectionsAreClosedAfterThreeFailedProcesses() async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()

@@ -17,7 +17,7 @@ public struct PeerCredentials: Equatable, Sendable {
   }
 
   /// - Returns: nil for a peer without credentials, over TCP.
-  init?(of descriptor: CInt) {
+  package init?(of descriptor: CInt) {
     var credentials = ucred()
     var length = socklen_t(MemoryLayout<ucred>.size)
     guard unsafe getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0,

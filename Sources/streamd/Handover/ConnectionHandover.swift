@@ -94,9 +94,25 @@ enum ConnectionHandover {
       return (saved, names)
     } catch {
       release(names, from: manager)
-      journal.write(.stateLost, .warning, "connections are closed, as their saved state is not used: \(error.reason)")
+      journal.write(
+        .stateLost, .warning, "\(described(parcels)) closed, as their saved state is not used: \(error.reason)")
       return nil
     }
+  }
+
+  /// The connections in parcels, for a message: `3 connections (uid 0: 1, uid 1000: 2)`, with at most ten users.
+  private static func described(_ parcels: [(CInt, first: Int)]) -> String {
+    var counts: [String: Int] = [:]
+    for (parcel, _) in parcels {
+      DescriptorParcel.copy(from: parcel) { _, descriptor in
+        counts[PeerCredentials(of: descriptor).map { "uid \($0.user)" } ?? "TCP", default: 0] += 1
+        close(descriptor)
+      }
+    }
+    let users = counts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
+    let listed = users.prefix(10).map { "\($0.key): \($0.value)" } + (users.count > 10 ? ["…"] : [])
+    let total = counted(counts.values.reduce(0, +), "connection")
+    return listed.isEmpty ? total : "\(total) (\(listed.joined(separator: ", ")))"
   }
 
   /// Removes these descriptors from the manager: from now on the connections may be read and written. Returns when the
