@@ -218,6 +218,30 @@ import Testing
     #expect(aside.st_ino == whole.st_ino && aside.st_size == whole.st_size)
   }
 
+  /// Streams that are not on disk do not open a file of their name, until a reload moves them there.
+  @Test(arguments: ["memory", "no"]) func aReloadToTheDiskSetsAFileOfAnotherVersionAside(keep: String) async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(keptStream(keep: "disk"))
+    _ = try await daemon.events(1)
+    #expect(await daemon.stop() == 0)
+    let file = open(daemon.state + "/s.log", O_RDWR)
+    var version: UInt32 = 9
+    #expect(pwrite(file, &version, 4, 8) == 4)
+    var whole = stat()
+    fstat(file, &whole)
+    close(file)
+    try daemon.start(keptStream(keep: keep))
+    let before = try await daemon.events(20)
+    #expect(access(daemon.state + "/s.log", F_OK) == 0)
+    try daemon.reload(keptStream(keep: "disk"))
+    #expect(daemon.log.contains("the log file was renamed to s.log.version-9: its layout is version 9"))
+    var aside = stat()
+    #expect(stat(daemon.state + "/s.log.version-9", &aside) == 0)
+    #expect(aside.st_ino == whole.st_ino && aside.st_size == whole.st_size)
+    #expect(try await daemon.events(20) == before && access(daemon.state + "/s.log", F_OK) == 0)
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func aLogOfAnotherVersionStaysInTheDescriptorStore() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)

@@ -270,6 +270,7 @@ final class LogStore {
     var refusal: LogRefusal?
     if stream.keep == .disk {
       do throws(LogRefusal) {
+        if filed[name] == nil, !leftBehind.contains(name) { try setAsideForeignFile(of: name) }
         let log = try folder.makeLog(of: name, limits: limits, takingOver: old)
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
@@ -320,13 +321,7 @@ final class LogStore {
   private func logInFile(
     of stream: String, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?, _ refusal: LogRefusal?
   ) throws(LogRefusal) -> EventLog {
-    if let refusal {
-      guard case .setAside(let suffix) = refusal.remedy else { throw refusal }
-      let name = try folder.setAside(stream, suffix)
-      journal.write(
-        .stateLost, .warning,
-        "the log file was renamed to \(name), the stream starts anew: \(refusal)", .stream(stream))
-    }
+    if let refusal { try setAside(stream, refusal, effect: ", the stream starts anew") }
     if let file, newer == nil, file.isSalvaged {
       journal.write(
         .stateCutOff, .notice,
@@ -335,6 +330,23 @@ final class LogStore {
     }
     if let file, newer == nil, file.fits(limits) { return try folder.log(of: file, limits: limits) }
     return try folder.makeLog(of: stream, limits: limits, takingOver: (newer ?? file)?.log())
+  }
+
+  /// Renames a file that no process of this version has written, before a log in use takes its name.
+  private func setAsideForeignFile(of stream: String) throws(LogRefusal) {
+    do throws(LogRefusal) {
+      _ = try folder.remains(of: stream)
+    } catch {
+      try setAside(stream, error)
+    }
+  }
+
+  /// Renames a file that cannot be used, and reports it.
+  /// - Throws: when it keeps its name.
+  private func setAside(_ stream: String, _ refusal: LogRefusal, effect: String = "") throws(LogRefusal) {
+    guard case .setAside(let suffix) = refusal.remedy else { throw refusal }
+    let name = try folder.setAside(stream, suffix)
+    journal.write(.stateLost, .warning, "the log file was renamed to \(name)\(effect): \(refusal)", .stream(stream))
   }
 
   private func fresh(_ stream: String, _ limits: EventLog.Limits) -> EventLog? {
