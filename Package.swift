@@ -3,11 +3,12 @@ import PackageDescription
 
 /// The libraries for all programs, Reactive and ReactiveFoundation: no warnings, and every use of what the compiler cannot
 /// check is marked `unsafe`, or `@safe` at a declaration that gives the reason. No unsafe flags: in a program's release
-/// build exclusive access is checked in them as in the program itself, and the package can be depended on by version.
+/// build exclusive access is checked in them as in the program itself.
 let librarySettings: [SwiftSetting] = [.treatAllWarnings(as: .error), .strictMemorySafety()]
 
 /// Tests: no warnings, and one optimisation across all modules for release, so that a generic is specialised where it is
-/// used. Exclusive access is checked in debug builds, which the tests are.
+/// used. Exclusive access is checked in debug builds, which the tests are. From tools version 6.2 on SwiftPM accepts such
+/// flags in a package that another one depends on by version.
 let settings: [SwiftSetting] = [
   .treatAllWarnings(as: .error),
   .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release)),
@@ -148,6 +149,7 @@ let package = Package(
         "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime", "StreamServer",
         "StreamSources", "TestSupport", "streamd",
       ],
+      exclude: ["Fixtures"],
       swiftSettings: settings),
   ],
   swiftLanguageModes: [.v6],

@@ -10,7 +10,8 @@ import Testing
   private static let limits = EventLog.Limits(events: 8, bytes: 4096)
   private static let boot = BootID(high: 1, low: 2)
 
-  /// The log of `Fixtures/log-3`: 20 events, the last 8 of which are stored.
+  /// The log of `Fixtures/log-3`: 20 events, the last 8 of which are stored. `Fixtures/log-2`, of a program of that
+  /// version, has the same without checkpoints.
   private static func makeLog() throws -> [UInt8] {
     let region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: Self.limits)))
     var time: UInt64 = 1_700_000_000_000_000
@@ -36,13 +37,20 @@ import Testing
     #expect(try written == fixture("log-3"))
   }
 
-  @Test(arguments: [2, 3] as [UInt64]) func version3IsRead(boot: UInt64) throws {
-    let bytes = try fixture("log-3")
+  /// In the boot in which they were closed, and in another one.
+  @Test(arguments: ["log-2", "log-3"], [2, 3] as [UInt64]) func versionsAreRead(name: String, boot: UInt64) throws {
+    let bytes = try fixture(name)
     let region = try #require(MappedRegion(name: "test", byteCount: bytes.count))
     region.bytes.copyBytes(from: bytes)
     let left = try LogRemains(file: region, boot: BootID(high: 1, low: boot), time: 0)
-    #expect(left.stream == "fixture" && !left.isSalvaged && left.fits(Self.limits))
-    let log = try left.log(limits: Self.limits, boot: Self.boot, didGrow: {})
+    #expect(left.stream == "fixture" && !left.isSalvaged)
+    // A former version is copied.
+    let isCurrent = name == "log-3"
+    #expect(left.fits(Self.limits) == isCurrent)
+    let log =
+      isCurrent
+      ? try left.log(limits: Self.limits, boot: Self.boot, didGrow: {})
+      : try #require(EventLog(name: "fixture", limits: Self.limits, takingOver: left.log()))
     #expect(log.heldIDs == Array(1012..<1020) && log.endPosition == 1020)
     for id in log.heldIDs {
       let number = id - 1000
@@ -52,7 +60,8 @@ import Testing
             id: id, time: 1_700_000_001_000_000 + number * 1_000_000,
             data: [UInt8](repeating: UInt8(number), count: Int(number) * 10)))
     }
-    #expect(log.checkpoint == Checkpoint([19]) && log.missedEvents(from: 1000, to: 1012) == 12)
+    #expect(log.checkpoint == (isCurrent ? Checkpoint([19]) : nil))
+    if isCurrent { #expect(log.missedEvents(from: 1000, to: 1012) == 12) }
     log.append([[7]])
     #expect(log.element(at: 1020).data == [7])
   }

@@ -6,6 +6,8 @@ import StreamServer
 import TestSupport
 import Testing
 
+@testable import streamd
+
 /// Restarts on a file that has become invalid, and on a manager that keeps little.
 @Suite(.timeLimit(.minutes(5))) struct StoredConfigurationTests {
   private let broken = "[streams.s]\ntimer = { evry = \"1s\" }\n"
@@ -61,6 +63,38 @@ import Testing
     try daemon.start(text, environment: credentials)
     #expect(try await daemon.events(10) == before)
     #expect(await daemon.stop() == 0)
+  }
+
+  /// What `Fixtures/configuration-1` and `Fixtures/configuration-1-drop-ins` have.
+  private static let files = [
+    ConfigurationText(path: "/etc/streamd/streamd.toml", bytes: Array("[streams.a]\npublish = true\n".utf8)),
+    ConfigurationText(path: "/etc/streamd/streamd.d/10.toml", bytes: Array("[streams.b]\npublish = true\n".utf8)),
+    ConfigurationText(path: "/etc/streamd/streamd.d/é.toml", bytes: []),
+  ]
+
+  @Test(arguments: [("configuration-1", 1), ("configuration-1-drop-ins", 3)])
+  func version1IsRead(name: String, count: Int) throws {
+    let stored = try SavedState.open(fixture(name), as: .configuration)
+    let files = try #require([ConfigurationText](stored: Array(stored), path: "/etc/streamd/streamd.toml"))
+    #expect(files == Array(Self.files.prefix(count)))
+    #expect(try !ConfigurationSource.parse(files, credentialsDirectory: nil).configuration.streams.isEmpty)
+  }
+
+  /// A change of the format adds a fixture, and does not change the others.
+  @Test(arguments: [("configuration-1", 1), ("configuration-1-drop-ins", 3)])
+  func theCurrentVersionWritesTheNewestFixture(name: String, count: Int) throws {
+    let written = SavedState.seal(Array(Self.files.prefix(count)).stored, as: .configuration)
+    #expect(try written == fixture(name))
+  }
+
+  @Test func aConfigurationOfAnotherVersionIsNotServed() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    var bytes = try fixture("configuration-1")
+    bytes[7] = 9
+    manager.keep(try MemoryFile.make(bytes, name: "x"), as: "kept-config-0")
+    #expect(try await daemon.startAndEnd(broken) == 78)
+    #expect(daemon.log.contains("the stored configuration is not used: its format is version 9"))
   }
 
   @Test func aDamagedStoredConfigurationIsNotServed() async throws {
