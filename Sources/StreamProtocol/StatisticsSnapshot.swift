@@ -29,6 +29,8 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
   }
 
   package var version: String?
+  /// As in `ConfigurationReport`.
+  package var configurationError: String?
   package var uptimeSeconds: UInt64?
   package var uptimeMicroseconds: UInt64?
   package var streams: UInt64?
@@ -54,6 +56,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
 
   private enum CodingKeys: String, CodingKey {
     case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors
+    case configurationError = "configuration_error"
     case uptimeSeconds = "uptime_seconds"
     case uptimeMicroseconds = "uptime_microseconds"
     case busyMicroseconds = "busy_microseconds"

@@ -34,6 +34,8 @@ public final class StreamServer: Sendable {
   /// Held events that `finishRestore` appends.
   let restoredEvents = Locked<[SavedConnections.Waiting]>([])
   let systemStreams: SystemStreams
+  /// The program's configuration, for the server's own user and root; nil: it has none.
+  let configuration = Locked<ConfigurationReport?>(nil)
   /// Over the limits of connections. On the first loop.
   let refusedConnections: RefusedConnections
   /// The counters of removed streams.
@@ -87,7 +89,16 @@ public final class StreamServer: Sendable {
       [weak self] visibility in
       guard let self else { return [] }
       defer { measureLag() }
-      return SystemFeed.json(visibility == .all ? StatisticsSnapshot(statistics) : visibleStatistics(visibility))
+      guard visibility == .all else { return SystemFeed.json(visibleStatistics(visibility)) }
+      var snapshot = StatisticsSnapshot(statistics)
+      snapshot.configurationError = configuration.withLock { $0?.error }
+      return SystemFeed.json(snapshot)
+    }
+    try addSystemStream(
+      "$config", "The configuration, without secrets, on every change", everyMilliseconds: 250, read: .owner
+    ) { [weak self] _ in
+      guard let self else { return [] }
+      return SystemFeed.json(configuration.withLock { $0 })
     }
   }
 
@@ -143,13 +154,16 @@ public final class StreamServer: Sendable {
     streams[name]?.setRemark(remark)
   }
 
+  /// Shows the program's configuration in `$config`, and whether it is that of the files in `$stats` and the metrics.
+  package func show(_ report: ConfigurationReport) { configuration.withLock { $0 = report } }
+
   var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 
   private func addSystemStream(
-    _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
+    _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules = AccessRules(),
     _ render: @escaping @Sendable (Visibility) -> [UInt8]
   ) throws(AddStreamError) {
-    let made = systemStreams.add(name, description, everyMilliseconds: milliseconds, render: render)
+    let made = systemStreams.add(name, description, everyMilliseconds: milliseconds, read: read, render: render)
     guard let stream = made else { throw .noMemory(SystemError("memfd_create", name)) }
     guard streams.insert(stream) else { throw .nameTaken(name) }
   }

@@ -11,6 +11,9 @@ struct Arguments: Equatable {
     case get(name: String, EventFormat, timeout: Duration?)
     case publish(name: String, Publication)
     case status(isJSON: Bool)
+    case configuration(isJSON: Bool)
+    /// `timeout`: maximum wait for the outcome.
+    case reload(process: Int32, timeout: Duration)
     case top(Top)
     case help
     case version
@@ -67,6 +70,10 @@ struct Arguments: Equatable {
                           daemon has confirmed all of them; a restart or crash of the daemon neither loses
                           nor repeats a line
       status              print the daemon's counters
+      config              print the configuration that the daemon serves: the values of its files and the defaults,
+                          without secrets
+      reload PID          make the daemon that is this process reload its configuration; exit with code 78 if it
+                          has errors
       top                 show the rates of the streams once a second; on a terminal in place, with keys
                           n: sort by name, r: sort by rate, q: quit
 
@@ -94,8 +101,11 @@ struct Arguments: Equatable {
       --max-event SIZE    accept events up to this size, such as 1GiB; exit with code 65 on a larger one
                           (default 64MiB)
 
-    Options of list, status and top:
-      --json              print JSON on one line: $streams, $stats, or $stats once a second
+    Options of reload:
+      --timeout TIME      exit with code 69 when the daemon does not reply within this time (default 25s)
+
+    Options of list, status, config and top:
+      --json              print JSON on one line: $streams, $stats, $config, or $stats once a second
 
     Options of top:
       --count N           stop after N tables
@@ -109,7 +119,8 @@ struct Arguments: Equatable {
     Exit codes: 0 success, or the reader of the output has closed it; 64 usage error; 65 the daemon rejected
     the options or the event; 69 no daemon, or connection lost; 70 the stream failed; 71 no free descriptors
     or threads; 74 input or output error; 75 events were lost, standard error has the number; 76 unexpected
-    reply; 77 access refused, or no such stream; 128 + N terminated by signal N.
+    reply; 77 access refused, or no such stream; 78 the configuration has errors; 128 + N terminated by
+    signal N.
 
     """
 }
@@ -156,6 +167,9 @@ extension Arguments {
   private static let noReconnect = "--no-reconnect"
   private static let json = "--json"
 
+  /// Shorter than the time that the unit gives a reload, 30 s (TimeoutStartSec=).
+  private static let reloadTimeout = Duration.seconds(25)
+
   private static let options: Set = [
     "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
     "--as",
@@ -166,14 +180,25 @@ extension Arguments {
   ) throws(Stop) -> Command {
     guard let verb = operands.first else { throw .usage("a command is missing") }
     switch verb {
-    case "list", "status", "top":
+    case "list", "status", "config", "top":
       guard operands.count == 1 else { throw .usage("\(verb) accepts no \"\(operands[1])\"") }
       try refuse(values, except: verb == "top" ? [json, "--count", "--sort"] : [json], for: verb)
       let isJSON = values[json] != nil
-      guard verb == "top" else { return verb == "list" ? .list(isJSON: isJSON) : .status(isJSON: isJSON) }
+      switch verb {
+      case "list": return .list(isJSON: isJSON)
+      case "status": return .status(isJSON: isJSON)
+      case "config": return .configuration(isJSON: isJSON)
+      default: break
+      }
       if isJSON, values["--sort"] != nil { throw .usage("--sort cannot be combined with \(json)") }
       return .top(
         Top(order: try choice("--sort", values) ?? .name, isJSON: isJSON, count: try number("--count", values)))
+    case "reload":
+      try refuse(values, except: ["--timeout"], for: verb)
+      guard operands.count == 2, let process = Int32(operands[1]), process > 0 else {
+        throw .usage("reload requires the process id of the daemon; under systemd use systemctl reload")
+      }
+      return .reload(process: process, timeout: try time("--timeout", values) ?? reloadTimeout)
     case "get":
       try refuse(values, except: ["--format", "--max-event", "--timeout"], for: verb)
       let format: EventFormat? = try choice("--format", values)

@@ -19,6 +19,11 @@ enum Program {
       let session = try Session(arguments)
       let streams = try catalogue(session)
       try Output.print(StatusReport(json: session.value(of: "$stats").data, streams: streams).text)
+    case .configuration(isJSON: true): try printValue(of: "$config", arguments, .data)
+    case .configuration:
+      try Output.print(ConfigurationReport(Session(arguments).value(of: "$config")).shownText)
+    case .reload(let process, let timeout):
+      try Session(arguments, watchesOutput: false).reload(process, within: timeout)
     case .get(let name, let format, let timeout): try printValue(of: name, arguments, format, within: timeout)
     case .publish(let name, let publication):
       let session = try Session(arguments, watchesOutput: false)

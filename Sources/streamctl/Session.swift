@@ -69,7 +69,7 @@ struct Session {
     }
   }
 
-  private static func deadline(_ timeout: Duration?) -> DispatchTime {
+  static func deadline(_ timeout: Duration?) -> DispatchTime {
     guard let timeout else { return .distantFuture }
     return .now() + .nanoseconds(timeout.wholeNanoseconds)
   }

@@ -44,8 +44,8 @@ struct StatusReport {
 
   /// The first keys, in this order; the others follow by name.
   private static let firstKeys = [
-    "version", "uptime_seconds", "connections", "subscribers", "streams", "events_in", "events_out", "bytes_in",
-    "bytes_out",
+    "version", "configuration_error", "uptime_seconds", "connections", "subscribers", "streams", "events_in",
+    "events_out", "bytes_in", "bytes_out",
   ]
 
   init(json: [UInt8], streams: StreamTable) throws(Stop) {
@@ -61,6 +61,8 @@ struct StatusReport {
     let others = values.keys.filter { !Self.firstKeys.contains($0) }.sorted()
     let lines: [[String]] = (Self.firstKeys + others).compactMap { key in
       switch key {
+      case "configuration_error":
+        values[key]?.text.map { ["configuration", "the previous one is served: \($0)"] }
       case "streams": ["streams", streams.summary]
       case "uptime_microseconds": nil
       case "uptime_seconds": values[key]?.seconds.map { ["uptime", Self.span(seconds: $0)] }

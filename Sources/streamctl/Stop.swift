@@ -45,6 +45,21 @@ struct Stop: Error, Equatable {
     Stop("no event of \"\(name)\" for \(timeout)", 69, isSilence: true)
   }
 
+  /// EX_UNAVAILABLE.
+  static func unavailable(_ message: String) -> Stop { Stop(message, 69) }
+
+  /// EX_NOPERM for a signal that may not be sent, EX_UNAVAILABLE without such a process.
+  static func refused(_ error: SystemError) -> Stop { Stop(error.description, error.code == EPERM ? 77 : 69) }
+
+  /// EX_CONFIG: the daemon's files have errors.
+  static func configuration(_ message: String) -> Stop { Stop("configuration not reloaded: \(message)", 78) }
+
+  /// The end of the connection, or of the wait, after a reload was requested.
+  static func unknownOutcome(_ end: Stop) -> Stop {
+    guard let message = end.message else { return end }
+    return Stop("a reload was requested, but its outcome is unknown: \(message)", end.exitCode)
+  }
+
   /// EX_UNAVAILABLE: the daemon is not available at present.
   var isUnavailability: Bool { exitCode == 69 }
 

@@ -28,8 +28,8 @@ final class Daemon {
   private var lastStatus = EventLoop.monotonicNow()
   /// The numbers in the last status line.
   private var lastLoad = (streams: 0, subscribers: 0)
-  /// The status line's remark on the configuration file, if it has errors.
-  private var remark: String?
+  /// Of the configuration that is served.
+  private var report: ConfigurationReport
   private var ownSocket: String?
   private var streams: RunningStreams?
   private var reload: Reload?
@@ -51,16 +51,16 @@ final class Daemon {
   /// - Parameters:
   ///   - source: the configuration, from `path`, or its last valid version.
   ///   - path: the file for a reload.
-  ///   - remark: the status line's remark if the file is not what is served.
+  ///   - report: of the configuration.
   ///   - passed: the service manager's descriptors; now owned by the daemon.
   ///   - stored: stores the configuration for the next process.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`: the machine lacks a resource.
   init(
-    _ source: ConfigurationSource, from path: String, remark: String?, passed: PassedDescriptors,
+    _ source: ConfigurationSource, from path: String, _ report: ConfigurationReport, passed: PassedDescriptors,
     stored: StoredConfiguration, journal: Journal, manager: ServiceManager
   ) throws {
     self.source = source
-    self.remark = remark
+    self.report = report
     self.passed = passed
     self.stored = stored
     self.path = path
@@ -74,6 +74,7 @@ final class Daemon {
       limits: limits, restores: true, version: Version.current,
       wantsDetails: { journal.level >= .debug },
       report: { journal.write(Journal.Entry($0)) })
+    server.show(report)
   }
 
   /// Serves until a signal.
@@ -105,8 +106,9 @@ final class Daemon {
       ConnectionHandover.release(connections.names, from: manager)
     }
     server.finishRestore()
-    reload = Reload(of: path, configuration, to: streams, on: loop, journal, manager, stored) { [self] in
-      remark = $0
+    reload = Reload(of: path, configuration, report, to: streams, on: loop, journal, manager, stored) { [self] in
+      report = $0
+      server.show(report)
       return status()
     }
     if manager.isPresent { logControl = LogControlWatch(journal, on: loop) }
@@ -209,7 +211,7 @@ final class Daemon {
       counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
       "\(Int(rate.rounded())) events per second",
     ].joined(separator: ", ")
-    return remark.map { "\(numbers); \($0)" } ?? numbers
+    return report.error.map { "\(numbers); serving the previous configuration: \($0)" } ?? numbers
   }
 
   // MARK: Signals

@@ -1,3 +1,4 @@
+import StreamProtocol
 import StreamRuntime
 import Systemd
 
@@ -17,9 +18,10 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   private let journal: Journal
   private let manager: ServiceManager
   private let stored: StoredConfiguration
-  private let status: (_ remark: String?) -> String
+  private let show: (ConfigurationReport) -> String
   /// The configuration in effect.
   private var configuration: Configuration
+  private var report: ConfigurationReport
   private var phase = Phase.idle
   /// Whether another reload was requested during the current one.
   private var isRequestedAgain = false
@@ -32,20 +34,23 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   /// - Parameters:
   ///   - path: the file.
   ///   - configuration: the configuration in effect.
+  ///   - report: of the configuration.
   ///   - stored: stores the configuration for the next process.
-  ///   - status: returns the status line for the service manager; called with the remark on the file.
+  ///   - show: shows the report after a reload, and returns the status line for the service manager.
   init(
-    of path: String, _ configuration: Configuration, to streams: RunningStreams, on loop: EventLoop, _ journal: Journal,
-    _ manager: ServiceManager, _ stored: StoredConfiguration, status: @escaping (_ remark: String?) -> String
+    of path: String, _ configuration: Configuration, _ report: ConfigurationReport, to streams: RunningStreams,
+    on loop: EventLoop, _ journal: Journal, _ manager: ServiceManager, _ stored: StoredConfiguration,
+    show: @escaping (ConfigurationReport) -> String
   ) {
     self.path = path
     self.configuration = configuration
+    self.report = report
     self.streams = streams
     self.loop = loop
     self.journal = journal
     self.manager = manager
     self.stored = stored
-    self.status = status
+    self.show = show
   }
 
   /// Begins a reload, or requests another one after the current reload.
@@ -57,6 +62,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       return
     }
     phase = .reading
+    report.readAt = EventLoop.monotonicNow() / 1000
     manager.notify(.reloading)
     streams.queue.async { [self, path] in
       let reading = Result { () throws(ConfigurationErrors) in try ConfigurationSource.load(path: path) }
@@ -102,7 +108,9 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       report(difference)
       if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
       stored.store(new.files, with: manager, journal)
-      finish(status(nil))
+      (report.text, report.error) = (new.text, nil)
+      report.restartKeys = difference.restartKeys.isEmpty ? nil : difference.restartKeys
+      finish()
     }
   }
 
@@ -121,14 +129,15 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
 
   private func refuse(_ sentences: [String]) {
     for sentence in sentences { journal.write(.reloadRefused, .error, "configuration not reloaded: \(sentence)") }
-    finish(status("reload refused: \(ConfigurationErrors.summary(of: sentences))"))
+    report.error = ConfigurationErrors.summary(of: sentences)
+    finish()
   }
 
-  private func finish(_ status: String) {
+  private func finish() {
     loop.assertOnLoop()
     phase = .idle
     if isOver { return reportEnd() }
-    manager.notify(.ready, .status(status))
+    manager.notify(.ready, .status(show(report)))
     guard isRequestedAgain else { return }
     isRequestedAgain = false
     begin()

@@ -47,7 +47,8 @@ func serve(_ path: String) {
   var passed = manager.takeDescriptors()
   let stored = StoredConfiguration(takenFrom: &passed.stored, journal)
   let source: ConfigurationSource
-  var remark: String?
+  var refusal: String?
+  let time = EventLoop.monotonicNow()
   do throws(ConfigurationErrors) {
     source = try ConfigurationSource.load(path: path)
   } catch {
@@ -55,7 +56,7 @@ func serve(_ path: String) {
     let summary = ConfigurationErrors.summary(of: error.sentences)
     guard let last = stored.load(as: path) else { endWithoutConfiguration(summary, passed, journal, manager) }
     source = last
-    remark = "configuration refused: \(summary)"
+    refusal = summary
     journal.write(
       .formerConfigurationServed, .warning,
       "serving the previous configuration: \(path) has errors")
@@ -64,7 +65,8 @@ func serve(_ path: String) {
   journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
   do {
     let daemon = try Daemon(
-      source, from: path, remark: remark, passed: passed, stored: stored, journal: journal, manager: manager)
+      source, from: path, ConfigurationReport(text: source.text, error: refusal, readAt: time / 1000), passed: passed,
+      stored: stored, journal: journal, manager: manager)
     try daemon.run()
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")

@@ -73,7 +73,8 @@ def commands_are_offered(installation):
     of_sub |= options_of(installation, "streamctl", "Options of sub and pub")
     of_pub = options_of(installation, "streamctl", "Options of pub")
     of_pub |= options_of(installation, "streamctl", "Options of sub and pub")
-    of_json = options_of(installation, "streamctl", "Options of list, status and top")
+    of_json = options_of(installation, "streamctl", "Options of list, status, config and top")
+    of_reload = options_of(installation, "streamctl", "Options of reload")
     of_top = options_of(installation, "streamctl", "Options of top") | of_json
     daemon = options_of(installation, "streamd")
     expect_equal(bash(installation, "streamctl", ""), commands, "bash, streamctl")
@@ -82,6 +83,7 @@ def commands_are_offered(installation):
         (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | {"--socket"}),
         (["streamctl", "get", "--"], of_both | {"--socket"}), (["streamctl", "top", "--"], of_top | {"--socket"}),
         (["streamctl", "list", "--"], of_json | {"--socket"}), (["streamctl", "pub", "x", "--"], of_pub | {"--socket"}),
+        (["streamctl", "config", "--"], of_json | {"--socket"}), (["streamctl", "reload", "--"], of_reload | {"--socket"}),
         (["streamd", "--"], daemon),
     ]:
         expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")

@@ -1,6 +1,10 @@
 """The man pages and the message catalogue, compared with the programs and the source."""
 
+import pathlib
 import re
+import shutil
+import subprocess
+import tempfile
 
 from installation import PROJECT, expect, expect_equal, said
 
@@ -107,7 +111,7 @@ def terms(page, heading, macro):
 
 
 def system_streams_are_in_their_page(installation):
-    """the members of $streams and $stats and the states of streams are those in streamd(8) and WIRE.md"""
+    """the members of $streams, $stats and $config and the states of streams are those in streamd(8) and WIRE.md"""
     protocol = PROJECT / "Sources" / "StreamProtocol"
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
     stream, whole = statistics.rsplit("private enum CodingKeys", 1)
@@ -118,8 +122,9 @@ def system_streams_are_in_their_page(installation):
         "$streams": coding_keys(catalogue),
         "Stream states": set(re.findall(r'"([a-z]+)"', states)),
         "$stats": coding_keys("enum CodingKeys" + whole) | {f"by_stream.{key}" for key in coding_keys(stream)},
+        "$config": coding_keys((protocol / "ConfigurationReport.swift").read_text()),
     }
-    expect(min(map(len, wanted.values())) > 6, f"the source has {wanted}")
+    expect(min(map(len, wanted.values())) > 3, f"the source has {wanted}")
     page = source(installation, PAGES[0])
     wire = (PROJECT / "docs" / "WIRE.md").read_text().split("## System streams")[1]
     for heading, words in wanted.items():
@@ -149,6 +154,38 @@ def first_steps_work(installation):
     output = said("timeout", "60", "bash", "-c", script, cwd=clone)
     for wanted in [r'^\{"tick":1,.*\n\{"tick":2,', r"^a first event$", r"^ended with 0$"]:
         expect(re.search(wanted, output, re.M), f"there is no {wanted} in: {output}")
+
+
+def libraries_can_be_used_by_version(installation):
+    """a package can depend on each library by version, as README.md says"""
+    form = r'\.package\(url: "[^"]+", from: "(?P<version>[^"]+)"\)'
+    snippet = re.search(form, (PROJECT / "README.md").read_text())
+    expect(snippet, "README.md has no .package(url:)")
+    version = snippet["version"]
+    current = said(installation.program("streamctl"), "--version")
+    expect(current.startswith(f"streamctl {version}"), f"README.md names version {version}, and this is {current}")
+    names = re.findall(r'\.library\(name: "(\w+)"', (PROJECT / "Package.swift").read_text())
+    expect(len(names) > 3, f"Package.swift has the libraries {names}")
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+        origin, user = pathlib.Path(folder, "streamd"), pathlib.Path(folder, "user")
+        shutil.copytree(PROJECT, origin, symlinks=True, ignore=shutil.ignore_patterns(".build", ".git"))
+        git = ["git", "-C", origin, "-c", "user.name=test", "-c", "user.email=test@example.org"]
+        for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message=x"], ["tag", version]):
+            subprocess.run([*git, *words], check=True, capture_output=True)
+        for target in ("user", "nothing"):
+            (user / "Sources" / target).mkdir(parents=True)
+            (user / "Sources" / target / f"{target}.swift").touch()
+        products = ", ".join(f'.product(name: "{name}", package: "streamd")' for name in names)
+        package = re.sub(r'url: "[^"]+"', f'url: "file://{origin}"', snippet[0])
+        (user / "Package.swift").write_text(
+            "// swift-tools-version: 6.2\nimport PackageDescription\n"
+            f'let package = Package(name: "user", dependencies: [{package}], targets: [\n'
+            f'  .target(name: "user", dependencies: [{products}]), .target(name: "nothing")])\n')
+        # Plans the build of both targets.
+        done = subprocess.run(
+            ["swift", "build", "--configuration", "release", "--target", "nothing", "--package-path", user, "--cache-path",
+             user / "cache", "--security-path", user / "security"], capture_output=True, text=True, check=False)
+    expect(done.returncode == 0, f"SwiftPM says: {done.stdout}{done.stderr}")
 
 
 def source_ids():
@@ -203,6 +240,7 @@ CHECKS = [
     system_streams_are_in_their_page,
     columns_are_in_their_page,
     first_steps_work,
+    libraries_can_be_used_by_version,
     catalogue_is_complete,
     catalogue_describes_every_entry,
     catalogue_is_accepted,

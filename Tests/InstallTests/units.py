@@ -22,7 +22,7 @@ def unit_folder(installation, manager):
     """The installed units, with paths of existing programs."""
     with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
         for unit in (installation.prefix / "lib/systemd" / manager).glob("streamd.*"):
-            text = unit.read_text().replace("ExecStart=/usr/bin/", f"ExecStart={installation.prefix}/bin/")
+            text = unit.read_text().replace("=/usr/bin/", f"={installation.prefix}/bin/")
             (pathlib.Path(folder) / unit.name).write_text(text)
         yield pathlib.Path(folder)
 

@@ -3,6 +3,7 @@ import FoundationEssentials
 import RSocket
 import Reactive
 import ReplayLog
+import StreamProtocol
 import StreamRuntime
 import Testing
 
@@ -235,6 +236,53 @@ import Testing
       #expect(theirs.connections == nil && theirs.accepted == nil && theirs.writes == nil)
       let all = try stats(0)
       #expect(all.streams == 2 && all.events_in == 4 && all.connections != nil)
+    }
+  }
+
+  @Test func onlyTheOwnerMayReadTheConfiguration() async throws {
+    try await withServer { harness in
+      let report = ConfigurationReport(text: "[server]\n", error: "f:1: x", readAt: 7, restartKeys: ["server.mode"])
+      let owners = [try WireClient.ready(harness.path), try WireClient(harness.server, user: 0)]
+      owners[0].subscribe("$config", credit: 10, id: 5)
+      #expect(try owners[0].event().data == Array("null".utf8))
+      harness.server.show(report)
+      for client in owners {
+        if client === owners[1] { client.get("$config", id: 5) }
+        #expect(try JSONDecoder().decode(ConfigurationReport.self, from: Data(client.event().data)) == report)
+      }
+      for user in [1001, nil] as [UInt32?] {
+        let client = try WireClient(harness.server, user: user)
+        client.subscribe("$config", credit: 10, id: 5)
+        guard case .error(StreamID(5), .rejected, let text)? = try client.receive() else {
+          Issue.record("not refused")
+          continue
+        }
+        #expect(text.hasSuffix("may not read \"$config\""))
+      }
+      let web = try HTTPWireClient(harness.path)
+      #expect(try web.fetch("/streams/$config").text.contains("restart_keys"))
+    }
+  }
+
+  @Test func theOwnerSeesThatThePreviousConfigurationIsServed() async throws {
+    struct Stats: Decodable { let configuration_error: String? }
+    try await withServer { harness in
+      func error(_ user: UInt32) throws -> String? {
+        let client = try WireClient(harness.server, user: user)
+        client.get("$stats")
+        let stats = try JSONDecoder().decode(Stats.self, from: Data(client.event().data))
+        return stats.configuration_error
+      }
+      let scraper = try HTTPWireClient(harness.path)
+      func metric() throws -> String? {
+        try scraper.fetch("/metrics").text.split(separator: "\n")
+          .first { $0.hasPrefix("streamd_config_last_reload_successful ") }.map { String($0.suffix(1)) }
+      }
+      #expect(try metric() == nil && error(0) == nil)
+      harness.server.show(ConfigurationReport(text: "", error: "f:1: x"))
+      #expect(try metric() == "0" && error(0) == "f:1: x" && error(1001) == nil)
+      harness.server.show(ConfigurationReport(text: ""))
+      #expect(try metric() == "1" && error(0) == nil)
     }
   }
 

@@ -1,6 +1,8 @@
 import ClientTestSupport
 import Glibc
 import RSocket
+import StreamRuntime
+import TestSupport
 import Testing
 
 /// The built program against a scripted server.
@@ -112,7 +114,9 @@ import Testing
     arguments: [
       (64, "list extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
       (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (64, "get a --timeout 5"), (64, "get a --timeout 0s"),
-      (64, "list --timeout 5s"),
+      (64, "list --timeout 5s"), (64, "config a"), (64, "reload"), (64, "reload 0"), (64, "reload -- -1"),
+      (64, "reload 1x"),
+      (64, "reload 1 2"), (64, "reload 1 --json"),
       (64, "sub a --max-event 5GiB"), (64, "sub a --max-event x"), (69, "--socket /nowhere sub a"), (64, "pub"),
       (64, "pub a b c"), (64, "pub a --count 1"), (64, "pub a --as b --no-reconnect"),
       (65, "pub a b --as 0123456789012345678901234567890123456789012345678"),
@@ -237,7 +241,10 @@ import Testing
       "subscribers":2,"last_id":17,"new":[1]},{"name":"quotes","description":"","type":"text/plain","source":"http",
       "state":"failing","subscribers":0,"last_id":null,"message":"404\u001b[2J"}]
       """#
-    let stats = #"{"version":"1.2.3","uptime_seconds":93784,"connections":3,"events_in":17,"lagged_events":0,"x":{}}"#
+    let stats = #"""
+      {"version":"1.2.3","uptime_seconds":93784,"connections":3,"events_in":17,"lagged_events":0,"x":{},
+      "configuration_error":"f:3: x\u001b[2J"}
+      """#
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, let name, _) = event else { return }
       peer.send(name == "$stats" ? stats : streams, on: id, isComplete: true)
@@ -255,6 +262,7 @@ import Testing
       #expect(
         await status.rest() == """
           version        1.2.3
+          configuration  the previous one is served: f:3: x\\u{1B}[2J
           uptime         1d 2h 3m 4s
           connections    3
           streams        2 (1 running, 1 failing)
@@ -264,6 +272,80 @@ import Testing
 
           """)
       #expect(await status.end() == (0, ""))
+    }
+  }
+
+  @Test func configPrintsTheTextAndRemarks() async throws {
+    let report = #"""
+      {"text":"# a\n\n[server]\nx = \"\u001b\"\n","error":"f:3: x","restart_keys":["server.mode","server.hosts"],"new":1}
+      """#
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, .response, _, "$config", _) = event { peer.send(report, on: id, isComplete: true) }
+    }) { server in
+      let command = try Command(["--socket", server.path, "config"])
+      #expect(
+        await command.rest() == """
+          # The previous configuration is served: f:3: x
+          # These keys take effect after a restart: server.mode, server.hosts
+          # a
+
+          [server]
+          x = "\\u{1B}"
+
+          """)
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  /// A child that outlives SIGHUP in place of the daemon.
+  private func stubborn() async throws -> ChildProcess {
+    let process = try ChildProcess("sh", ["-c", "trap '' HUP; echo ready; sleep 600 & wait"])
+    _ = await process.line()
+    return process
+  }
+
+  @Test func reloadWaitsForFilesThatWereReadAfterTheSignal() async throws {
+    let daemon = try await stubborn()
+    defer { daemon.signal(SIGKILL) }
+    for (error, code) in [(nil, 0), ("f:3: x", 78)] as [(String?, CInt)] {
+      try await ScriptedServer.run { server in
+        let command = try Command(["--socket", server.path, "reload", "\(daemon.id)"])
+        guard case .request(let id, .stream, 1, "$config", _) = await server.next() else {
+          return #expect(Bool(false), "no request")
+        }
+        server.act { $0.send(#"{"text":"","error":"an older one","read_monotonic_microseconds":1}"#, on: id) }
+        #expect(await server.next() == .other(.requestN(id, 1)))
+        let now = EventLoop.monotonicNow() / 1000
+        let said = error.map { #""error":"\#($0)","# } ?? ""
+        server.act { $0.send(#"{"text":"",\#(said)"read_monotonic_microseconds":\#(now)}"#, on: id) }
+        let errors = error.map { "streamctl: configuration not reloaded: \($0)\n" } ?? ""
+        #expect(await command.end() == (code, errors))
+      }
+    }
+  }
+
+  @Test func aReloadWithoutAnOutcomeEndsSoonAndSaysSo() async throws {
+    let daemon = try await stubborn()
+    let unknown = "streamctl: a reload was requested, but its outcome is unknown: "
+    let alone = try Command(["--socket", "/nowhere", "reload", "\(daemon.id)"])
+    #expect(await alone.end() == (69, unknown + "connect /nowhere: No such file or directory\n"))
+    try await ScriptedServer.run { server in
+      let late = try Command(["--socket", server.path, "reload", "\(daemon.id)", "--timeout", "100ms"])
+      #expect(await late.end() == (69, unknown + "no reply from the daemon for 0.1 seconds\n"))
+      let waiting = try Command(["--socket", server.path, "reload", "\(daemon.id)"])
+      while let event = await server.next() { if case .request = event { break } }
+      while let event = await server.next() { if case .request = event { break } }
+      daemon.signal(SIGKILL)
+      _ = await daemon.end()
+      #expect(await waiting.end() == (69, unknown + "process \(daemon.id) has ended\n"))
+      let gone = try Command(["--socket", server.path, "reload", "\(daemon.id)"])
+      #expect(await gone.end() == (69, "streamctl: kill process \(daemon.id): No such process\n"))
+    }
+    try await ScriptedServer.run(script: { peer, event in if case .request = event { peer.close() } }) { server in
+      let daemon = try await stubborn()
+      let command = try Command(["--socket", server.path, "reload", "\(daemon.id)"])
+      #expect(await command.end() == (69, unknown + "the server closed the connection\n"))
+      daemon.signal(SIGKILL)
     }
   }
 

@@ -58,7 +58,7 @@ import Testing
     #expect(await command.end().code == 64)
   }
 
-  @Test(arguments: [("list", "$streams", "[]"), ("status", "$stats", "{}")])
+  @Test(arguments: [("list", "$streams", "[]"), ("status", "$stats", "{}"), ("config", "$config", "{}")])
   func otherCommandsPrintTheirStreamAsJSON(command: String, stream: String, value: String) async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, .response, _, stream, _) = event { peer.send(value, on: id, isComplete: true) }

@@ -73,7 +73,7 @@ struct ConfigurationErrorTests {
 
   @Test func invalidUTF8IsRefused() throws {
     let thrown = #expect(throws: ConfigurationErrors.self) {
-      try Configuration.parse(
+      try ConfigurationSource.parse(
         [ConfigurationText(path: "test.toml", bytes: [0x61, 0xff, 0xfe])], credentialsDirectory: nil)
     }
     #expect(try #require(thrown).sentences.count == 1)

@@ -43,7 +43,7 @@ struct ConfigurationFileTests {
       var text = texts[round % texts.count]
       for _ in 0..<Int.random(in: 1...8, using: &chance) { mutate(&text, using: &chance) }
       do {
-        _ = try Configuration.parse([ConfigurationText(path: "f", bytes: text)], credentialsDirectory: nil)
+        _ = try ConfigurationSource.parse([ConfigurationText(path: "f", bytes: text)], credentialsDirectory: nil)
       } catch {
         #expect(!error.sentences.isEmpty)
         #expect(error.sentences.allSatisfy { $0.hasPrefix("f:") && !$0.hasControlCharacters })

@@ -9,9 +9,10 @@ import Testing
 func parse(
   _ text: String, credentials: String? = nil, checksPrograms: Bool = false
 ) throws(ConfigurationErrors) -> Configuration {
-  try Configuration.parse(
+  try ConfigurationSource.parse(
     [ConfigurationText(path: "test.toml", bytes: Array(text.utf8))], credentialsDirectory: credentials,
-    checksPrograms: checksPrograms)
+    checksPrograms: checksPrograms
+  ).configuration
 }
 
 struct ConfigurationTests {

@@ -109,6 +109,9 @@ final class RestartedDaemon {
     manager?.receiveAll()
   }
 
+  /// The process's id.
+  var id: pid_t? { process?.id }
+
   func signal(_ number: CInt) { process?.signal(number) }
 
   /// Reloads another file, and waits for the result in the log.

@@ -98,6 +98,8 @@ import Testing
     }
     var statistics = connection.stream("$stats").values.makeAsyncIterator()
     said.append(String(decoding: try #require(try await statistics.next()).data, as: UTF8.self))
+    var shown = connection.stream("$config").values.makeAsyncIterator()
+    said.append(String(decoding: try #require(try await shown.next()).data, as: UTF8.self))
     #expect(daemon.log.contains("source failing: "))
     connection.close()
     let good = try await run(["--check", "--config", daemon.file], environment: environment)

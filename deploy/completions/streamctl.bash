@@ -49,13 +49,15 @@ _streamctl() {
         sub:-*) offered='--credit --count --from --no-reconnect --on-lag --format --max-event --timeout --socket' ;;
         get:-*) offered='--format --max-event --timeout --socket' ;;
         pub:-*) offered='--as --no-reconnect --socket' ;;
-        list:-* | status:-*) offered='--json --socket' ;;
+        list:-* | status:-* | config:-*) offered='--json --socket' ;;
+        reload:-*) offered='--timeout --socket' ;;
         top:-*) offered='--count --json --sort --socket' ;;
         :-*) offered='--socket --help --version' ;;
         *:-*) offered='--socket' ;;
-        :*) offered='list sub get pub status top' ;;
+        :*) offered='list sub get pub status config reload top' ;;
         sub:* | get:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
         pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;
+        reload:*) if [[ ! $name ]]; then offered=$(pidof streamd 2>/dev/null); fi ;;
       esac
       ;;
   esac

@@ -20,10 +20,12 @@ _streamctl() {
     'get:print the newest event of a stream'
     'pub:publish an event, or each line of standard input'
     'status:print the counters of the daemon'
+    'config:print the configuration that the daemon serves'
+    'reload:make the daemon reload its configuration'
     'top:show the rates of the streams'
   )
   options=('--socket=[the socket of the daemon]:socket:_files')
-  case ${words[(r)(list|sub|get|pub|status|top)]} in
+  case ${words[(r)(list|sub|get|pub|status|config|reload|top)]} in
     sub)
       options+=(
         '--credit=[events to request at a time]:number: '
@@ -49,7 +51,8 @@ _streamctl() {
         '--no-reconnect[exit when the connection is lost]'
       )
       ;;
-    list | status) options+=('--json[print JSON]') ;;
+    reload) options+=('--timeout=[exit when the daemon does not reply for this time]:time:(5s 30s 5m)') ;;
+    list | status | config) options+=('--json[print JSON]') ;;
     top)
       options+=(
         '--json[print JSON]'
@@ -67,6 +70,7 @@ _streamctl() {
       case $line[1] in
         sub | get) _streamctl_names '' && ret=0 ;;
         pub) _streamctl_names publish && ret=0 ;;
+        reload) compadd $(pidof streamd 2>/dev/null) && ret=0 ;;
       esac
       ;;
   esac

@@ -81,7 +81,8 @@ extension Connection {
 
   /// - Parameter former: a view that is not returned; nil: any.
   private func view(of stream: ServedStream, inPlaceOf former: ServedStream?) -> ServedStream? {
-    guard stream.feed != nil else { return stream }
+    // Without a right to read there is nothing to make a view of: the request is refused next.
+    guard stream.feed != nil, admits(stream.configuration.read) else { return stream }
     let visibility = visibility
     return visibility == .all
       ? stream : worker.systemStreams.view(of: stream.name, visibility, inPlaceOf: former)

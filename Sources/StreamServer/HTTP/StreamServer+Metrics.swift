@@ -52,6 +52,10 @@ extension StreamServer {
         (MetricsText.label("protocol", $0), .number(UInt64($1)))
       })
     text.add(
+      "streamd_config_last_reload_successful", .gauge,
+      "1 unless a previous configuration is served because the files have errors.",
+      configuration.withLock { $0.map { .number($0.error == nil ? 1 : 0) } })
+    text.add(
       "streamd_connections_accepted_total", .counter, "Connections accepted.",
       .number(counts.accepted.load(ordering: .relaxed)))
     text.add(

@@ -32,6 +32,7 @@ final class SystemStreams: Sendable {
     let description: String
     /// The update period while there are subscriptions.
     let milliseconds: Int
+    let read: AccessRules
     let render: @Sendable (Visibility) -> [UInt8]
   }
 
@@ -84,13 +85,16 @@ final class SystemStreams: Sendable {
   }
 
   /// Adds a system stream.
-  /// - Parameter render: the value for a visibility, as JSON. Called on the queue.
+  ///
+  /// - Parameters:
+  ///   - read: the clients that may read it.
+  ///   - render: the value for a visibility, as JSON. Called on the queue.
   /// - Returns: the complete view; nil, with `errno` set, without memory for its log.
   func add(
-    _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
+    _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules,
     render: @escaping @Sendable (Visibility) -> [UInt8]
   ) -> ServedStream? {
-    let kind = Kind(name: name, description: description, milliseconds: milliseconds, render: render)
+    let kind = Kind(name: name, description: description, milliseconds: milliseconds, read: read, render: render)
     state.withLock { $0.kinds[name] = kind }
     return makeView(of: kind, .all)
   }
@@ -98,7 +102,7 @@ final class SystemStreams: Sendable {
   private func makeView(of kind: Kind, _ visibility: Visibility) -> ServedStream? {
     let configuration = StreamConfiguration(
       name: kind.name, description: kind.description, source: "system",
-      limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero))
+      limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero), read: kind.read)
     let firstID = max(EventLog.wallClock(), leastID(of: kind.name))
     guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
     let feed = SystemFeed(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }

@@ -4,6 +4,8 @@ import Glibc
 struct ConfigurationSource: Sendable {
   let configuration: Configuration
   let files: [ConfigurationText]
+  /// As TOML without secrets.
+  let text: String
 
   /// Reads the file at `path`, its drop-ins, and everything to which they refer: users, groups and credentials.
   ///
@@ -26,28 +28,18 @@ struct ConfigurationSource: Sendable {
     return source
   }
 
-  /// Parses files that were already read: the main one, then drop-ins.
+  /// Parses files that were already read: the main one, then drop-ins, which add streams.
+  ///
+  /// - Throws: of each file, the first error in TOML's grammar, else all errors in the content.
   static func parse(
     _ files: [ConfigurationText],
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
-    let configuration = try Configuration.parse(
-      files, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
-    return ConfigurationSource(configuration: configuration, files: files)
-  }
-}
-
-extension Configuration {
-  /// Parses the main file and its drop-ins, which add streams.
-  ///
-  /// - Throws: of each file, the first error in TOML's grammar, else all errors in the content.
-  static func parse(
-    _ files: [ConfigurationText], credentialsDirectory: String?, checksPrograms: Bool = false
-  ) throws(ConfigurationErrors) -> Configuration {
     var reader = ConfigurationReader(
       credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms)
     var configuration = Configuration()
+    var listing = ConfigurationListing()
     var sentences: [String] = []
     // The file of each stream.
     var places: [String: String] = [:]
@@ -58,6 +50,7 @@ extension Configuration {
         let streams = index == 0 ? reader.read(root, into: &configuration) : reader.dropIn(root, besides: places)
         configuration.streams += streams
         for stream in streams { places[stream.name] = file.path }
+        if sentences.isEmpty { listing.add(root, of: file.path, isMain: index == 0) }
       } catch {
         reader.collector.add(error)
       }
@@ -65,7 +58,8 @@ extension Configuration {
       if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
-    return configuration
+    listing.addStreamDefaults()
+    return ConfigurationSource(configuration: configuration, files: files, text: listing.text)
   }
 }
 

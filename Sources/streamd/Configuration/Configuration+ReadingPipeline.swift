@@ -25,7 +25,7 @@ extension ConfigurationShape where Value == Configuration.Distinct {
   /// Whether events are compared, and by which key.
   fileprivate static var distinct: Self {
     let expectation = "true, false or a jq path such as \".id\""
-    return Self { node throws(Expected) in
+    return Self(write: { $0 == .whole ? "true" : "false" }) { node throws(Expected) in
       if case .boolean(let flag) = node.value { return flag ? .whole : .no }
       return .by(try ConfigurationShape<String>.program(expectation).read(node))
     }

@@ -3,8 +3,9 @@ enum ConfigurationPlaces {
   /// Stands for a stream's name.
   private static let anyName = "NAME"
 
-  /// Every table, found by reading a file that contains all of them: the reader is the only list of keys.
-  private static let known: [[String]: Set<String>] = {
+  /// The keys of every table, and their defaults in TOML, found by reading a file that contains all of them: the reader
+  /// is the only list of keys.
+  private static let known: (keys: [[String]: Set<String>], defaults: [[String]: [String: String]]) = {
     let file = """
       server = {}
       log = {}
@@ -12,10 +13,25 @@ enum ConfigurationPlaces {
       streams.\(anyName) = { timer = {}, http = {}, exec = {}, publish = {}, buffer = {}, retry = {} }
       """
     var reader = ConfigurationReader(credentials: CredentialFolder(path: nil), checksPrograms: false)
+    reader.collector = ConfigurationErrorCollector(collectsDefaults: true)
     var configuration = Configuration()
     if let root = try? ConfigurationNode.parse(Array(file.utf8)) { _ = reader.read(root, into: &configuration) }
-    return reader.collector.knownKeys
+    return (reader.collector.knownKeys, reader.collector.defaults ?? [:])
   }()
+
+  /// The defaults of a table in TOML, such as `"30s"`, by key.
+  static func defaults(of table: String) -> [String: String] { known.defaults[[table]] ?? [:] }
+
+  /// The defaults of streams in TOML, by key or, for a table in a stream, by its name and key; without those that
+  /// `[http]` sets.
+  static var streamDefaults: [(keys: [String], text: String)] {
+    let ofAll = defaults(of: "http")
+    return known.defaults.filter { $0.key.starts(with: ["streams", anyName]) }.flatMap { place, defaults in
+      defaults.filter { place.count < 3 || ofAll[$0.key] == nil }.map {
+        (Array(place.dropFirst(2)) + [$0.key], $0.value)
+      }
+    }.sorted { $0.keys.lexicographicallyPrecedes($1.keys) }
+  }
 
   /// The tables in which `key` is valid, such as `in [streams.quotes]`; empty if there is none.
   ///
@@ -26,7 +42,7 @@ enum ConfigurationPlaces {
   static func tables(with key: String, for place: [String], holds: (String) -> Bool) -> [String] {
     let isInStream = place.count > 1 && place[0] == "streams"
     let own = isInStream ? ["streams", anyName] + place.dropFirst(2) : place
-    let all = known.filter { $0.value.contains(key) && $0.key != own }.map(\.key)
+    let all = known.keys.filter { $0.value.contains(key) && $0.key != own }.map(\.key)
     let ofStream = isInStream ? all.filter { $0.starts(with: ["streams", anyName]) } : []
     var chosen = ofStream.isEmpty ? all : ofStream
     let outer = chosen.filter { own.starts(with: $0) }

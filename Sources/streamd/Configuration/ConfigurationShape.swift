@@ -10,16 +10,21 @@ struct Expected: Error {
 /// The valid form of a key's value, and its conversion.
 struct ConfigurationShape<Value> {
   let read: (ConfigurationNode) throws(Expected) -> Value
+  /// A value in TOML, as in the file; nil for shapes that no default has.
+  let write: ((Value) -> String)?
 
-  init(_ read: @escaping (ConfigurationNode) throws(Expected) -> Value) {
+  init(
+    write: ((Value) -> String)? = nil, _ read: @escaping (ConfigurationNode) throws(Expected) -> Value
+  ) {
     self.read = read
+    self.write = write
   }
 }
 
 extension ConfigurationShape where Value == Int {
   /// A whole number.
   static func count(_ range: ClosedRange<Int>) -> Self {
-    Self { node throws(Expected) in
+    Self(write: { "\($0)" }) { node throws(Expected) in
       guard case .integer(let number) = node.value, range.contains(number) else {
         throw Expected("a whole number from \(range.lowerBound) to \(range.upperBound)")
       }
@@ -30,7 +35,7 @@ extension ConfigurationShape where Value == Int {
   /// A number of bytes: digits and `B`, `KiB`, `MiB` or `GiB`.
   static func size(_ range: ClosedRange<Int>) -> Self {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)]
-    return Self { node throws(Expected) in
+    return Self(write: { ConfigurationNode.quoted(written($0, units)) }) { node throws(Expected) in
       guard case .string(let text) = node.value, let size = quantity(text, units) else {
         throw Expected("a size such as \"64KiB\"")
       }
@@ -46,7 +51,8 @@ extension ConfigurationShape where Value == Duration {
   /// A time: digits and `ms`, `s`, `m`, `h` or `d`. At most 365 days, which no clock's arithmetic overflows.
   static func duration(from shortest: Duration = .milliseconds(1)) -> Self {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)]
-    return Self { node throws(Expected) in
+    return Self(write: { ConfigurationNode.quoted(written(Int($0 / .milliseconds(1)), units)) }) {
+      node throws(Expected) in
       guard case .string(let text) = node.value, let milliseconds = quantity(text, units) else {
         throw Expected("a duration such as \"30s\"")
       }
@@ -63,10 +69,11 @@ extension ConfigurationShape where Value == Duration {
 extension ConfigurationShape where Value == Duration? {
   /// A time, or `never`, which is `nil`.
   static var durationOrNever: Self {
-    Self { node throws(Expected) in
+    let duration = ConfigurationShape<Duration>.duration()
+    return Self(write: { time in time.flatMap { duration.write?($0) } ?? "\"never\"" }) { node throws(Expected) in
       if case .string("never") = node.value { return nil }
       do throws(Expected) {
-        return try ConfigurationShape<Duration>.duration().read(node)
+        return try duration.read(node)
       } catch {
         throw Expected("\(error.text), or \"never\"")
       }
@@ -91,14 +98,14 @@ private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) ->
 
 /// `number` in the largest unit that needs no fraction.
 private func written(_ number: Int, _ units: [(name: String, factor: Int)]) -> String {
-  let unit = units.first { number >= $0.factor && number % $0.factor == 0 } ?? ("B", 1)
+  let unit = units.first { number >= $0.factor && number % $0.factor == 0 } ?? units.last ?? ("", 1)
   return "\(number / unit.factor)\(unit.name)"
 }
 
 extension ConfigurationShape where Value: CaseIterable & RawRepresentable, Value.RawValue == String {
   /// One of the names of an enumeration's cases.
   static var choice: Self {
-    Self { node throws(Expected) in
+    Self(write: { ConfigurationNode.quoted($0.rawValue) }) { node throws(Expected) in
       guard case .string(let text) = node.value, let choice = Value(rawValue: text) else {
         let names = Value.allCases.map { "\"\($0.rawValue)\"" }
         throw Expected("\(names.dropLast().joined(separator: ", ")) or \(names.last ?? "")")
@@ -111,7 +118,7 @@ extension ConfigurationShape where Value: CaseIterable & RawRepresentable, Value
 extension ConfigurationShape where Value == String {
   /// A string that satisfies `isValid`; `what` describes it.
   static func text(_ what: String, where isValid: @escaping (String) -> Bool) -> Self {
-    Self { node throws(Expected) in
+    Self(write: ConfigurationNode.quoted) { node throws(Expected) in
       guard case .string(let text) = node.value, isValid(text) else { throw Expected(what) }
       return text
     }
@@ -165,7 +172,7 @@ extension ConfigurationShape where Value == String {
 extension ConfigurationShape where Value == UInt32 {
   /// Permission bits, octal in a string, as in chmod(1).
   static var mode: Self {
-    Self { node throws(Expected) in
+    Self(write: { ConfigurationNode.quoted("0" + String($0, radix: 8)) }) { node throws(Expected) in
       guard case .string(let text) = node.value, (3...4).contains(text.utf8.count), text.utf8.first != 0x2B,
         let mode = UInt32(text, radix: 8), mode <= 0o777
       else {

@@ -38,7 +38,8 @@ final class ConfigurationTable {
 
   /// The value of `key`; `standard` when it is absent or, after recording an error, invalid.
   func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>, default standard: Value) -> Value {
-    value(key, shape) ?? standard
+    collector.addDefault(key, at: place, shape.write?(standard))
+    return value(key, shape) ?? standard
   }
 
   /// The string at `key`; `nil` when it is absent or has another type; does not record an error.
@@ -134,7 +135,7 @@ final class ConfigurationTable {
 }
 
 /// Whether TOML requires no quotes for `key`.
-private func isBareKey(_ key: String) -> Bool {
+func isBareKey(_ key: String) -> Bool {
   !key.isEmpty && key.utf8.count <= 60
     && key.unicodeScalars.allSatisfy {
       $0.isASCII && ($0.properties.isAlphabetic || $0.properties.numericType != nil || $0 == "-" || $0 == "_")

@@ -50,7 +50,7 @@ private struct Steps {
   }
 }
 
-private let streamNames = ["drop", "block", "publish", "publish-block", "$stats", "$streams", "none"]
+private let streamNames = ["drop", "block", "publish", "publish-block", "$stats", "$streams", "none", "$config"]
 
 private final class World {
   private var server: StreamServer

@@ -1,0 +1,24 @@
+import FoundationEssentials
+import StreamClient
+import StreamProtocol
+
+extension ConfigurationReport {
+  init(_ event: StreamEvent) throws(Stop) {
+    do {
+      self = try JSONDecoder().decode(ConfigurationReport.self, from: Data(event.data))
+    } catch {
+      throw .badAnswer("unexpected reply from the daemon: the configuration cannot be read")
+    }
+  }
+
+  /// The text for users, with remarks on it as comments before it.
+  var shownText: String {
+    let remarks = [
+      error.map { "# The previous configuration is served: \($0)" },
+      restartKeys.map { "# These keys take effect after a restart: \($0.joined(separator: ", "))" },
+    ]
+    let lines =
+      remarks.compactMap { $0 } + text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+    return lines.map(Columns.printable).joined(separator: "\n")
+  }
+}

@@ -1,0 +1,44 @@
+import Dispatch
+import Glibc
+import StreamClient
+import StreamProtocol
+import StreamRuntime
+
+extension Session {
+  /// How often a wait for the outcome checks whether the daemon still runs, which the connection need not show: the
+  /// service manager's socket accepts connections without a daemon.
+  private static let checkInterval = DispatchTimeInterval.milliseconds(250)
+
+  /// Makes a daemon reload its configuration, and waits for the outcome.
+  ///
+  /// - Parameters:
+  ///   - process: the daemon's process.
+  ///   - timeout: for the outcome.
+  /// - Throws: unless the daemon serves its files. The signal may have been sent.
+  func reload(_ process: pid_t, within timeout: Duration) throws(Stop) {
+    let start = EventLoop.monotonicNow() / 1000
+    guard kill(process, SIGHUP) == 0 else { throw .refused(SystemError("kill", "process \(process)")) }
+    connection.stream("$config", options: SubscribeOptions(from: .latest, onLag: .latest)).subscribe(inbox)
+    inbox.request(1)
+    let deadline = Self.deadline(timeout)
+    while true {
+      let (events, end) = inbox.takeAll()
+      if let event = events.last {
+        let report = try ConfigurationReport(event)
+        // The files were read after the signal: by this reload or a later one.
+        if let readAt = report.readAt, readAt >= start {
+          if let error = report.error { throw .configuration(error) }
+          return
+        }
+        inbox.request(1)
+      } else if let end {
+        throw .unknownOutcome(end)
+      } else if kill(process, 0) != 0 {
+        throw .unknownOutcome(.unavailable("process \(process) has ended"))
+      } else if .now() >= deadline {
+        throw .unknownOutcome(.unavailable("no reply from the daemon for \(timeout)"))
+      }
+      _ = inbox.wait(until: min(deadline, .now() + Self.checkInterval))
+    }
+  }
+}

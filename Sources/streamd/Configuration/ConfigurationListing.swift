@@ -1,0 +1,99 @@
+import Systemd
+
+/// The configuration as TOML for its readers: the values of all files with the names of the files, the defaults of other
+/// keys, and no text that may be a secret.
+///
+/// Hidden are the values of headers, of parameters of URLs and of environment variables, users, and the arguments of
+/// programs; credentials are shown by their names. Longer than the files by a small factor only.
+struct ConfigurationListing {
+  private(set) var text = ""
+
+  /// In place of what may be a secret.
+  private static let hidden = "<hidden>"
+
+  /// Adds a file.
+  ///
+  /// - Parameters:
+  ///   - root: its content, which is valid.
+  ///   - isMain: it may have other tables than those of streams; theirs are shown in any case, with their defaults.
+  mutating func add(_ root: ConfigurationNode, of path: String, isMain: Bool) {
+    guard case .table(let tables) = root.value else { return }
+    text += "\(text.isEmpty ? "" : "\n")# \(path.escapedForTerminal)\n"
+    for name in isMain ? ["server", "log", "http"] : [] {
+      add(tables[name], name, ConfigurationPlaces.defaults(of: name))
+    }
+    guard case .table(let streams)? = tables["streams"]?.value else { return }
+    for (name, stream) in Self.ordered(streams) { add(stream, "streams.\(Self.key(name))") }
+  }
+
+  /// Adds the defaults of streams, as a comment.
+  mutating func addStreamDefaults() {
+    text += "\n# Defaults of streams:\n"
+    for (keys, value) in ConfigurationPlaces.streamDefaults { text += "# \(keys.joined(separator: ".")) = \(value)\n" }
+  }
+
+  private mutating func add(_ table: ConfigurationNode?, _ name: String, _ defaults: [String: String] = [:]) {
+    text += "\n[\(name)]\n"
+    var others = defaults
+    if case .table(let members)? = table?.value {
+      for (key, value) in Self.ordered(members) {
+        text += "\(Self.key(key)) = \(Self.toml(value, at: [key]))\n"
+        others[key] = nil
+      }
+    }
+    for (key, value) in others.sorted(by: { $0.key < $1.key }) { text += "\(key) = \(value)  # default\n" }
+  }
+
+  private static func ordered(_ members: [String: ConfigurationNode]) -> [(key: String, value: ConfigurationNode)] {
+    members.sorted { ($0.value.line, $0.key) < ($1.value.line, $1.key) }
+  }
+
+  private static func key(_ key: String) -> String { isBareKey(key) ? key : ConfigurationNode.quoted(key) }
+
+  /// - Parameter keys: the keys that lead to the value, in a stream or in a table of the file.
+  private static func toml(_ node: ConfigurationNode, at keys: [String]) -> String {
+    switch node.value {
+    case .string(let text): return ConfigurationNode.quoted(shown(text, at: keys))
+    case .integer(let number): return "\(number)"
+    case .float(let text), .date(let text): return text
+    case .boolean(let flag): return "\(flag)"
+    case .array(let elements):
+      let texts = elements.enumerated().map { index, element in
+        index > 0 && keys == ["exec", "command"] ? ConfigurationNode.quoted(hidden) : toml(element, at: keys)
+      }
+      return "[\(texts.joined(separator: ", "))]"
+    case .table(let members):
+      guard !members.isEmpty else { return "{}" }
+      let texts = ordered(members).map { "\(key($0.key)) = \(toml($0.value, at: keys + [$0.key]))" }
+      return "{ \(texts.joined(separator: ", ")) }"
+    }
+  }
+
+  /// What is shown of a text.
+  private static func shown(_ text: String, at keys: [String]) -> String {
+    if let table = keys.dropLast().last, ["headers", "query", "environment"].contains(table) { return hidden }
+    switch keys.last {
+    case "user": return hidden
+    case "url", "proxy":
+      let place = text.prefix { $0 != "?" && $0 != "#" }
+      return place.count == text.count ? text : "\(place)?\(hidden)"
+    default: return text
+    }
+  }
+}
+
+extension ConfigurationNode {
+  /// A string in TOML, in which characters that display as something else than themselves are escaped.
+  static func quoted(_ text: String) -> String {
+    text.unicodeScalars.reduce(into: "\"") { result, scalar in
+      switch scalar.properties.generalCategory {
+      case .control, .format, .lineSeparator, .paragraphSeparator:
+        let digits = String(scalar.value, radix: 16, uppercase: true)
+        result += "\\U" + String(repeating: "0", count: 8 - digits.count) + digits
+      default:
+        if scalar == "\"" || scalar == "\\" { result += "\\" }
+        result.unicodeScalars.append(scalar)
+      }
+    } + "\""
+  }
+}
