@@ -27,25 +27,27 @@ class Failure(Exception):
     """A failed check, as one sentence."""
 
 
-def image(cache: pathlib.Path) -> pathlib.Path:
-    """The root file system as a tar archive, from `cache` if it was made before."""
-    key = hashlib.sha256(" ".join([SUITE, *PACKAGES]).encode()).hexdigest()[:12]
-    archive = cache / f"root-{SUITE}-{key}.tar"
+def image(cache: pathlib.Path, suite=SUITE) -> pathlib.Path:
+    """The root file system as a tar archive, from `cache` if it was made before; a Failure if it cannot be made."""
+    key = hashlib.sha256(" ".join([suite, *PACKAGES]).encode()).hexdigest()[:12]
+    archive = cache / f"root-{suite}-{key}.tar"
     if not archive.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = archive.with_suffix(".unfinished.tar")
-        subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), SUITE, unfinished]
-            + package_sources(),
-            check=True,
-        )
+        done = subprocess.run(
+            ["mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), suite, unfinished]
+            + [source.replace(SUITE, suite) for source in package_sources()],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            unfinished.unlink(missing_ok=True)
+            raise Failure(f"no root file system of {suite}: mmdebstrap ended with {done.returncode}: {done.stderr[-2000:]}")
         unfinished.rename(archive)
     return archive
 
 
 def package_sources() -> list[str]:
     """This machine's own sources of Debian packages, as one-line sources; none if it is not a Debian of the
-    same suite: mmdebstrap then has its own default."""
+    suite `SUITE`: mmdebstrap then has its own default."""
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "deb $(REPO_URI) $(RELEASE) $(COMPONENT)",
          "Created-By: Packages", "Origin: Debian"],
