@@ -49,6 +49,7 @@ let package = Package(
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
     .target(name: "StreamProtocol", dependencies: ["CVersion"], swiftSettings: strictSettings),
+    .target(name: "StateFormat", swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
@@ -59,7 +60,7 @@ let package = Package(
     .target(
       name: "StreamServer",
       dependencies: [
-        "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StreamProtocol",
+        "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StateFormat", "StreamProtocol",
         "StreamRuntime",
       ],
       swiftSettings: strictSettings),
@@ -118,8 +119,8 @@ let package = Package(
     .testTarget(
       name: "StreamServerTests",
       dependencies: [
-        "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime",
-        "StreamServer", "TestSupport",
+        "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StateFormat", "StreamProtocol",
+        "StreamRuntime", "StreamServer", "TestSupport",
       ],
       exclude: ["Fixtures"],
       swiftSettings: settings),

@@ -1,10 +1,11 @@
 import CLinux
-import StreamRuntime
 import Events
 import Glibc
 import RSocket
 import Reactive
 import ReplayLog
+import StateFormat
+import StreamRuntime
 import TestSupport
 import Testing
 

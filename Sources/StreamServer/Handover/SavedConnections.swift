@@ -2,6 +2,7 @@ import CLinux
 import Events
 import Glibc
 import RSocket
+import StateFormat
 
 /// The end of a stream's ids.
 struct StreamEnd: Equatable, Sendable {

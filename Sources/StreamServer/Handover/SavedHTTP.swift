@@ -1,6 +1,7 @@
 import Events
 import HTTP
 import RSocket
+import StateFormat
 
 /// What continues a WebSocket, beside the RSocket connection in it.
 struct SavedWebSocket: Equatable, Sendable, SavedRecord {
@@ -24,7 +25,7 @@ struct SavedWebSocket: Equatable, Sendable, SavedRecord {
   /// A header, and the payload of a control frame.
   private static let maximumHeaderPartBytes = 14 + WebSocketFrame.maximumControlByteCount
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &saved.phase)
     try fields.field(2, &saved.byteCountLeft)
     try fields.field(3, &saved.mask)
@@ -51,7 +52,7 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
     var bytes: [UInt8] = []
     init() {}
     init(_ bytes: some Sequence<UInt8>) { self.bytes = Array(bytes) }
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
+    package mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
   /// Streams of one response.
@@ -93,7 +94,7 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
 
   init() {}
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &state)
     try fields.field(2, &hasRequested)
     try fields.field(3, &input)

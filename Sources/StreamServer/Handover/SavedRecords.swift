@@ -1,6 +1,7 @@
 import Events
 import RSocket
 import Reactive
+import StateFormat
 import StreamProtocol
 
 // The fields of saved connections. The meaning of a tag never changes; a field that a later version adds has a new tag,
@@ -12,16 +13,16 @@ extension SavedConnections: SavedRecord {
     var name = ""
     var end = StreamEnd(position: 0)
 
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
       try fields.field(1, &name)
       try fields.field(2, &end.position)
       try fields.field(3, &end.countedFrom)
     }
   }
 
-  init() { self.init([]) }
+  package init() { self.init([]) }
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var ends = ends.sorted { $0.key < $1.key }.map { NamedEnd(name: $0.key, end: $0.value) }
     try fields.field(1, &waiting)
     try fields.field(2, &ends)
@@ -35,12 +36,12 @@ extension SavedConnections.Waiting: SavedRecord {
   private struct Event: SavedRecord {
     var bytes: [UInt8] = []
 
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
+    package mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
-  init() { self.init(stream: "", events: EventBatch()) }
+  package init() { self.init(stream: "", events: EventBatch()) }
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var list = events.map { Event(bytes: $0) }
     var checkpoints = events.checkpoint.map { [Event(bytes: $0.bytes)] } ?? []
     try fields.field(1, &stream)
@@ -52,7 +53,7 @@ extension SavedConnections.Waiting: SavedRecord {
 }
 
 extension SavedConnection: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &number)
     try fields.field(2, &machine)
     try fields.field(3, &silence)
@@ -71,7 +72,7 @@ extension SavedConnection: SavedRecord {
 }
 
 extension SavedConnection.Subscription: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var (id, ids, completes, onLag) = (id.rawValue, frames.ids, frames.completes, onLag.rawValue)
     var (position, sentBytes) = (cursor.position, UInt64(cursor.sentBytes))
     var credit = UInt64(credit.max ?? .max)
@@ -102,7 +103,7 @@ extension SavedConnection.Subscription: SavedRecord {
 }
 
 extension SavedConnection.Channel: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var (id, credit) = (id.rawValue, UInt64(credit))
     var named = named.map { [$0] } ?? []
     try fields.field(1, &id)
@@ -119,7 +120,7 @@ extension SavedConnection.Channel: SavedRecord {
 extension InboundNumbering: SavedRecord {
   init() { self.init(name: [], next: 0, demand: 0, confirmed: 0) }
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &name)
     try fields.field(2, &next)
     try fields.field(3, &demand)
@@ -128,7 +129,7 @@ extension InboundNumbering: SavedRecord {
 }
 
 extension ConnectionMachine.Saved: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &isOpen)
     try fields.field(2, &metadataFormat)
     try fields.field(3, &usesLeases)
@@ -142,7 +143,7 @@ extension ConnectionMachine.Saved: SavedRecord {
 }
 
 extension ConnectionMachine.Saved.Request: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var id = id.rawValue
     var assemblies = assembly.map { [$0] } ?? []
     try fields.field(1, &id)
@@ -157,7 +158,7 @@ extension ConnectionMachine.Saved.Request: SavedRecord {
 }
 
 extension ConnectionMachine.Saved.Assembly: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var number = kind?.rawValue
     var hasMetadata = payload.metadata != nil
     var metadata = payload.metadata ?? []

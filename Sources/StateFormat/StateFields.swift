@@ -1,5 +1,5 @@
 /// A record of saved state, whose fields are listed once, for writing and reading.
-protocol SavedRecord {
+package protocol SavedRecord {
   /// All fields have their defaults: 0, empty, or nil.
   init()
   /// Writes each field, or reads the present fields; the others keep their defaults.
@@ -9,9 +9,12 @@ protocol SavedRecord {
 }
 
 /// The reason why saved state is malformed.
-struct Malformed: Error, Equatable {
+package struct Malformed: Error, Equatable {
   /// A sentence without its subject.
-  let reason: String
+  package let reason: String
+
+  /// - Parameter reason: a sentence without its subject.
+  package init(reason: String) { self.reason = reason }
 }
 
 /// Encodes or decodes the fields of a record (numbers big endian):
@@ -23,13 +26,13 @@ struct Malformed: Error, Equatable {
 /// Tags ascend within a record, so that reading is one pass without a table. A field at its default is not written. A
 /// reader skips fields with unknown tags, unless the highest bit of the tag is set.
 /// Precedent: TLV streams of Lightning (BOLT 1), where that is the lowest bit.
-struct StateFields {
+package struct StateFields {
   /// Set in tags whose fields must not be skipped. They follow all others.
-  static let mandatoryBit: UInt16 = 0x8000
+  package static let mandatoryBit: UInt16 = 0x8000
 
   private static let headerBytes = 6
   /// Whether fields are read; otherwise they are written.
-  let isReading: Bool
+  package let isReading: Bool
   private var written: [UInt8] = []
   private var rest: ArraySlice<UInt8> = []
   private var lastTag = -1
@@ -40,14 +43,16 @@ struct StateFields {
   }
 
   /// The fields of a record.
-  static func bytes(of record: some SavedRecord) -> [UInt8] {
+  package static func bytes(of record: some SavedRecord) -> [UInt8] {
     var fields = StateFields(isReading: false)
     fields.write(record)
     return fields.written
   }
 
   /// Decodes a record from all of `bytes`.
-  static func read<Record: SavedRecord>(_: Record.Type, from bytes: ArraySlice<UInt8>) throws(Malformed) -> Record {
+  package static func read<Record: SavedRecord>(_: Record.Type, from bytes: ArraySlice<UInt8>) throws(Malformed)
+    -> Record
+  {
     var record = Record()
     var fields = StateFields(isReading: true, bytes)
     try record.visit(&fields)
@@ -57,7 +62,7 @@ struct StateFields {
 
   // MARK: Kinds of fields
 
-  mutating func field(_ tag: UInt16, _ bytes: inout [UInt8]) throws(Malformed) {
+  package mutating func field(_ tag: UInt16, _ bytes: inout [UInt8]) throws(Malformed) {
     if isReading {
       if let content = try take(tag) { bytes = Array(content) }
     } else if !bytes.isEmpty {
@@ -65,7 +70,7 @@ struct StateFields {
     }
   }
 
-  mutating func field(_ tag: UInt16, _ text: inout String) throws(Malformed) {
+  package mutating func field(_ tag: UInt16, _ text: inout String) throws(Malformed) {
     if isReading {
       guard let content = try take(tag) else { return }
       guard let read = String(validating: content, as: UTF8.self) else {
@@ -77,7 +82,7 @@ struct StateFields {
     }
   }
 
-  mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number)
+  package mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number)
     throws(Malformed)
   {
     var present: Number? = number == 0 ? nil : number
@@ -86,7 +91,7 @@ struct StateFields {
   }
 
   /// A number that may be absent; 0 is a number.
-  mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number?)
+  package mutating func field<Number: FixedWidthInteger & UnsignedInteger>(_ tag: UInt16, _ number: inout Number?)
     throws(Malformed)
   {
     if isReading {
@@ -99,14 +104,14 @@ struct StateFields {
     }
   }
 
-  mutating func field(_ tag: UInt16, _ flag: inout Bool) throws(Malformed) {
+  package mutating func field(_ tag: UInt16, _ flag: inout Bool) throws(Malformed) {
     var number: UInt8 = flag ? 1 : 0
     try field(tag, &number)
     flag = number != 0
   }
 
   /// An enumeration by number; the default has 0.
-  mutating func field<Choice: RawRepresentable>(_ tag: UInt16, _ choice: inout Choice) throws(Malformed)
+  package mutating func field<Choice: RawRepresentable>(_ tag: UInt16, _ choice: inout Choice) throws(Malformed)
   where Choice.RawValue == UInt8 {
     var number = choice.rawValue
     try field(tag, &number)
@@ -114,7 +119,7 @@ struct StateFields {
     choice = read
   }
 
-  mutating func field<Record: SavedRecord>(_ tag: UInt16, _ record: inout Record) throws(Malformed) {
+  package mutating func field<Record: SavedRecord>(_ tag: UInt16, _ record: inout Record) throws(Malformed) {
     if isReading {
       if let content = try take(tag) { record = try StateFields.read(Record.self, from: content) }
     } else {
@@ -125,7 +130,7 @@ struct StateFields {
   }
 
   /// A list of records.
-  mutating func field<Record: SavedRecord>(_ tag: UInt16, _ records: inout [Record]) throws(Malformed) {
+  package mutating func field<Record: SavedRecord>(_ tag: UInt16, _ records: inout [Record]) throws(Malformed) {
     if isReading {
       guard var content = try take(tag) else { return }
       while !content.isEmpty {
