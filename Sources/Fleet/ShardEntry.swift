@@ -1,0 +1,133 @@
+import CChecksum
+import StateFormat
+
+/// A process that is a member of a fleet. A restarted daemon is another one.
+package struct HostID: Hashable, Sendable {
+  /// 16 random bytes.
+  package let bytes: [UInt8]
+
+  /// - Returns: nil unless there are 16 bytes.
+  package init?(_ bytes: [UInt8]) {
+    guard bytes.count == 16 else { return nil }
+    self.bytes = bytes
+  }
+
+  /// A new one.
+  package static func random() -> HostID {
+    var generator = SystemRandomNumberGenerator()
+    return HostID(uncheckedBytes: (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
+  }
+
+  private init(uncheckedBytes: [UInt8]) { bytes = uncheckedBytes }
+}
+
+/// An entry of a shard's log.
+///
+/// Each entry has the checksum of the entry before it, whatever that is. An entry that was written without knowledge of
+/// the entry before it is void, for every host alike: it is a rest of what a former leader had under way.
+struct ShardEntry: Equatable {
+  enum Content: Equatable {
+    /// The host leads the shard from here on, under the term that is the entry's sequence number.
+    case claim(Claim)
+    /// A record, or a part of one.
+    case part(Part)
+  }
+
+  struct Claim: Equatable {
+    var host: HostID
+    /// What the host knows of each stream: its own format.
+    var heads: [UInt8]
+  }
+
+  struct Part: Equatable {
+    /// The sequence number of the claim.
+    var term: UInt64
+    /// 0 for the first part of a record.
+    var index: UInt32
+    var isLast: Bool
+    var bytes: [UInt8]
+  }
+
+  /// Rises when a log is begun anew, because entries that hosts have read are not in it any more.
+  var epoch: UInt64
+  /// The checksum of the entry before; 0 if there is none.
+  var former: UInt32
+  var content: Content
+}
+
+extension ShardEntry {
+  enum DecodingError: Error, Equatable {
+    /// Something else has written it: it is void.
+    case noEntry
+    /// A later version has written it: what it means for the entries after it is not known.
+    case unknownFormat
+  }
+
+  /// "sfl" and the version of the format.
+  private static let magic: [UInt8] = [0x73, 0x66, 0x6c]
+  private static let version: UInt8 = 1
+
+  var bytes: [UInt8] { Self.magic + [Self.version] + StateFields.bytes(of: Fields(self)) }
+
+  init(_ bytes: [UInt8]) throws(DecodingError) {
+    guard bytes.starts(with: Self.magic), bytes.count > Self.magic.count else { throw .noEntry }
+    guard bytes[Self.magic.count] == Self.version else { throw .unknownFormat }
+    let fields: Fields
+    do throws(Malformed) {
+      fields = try StateFields.read(Fields.self, from: bytes.dropFirst(Self.magic.count + 1))
+    } catch {
+      throw .unknownFormat
+    }
+    guard let entry = fields.entry else { throw .unknownFormat }
+    self = entry
+  }
+
+  /// The checksum that the next entry has.
+  static func checksum(of bytes: [UInt8]) -> UInt32 {
+    unsafe bytes.withUnsafeBytes { unsafe crc32c($0.baseAddress, $0.count) }
+  }
+
+  /// The fields as they are stored.
+  private struct Fields: SavedRecord {
+    var epoch: UInt64 = 0
+    var former: UInt32 = 0
+    var host: [UInt8] = []
+    var heads: [UInt8] = []
+    var term: UInt64 = 0
+    var index: UInt32 = 0
+    var isLast = false
+    var part: [UInt8] = []
+
+    init() {}
+
+    init(_ entry: ShardEntry) {
+      (epoch, former) = (entry.epoch, entry.former)
+      switch entry.content {
+      case .claim(let claim): (host, heads) = (claim.host.bytes, claim.heads)
+      case .part(let part): (term, index, isLast, self.part) = (part.term, part.index, part.isLast, part.bytes)
+      }
+    }
+
+    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+      try fields.field(1, &epoch)
+      try fields.field(2, &former)
+      try fields.field(3, &host)
+      try fields.field(4, &heads)
+      try fields.field(5, &term)
+      try fields.field(6, &index)
+      try fields.field(7, &isLast)
+      try fields.field(8, &part)
+    }
+
+    var entry: ShardEntry? {
+      let content: Content
+      if term > 0 {
+        content = .part(Part(term: term, index: index, isLast: isLast, bytes: part))
+      } else {
+        guard let host = HostID(host) else { return nil }
+        content = .claim(Claim(host: host, heads: heads))
+      }
+      return ShardEntry(epoch: epoch, former: former, content: content)
+    }
+  }
+}

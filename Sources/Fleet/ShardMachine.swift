@@ -1,0 +1,570 @@
+/// One host's part in one shard of a fleet: it follows the shard's log, and leads the shard when no leader is heard.
+///
+/// The theory. A shard's log is an engine's: it appends an entry only if the sequence number of its last entry is the
+/// expected one. This is what makes a shard have one leader: to lead, a host appends a claim, and whoever expects the
+/// entry before the claim is refused from then on. Clocks and heartbeats only decide when a host tries: wrong ones cost
+/// time, never an event.
+///
+/// All hosts read the same log with the same rules, so that they agree about every entry without talking to each other:
+///
+/// - An entry is void unless it has the checksum of the entry before it. A deposed leader may have several entries under
+///   way; the first is refused, and a later one may find the sequence number that it expects.
+/// - A part is void unless its term is that of the last valid claim.
+/// - A claim voids the parts of a record whose last part is missing.
+///
+/// The missing answer to an append says nothing. The machine reads what is stored, compares it with what it has appended,
+/// and appends the rest again, with the same expectation: an entry can be stored once only.
+///
+/// Knows no engine, streams or clock. Each function returns the actions for its caller, in order. Times are nanoseconds
+/// of the host's monotonic clock.
+package struct ShardMachine {
+  /// What the caller must do.
+  package enum Action: Equatable {
+    /// Append an entry if the log's last sequence number is `after`. To be answered by `appended`, with the number of the
+    /// attempt.
+    case append([UInt8], after: UInt64, attempt: UInt64)
+    /// Read entries, beginning with the one after this sequence number. To be answered by `read` or `readFailed`.
+    case read(after: UInt64)
+    /// Find the log's newest claim. To be answered by `foundClaim`, `foundNoClaim` or `readFailed`.
+    case findClaim
+    /// Ask all hosts that can be reached, this one included, for their positions and heads, and the engine for its last
+    /// entry. To be answered by `gathered` or `readFailed`.
+    case gather
+    /// The heads of a claim: where each stream continues. Events before may have been missed.
+    case adopt([UInt8])
+    /// A complete record, at the sequence number of its last part.
+    case apply([UInt8], sequence: UInt64)
+    /// The host leads the shard: it may fetch, and submit records.
+    case lead(term: UInt64)
+    /// The host leads the shard no more. Submitted records that were not applied may be lost.
+    case resign
+    /// Send a heartbeat to all hosts.
+    case beat(Heartbeat)
+    /// An entry has no effect. For the log, at level debug.
+    case ignore(sequence: UInt64)
+    /// An entry is of a later version: the host must be upgraded to follow the shard.
+    case stop
+  }
+
+  /// A sign of life of a leader. It says how far the log is, so that a lost tail is noticed.
+  package struct Heartbeat: Equatable, Sendable {
+    package var host: HostID
+    package var epoch: UInt64
+    package var term: UInt64
+    package var last: UInt64
+    /// The leader is about to stop.
+    package var isLast = false
+
+    package init(host: HostID, epoch: UInt64, term: UInt64, last: UInt64, isLast: Bool = false) {
+      (self.host, self.epoch, self.term, self.last, self.isLast) = (host, epoch, term, last, isLast)
+    }
+  }
+
+  /// The answer to an append.
+  package enum AppendResult: Equatable {
+    case stored
+    /// The last sequence number is another one.
+    case refused(last: UInt64)
+    /// No answer, or an error that does not say whether the entry is stored.
+    case unknown
+  }
+
+  /// What the hosts that can be reached have, and the engine.
+  package struct Gathered: Equatable, Sendable {
+    /// The highest epoch of any host.
+    package var epoch: UInt64
+    /// The highest sequence number of any host in that epoch.
+    package var sequence: UInt64
+    /// For each stream the highest head.
+    package var heads: [UInt8]
+    /// The heads in a new epoch, above any id that a host may have which cannot be reached, or will read late.
+    package var newHeads: [UInt8]
+    /// The last sequence number of the engine's log.
+    package var last: UInt64
+    /// The entry with that number; nil if it is 0.
+    package var lastEntry: [UInt8]?
+
+    package init(
+      epoch: UInt64, sequence: UInt64, heads: [UInt8], newHeads: [UInt8], last: UInt64, lastEntry: [UInt8]?
+    ) {
+      (self.epoch, self.sequence, self.heads, self.newHeads) = (epoch, sequence, heads, newHeads)
+      (self.last, self.lastEntry) = (last, lastEntry)
+    }
+  }
+
+  /// How long things take.
+  package struct Times {
+    /// The time without a heartbeat after which a host claims the shard: this, and up to `leaseSpread` more, less for a
+    /// host that comes earlier by rendezvous hashing.
+    package var lease: UInt64 = 3_000_000_000
+    package var leaseSpread: UInt64 = 2_000_000_000
+    package var heartbeat: UInt64 = 1_000_000_000
+    /// Before something that has failed is tried again.
+    package var retry: UInt64 = 250_000_000
+
+    package init() {}
+  }
+
+  private enum Role: Equatable {
+    /// Can become: gathering, stopped.
+    case following
+    /// Learns what other hosts have, before it claims the shard. Can become: following, claiming, stopped.
+    case gathering
+    /// Its claim is under way. Can become: following, leading, stopped.
+    case claiming
+    /// Can become: following, stopped.
+    case leading
+    /// Final.
+    case stopped
+  }
+
+  /// The last entry that was read, and what holds after it.
+  private struct Position {
+    var sequence: UInt64
+    var checksum: UInt32
+    var epoch: UInt64
+    /// The sequence number of the last valid claim.
+    var term: UInt64
+    var leader: HostID?
+  }
+
+  /// An entry that is not known to be stored.
+  private struct Submitted {
+    let content: ShardEntry.Content
+    let epoch: UInt64
+    /// As it was appended last; nil: not yet.
+    var bytes: [UInt8]?
+    /// The number of the last attempt to append it.
+    var attempt: UInt64 = 0
+    /// The position when it was appended last: the log cannot have ended before it.
+    var base: UInt64 = 0
+    /// The engine has said so; what that is worth depends on the entries before it.
+    var isStored = false
+  }
+
+  package let host: HostID
+  private let weight: Double
+  private let canLead: Bool
+  private let partByteCount: Int
+  private let recordByteCount: Int
+  private let times: Times
+  private var role = Role.following
+  /// Nil until the newest claim was found.
+  private var position: Position?
+  private var parts: [UInt8]?
+  private var partCount: UInt32 = 0
+  private var submitted: [Submitted] = []
+  private var attemptCount: UInt64 = 0
+  /// Void entries since the last valid one; nil: too many, and beginning with the newest claim was of no use.
+  private var voidCount: Int? = 0
+  /// The highest sequence number that an append was refused for.
+  private var knownLast: UInt64 = 0
+  /// When the leader was heard last, or the host has begun to wait for one.
+  private var heardAt: UInt64
+  /// Where the log ended when it was found without a claim.
+  private var emptyLast: UInt64?
+  /// The furthest position in a log that has lost it.
+  private var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
+  private var nextHeartbeat: UInt64 = 0
+  /// The read under way, or what is to be tried again.
+  private var isReading = false
+  private var retryAt: UInt64?
+
+  /// More void entries in succession than one leader has under way: the log is not the one that was read before.
+  private static let voidLimit = 64
+  /// Entries under way.
+  private static let windowCount = 32
+  /// Higher epochs and sequence numbers do not occur: what has one is void, or ignored.
+  private static let numberLimit: UInt64 = 1 << 62
+  /// Bytes of entries under way.
+  private static let windowByteCount = 8 << 20
+
+  /// - Parameters:
+  ///   - weight: of the host for this shard, 0..<1, by rendezvous hashing: the highest one claims first.
+  ///   - canLead: false for a host that only follows.
+  ///   - partByteCount: the maximum size of a part's bytes, at least 1. Precedent: NATS refuses messages of more than 1
+  ///     MiB by default.
+  ///   - recordByteCount: the maximum size of a record; a larger one has no effect. The same for all hosts.
+  package init(
+    host: HostID, weight: Double, canLead: Bool = true, partByteCount: Int = 1 << 20 - 4096,
+    recordByteCount: Int = 64 << 20, times: Times = Times(), now: UInt64
+  ) {
+    (self.host, self.weight, self.canLead, self.times) = (host, min(max(weight, 0), 1), canLead, times)
+    self.partByteCount = max(1, partByteCount)
+    self.recordByteCount = recordByteCount
+    heardAt = now
+  }
+
+  // MARK: What holds now
+
+  /// Whether the host leads, and knows of no obstacle: only then it may fetch, and submit records.
+  package var mayFetch: Bool {
+    role == .leading && retryAt == nil && !isReading && submitted.count < Self.windowCount
+      && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount
+  }
+
+  package var isLeading: Bool { role == .leading }
+  /// The leader by the log; nil if the log is not known yet.
+  package var leader: HostID? { position?.leader }
+  package var term: UInt64? { position?.term }
+  package var epoch: UInt64? { position?.epoch }
+  package var lastSequence: UInt64? { position?.sequence }
+
+  /// When `tick` is due; nil: never.
+  package var deadline: UInt64? {
+    if role == .stopped { return nil }
+    var deadlines: [UInt64] = []
+    if let retryAt { deadlines.append(retryAt) }
+    if role == .leading { deadlines.append(nextHeartbeat) }
+    if role == .following, position != nil, canLead, !isReading, retryAt == nil { deadlines.append(claimTime) }
+    return deadlines.min()
+  }
+
+  /// When the host claims the shard, unless it hears a leader before.
+  private var claimTime: UInt64 { heardAt &+ times.lease &+ UInt64(Double(times.leaseSpread) * (1 - weight)) }
+
+  // MARK: Inputs
+
+  /// Begins. Must be called first, and once.
+  package mutating func start() -> [Action] { findClaim() }
+
+  /// The deadline has come.
+  package mutating func tick(at now: UInt64) -> [Action] {
+    guard role != .stopped else { return [] }
+    var actions: [Action] = []
+    if let retryAt, retryAt <= now {
+      self.retryAt = nil
+      if !isReading { actions += position == nil ? findClaim() : read() }
+    }
+    switch role {
+    case .leading where now >= nextHeartbeat: actions += beat(at: now)
+    case .following where canLead && position != nil && now >= claimTime && !isReading && self.retryAt == nil:
+      heardAt = now  // the next try, if this one fails
+      actions += gather()
+    case .leading, .following, .gathering, .claiming, .stopped: break
+    }
+    return actions
+  }
+
+  /// Appends a record. Only while `mayFetch`.
+  /// - Returns: with `append` for each part.
+  package mutating func submit(_ record: [UInt8]) -> [Action] {
+    guard role == .leading, let position else { return [] }
+    var actions: [Action] = []
+    var start = 0
+    var index: UInt32 = 0
+    repeat {
+      let end = min(record.count, start + partByteCount)
+      let part = ShardEntry.Part(
+        term: position.term, index: index, isLast: end == record.count, bytes: Array(record[start..<end]))
+      actions += submit(.part(part), epoch: position.epoch)
+      (start, index) = (end, index + 1)
+    } while start < record.count
+    return actions
+  }
+
+  /// The answer to `append`. That to an attempt which was repeated meanwhile has no effect.
+  package mutating func appended(attempt: UInt64, _ result: AppendResult, at now: UInt64) -> [Action] {
+    guard role != .stopped, position != nil, let index = submitted.firstIndex(where: { $0.attempt == attempt }) else {
+      return []
+    }
+    switch result {
+    case .stored:
+      submitted[index].isStored = true
+      var actions: [Action] = []
+      while let first = submitted.first, first.isStored, let bytes = first.bytes {
+        actions += advance(to: bytes, at: now)
+      }
+      return actions
+    case .refused(let last) where last < submitted[index].base: return gather()
+    case .refused(let last):
+      knownLast = max(knownLast, last)
+      return read()
+    case .unknown:
+      retryAt = now + times.retry
+      return read()
+    }
+  }
+
+  /// An entry, from the tail of the log: in any order, late, or repeatedly.
+  package mutating func receive(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
+    guard role != .stopped, sequence < Self.numberLimit, let position else { return [] }
+    if sequence == position.sequence + 1 { return advance(to: bytes, at: now) }
+    if sequence > position.sequence { return read() }
+    // Known, unless the log was begun anew.
+    guard let entry = try? ShardEntry(bytes), entry.epoch > position.epoch else { return [] }
+    return rebase()
+  }
+
+  /// The answer to `read`: entries in order, maybe not all. A late one does no harm.
+  /// - Parameters:
+  ///   - after: that of the action.
+  ///   - first: the sequence number of the oldest entry in the log.
+  ///   - last: that of the newest, as far as it is known to the engine's part that has answered.
+  package mutating func read(
+    after: UInt64, _ entries: [(sequence: UInt64, bytes: [UInt8])], first: UInt64, last: UInt64, at now: UInt64
+  ) -> [Action] {
+    guard role != .stopped, var position, after <= position.sequence else { return [] }
+    isReading = false
+    if first > 0, first - 1 > after { return rebase() }
+    var actions: [Action] = []
+    for entry in entries
+    where position.sequence..<Self.numberLimit ~= entry.sequence && entry.sequence > position.sequence {
+      if entry.sequence > position.sequence + 1 { skip(to: entry.bytes, at: entry.sequence) }
+      actions += advance(to: entry.bytes, at: now)
+      guard role != .stopped, let next = self.position else { return actions }
+      position = next
+    }
+    if last > position.sequence, !entries.isEmpty { return actions + read() }
+    guard !submitted.isEmpty, retryAt == nil else { return actions }
+    // What has answered may not have the entries yet for which an append was refused. Another append tells.
+    if knownLast > position.sequence {
+      (knownLast, retryAt) = (0, now + times.retry)
+      return actions
+    }
+    return actions + append(from: 0)
+  }
+
+  /// An answer to `read`, `findClaim` or `gather` has not come.
+  package mutating func readFailed(at now: UInt64) -> [Action] {
+    isReading = false
+    if role == .gathering { role = .following }
+    retryAt = now + times.retry
+    return []
+  }
+
+  /// The answer to `findClaim`: the last entry that is a claim.
+  package mutating func foundClaim(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
+    isReading = false
+    guard role != .stopped, position == nil else { return [] }
+    guard sequence < Self.numberLimit, let entry = try? ShardEntry(bytes), entry.epoch < Self.numberLimit,
+      case .claim(let claim) = entry.content
+    else { return stop() }
+    position = Position(
+      sequence: sequence, checksum: ShardEntry.checksum(of: bytes), epoch: entry.epoch, term: sequence,
+      leader: claim.host)
+    heardAt = now
+    return [.adopt(claim.heads)] + read()
+  }
+
+  /// The answer to `findClaim`: the log has none.
+  /// - Parameter last: its last sequence number.
+  package mutating func foundNoClaim(last: UInt64, at now: UInt64) -> [Action] {
+    isReading = false
+    guard role != .stopped, position == nil else { return [] }
+    guard canLead else {
+      retryAt = now + times.retry
+      return []
+    }
+    emptyLast = last
+    return gather()
+  }
+
+  /// The answer to `gather`.
+  ///
+  /// The host claims the shard; in a new epoch if the log has lost entries that a host has read, because ids of events may
+  /// be in use that the log does not have. The heads are what it knows of each stream then.
+  package mutating func gathered(_ answer: Gathered, at now: UInt64) -> [Action] {
+    isReading = false
+    guard role == .gathering else { return [] }
+    role = .following
+    guard answer.epoch < Self.numberLimit, answer.last < Self.numberLimit else { return [] }
+    if let position {
+      if position.epoch == answer.epoch, position.sequence < answer.last { return read() }
+      if position.epoch < answer.epoch || position.sequence > answer.last {
+        if (position.epoch, position.sequence) > lost { lost = (position.epoch, position.sequence) }
+        return rebase()
+      }
+    } else {
+      guard emptyLast == answer.last else { return findClaim() }
+      position = Position(
+        sequence: answer.last, checksum: answer.lastEntry.map { ShardEntry.checksum(of: $0) } ?? 0,
+        epoch: answer.epoch, term: 0)
+    }
+    role = .claiming
+    let epoch = max(answer.epoch, lost.epoch)
+    let hasAll =
+      (position?.term ?? 0) > 0 && answer.sequence <= answer.last
+      && (lost.epoch < epoch || lost.sequence <= answer.last)
+    return submit(.claim(ShardEntry.Claim(host: host, heads: answer.heads)), epoch: hasAll ? epoch : epoch + 1)
+  }
+
+  /// A heartbeat of another host.
+  package mutating func hear(_ heartbeat: Heartbeat, at now: UInt64) -> [Action] {
+    guard role != .stopped, heartbeat.epoch < Self.numberLimit, heartbeat.last < Self.numberLimit, let position else {
+      return []
+    }
+    // A claim that this host should have read, and has not: the log is not the one that it has read.
+    let isOther =
+      heartbeat.epoch == position.epoch && position.term < heartbeat.term && heartbeat.term <= position.sequence
+    if isOther || heartbeat.epoch > position.epoch { return rebase() }
+    guard heartbeat.epoch == position.epoch, heartbeat.term >= position.term else { return [] }
+    if heartbeat.term == position.term, role == .following {
+      // A leader that stops is waited for no longer than the spread.
+      heardAt = heartbeat.isLast ? now - min(now, times.lease) : now
+    }
+    return heartbeat.last > position.sequence || heartbeat.term > position.term ? read() : []
+  }
+
+  /// The connection to the engine was lost and is there again: what was sent meanwhile is lost.
+  package mutating func reconnected() -> [Action] {
+    isReading = false
+    guard role != .stopped else { return [] }
+    return position == nil ? findClaim() : read()
+  }
+
+  /// The host is about to stop.
+  package mutating func leave() -> [Action] {
+    defer { role = .stopped }
+    guard role == .leading, let position else { return [] }
+    return [
+      .beat(
+        Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence, isLast: true))
+    ]
+  }
+
+  // MARK: The log
+
+  /// Takes the entry that follows the position.
+  private mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Action] {
+    guard var position else { return [] }
+    let isOwn = submitted.first?.bytes == bytes
+    if isOwn { submitted.removeFirst() }
+    let entry: ShardEntry?
+    do throws(ShardEntry.DecodingError) {
+      entry = try ShardEntry(bytes)
+    } catch .unknownFormat {
+      return stop()
+    } catch {
+      entry = nil
+    }
+    let isChained = entry?.former == position.checksum
+    (position.sequence, position.checksum) = (position.sequence + 1, ShardEntry.checksum(of: bytes))
+    self.position = position
+    switch entry?.content {
+    case .claim(let claim)? where isChained && position.epoch..<Self.numberLimit ~= entry?.epoch ?? 0:
+      return take(claim, epoch: entry?.epoch ?? 0, isOwn: isOwn, at: now)
+    case .part(let part)? where isChained && entry?.epoch == position.epoch && part.term == position.term:
+      return take(part, isOwn: isOwn, at: now)
+    case .claim, .part, nil:
+      if let count = voidCount {
+        guard count < Self.voidLimit else { return rebase(isForVoids: true) }
+        voidCount = count + 1
+      }
+      // What is under way was written without it.
+      if !isOwn, !submitted.isEmpty { return [.ignore(sequence: position.sequence)] + read() }
+      return [.ignore(sequence: position.sequence)]
+    }
+  }
+
+  private mutating func take(_ claim: ShardEntry.Claim, epoch: UInt64, isOwn: Bool, at now: UInt64) -> [Action] {
+    guard let former = position else { return [] }
+    let sequence = former.sequence
+    position = Position(
+      sequence: sequence, checksum: former.checksum, epoch: epoch, term: sequence, leader: claim.host)
+    (voidCount, parts, heardAt) = (0, nil, now)
+    if !isOwn { submitted = [] }
+    let wasLeading = role == .leading
+    role = claim.host == host ? .leading : .following
+    let start = (wasLeading ? [.resign] : []) + [Action.adopt(claim.heads)]
+    return role == .leading ? start + [.lead(term: sequence)] + beat(at: now) : start
+  }
+
+  private mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Action] {
+    guard let sequence = position?.sequence else { return [] }
+    voidCount = 0
+    if position?.leader != host {
+      heardAt = now
+      // The leader that was not heard is there.
+      if role == .claiming || role == .gathering { (role, submitted) = (.following, []) }
+    }
+    if part.index == 0 { (parts, partCount) = ([], 0) }
+    guard let count = parts?.count, part.index == partCount, part.bytes.count <= recordByteCount - count else {
+      parts = nil
+      return [.ignore(sequence: sequence)]
+    }
+    parts?.append(contentsOf: part.bytes)
+    partCount += 1
+    guard part.isLast, let record = parts else { return [] }
+    parts = nil
+    return [.apply(record, sequence: sequence)]
+  }
+
+  // MARK: Appending
+
+  private mutating func submit(_ content: ShardEntry.Content, epoch: UInt64) -> [Action] {
+    submitted.append(Submitted(content: content, epoch: epoch, bytes: nil))
+    // Behind what is not known to be stored, it waits for that.
+    guard retryAt == nil, !isReading else { return [] }
+    return append(from: submitted.count - 1)
+  }
+
+  /// Appends what is submitted, from this index on, unless the same entry was: then with the same bytes.
+  private mutating func append(from index: Int) -> [Action] {
+    guard let position else { return [] }
+    var actions: [Action] = []
+    var former = position.checksum
+    for place in submitted.indices {
+      let entry = ShardEntry(epoch: submitted[place].epoch, former: former, content: submitted[place].content)
+      let bytes = entry.bytes
+      former = ShardEntry.checksum(of: bytes)
+      guard place >= index else { continue }
+      if bytes != submitted[place].bytes { submitted[place].isStored = false }
+      guard !submitted[place].isStored else { continue }
+      attemptCount += 1
+      submitted[place].bytes = bytes
+      (submitted[place].attempt, submitted[place].base) = (attemptCount, position.sequence)
+      actions.append(.append(bytes, after: position.sequence + UInt64(place), attempt: attemptCount))
+    }
+    return actions
+  }
+
+  private mutating func beat(at now: UInt64) -> [Action] {
+    guard let position else { return [] }
+    nextHeartbeat = now + times.heartbeat
+    return [.beat(Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence))]
+  }
+
+  // MARK: Reading
+
+  private mutating func read() -> [Action] {
+    guard !isReading, let position else { return [] }
+    isReading = true
+    return [.read(after: position.sequence)]
+  }
+
+  private mutating func findClaim() -> [Action] {
+    guard !isReading else { return [] }
+    isReading = true
+    return [.findClaim]
+  }
+
+  /// Somebody has removed entries from the middle of the log: what follows is taken as it is.
+  private mutating func skip(to bytes: [UInt8], at sequence: UInt64) {
+    parts = nil
+    position?.sequence = sequence - 1
+    if let former = (try? ShardEntry(bytes))?.former { position?.checksum = former }
+  }
+
+  /// The log is another one, or has lost what was not read yet.
+  private mutating func rebase(isForVoids: Bool = false) -> [Action] {
+    let wasLeading = role == .leading
+    (role, position, parts, submitted, knownLast) = (.following, nil, nil, [], 0)
+    voidCount = isForVoids ? nil : 0
+    isReading = false
+    return (wasLeading ? [.resign] : []) + findClaim()
+  }
+
+  private mutating func gather() -> [Action] {
+    let wasLeading = role == .leading
+    (role, submitted, voidCount, knownLast) = (.gathering, [], 0, 0)
+    isReading = true
+    return (wasLeading ? [.resign] : []) + [.gather]
+  }
+
+  private mutating func stop() -> [Action] {
+    let wasLeading = role == .leading
+    (role, parts, submitted) = (.stopped, nil, [])
+    return (wasLeading ? [.resign] : []) + [.stop]
+  }
+}

@@ -1,0 +1,398 @@
+@testable import Fleet
+
+/// A deterministic world of one shard: hosts, and an engine whose answers are late, lost or refused.
+struct ShardSimulation {
+  /// What may go wrong.
+  struct Faults {
+    /// Of 1,000 messages.
+    var lost = 20
+    var repeated = 20
+    var kills = true
+    var restoresOldLog = false
+    /// Whether the engine checks the expected sequence number only when an entry arrives, as a subject-level check does.
+    var hasBrokenFence = false
+  }
+
+  struct Random {
+    var state: UInt64
+    mutating func next() -> UInt64 {
+      state &+= 0x9e37_79b9_7f4a_7c15
+      var z = state
+      z = (z ^ z >> 30) &* 0xbf58_476d_1ce4_e5b9
+      z = (z ^ z >> 27) &* 0x94d0_49bb_1331_11eb
+      return z ^ z >> 31
+    }
+    mutating func below(_ bound: UInt64) -> UInt64 { next() % bound }
+    mutating func isOne(of count: UInt64) -> Bool { below(count) == 0 }
+  }
+
+  private struct Message {
+    var time: UInt64
+    var order: UInt64
+    var host: Int?  // nil: to the engine
+    var run: Int
+    var content: Content
+
+    func isBefore(_ other: Message) -> Bool { (time, order) < (other.time, other.order) }
+  }
+
+  private enum Content {
+    case append([UInt8], after: UInt64, attempt: UInt64, from: Int)
+    case commit([UInt8], attempt: UInt64, from: Int)
+    case appended(attempt: UInt64, ShardMachine.AppendResult)
+    case tail([UInt8], UInt64)
+    case readRequest(after: UInt64, from: Int)
+    case entries(after: UInt64, [(sequence: UInt64, bytes: [UInt8])], first: UInt64, last: UInt64)
+    case claimRequest(from: Int)
+    case claim([UInt8], UInt64)
+    case noClaim(last: UInt64)
+    case gatherRequest(from: Int)
+    case gathered(ShardMachine.Gathered)
+    case failed
+    case beat(ShardMachine.Heartbeat)
+    case submit
+    case tick
+    case kill
+  }
+
+  private struct Host {
+    var machine: ShardMachine
+    var isAlive = true
+    var run = 0
+    /// The last record that was applied, and its sequence number.
+    var applied: (record: UInt64, sequence: UInt64)?
+    /// The id of the next event.
+    var end: UInt64 = 1
+    /// That of the next event to be submitted.
+    var nextID: UInt64 = 1
+    /// The event under each id.
+    var events: [UInt64: UInt64] = [:]
+    var tickAt = UInt64.max
+  }
+
+  /// What holds after an entry of the log.
+  private struct Meaning {
+    var epoch: UInt64 = 0
+    var term: UInt64 = 0
+    var parts: [UInt8]?
+    var partCount: UInt32 = 0
+    /// The record that the entry completes.
+    var record: UInt64?
+  }
+
+  private(set) var violations: [String] = []
+  private var random: Random
+  private let faults: Faults
+  private var now: UInt64 = 0
+  private var order: UInt64 = 0
+  private var queue: [Message] = []
+  private var hosts: [Host] = []
+  private var log: [[UInt8]] = []
+  private var nextRecord: UInt64 = 1
+  /// What holds after each entry of the log, by the rules as they are written.
+  private var meanings: [Meaning] = []
+  private var isCalm = false
+  private(set) var terms = 0
+  private(set) var appliedCount = 0
+
+  private static let times = ShardMachine.Times()
+
+  init(seed: UInt64, hostCount: Int = 3, faults: Faults) {
+    random = Random(state: seed)
+    self.faults = faults
+    for index in 0..<hostCount {
+      hosts.append(Host(machine: machine(index)))
+    }
+    for index in hosts.indices { perform(hosts[index].machine.start(), by: index) }
+  }
+
+  private mutating func machine(_ index: Int) -> ShardMachine {
+    let bytes = (0..<16).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+    return ShardMachine(host: HostID(bytes)!, weight: Double(random.below(1000)) / 1000, partByteCount: 64, now: now)
+  }
+
+  /// Runs for so many seconds with faults, then without until all is quiet, and checks that all hosts agree.
+  mutating func run(seconds: UInt64) {
+    let end = seconds * 1_000_000_000
+    for step in 0..<seconds * 10 {
+      let time = step * 100_000_000
+      post(after: time, to: Int(random.below(UInt64(hosts.count))), .submit, isLossy: false)
+      if faults.kills, random.isOne(of: 100) {
+        post(after: time, to: Int(random.below(UInt64(hosts.count))), .kill, isLossy: false)
+      }
+      if faults.restoresOldLog, random.isOne(of: 300) { post(after: time, to: nil, .kill, isLossy: false) }
+    }
+    turn(until: end)
+    isCalm = true
+    for index in hosts.indices where !hosts[index].isAlive { revive(index) }
+    for second in 0..<40 { post(after: UInt64(second) * 1_000_000_000, to: 0, .submit) }
+    turn(until: end + 60_000_000_000)
+    checkEnd()
+  }
+
+  private mutating func turn(until end: UInt64) {
+    while violations.isEmpty, let first = queue.first, first.time <= end {
+      let message = takeFirst()
+      now = max(now, message.time)
+      deliver(message)
+    }
+    now = max(now, end)
+  }
+
+  // MARK: Messages
+
+  private mutating func post(after delay: UInt64, to host: Int?, _ content: Content, isLossy: Bool = true) {
+    if isLossy, !isCalm {
+      if random.below(1000) < faults.lost { return }
+      if random.below(1000) < faults.repeated { enqueue(after: delay + random.below(3_000_000_000), to: host, content) }
+    }
+    enqueue(after: delay, to: host, content)
+  }
+
+  private mutating func enqueue(after delay: UInt64, to host: Int?, _ content: Content) {
+    order += 1
+    queue.append(
+      Message(time: now + delay, order: order, host: host, run: host.map { hosts[$0].run } ?? 0, content: content))
+    var child = queue.count - 1
+    while child > 0, queue[child].isBefore(queue[(child - 1) / 2]) {
+      queue.swapAt(child, (child - 1) / 2)
+      child = (child - 1) / 2
+    }
+  }
+
+  /// The queue is a binary heap.
+  private mutating func takeFirst() -> Message {
+    queue.swapAt(0, queue.count - 1)
+    let first = queue.removeLast()
+    var parent = 0
+    while true {
+      var least = parent
+      for child in [2 * parent + 1, 2 * parent + 2] where child < queue.count && queue[child].isBefore(queue[least]) {
+        least = child
+      }
+      guard least != parent else { return first }
+      queue.swapAt(parent, least)
+      parent = least
+    }
+  }
+
+  /// Mostly a millisecond, sometimes seconds.
+  private mutating func delay() -> UInt64 {
+    isCalm || !random.isOne(of: 50) ? 500_000 + random.below(1_000_000) : random.below(6_000_000_000)
+  }
+
+  private mutating func deliver(_ message: Message) {
+    guard let index = message.host else { return serve(message.content) }
+    if case .kill = message.content { return hosts[index].isAlive ? kill(index) : revive(index) }
+    if case .submit = message.content { return submit(index) }
+    guard hosts[index].isAlive, hosts[index].run == message.run else { return }
+    var actions: [ShardMachine.Action] = []
+    switch message.content {
+    case .appended(let attempt, let result):
+      actions = hosts[index].machine.appended(attempt: attempt, result, at: now)
+    case .tail(let bytes, let sequence): actions = hosts[index].machine.receive(bytes, at: sequence, now: now)
+    case .entries(let after, let entries, let first, let last):
+      actions = hosts[index].machine.read(after: after, entries, first: first, last: last, at: now)
+    case .claim(let bytes, let sequence): actions = hosts[index].machine.foundClaim(bytes, at: sequence, now: now)
+    case .noClaim(let last): actions = hosts[index].machine.foundNoClaim(last: last, at: now)
+    case .gathered(let answer): actions = hosts[index].machine.gathered(answer, at: now)
+    case .failed: actions = hosts[index].machine.readFailed(at: now)
+    case .beat(let heartbeat): actions = hosts[index].machine.hear(heartbeat, at: now)
+    case .tick:
+      guard hosts[index].tickAt <= now else { break }
+      hosts[index].tickAt = .max
+      actions = hosts[index].machine.tick(at: now)
+    case .append, .commit, .readRequest, .claimRequest, .gatherRequest, .submit, .kill: break
+    }
+    perform(actions, by: index)
+  }
+
+  private static func bytes(_ number: UInt64) -> [UInt8] {
+    (0..<8).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
+  }
+  private static func number(_ bytes: some Sequence<UInt8>) -> UInt64 {
+    bytes.enumerated().reduce(0) { $0 | UInt64($1.element) << (8 * $1.offset) }
+  }
+
+  private mutating func perform(_ actions: [ShardMachine.Action], by index: Int) {
+    for action in actions {
+      switch action {
+      case .append(let bytes, let after, let attempt):
+        post(after: delay(), to: nil, .append(bytes, after: after, attempt: attempt, from: index))
+        // No answer in time.
+        enqueue(after: 2_000_000_000, to: index, .appended(attempt: attempt, .unknown))
+      case .read(let after):
+        post(after: delay(), to: nil, .readRequest(after: after, from: index))
+        enqueue(after: 2_000_000_000, to: index, .failed)
+      case .findClaim:
+        post(after: delay(), to: nil, .claimRequest(from: index))
+        enqueue(after: 2_000_000_000, to: index, .failed)
+      case .gather:
+        post(after: delay(), to: nil, .gatherRequest(from: index))
+        enqueue(after: 2_000_000_000, to: index, .failed)
+      case .adopt(let heads): hosts[index].end = max(hosts[index].end, Self.number(heads))
+      case .apply(let record, let sequence):
+        apply(Self.number(record.prefix(8)), id: Self.number(record.dropFirst(8).prefix(8)), at: sequence, by: index)
+      case .lead:
+        terms += 1
+        hosts[index].nextID = hosts[index].end
+      case .resign, .ignore: break
+      case .beat(let heartbeat):
+        for other in hosts.indices where other != index { post(after: delay(), to: other, .beat(heartbeat)) }
+      case .stop: violations.append("host \(index) stopped")
+      }
+    }
+    guard let deadline = hosts[index].machine.deadline, deadline < hosts[index].tickAt else { return }
+    hosts[index].tickAt = deadline
+    enqueue(after: deadline - min(now, deadline), to: index, .tick)
+  }
+
+  private mutating func submit(_ index: Int) {
+    guard hosts[index].isAlive else { return }
+    for index in hosts.indices where hosts[index].isAlive && hosts[index].machine.mayFetch {
+      // Of one part, or of several.
+      for _ in 0...random.below(3) where hosts[index].machine.mayFetch {
+        var record = Self.bytes(nextRecord) + Self.bytes(hosts[index].nextID)
+        hosts[index].nextID += 1
+        if random.isOne(of: 10) { record += [UInt8](repeating: 7, count: 150) }
+        nextRecord += 1
+        perform(hosts[index].machine.submit(record), by: index)
+      }
+    }
+  }
+
+  private mutating func kill(_ index: Int) {
+    hosts[index].isAlive = false
+    hosts[index].run += 1
+  }
+
+  private mutating func revive(_ index: Int) {
+    hosts[index].machine = machine(index)
+    (hosts[index].isAlive, hosts[index].tickAt) = (true, .max)
+    (hosts[index].applied, hosts[index].end, hosts[index].events) = (nil, 1, [:])
+    perform(hosts[index].machine.start(), by: index)
+  }
+
+  /// Faster than ids rise.
+  private var clock: UInt64 { now / 1_000_000 }
+
+  // MARK: The engine
+
+  private mutating func serve(_ content: Content) {
+    switch content {
+    case .append(let bytes, let after, let attempt, let host):
+      guard after == log.count else {
+        return answer(host, .appended(attempt: attempt, .refused(last: UInt64(log.count))))
+      }
+      guard faults.hasBrokenFence else { return append(bytes, attempt, from: host) }
+      enqueue(after: random.below(20_000_000), to: nil, .commit(bytes, attempt: attempt, from: host))
+    case .commit(let bytes, let attempt, let host): append(bytes, attempt, from: host)
+    case .readRequest(let after, let host):
+      // A replica that lags behind may answer.
+      let last = isCalm || !random.isOne(of: 10) ? log.count : Int(random.below(UInt64(log.count + 1)))
+      let start = min(Int(clamping: after), last)
+      let end = min(last, start + 50)
+      answer(
+        host,
+        .entries(
+          after: after, (start..<end).map { (UInt64($0 + 1), log[$0]) }, first: log.isEmpty ? 0 : 1, last: UInt64(last))
+      )
+    case .claimRequest(let host):
+      let claim = log.indices.last {
+        if case .claim = (try? ShardEntry(log[$0]))?.content { true } else { false }
+      }
+      answer(host, claim.map { .claim(log[$0], UInt64($0 + 1)) } ?? .noClaim(last: UInt64(log.count)))
+    case .gatherRequest(let host):
+      let machines = hosts.filter(\.isAlive).map(\.machine)
+      let epoch = machines.compactMap(\.epoch).max() ?? 0
+      let sequence = machines.filter { $0.epoch == epoch }.compactMap(\.lastSequence).max() ?? 0
+      let end = hosts.filter(\.isAlive).map(\.end).max() ?? 0
+      answer(
+        host,
+        .gathered(
+          .init(
+            epoch: epoch, sequence: sequence, heads: Self.bytes(end), newHeads: Self.bytes(max(end, clock)),
+            last: UInt64(log.count), lastEntry: log.last)))
+    case .kill:  // restored from a copy
+      guard !isCalm else { return }
+      log.removeLast(Int(random.below(UInt64(min(log.count, 20) + 1))))
+      meanings.removeLast(meanings.count - log.count)
+      for index in hosts.indices { hosts[index].applied = nil }
+    case .appended, .tail, .entries, .claim, .noClaim, .gathered, .failed, .beat, .submit, .tick: break
+    }
+  }
+
+  private mutating func append(_ bytes: [UInt8], _ attempt: UInt64, from host: Int) {
+    meanings.append(meaning(of: bytes))
+    log.append(bytes)
+    answer(host, .appended(attempt: attempt, .stored))
+    for other in hosts.indices { post(after: delay(), to: other, .tail(bytes, UInt64(log.count))) }
+  }
+
+  private mutating func answer(_ host: Int, _ content: Content) { post(after: delay(), to: host, content) }
+
+  // MARK: What must hold
+
+  /// The rules of the log, applied to its next entry.
+  private func meaning(of bytes: [UInt8]) -> Meaning {
+    var meaning = meanings.last ?? Meaning()
+    meaning.record = nil
+    guard let entry = try? ShardEntry(bytes), entry.former == log.last.map({ ShardEntry.checksum(of: $0) }) ?? 0 else {
+      return meaning
+    }
+    switch entry.content {
+    case .claim where entry.epoch >= meaning.epoch:
+      (meaning.epoch, meaning.term, meaning.parts) = (entry.epoch, UInt64(log.count + 1), nil)
+    case .part(let part) where entry.epoch == meaning.epoch && part.term == meaning.term:
+      if part.index == 0 { (meaning.parts, meaning.partCount) = ([], 0) }
+      guard meaning.parts != nil, part.index == meaning.partCount else {
+        meaning.parts = nil
+        break
+      }
+      meaning.parts? += part.bytes
+      meaning.partCount += 1
+      if part.isLast {
+        meaning.record = Self.number((meaning.parts ?? []).prefix(8))
+        meaning.parts = nil
+      }
+    case .claim, .part: break
+    }
+    return meaning
+  }
+
+  private mutating func apply(_ record: UInt64, id: UInt64, at sequence: UInt64, by index: Int) {
+    appliedCount += 1
+    // The host has another event under this id, or none and will not have it.
+    if id >= hosts[index].end {
+      for other in hosts where other.isAlive && other.events[id] ?? record != record {
+        violations.append("host \(index) has \(record) under id \(id), another host \(other.events[id] ?? 0)")
+      }
+      (hosts[index].events[id], hosts[index].end) = (record, id + 1)
+    } else if !faults.restoresOldLog {
+      violations.append("host \(index) applied \(record) with id \(id), and is at \(hosts[index].end)")
+    }
+    guard !faults.restoresOldLog else { return }
+    let place = Int(sequence) - 1
+    guard meanings.indices.contains(place), meanings[place].record == record else {
+      return violations.append("host \(index) applied \(record), which is not at \(sequence) of the log")
+    }
+    if let former = hosts[index].applied {
+      if sequence <= former.sequence { violations.append("host \(index) applied \(record) again") }
+      if place > former.sequence, let missed = meanings[Int(former.sequence)..<place].compactMap(\.record).first {
+        violations.append("host \(index) applied \(record) at \(sequence) without \(missed)")
+      }
+    }
+    hosts[index].applied = (record, sequence)
+  }
+
+  private mutating func checkEnd() {
+    guard violations.isEmpty else { return }
+    let leaders = hosts.filter { $0.machine.isLeading }.count
+    if leaders != 1 { violations.append("\(leaders) hosts lead in the end") }
+    for (index, host) in hosts.enumerated() where host.machine.lastSequence != UInt64(log.count) {
+      violations.append("host \(index) is at \(host.machine.lastSequence ?? 0) of \(log.count)")
+    }
+    let records = meanings.compactMap(\.record)
+    if Set(records).count != records.count { violations.append("a record is in the log twice") }
+  }
+}
