@@ -35,7 +35,8 @@ def image(cache: pathlib.Path, suite=SUITE) -> pathlib.Path:
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = archive.with_suffix(".unfinished.tar")
         done = subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), suite, unfinished]
+            ["timeout", "15m", "mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), suite,
+             unfinished]
             + [source.replace(SUITE, suite) for source in package_sources()],
             stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
