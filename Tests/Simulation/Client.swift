@@ -63,7 +63,7 @@ class Client {
 
   init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
     (self.number, self.peer, self.descriptor, self.world) = (number, peer, descriptor, world)
-    isEager = world.random.chance(70)
+    isEager = world.random.chance(world.profile.eagerClients)
   }
 
   // MARK: Actions
@@ -115,9 +115,11 @@ class Client {
     flush()
   }
 
-  private func flush() {
-    guard !output.isEmpty else { return }
-    let count = output.withUnsafeBytes { sim_real_send(descriptor, $0.baseAddress, $0.count) }
+  /// Sends what it has not sent yet.
+  final func flush() {
+    guard !isOver, !output.isEmpty else { return }
+    let limit = min(output.count, world.sendLimit)
+    let count = output.withUnsafeBytes { sim_real_send(descriptor, $0.baseAddress, limit) }
     if count > 0 { output.removeFirst(count) }
     if count < 0, errno != EAGAIN { output = [] }
   }

@@ -33,7 +33,7 @@ extension HTTPClient {
     let limit = min(specification.largestEvent, 60_000)
     var body: [UInt8] = []
     for number in 0..<count {
-      var size = random.chance(95) ? random.below(300) : random.below(limit)
+      var size = random.below(random.chance(world.profile.largeEvents / 2) ? limit : 300)
       if random.chance(1) { size = specification.largestEvent + 1 + random.below(100) }
       body += Content(maker, 0, UInt64(number + 1))
         .bytes(count: size, hasLines: !hasLines && specification.isText)

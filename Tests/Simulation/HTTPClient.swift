@@ -82,7 +82,7 @@ final class HTTPClient: Client {
   override init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
     super.init(number, peer, descriptor, world)
     // A response to a client that does not read is under way for long.
-    isEager = world.random.chance(50)
+    isEager = isEager && world.random.chance(70)
   }
 
   // MARK: Requests

@@ -1,6 +1,8 @@
 import CSimulation
 
 /// What may happen in a run, and how often: runs differ more than steps do.
+///
+/// Each run leaves out a random part of it, so that what remains happens more often, and more of it at the same time.
 struct Profile {
   enum Step {
     case turn, pass, connect, subscribe, ask, grant, cancel, read, change, leave
@@ -10,39 +12,66 @@ struct Profile {
     case restart, kill, killSoon, killInReload, losePower, reload, setClock, settle, faults
   }
 
-  /// A rare one is left out of half of the runs.
+  /// A rare one is left out of half of the runs, and another one of a part of them.
   static let steps: [(step: Step, weight: Int, isRare: Bool)] = [
     (.turn, 60, false), (.pass, 20, false), (.connect, 12, false), (.subscribe, 24, false), (.ask, 4, false),
     (.grant, 24, false), (.cancel, 4, false), (.read, 20, false), (.change, 2, false), (.leave, 3, false),
     (.emit, 60, false), (.end, 1, true), (.publish, 8, false), (.values, 30, false), (.complete, 3, false),
     (.fireAndForget, 4, false), (.stopReading, 3, true), (.noise, 12, true), (.halfClose, 4, true),
     (.repeatLast, 2, true), (.flood, 4, true),
-    (.restart, 3, true), (.kill, 2, true), (.killSoon, 2, true), (.killInReload, 1, true), (.losePower, 1, true),
+    (.restart, 5, true), (.kill, 2, true), (.killSoon, 2, true), (.killInReload, 1, true), (.losePower, 1, true),
     (.reload, 4, true), (.setClock, 2, true), (.settle, 2, false), (.faults, 4, true),
   ]
 
   private var weights: [Int] = []
   private(set) var hasFaults = false
   private(set) var setsClockBack = false
-  private(set) var hasHostileClients = false
+  /// Of 100 clients, so many are hostile.
+  private(set) var hostileClients = 0
   private(set) var hasOrigin = false
   private(set) var turnsPerStep = 8
   private(set) var clients = 6
   /// Of 100 orderly clients, so many speak HTTP, and so many use a WebSocket.
   private var (http, webSocket) = (0, 0)
+  /// Of 100 clients, so many read whatever arrives at once.
+  private(set) var eagerClients = 70
+  /// Of 100 events, so many may be as large as their log permits.
+  private(set) var largeEvents = 10
+  /// Of 100 streams, so many drop nothing.
+  private(set) var blockingStreams = 30
+  /// Of 100 requests, so many are to a system stream.
+  private(set) var systemStreams = 12
+  /// Of 100 restarts, so many have another configuration.
+  private(set) var changedRestarts = 60
+  /// How much is begun immediately before a restart.
+  private(set) var rushes = [0]
 
   init(_ random: inout Random) {
-    for (_, weight, isRare) in Self.steps {
-      weights.append(isRare && random.chance(50) ? 0 : weight * random.pick([1, 1, 2, 4]))
+    let omitted = random.pick([0, 20, 40])
+    for (step, weight, isRare) in Self.steps {
+      let isNeeded = step == .turn || step == .connect
+      let isOmitted = random.chance(isRare ? 50 : isNeeded ? 0 : omitted)
+      weights.append(isOmitted ? 0 : weight * random.pick([1, 1, 2, 4]))
     }
     hasFaults = random.chance(60)
     setsClockBack = random.chance(50)
-    hasHostileClients = random.chance(60)
+    hostileClients = random.pick([0, 0, 40, 40, 80])
     hasOrigin = random.chance(50)
     turnsPerStep = random.pick([1, 4, 12, 40])
     clients = random.pick([2, 4, 8, 12])
     http = random.pick([0, 40, 70, 95])
-    webSocket = random.pick([0, 0, 5])
+    webSocket = random.pick([0, 0, 5, 100 - http])
+    eagerClients = random.pick([20, 70, 90])
+    largeEvents = random.pick([2, 10, 10, 60])
+    blockingStreams = random.pick([10, 30, 80])
+    systemStreams = random.pick([4, 12, 40])
+    changedRestarts = random.pick([0, 60, 60])
+    rushes = random.pick([[0], [0, 4, 12], [12, 30]])
+  }
+
+  /// How many events come at once.
+  func someEventCount(_ random: inout Random) -> Int {
+    random.pick(largeEvents > 50 ? [1, 1, 2, 5] : [1, 1, 1, 2, 5, 40])
   }
 
   func someProtocol(_ random: inout Random) -> World.ClientProtocol {

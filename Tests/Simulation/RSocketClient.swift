@@ -176,7 +176,7 @@ class RSocketClient: Client {
     let count = min(channel.credit, random.pick([1, 1, 2, 5, 20]))
     var bytes: [UInt8] = []
     for _ in 0..<count {
-      let size = random.chance(95) ? random.below(300) : min(limit, random.below(70_000))
+      let size = random.below(random.chance(world.profile.largeEvents / 2) ? 70_000 : 300)
       let data = Content(channel.maker, channel.epoch, channel.next)
         .bytes(count: min(limit, size), hasLines: specification?.isText ?? false)
       let half = random.chance(90) || data.count < 2 ? 0 : 1 + random.below(data.count - 1)

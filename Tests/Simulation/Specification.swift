@@ -124,11 +124,18 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     }
   }
 
-  static func random(_ name: String, _ feed: Feed, origin: String, _ random: inout Random) -> Self {
+  static func random(
+    _ name: String, _ feed: Feed, origin: String, _ profile: Profile, _ random: inout Random
+  ) -> Self {
     var made = Self(name, feed, origin: origin)
     made.type = random.pick(["application/json", "application/json", "text/plain", "text/plain", "image/png"])
     for _ in 0..<random.below(8) { made.change(&random) }
-    if random.chance(30) { made.blocks = true }
+    if random.chance(profile.blockingStreams) { made.blocks = true }
+    if random.chance(profile.largeEvents) {
+      made.bytes = 160 << 10
+      // A reader that is slow enough is overtaken in the middle of an event.
+      if random.chance(70) { made.start = .always }
+    }
     if random.chance(70) { made.readers = nil }
     if random.chance(70) { made.writers = nil }
     return made

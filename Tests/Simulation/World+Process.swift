@@ -68,6 +68,7 @@ extension World {
   }
 
   func restart() {
+    rush()
     changes += 1
     Report.shared.say("the service restarts")
     Report.shared.count("restarts")
@@ -82,10 +83,11 @@ extension World {
     connectionsMayEnd = true
     for client in clients where client.isEager { client.receive() }
     connectionsMayEnd = allowed
-    change(60)
+    change(profile.changedRestarts)
     logsAreGone()
     for client in clients { client.noteHandover() }
     startMachine()
+    if random.chance(10) { restart() }
   }
 
   /// Logs that begin anew, or may: nothing keeps them, or what does has failed.

@@ -26,6 +26,8 @@ final class World {
   private(set) var truths: [String: Truth] = [:]
   var machine: Machine!
   private(set) var origin: Origin?
+  /// The most bytes that a client sends at a time; the rest follows after the step.
+  var sendLimit = Int.max
   var clients: [Client] = []
   private var clientCount = 0
   var publishers: [NamedPublisher] = []
@@ -54,7 +56,8 @@ final class World {
   init(seed: UInt64, folder: String) {
     (self.seed, self.folder) = (seed, folder)
     var random = Random(seed)
-    profile = Profile(&random)
+    let profile = Profile(&random)
+    self.profile = profile
     var limits = Machine.Limits()
     limits.workers = random.pick([1, 1, 2])
     if random.chance(20) { limits.connections = 8 }
@@ -65,10 +68,11 @@ final class World {
       ("s0", .world), ("s1", .world), ("p0", .clients), ("p1", .clients),
     ]
     feeds += profile.hasOrigin ? [("e0", .events), ("h0", .page)] : [("s2", .world)]
-    streams = feeds.map { .random($0, $1, origin: path, &random) }
+    streams = feeds.map { .random($0, $1, origin: path, profile, &random) }
     // What the bystander reads is always there.
     streams[0] = StreamSpecification("s0", .world, origin: path)
     streams[0].start = .always
+    if profile.largeEvents > 50 { streams[0].bytes = 160 << 10 }
     sim_store_limit = random.chance(15) ? 20 : 64
     connectionsMayEnd = sim_store_limit < 64 || limits.connections < 24
     // Of one length, as the heap is to be the same in each run.
@@ -125,7 +129,10 @@ final class World {
   private func afterStep() {
     turn(profile.turnsPerStep)
     for client in clients where client.isEager || client === bystander { client.receive() }
-    for client in clients { client.keepAlive() }
+    for client in clients {
+      client.flush()
+      client.keepAlive()
+    }
     clients.removeAll { $0.isOver }
     if sim_is_dead() != 0 {
       Report.shared.say("the process is killed in the middle")
@@ -144,7 +151,7 @@ final class World {
       pass(UInt64(span))
     case .connect:
       guard clients.count < profile.clients else { return }
-      let isOrderly = !profile.hasHostileClients || random.chance(60)
+      let isOrderly = !random.chance(profile.hostileClients)
       if isOrderly, !positions.isEmpty, random.chance(60) { return resume() }
       connect(as: .random(&random), isOrderly ? profile.someProtocol(&random) : .hostile)
     case .subscribe: orderly?.subscribe(to: someStream(), &random)
@@ -187,10 +194,10 @@ final class World {
     }
   }
 
-  private var orderly: Client? { random.maybe(clients.filter { $0.isOrderly && $0 !== bystander }) }
+  private var orderly: Client? { random.maybe(clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander }) }
   private var hostile: HostileClient? { random.maybe(clients.compactMap { $0 as? HostileClient }) }
   private func someStream() -> String {
-    random.chance(12) ? random.pick(Self.systemStreams) : random.pick(streams).name
+    random.chance(profile.systemStreams) ? random.pick(Self.systemStreams) : random.pick(streams).name
   }
 
   func turn(_ count: Int) {
@@ -209,6 +216,12 @@ final class World {
   /// Lets time pass, in steps that clients and upstreams then see.
   private func pass(_ nanoseconds: UInt64) {
     Report.shared.say("\(nanoseconds / 1000) µs pass")
+    // No loop stands still for so long, and no client leaves a connection half open.
+    for _ in 0..<2 {
+      turn(64)
+      for client in clients { client.keepAlive() }
+    }
+    turn(64)
     let end = sim_now() + nanoseconds
     for _ in 0..<200 {
       let next = sim_next_deadline()
@@ -264,7 +277,10 @@ final class World {
     Report.shared.say("\(client.name) is at its connection's end")
     if client === bystander { (bystander, owed) = (nil, []) }
     guard client.isOrderly, !client.isLeaving, !client.mayEnd, !connectionsMayEnd else { return }
-    require(mayEndNow, "connections stay", "\(client.name) has lost its connection, after \(client.unjudged)")
+    // A process that was killed in the middle of a step still closes its descriptors.
+    require(
+      mayEndNow || sim_is_dead() != 0, "connections stay",
+      "\(client.name) has lost its connection, after \(client.unjudged)")
   }
 
   func received(_ id: UInt64, of stream: String, by client: Client) {
@@ -273,16 +289,19 @@ final class World {
 
   // MARK: Upstreams and publishers
 
-  private func emit() {
-    let candidates = streams.filter { $0.feed.isHTTP || (machine.upstreams[$0.name]?.demand ?? .none) > .none }
+  /// - Parameter name: the stream that has events; nil: any.
+  private func emit(_ name: String? = nil) {
+    let candidates = streams.filter {
+      (name ?? $0.name) == $0.name && ($0.feed.isHTTP || (machine.upstreams[$0.name]?.demand ?? .none) > .none)
+    }
     guard let stream = random.maybe(candidates) else { return }
     let former = reloading?.former.first { $0.name == stream.name } ?? stream
     let largest = min(stream.largestEvent, former.largestEvent)
     var batch = EventBatch()
-    for _ in 0..<random.pick([1, 1, 1, 2, 5, 40]) {
+    for _ in 0..<profile.someEventCount(&random) {
       let (epoch, number) = sequences[stream.name]!
       sequences[stream.name]!.next += 1
-      let size = random.chance(90) ? random.below(400) : random.below(largest)
+      let size = random.below(random.chance(profile.largeEvents) ? largest : 400)
       let event = Content(stream.name, epoch, number)
         .bytes(count: min(size, largest), hasLines: stream.isText && !stream.feed.isHTTP)
       if stream.feed.isHTTP { origin?.append(event, to: stream.name) } else { batch.append(event) }
@@ -299,6 +318,27 @@ final class World {
     }
   }
 
+  /// Much is under way in a stream when the service restarts: events that sockets do not take, values without room,
+  /// requests of which a part has arrived.
+  func rush() {
+    let stream = random.pick(streams)
+    for _ in 0..<random.pick(profile.rushes) where sim_is_dead() == 0 {
+      sendLimit = random.pick([1, 20, 200, 2000, .max])
+      var own = Random(random.next())
+      switch random.below(8) {
+      case 0: orderly?.subscribe(to: stream.name, &own)
+      case 1: orderly?.ask(stream.name)
+      case 2: publish(to: stream.isPublished ? stream.name : nil)
+      case 3: orderly?.sendValues(&own)
+      case 4: orderly?.completeChannel(&own)
+      case _ where stream.isPublished: publish(to: stream.name)
+      default: emit(stream.name)
+      }
+      sendLimit = .max
+      turn(random.pick([1, 4, 12]))
+    }
+  }
+
   private func end() {
     let candidates = streams.filter { $0.name != "s0" && machine.upstreams[$0.name]?.isSubscribed == true }
     guard let stream = random.maybe(candidates) else { return }
@@ -307,8 +347,9 @@ final class World {
     machine.upstreams[stream.name]?.finish(random.chance(50) ? .finished : .failure(StreamFailure("it is over")))
   }
 
-  private func publish() {
-    let stream = random.pick(["p0", "p1"])
+  /// - Parameter name: of a stream to which clients publish; nil: any.
+  private func publish(to name: String? = nil) {
+    let stream = name ?? random.pick(["p0", "p1"])
     let idle = publishers.filter { $0.connection == nil && !$0.isOfOneRun }
     // A named one speaks RSocket.
     if random.chance(profile.prefersHTTP ? 10 : 50), let publisher = random.maybe(idle) {
