@@ -44,7 +44,8 @@ final class WireClient {
   }
 
   /// A client that has sent SETUP.
-  static func ready(_ path: String, _ setup: Setup = Setup()) throws -> WireClient {
+  /// - Parameter setup: by default with the longest lifetime, which no test exceeds on a slow machine.
+  static func ready(_ path: String, _ setup: Setup = Setup(maximumLifetime: .seconds(300))) throws -> WireClient {
     let client = try WireClient(path)
     client.send(.setup(setup))
     return client
