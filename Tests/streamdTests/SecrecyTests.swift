@@ -116,6 +116,31 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    "exec.command = \"prog --password s3cretWord\"", "exec.command = [\"prog\", { p = \"s3cretWord\" }]",
+    "exec.command = [\"prog\", \"-ps3cretWord\\u0000\"]", "exec.command = [\"prog\", 31415926535]",
+    "exec = { command = [\"true\"], environment = { \"TOKEN=s3cretWord\" = \"\" } }",
+    "http = { every = \"1s\", url = \"http://h/\", headers = { \"Authorization: s3cretWord\" = \"\" } }",
+    "http = { every = \"1s\", url = \"http://h/\", query = { \"s3cretWord\\u0001\" = \"\" } }",
+    "http = { every = \"1s\", url = \"http://h/\", basic = { user = \"me:s3cretWord\", password = { credential = \"x\" } } }",
+    "http = { every = \"1s\", url = \"http://h/\", bearer = { credential = \"s3cretWord/+\" } }",
+    "http = { every = \"1s\", url = \"http://h/\", bearer = { credential = 31415926535 } }",
+    "http = { every = \"1s\", url = \"http://h/\", bearer = 31415926535897932384626433832795 }",
+    "http = { every = \"1s\", url = \"h/x#access_token=s3cretWord\" }",
+    "http = { every = \"1s\", url = \"http:/h/x;token=s3cretWord\" }",
+    "http = { every = \"1s\", url = \"http://u:s3cretWord%40h/\" }",
+    "http = { every = \"1s\", url = \"http://u:s3cretWord@\\u0301h/\" }",
+    "http = { every = \"1s\", url = \"http://h/?\\u0301k=s3cretWord\" }",
+    "http = { every = \"http://u:s3cretWord@h/\", url = \"http://h/\" }",
+    "http = { every = \"1s\", url = \"http://h/\", unix_socket = \"http://u:s3cretWord@h\" }",
+    "http = { every = \"1s\", url = \"http://h/\", proxy = \"h:3128#s3cretWord\" }",
+    "http = { every = \"1s\", url = \"http://h/\", client_key = \"-----BEGIN PRIVATE KEY-----s3cretWord\" }",
+  ]) func aMistakeShowsNothingThatMayBeASecret(line: String) {
+    let sentences = errors("[streams.s]\n\(line)")
+    #expect(!sentences.isEmpty)
+    for sentence in sentences { #expect(!sentence.contains("s3cretWord") && !sentence.contains("31415926535")) }
+  }
+
   private struct Row: Decodable {
     let name: String
     let state: String

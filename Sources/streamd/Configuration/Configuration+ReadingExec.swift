@@ -17,10 +17,10 @@ extension ConfigurationReader {
       return nil
     }
     guard table.text("command") == nil else {
-      table.expected(form, at: "command")
+      table.expected(form, at: "command", secret: true)
       return nil
     }
-    let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) })
+    let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) }, secret: true)
     guard let program = words?.first else { return words }
     if program.isEmpty {
       table.addError("expected the name of a program first, got \"\"", at: "command")

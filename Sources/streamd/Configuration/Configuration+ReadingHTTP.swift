@@ -60,10 +60,7 @@ extension ConfigurationReader {
           "expected a URL without a user or password; use basic, bearer, headers or query with a credential", at: "url")
       case .holdsVariable:
         table.addError("expected a URL without ${…}: no variable is replaced in it", at: "url")
-      case .noURL:
-        // It may still contain a password or a key.
-        table.expected(
-          "a URL such as \"https://example.org/\"", at: "url", secret: text.contains { $0 == "@" || $0 == "?" })
+      case .noURL: table.expected("a URL such as \"https://example.org/\"", at: "url")
       }
     }
     return nil

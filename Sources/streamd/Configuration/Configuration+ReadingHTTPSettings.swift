@@ -34,7 +34,7 @@ extension ConfigurationReader {
     if let text = table.text("proxy") {
       if text == "none" { return Configuration.Proxy.none }
       guard isProxy(text) else {
-        table.expected(form, at: "proxy", secret: text.contains("@"))
+        table.expected(form, at: "proxy")
         return nil
       }
       return .server(text, nil)

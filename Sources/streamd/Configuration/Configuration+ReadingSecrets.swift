@@ -4,7 +4,8 @@ extension ConfigurationReader {
   /// - Returns: `nil`, after recording an error, when the secret cannot be read.
   func secret(_ table: ConfigurationTable) -> Secret? {
     if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
-    let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
+    let name = table.value(
+      "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
     guard let name else { return nil }
     do {
       return try credentials.secret(named: name)
@@ -22,7 +23,7 @@ extension ConfigurationReader {
     let form = "a name of at most 256 bytes without a colon and control characters"
     let user = table.value(
       "user",
-      .text(form) { (1...256).contains($0.utf8.count) && !$0.contains(":") && !$0.hasControlCharacters })
+      .text(form) { (1...256).contains($0.utf8.count) && !$0.contains(":") && !$0.hasControlCharacters }, secret: true)
     let password = table.table("password", expecting: "{ credential = \"name\" }", secret)
     return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
   }
@@ -54,11 +55,13 @@ extension ConfigurationReader {
     let form = "an absolute path or { credential = \"name\" }"
     guard table.text(key) == nil else {
       return table.value(
-        key, .text(form) { $0.hasPrefix("/") && $0.utf8.count < 4096 && !$0.hasControlCharacters })
+        key, .text(form) { $0.hasPrefix("/") && $0.utf8.count < 4096 && !$0.hasControlCharacters },
+        secret: key != "ca_file")
     }
     return table.table(key, expecting: form) { table in
       if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
-      let name = table.value("credential", .text("the name of a credential", where: CredentialFolder.isName))
+      let name = table.value(
+        "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
       guard let name else { return nil }
       if credentials.path == nil {
         table.addError(

@@ -29,7 +29,10 @@ struct ConfigurationNode: Sendable {
     defer { unsafe toml_outcome_free(outcome) }
     guard let json = unsafe outcome.json else {
       let message = unsafe outcome.message.map { unsafe String(cString: $0) } ?? "out of memory"
-      throw unsafe .init(line: Int(outcome.line), column: Int(outcome.column), text: message)
+      // A number that the parser quotes may be a secret without its quotation marks.
+      let parts = message.split(separator: "'", omittingEmptySubsequences: false)
+      let shown = parts.map { $0.count > 8 && $0.allSatisfy(\.isHexDigit) ? "…" : $0 }.joined(separator: "'")
+      throw unsafe .init(line: Int(outcome.line), column: Int(outcome.column), text: shown)
     }
     do {
       return try unsafe JSONDecoder().decode(Self.self, from: Data(bytes: json, count: outcome.json_length))
@@ -43,9 +46,7 @@ struct ConfigurationNode: Sendable {
   /// - Parameter secret: whether to state only the type, because the value may be a secret.
   func described(secret: Bool = false) -> String {
     switch value {
-    case .string(let text) where !secret:
-      let shown = text.count > 60 ? "\(text.prefix(60))…" : text
-      return "\"\(shown.map { String($0).hasControlCharacters ? "?" : String($0) }.joined())\""
+    case .string(let text) where !secret && !text.mayHoldSecret: return Self.shown(text)
     case .integer(let number) where !secret: return "\(number)"
     case .float(let text) where !secret: return text
     case .string: return "a string"
@@ -55,6 +56,12 @@ struct ConfigurationNode: Sendable {
     case .array: return "an array"
     case .table: return "a table"
     }
+  }
+
+  /// At most 60 characters of a text, in quotes, without control characters.
+  static func shown(_ text: String) -> String {
+    let shown = text.count > 60 ? "\(text.prefix(60))…" : text
+    return "\"\(shown.map { String($0).hasControlCharacters ? "?" : String($0) }.joined())\""
   }
 }
 

@@ -55,6 +55,9 @@ struct CredentialFolder {
 }
 
 extension String {
+  /// Whether it has a character that separates a secret from the rest of a URL, of an option or of a variable.
+  var mayHoldSecret: Bool { utf8.contains { "@?#;%=".utf8.contains($0) } }
+
   /// Whether it contains C0 or C1 control characters or DEL, which are invalid in a header, a path or a log line.
   var hasControlCharacters: Bool {
     unicodeScalars.contains { $0.properties.generalCategory == .control }

@@ -32,8 +32,10 @@ final class ConfigurationTable {
   }
 
   /// The value of `key`; `nil` when it is absent or, after recording an error, invalid.
-  func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>) -> Value? {
-    node(key).flatMap { read($0, as: shape, key: key) }
+  ///
+  /// - Parameter secret: the value may be a secret: the message states only its type.
+  func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>, secret: Bool = false) -> Value? {
+    node(key).flatMap { read($0, as: shape, key: key, secret: secret) }
   }
 
   /// The value of `key`; `standard` when it is absent or, after recording an error, invalid.
@@ -55,13 +57,15 @@ final class ConfigurationTable {
   }
 
   /// The valid elements of the array at `key`; `nil` when it is absent, empty or not an array.
-  func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>) -> [Value]? {
+  ///
+  /// - Parameter secret: an element may be a secret: the message states only its type.
+  func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>, secret: Bool = false) -> [Value]? {
     guard let node = node(key) else { return nil }
     guard case .array(let elements) = node.value, !elements.isEmpty else {
-      expected("a list of one or more", at: key)
+      expected("a list of one or more", at: key, secret: secret)
       return nil
     }
-    return elements.compactMap { read($0, as: shape, key: key) }
+    return elements.compactMap { read($0, as: shape, key: key, secret: secret) }
   }
 
   /// The table at `key`, read by `read`, then checked for unknown keys; `nil` when it is absent or not a table.
@@ -99,11 +103,13 @@ final class ConfigurationTable {
     return members[key]
   }
 
-  private func read<Value>(_ node: ConfigurationNode, as shape: ConfigurationShape<Value>, key: String) -> Value? {
+  private func read<Value>(
+    _ node: ConfigurationNode, as shape: ConfigurationShape<Value>, key: String, secret: Bool
+  ) -> Value? {
     do {
       return try shape.read(node)
     } catch {
-      let text = "expected \(error.text), got \(node.described())"
+      let text = "expected \(error.text), got \(node.described(secret: secret))"
       collector.add(.init(line: node.line, key: keyPath(key), text: text))
       return nil
     }
@@ -127,9 +133,14 @@ final class ConfigurationTable {
     }
   }
 
+  /// Tables whose keys are names of values. What is not one may be such a value.
+  private static let tablesOfNames: Set<String> = ["headers", "query", "environment"]
+
   /// The dotted path of `key` in TOML.
   private func keyPath(_ key: String) -> String {
-    let written = isBareKey(key) ? key : ConfigurationNode(line: 0, value: .string(key)).described()
+    let isName = !Self.tablesOfNames.contains(place.last ?? "")
+    let written =
+      isBareKey(key) ? key : isName ? ConfigurationNode.shown(key) : "\"…\""
     return path.isEmpty ? written : "\(path).\(written)"
   }
 }
