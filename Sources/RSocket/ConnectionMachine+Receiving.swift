@@ -60,9 +60,14 @@ extension ConnectionMachine {
     var (left, byteCount) = (credit, 0)
     while left > 0 {
       let frame = unsafe UnsafeRawBufferPointer(rebasing: rest[byteCount...])
-      guard unsafe PayloadFrame.isWholeValue(frame), unsafe PayloadFrame.streamID(at: frames + byteCount) == id,
-        unsafe PayloadFrame.byteCount(at: frames + byteCount) - FrameLayout.lengthByteCount <= limits.maximumFrameBytes
-      else { break }
+      guard unsafe PayloadFrame.isWholeValue(frame), unsafe PayloadFrame.streamID(at: frames + byteCount) == id else {
+        break
+      }
+      // A frame or a value that may exceed a limit is read separately.
+      let content = unsafe PayloadFrame.byteCount(at: frames + byteCount) - PayloadFrame.headerByteCount
+      guard content <= min(limits.maximumFrameBytes - FrameLayout.headerByteCount, limits.maximumRequestBytes) else {
+        break
+      }
       unsafe byteCount += PayloadFrame.byteCount(at: frames + byteCount)
       left -= 1
     }

@@ -210,6 +210,23 @@ struct RequestTests {
     #expect(events.last == .payload(id, Payload("e"), isComplete: true))
   }
 
+  @Test("A client that gathers values cancels a request whose value exceeds the limit, as without gathering")
+  func gatheredBeyondTheLimit() throws {
+    for gathersValues in [false, true] {
+      var client = ConnectionMachine(
+        connectingWith: Setup(), limits: ConnectionLimits(maximumRequestBytes: 8, maximumFrameBytes: 512))
+      let requested = client.request(.stream, initialRequest: 9, Payload())
+      let id = try #require(requested)
+      _ = client.takeOutput()
+      let bytes = ["small", "much larger"].flatMap { value(id, $0).encoded }
+      var events: [ConnectionMachine.Event] = []
+      bytes.withUnsafeBytes { client.receive($0, gathersValues: gathersValues, into: &events) }
+      #expect(events.count == 2)
+      #expect(events.last == .error(id, .invalid, "a value has more than 8 bytes, the limit of the receiver"))
+      #expect(client.takeOutput() == Frame.cancel(id).encoded)
+    }
+  }
+
   @Test("Who gathers values gets none beyond the credit", arguments: [UInt32(1), 3])
   func gatheredBeyondCredit(credit: UInt32) {
     let server = Side.openServer()
