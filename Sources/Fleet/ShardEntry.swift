@@ -35,7 +35,7 @@ struct ShardEntry: Equatable {
 
   struct Claim: Equatable {
     var host: HostID
-    /// What the host knows of each stream: its own format.
+    /// The head of each stream, in the format of the layer above.
     var heads: [UInt8]
   }
 

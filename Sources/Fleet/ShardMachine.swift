@@ -1,9 +1,9 @@
 /// One host's part in one shard of a fleet: it follows the shard's log, and leads the shard when no leader is heard.
 ///
 /// The theory. A shard's log is an engine's: it appends an entry only if the sequence number of its last entry is the
-/// expected one. This is what makes a shard have one leader: to lead, a host appends a claim, and whoever expects the
-/// entry before the claim is refused from then on. Clocks and heartbeats only decide when a host tries: wrong ones cost
-/// time, never an event.
+/// expected one. This is what makes a shard have one leader: to lead, a host appends a claim; from then on the log
+/// refuses every append that expects the entry before the claim. Clocks and heartbeats only decide when a host tries:
+/// wrong ones cost time, never an event.
 ///
 /// All hosts read the same log with the same rules, so that they agree about every entry without talking to each other:
 ///
@@ -197,7 +197,7 @@ package struct ShardMachine {
 
   // MARK: What holds now
 
-  /// Whether the host leads, and knows of no obstacle: only then it may fetch, and submit records.
+  /// Whether the host may fetch and submit records: it leads, no append is unresolved, and the window has room.
   package var mayFetch: Bool {
     role == .leading && retryAt == nil && !isReading && submitted.count < Self.windowCount
       && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount
@@ -362,8 +362,8 @@ package struct ShardMachine {
 
   /// The answer to `gather`.
   ///
-  /// The host claims the shard; in a new epoch if the log has lost entries that a host has read, because ids of events may
-  /// be in use that the log does not have. The heads are what it knows of each stream then.
+  /// The host claims the shard. If the log has lost entries that a host has read, ids above the log's may be in use: the
+  /// claim begins a new epoch, with the new heads.
   package mutating func gathered(_ answer: Gathered, at now: UInt64) -> [Action] {
     isReading = false
     guard role == .gathering else { return [] }
@@ -503,12 +503,14 @@ package struct ShardMachine {
   private mutating func append(from index: Int) -> [Action] {
     guard let position else { return [] }
     var actions: [Action] = []
-    var former = position.checksum
-    for place in submitted.indices {
-      let entry = ShardEntry(epoch: submitted[place].epoch, former: former, content: submitted[place].content)
+    // Those before it were appended with the present chain: only the last one's checksum matters.
+    var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
+    let start = former == nil ? 0 : index
+    for place in start..<submitted.count {
+      let entry = ShardEntry(
+        epoch: submitted[place].epoch, former: former ?? position.checksum, content: submitted[place].content)
       let bytes = entry.bytes
       former = ShardEntry.checksum(of: bytes)
-      guard place >= index else { continue }
       if bytes != submitted[place].bytes { submitted[place].isStored = false }
       guard !submitted[place].isStored else { continue }
       attemptCount += 1
@@ -539,7 +541,7 @@ package struct ShardMachine {
     return [.findClaim]
   }
 
-  /// Somebody has removed entries from the middle of the log: what follows is taken as it is.
+  /// Entries were removed from the middle of the log: the next one is accepted without a check of the one before it.
   private mutating func skip(to bytes: [UInt8], at sequence: UInt64) {
     parts = nil
     position?.sequence = sequence - 1
