@@ -87,8 +87,11 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     switch reading {
     case .failure(let mistakes): refuse(mistakes.sentences)
     case .success(let new):
-      phase = .applying
       let difference = ConfigurationDifference(from: configuration, to: new.configuration)
+      if let stream = difference.unsharedStream {
+        return refuse(["\(path): streams.\(stream).share: [cluster] takes effect after a restart"])
+      }
+      phase = .applying
       streams.queue.async { [self, streams] in
         let outcome = Result { try streams.apply(difference) }
         loop.execute { self.take(outcome, of: difference, new) }
@@ -102,9 +105,9 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     switch outcome {
     case .failure(let error): refuse(["\(path): not enough resources: \(error)"])
     case .success:
-      let server = configuration.server
+      let (server, cluster) = (configuration.server, configuration.cluster)
       configuration = new.configuration
-      configuration.server = server
+      (configuration.server, configuration.cluster) = (server, cluster)
       report(difference)
       if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
       stored.store(new.files, with: manager, journal)

@@ -58,6 +58,8 @@ import Testing
     #expect(change { $0.throttle = .seconds(1) }.hasOtherFeed)
     #expect(change { $0.retry.first = .seconds(2) }.hasOtherFeed)
     #expect(change { $0.source = .publish }.hasOtherFeed)
+    #expect(change { $0.share = .fleet }.hasOtherFeed)
+    #expect(change { $0.lead = false }.hasOtherFeed)
     #expect(!change { $0.source = .publish }.hasOtherLog)
     for change in [change { $0.read = [.user(1)] }, change { $0.start = .always }, change { $0.overflow = .block }] {
       #expect(!change.hasOtherFeed && !change.hasOtherLog)
@@ -82,6 +84,48 @@ import Testing
     let found = ConfigurationDifference(from: Configuration(), to: new)
     #expect(found.restartKeys == ["server.workers", "server.state"])
     #expect(found.logLevel == .debug && found.maxPerHost == 9)
+  }
+
+  @Test func aClusterTakesEffectAfterARestart() {
+    func keys(_ old: Configuration.Cluster?, _ new: Configuration.Cluster?) -> [String] {
+      ConfigurationDifference(from: Configuration(cluster: old), to: Configuration(cluster: new)).restartKeys
+    }
+    let cluster = Configuration.Cluster(servers: ["tls://a"], name: "a")
+    #expect(keys(nil, cluster) == ["cluster"] && keys(cluster, nil) == ["cluster"])
+    #expect(keys(nil, nil) == [] && keys(cluster, cluster) == [])
+    var other = cluster
+    other.servers = ["tls://b"]
+    other.login = .token(Secret(name: "t", content: "1"))
+    #expect(keys(cluster, other) == ["cluster.nats", "cluster.token"])
+    var third = other
+    third.login = .token(Secret(name: "t", content: "2"))
+    #expect(keys(other, third) == ["cluster.token"])
+    third.login = .user(.init(user: "u", password: Secret(name: "t", content: "1")))
+    #expect(keys(other, third) == ["cluster.token", "cluster.password"])
+  }
+
+  @Test func everyKeyOfTheClusterSectionIsCompared() {
+    // The login is compared by itself, and the certificate and its key are one value.
+    let cluster = Configuration.Cluster(servers: ["tls://a"], name: "a")
+    #expect(ConfigurationDifference.clusterKeys.count == Mirror(reflecting: cluster).children.count)
+    let other = Configuration.Cluster(
+      servers: ["tls://b"], name: "b", shards: 1, replicas: 1, shardBytes: 16 << 20, authorities: "/a",
+      identity: .init(certificate: "/c", key: "/k"))
+    for key in ConfigurationDifference.clusterKeys {
+      #expect(key.differs(cluster, other) && !key.differs(other, other), "\(key.name)")
+    }
+  }
+
+  @Test func aStreamIsSharedWithAFleetOnlyIfTheClusterIsInEffect() {
+    let shared = stream("s") { $0.share = .fleet }
+    let cluster = Configuration.Cluster(servers: ["tls://a"], name: "a")
+    func unshared(_ old: Configuration, _ new: Configuration) -> String? {
+      ConfigurationDifference(from: old, to: new).unsharedStream
+    }
+    let new = Configuration(cluster: cluster, streams: [stream("t"), shared])
+    #expect(unshared(Configuration(streams: [stream("s")]), new) == "s")
+    #expect(unshared(Configuration(cluster: cluster, streams: []), new) == nil)
+    #expect(unshared(Configuration(), Configuration(cluster: cluster, streams: [stream("t")])) == nil)
   }
 
   @Test func everyKeyOfTheServerSectionIsCompared() {

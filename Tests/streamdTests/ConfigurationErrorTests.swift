@@ -54,6 +54,11 @@ struct ConfigurationErrorTests {
     ("[server]\nmax_per_host = 2", 2, "server.max_per_host", "max_per_host belongs in [http]"),
     ("[log]\nserver = 1", 2, "log.server", "server belongs at the top of the file"),
     ("keep = \"disk\"", 1, "keep", "keep belongs in [streams.NAME]"),
+    ("[http]\nshards = 2", 2, "http.shards", "shards belongs in [cluster]"),
+    (
+      "[cluster]\nshare = \"fleet\"\nname = \"a\"\nnats = [\"tls://a\"]", 2, "cluster.share",
+      "share belongs in [streams.NAME]"
+    ),
   ]) func aKeyInTheWrongTableIsReportedWithItsTable(text: String, line: Int, key: String, sentence: String) {
     #expect(errors(text).contains("test.toml:\(line): \(key): unknown key; \(sentence)"))
   }
@@ -116,7 +121,7 @@ struct ConfigurationErrorTests {
 
   @Test(arguments: [
     ("serve = 1", #"test.toml:1: serve: unknown key; did you mean "server"?"#),
-    ("x = 1", "test.toml:1: x: unknown key; expected one of: http, log, server, streams"),
+    ("x = 1", "test.toml:1: x: unknown key; expected one of: cluster, http, log, server, streams"),
     ("[stream.a]", #"test.toml:1: stream: unknown key; did you mean "streams"?"#),
     ("[log]\nlevle = 1", #"test.toml:2: log.levle: unknown key; did you mean "level"?"#),
     ("[log]\n\"a b\" = 1", #"test.toml:2: log."a b": unknown key; expected one of: level"#),

@@ -87,8 +87,18 @@ import Testing
       timer = { every = "1500ms", times = 3 }
       distinct = ".id"
       description = "é \u202E \t \""
+      [streams.t]
+      publish = true
+      share = "fleet"
+      lead = false
+      [cluster]
+      nats = ["nats://a:4222", "nats://[::1]"]
+      name = "prod"
+      replicas = 1
       """#
     #expect(try parse(listing(text)) == parse(text))
+    #expect(try listing(text).contains("\nreplicas = 1\nshard_bytes = \"1GiB\"  # default\nshards = 16  # default\n"))
+    #expect(try !listing("").contains("[cluster]"))
   }
 
   @Test func whatMayBeASecretIsHidden() throws {
@@ -108,6 +118,11 @@ import Testing
       basic = { user = "SECRET6", password = { credential = "token" } }
       [streams.c]
       exec = { command = ["SHOWN", "--password=SECRET7", "SECRET8"], environment = { TOKEN = "SECRET9" } }
+      [cluster]
+      nats = ["tls://shown.example"]
+      name = "SHOWN"
+      user = "SECRET10"
+      password = { credential = "token" }
       [streams.headers]
       description = "SHOWN"
       publish = true
@@ -119,6 +134,7 @@ import Testing
       #"url = "https://example.org/path?<hidden>""#, #"X-Key = { credential = "token" }"#,
       #"Authorization = "<hidden>""#, #"command = ["SHOWN", "<hidden>", "<hidden>"]"#, "https://example.org/SHOWN",
       #"proxy = "http://other.example""#, "description = \"SHOWN\"",
+      "\n[cluster]\nnats = [\"tls://shown.example\"]\nname = \"SHOWN\"\nuser = \"<hidden>\"\n",
     ] {
       #expect(shown.contains(part), "\(part) in \(shown)")
     }

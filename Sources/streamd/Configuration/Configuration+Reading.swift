@@ -22,6 +22,12 @@ struct ConfigurationSource: Sendable {
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let source = try parse(
       ConfigurationText.files(at: path), credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
+    // Until streams can be shared with other hosts.
+    if let stream = source.configuration.streams.first(where: { $0.share == .fleet }) {
+      throw ConfigurationErrors(
+        file: path,
+        [.init(key: "streams.\(stream.name).share", text: "share = \"fleet\" is not available in this build")])
+    }
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
       throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
     }
@@ -66,7 +72,11 @@ struct ConfigurationSource: Sendable {
 /// Converts the tables of a file to values. After an error it uses the default and continues.
 struct ConfigurationReader {
   let credentials: CredentialFolder
-  let checksPrograms: Bool
+  var checksPrograms: Bool
+  /// Whether secrets are read; if not, only their names are checked.
+  var readsSecrets = true
+  /// Whether the main file has `[cluster]`, with or without errors, or could not be read.
+  var hasCluster = true
   var collector = ConfigurationErrorCollector()
   /// The settings of streams with an HTTP source, unless they override them.
   var standardSettings = Configuration.HTTPSettings()
@@ -82,6 +92,8 @@ struct ConfigurationReader {
       configuration.http = upstreams
       standardSettings = settings
     }
+    configuration.cluster = table.table("cluster", cluster)
+    hasCluster = table.holds("cluster")
     let streams = table.table("streams", streams) ?? []
     table.refuseUnknownKeys()
     return streams

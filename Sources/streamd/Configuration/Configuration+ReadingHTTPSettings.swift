@@ -54,12 +54,11 @@ extension ConfigurationReader {
     }
   }
 
-  /// Without user, password and path.
+  /// Without user, password and path, but a slash at the end.
   private func isProxy(_ text: String) -> Bool {
-    let authority = text.firstRange(of: "://").map { text[$0.upperBound...] } ?? ""
-    guard !authority.dropLast().contains("/"), !authority.contains("?"), !authority.contains("#") else { return false }
+    let server = text.hasSuffix("/") ? String(text.dropLast()) : text
     do {
-      try UpstreamURL.check(text, schemes: ["http://", "https://", "socks5://", "socks5h://"])
+      try UpstreamURL.checkServer(server, schemes: ["http://", "https://", "socks5://", "socks5h://"])
       return true
     } catch {
       return false
@@ -73,17 +72,30 @@ extension ConfigurationReader {
 
   /// - Returns: `nil` when the keys are absent.
   private func identity(_ table: ConfigurationTable) -> Said? {
-    let isNone = table.text("client_certificate") == "none"
-    let certificate = isNone ? nil : file("client_certificate", table, label: "CERTIFICATE")
-    let key = file(
-      table.holds("client_key") || isNone ? "client_key" : "client_certificate", table, label: "PRIVATE KEY")
     let passphrase = table.table("client_key_passphrase", expecting: "{ credential = \"name\" }", secret)
-    for key in ["client_key", "client_key_passphrase"]
-    where table.holds(key) && (isNone || !table.holds("client_certificate")) {
-      table.addError("expected \(key) only with client_certificate", at: key)
+    let isNone = table.text("client_certificate") == "none"
+    if table.holds("client_key_passphrase"), isNone || !table.holds("client_certificate") {
+      table.addError("expected client_key_passphrase only with client_certificate", at: "client_key_passphrase")
     }
+    let files = certificateAndKey(table, isNone: isNone)
     if isNone { return Said(value: nil) }
-    guard let certificate, let key else { return nil }
-    return Said(value: Configuration.Identity(certificate: certificate, key: key, passphrase: passphrase))
+    return files.map {
+      Said(value: Configuration.Identity(certificate: $0.certificate, key: $0.key, passphrase: passphrase))
+    }
+  }
+
+  /// The files of `client_certificate` and `client_key`.
+  ///
+  /// - Parameter isNone: the former says that there is none.
+  /// - Returns: `nil` when there is none, or after recording an error.
+  func certificateAndKey(_ table: ConfigurationTable, isNone: Bool = false) -> (certificate: String, key: String)? {
+    let hasKey = table.holds("client_key")
+    guard table.holds("client_certificate"), !isNone else {
+      if hasKey { table.addError("expected client_key only with client_certificate", at: "client_key") }
+      return nil
+    }
+    let certificate = file("client_certificate", table, label: "CERTIFICATE")
+    let key = file(hasKey ? "client_key" : "client_certificate", table, label: "PRIVATE KEY")
+    return certificate.flatMap { certificate in key.map { (certificate, $0) } }
   }
 }

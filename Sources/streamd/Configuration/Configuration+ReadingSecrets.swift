@@ -2,13 +2,19 @@ extension ConfigurationReader {
   /// Reads `{ credential = "name" }`.
   ///
   /// - Returns: `nil`, after recording an error, when the secret cannot be read.
-  func secret(_ table: ConfigurationTable) -> Secret? {
+  func secret(_ table: ConfigurationTable) -> Secret? { secret(table, allowsLines: false) }
+
+  /// Reads a secret, as above.
+  ///
+  /// - Parameter allowsLines: whether it may have several lines.
+  func secret(_ table: ConfigurationTable, allowsLines: Bool) -> Secret? {
     if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
     let name = table.value(
       "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
     guard let name else { return nil }
+    guard readsSecrets else { return Secret(name: name, content: "") }
     do {
-      return try credentials.secret(named: name)
+      return try credentials.secret(named: name, allowsLines: allowsLines)
     } catch {
       table.addError("the credential \"\(name)\" cannot be read: \(error.reason)", at: "credential")
       return nil
@@ -35,6 +41,7 @@ extension ConfigurationReader {
   /// - Returns: `nil` when the key is absent, or, after recording an error, when there is no such file.
   func file(_ key: String, _ table: ConfigurationTable, label: String) -> String? {
     guard let path = path(key, table) else { return nil }
+    guard readsSecrets else { return path }
     do {
       let text = try readFile(at: path, limit: 16 << 20)
       let isOfTheKind = String(decoding: text, as: UTF8.self).split(separator: "\n").contains { line in
@@ -63,11 +70,11 @@ extension ConfigurationReader {
       let name = table.value(
         "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
       guard let name else { return nil }
-      if credentials.path == nil {
+      if credentials.path == nil, readsSecrets {
         table.addError(
           "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence.reason)", at: "credential")
       }
-      return credentials.path.map { "\($0)/\(name)" }
+      return readsSecrets ? credentials.path.map { "\($0)/\(name)" } : name
     }
   }
 }

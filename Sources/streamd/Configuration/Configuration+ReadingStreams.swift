@@ -4,9 +4,15 @@ extension ConfigurationReader {
   /// - Returns: `nil`, after recording an error, without a source.
   func stream(named name: String, _ table: ConfigurationTable) -> Configuration.Stream? {
     table.hintForTable = { "write a stream named \(name).\($0) as [streams.\"\(name).\($0)\"]" }
-    let source = source(table)
+    let share = table.value("share", .choice, default: Configuration.Share.host)
+    let lead = table.value("lead", .flag, default: true)
+    var reader = self
+    // A host that never fetches the stream needs none of its secrets and programs.
+    if share == .fleet && !lead { (reader.readsSecrets, reader.checksPrograms) = (false, false) }
+    let source = reader.source(table)
     // Without a source any other one, so that the other keys are still checked.
     var stream = Configuration.Stream(name: name, source: source ?? .timer(.init(every: .seconds(1))))
+    (stream.share, stream.lead) = (share, lead)
     stream.description = table.value(
       "description", .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }, default: stream.description)
     stream.type = table.value("type", .mediaType, default: stream.type)
@@ -43,6 +49,7 @@ extension ConfigurationReader {
     } else if table.holds("write") {
       table.addError("expected write only with publish: no other source accepts values from clients", at: "write")
     }
+    checkSharing(stream, table)
     return source == nil ? nil : stream
   }
 

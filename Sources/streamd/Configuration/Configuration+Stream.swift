@@ -31,6 +31,9 @@ extension Configuration {
     var blockPace = Duration.seconds(1)
     var retry = Retry()
     var keep = Keep.memory
+    var share = Share.host
+    /// Whether the stream may be fetched by this host, with `Share.fleet`. If not, its secrets are not read.
+    var lead = true
     /// The rules for subscriptions: a client is admitted if any rule admits it. Never empty.
     var read: [AccessRule] = [.anyone]
     /// The rules for publishing, for `Source.publish`: a client is admitted if any rule admits it. Never empty; `nil`:
@@ -141,13 +144,16 @@ extension Configuration.Stream {
 
   /// The source's size limit if it exceeds the buffer's: the key, and the size. jq may make smaller events of it.
   var sizeOverBuffer: (key: String, bytes: Int)? {
-    let given: (String, Int?)
+    guard let limit = sourceEventLimit, limit.bytes > buffer.bytes, jq == nil else { return nil }
+    return limit
+  }
+
+  /// The source's size limit if it is set: the key, and the size.
+  var sourceEventLimit: (key: String, bytes: Int)? {
     switch source {
-    case .http(let http): given = ("http.max_body", http.maxBodyBytes)
-    case .exec(let exec): given = ("exec.max_line", exec.maxLineBytes)
-    case .timer, .publish: return nil
+    case .http(let http): http.maxBodyBytes.map { ("http.max_body", $0) }
+    case .exec(let exec): exec.maxLineBytes.map { ("exec.max_line", $0) }
+    case .timer, .publish: nil
     }
-    guard let bytes = given.1, bytes > buffer.bytes, jq == nil else { return nil }
-    return (given.0, bytes)
   }
 }

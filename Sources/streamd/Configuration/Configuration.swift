@@ -5,6 +5,8 @@ struct Configuration: Sendable, Equatable {
   var server = Server()
   var log = Log()
   var http = Upstreams()
+  /// `nil`: no stream is shared with other hosts.
+  var cluster: Cluster?
   /// In the order of the file. Names are unique.
   var streams: [Stream] = []
 

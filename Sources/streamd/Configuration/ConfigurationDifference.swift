@@ -5,10 +5,11 @@ struct ConfigurationDifference: Equatable {
     let former: Configuration.Stream
     let stream: Configuration.Stream
 
-    /// Whether its feed changed: its source, the source's secrets, or its pipeline.
+    /// Whether its feed changed: its source, the source's secrets, its pipeline, or with which hosts it is shared.
     var hasOtherFeed: Bool {
       stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
-        || stream.distinct != former.distinct || stream.throttle != former.throttle
+        || stream.distinct != former.distinct || stream.throttle != former.throttle || stream.share != former.share
+        || stream.lead != former.lead
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
     }
 
@@ -34,6 +35,8 @@ struct ConfigurationDifference: Equatable {
   let maxPerHost: Int?
   /// The changed keys that take effect at the next start.
   let restartKeys: [String]
+  /// The stream that cannot be shared with other hosts before a restart, because no `[cluster]` is in effect; nil: none.
+  let unsharedStream: String?
 
   /// - Parameter old: the configuration in effect, so that a key which needs a restart differs until there was one.
   init(from old: Configuration, to new: Configuration) {
@@ -47,7 +50,10 @@ struct ConfigurationDifference: Equatable {
     unchangedCount = new.streams.count - changed.count - added.count
     logLevel = new.log.level == old.log.level ? nil : new.log.level
     maxPerHost = new.http.maxPerHost == old.http.maxPerHost ? nil : new.http.maxPerHost
-    restartKeys = Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }
+    restartKeys =
+      Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }
+      + Self.clusterKeys(from: old.cluster, to: new.cluster)
+    unsharedStream = old.cluster == nil ? new.streams.first { $0.share == .fleet }?.name : nil
   }
 
   /// The keys of the section `[server]` that apply when sockets, loops and connections are created.
@@ -64,6 +70,27 @@ struct ConfigurationDifference: Equatable {
     ("handshake_timeout", { $0.handshakeTimeout != $1.handshakeTimeout }), ("hosts", { $0.hosts != $1.hosts }),
     ("origins", { $0.origins != $1.origins }), ("state", { $0.state != $1.state }),
   ]
+
+  /// The changed keys of `[cluster]`, which applies when the daemon is started; the section if it was added or removed.
+  private static func clusterKeys(from old: Configuration.Cluster?, to new: Configuration.Cluster?) -> [String] {
+    guard let old, let new else { return old == new ? [] : ["cluster"] }
+    var keys = clusterKeys.filter { $0.differs(old, new) }.map(\.name)
+    if old.login != new.login {
+      let logins = [old, new].compactMap { $0.login?.key }
+      keys += logins.first == logins.last ? Array(logins.prefix(1)) : logins
+    }
+    return keys.map { "cluster." + $0 }
+  }
+
+  /// The keys of `[cluster]` without those of the login.
+  static let clusterKeys: [(name: String, differs: @Sendable (Configuration.Cluster, Configuration.Cluster) -> Bool)] =
+    [
+      ("nats", { $0.servers != $1.servers }), ("name", { $0.name != $1.name }), ("shards", { $0.shards != $1.shards }),
+      ("replicas", { $0.replicas != $1.replicas }), ("shard_bytes", { $0.shardBytes != $1.shardBytes }),
+      ("ca_file", { $0.authorities != $1.authorities }),
+      ("client_certificate", { $0.identity?.certificate != $1.identity?.certificate }),
+      ("client_key", { $0.identity?.key != $1.identity?.key }),
+    ]
 
   /// `20 unchanged, 1 changed, 1 added, 1 removed`
   var summary: String {

@@ -15,11 +15,12 @@ struct ConfigurationListing {
   ///
   /// - Parameters:
   ///   - root: its content, which is valid.
-  ///   - isMain: it may have other tables than those of streams; theirs are shown in any case, with their defaults.
+  ///   - isMain: it may have other tables than those of streams; theirs are shown in any case, with their defaults,
+  ///     except for `[cluster]`, which has no defaults for all keys.
   mutating func add(_ root: ConfigurationNode, of path: String, isMain: Bool) {
     guard case .table(let tables) = root.value else { return }
     text += "\(text.isEmpty ? "" : "\n")# \(path.escapedForTerminal)\n"
-    for name in isMain ? ["server", "log", "http"] : [] {
+    for name in isMain ? ["server", "log", "http", "cluster"] : [] where name != "cluster" || tables[name] != nil {
       add(tables[name], name, ConfigurationPlaces.defaults(of: name))
     }
     guard case .table(let streams)? = tables["streams"]?.value else { return }

@@ -10,6 +10,7 @@ enum ConfigurationPlaces {
       server = {}
       log = {}
       http = {}
+      cluster = {}
       streams.\(anyName) = { timer = {}, http = {}, exec = {}, publish = {}, buffer = {}, retry = {} }
       """
     var reader = ConfigurationReader(credentials: CredentialFolder(path: nil), checksPrograms: false)
@@ -42,7 +43,10 @@ enum ConfigurationPlaces {
   static func tables(with key: String, for place: [String], holds: (String) -> Bool) -> [String] {
     let isInStream = place.count > 1 && place[0] == "streams"
     let own = isInStream ? ["streams", anyName] + place.dropFirst(2) : place
-    let all = known.keys.filter { $0.value.contains(key) && $0.key != own }.map(\.key)
+    // In an inner table, a token or a user is not meant for the servers of a fleet.
+    let all = known.keys.filter {
+      $0.value.contains(key) && $0.key != own && (place.count < 2 || $0.key != ["cluster"])
+    }.map(\.key)
     let ofStream = isInStream ? all.filter { $0.starts(with: ["streams", anyName]) } : []
     var chosen = ofStream.isEmpty ? all : ofStream
     let outer = chosen.filter { own.starts(with: $0) }

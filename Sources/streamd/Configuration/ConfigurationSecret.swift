@@ -2,7 +2,8 @@
 struct Secret: Sendable, Equatable {
   /// The credential's name, which is not secret.
   let name: String
-  /// The secret itself: not empty, without control characters (it becomes part of a header).
+  /// The secret itself: not empty, without control characters (it becomes part of a header) except for the ends of lines
+  /// where there may be lines. Empty if it is not read, see `ConfigurationReader.readsSecrets`.
   let content: String
 }
 
@@ -28,10 +29,12 @@ struct CredentialFolder {
 
   /// Reads the credential `name`, without its final newline.
   ///
-  /// - Parameter name: a file name, see `isName`.
+  /// - Parameters:
+  ///   - name: a file name, see `isName`.
+  ///   - allowsLines: whether it may have several lines.
   /// - Throws: `Refusal` when there is no directory or no such file, when it exceeds 1 MiB (the service manager's own
   ///   limit), is empty, is not UTF-8, or contains control characters.
-  func secret(named name: String) throws(Refusal) -> Secret {
+  func secret(named name: String, allowsLines: Bool = false) throws(Refusal) -> Secret {
     guard let path else { throw Self.absence }
     let bytes: [UInt8]
     do {
@@ -42,7 +45,8 @@ struct CredentialFolder {
     guard var content = String(validating: bytes, as: UTF8.self) else { throw Refusal(reason: "it is not UTF-8") }
     if content.last?.isNewline == true { content.removeLast() }
     guard !content.isEmpty else { throw Refusal(reason: "it is empty") }
-    guard !content.hasControlCharacters else { throw Refusal(reason: "it contains control characters") }
+    let text = allowsLines ? content.replacing("\r\n", with: " ").replacing("\n", with: " ") : content
+    guard !text.hasControlCharacters else { throw Refusal(reason: "it contains control characters") }
     return Secret(name: name, content: content)
   }
 

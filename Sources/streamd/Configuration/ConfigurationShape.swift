@@ -169,6 +169,15 @@ extension ConfigurationShape where Value == String {
   }
 }
 
+extension ConfigurationShape where Value == Bool {
+  static var flag: Self {
+    Self(write: { "\($0)" }) { node throws(Expected) in
+      guard case .boolean(let flag) = node.value else { throw Expected("true or false") }
+      return flag
+    }
+  }
+}
+
 extension ConfigurationShape where Value == UInt32 {
   /// Permission bits, octal in a string, as in chmod(1).
   static var mode: Self {

@@ -31,6 +31,13 @@ enum UpstreamURL {
     guard !host.isEmpty, host.unicodeScalars.allSatisfy(isHostCharacter) else { throw .noURL }
   }
 
+  /// Checks the URL of a server: as above, without a path, query and fragment.
+  static func checkServer(_ text: String, schemes: [String]) throws(Fault) {
+    try check(text, schemes: schemes)
+    let authority = text.firstRange(of: "://").map { text[$0.upperBound...] } ?? ""
+    guard !authority.contains(where: { "/?#".contains($0) }) else { throw .noURL }
+  }
+
   /// A character of a name or an address; the others that RFC 3986 (3.2.2) allows occur in no host's name.
   private static func isHostCharacter(_ scalar: Unicode.Scalar) -> Bool {
     scalar.properties.isAlphabetic || "0123456789.-_~:".unicodeScalars.contains(scalar)
