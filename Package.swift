@@ -72,9 +72,8 @@ let package = Package(
     .executableTarget(
       name: "streamd",
       dependencies: [
-        "CLinux", "CToml", "Events", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime", "StreamServer",
-        "StreamSources",
-        "Systemd",
+        "CLinux", "CToml", "Events", "HTTP", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "StreamSources", "Systemd",
       ],
       swiftSettings: strictSettings),
     .executableTarget(

@@ -1,0 +1,88 @@
+import StreamRuntime
+
+import func HTTP.sha256
+
+extension Configuration.Stream {
+  /// Identifies what decides which events the stream has: its source and its pipeline. Hosts of a fleet compare it: a host
+  /// with another one cannot lead the stream.
+  ///
+  /// The first 8 bytes of a SHA-256 digest, which is the same on all hosts and in all versions: a key that is added later
+  /// must be left out while it has its default. It covers:
+  ///
+  /// - the source's kind; a timer's interval; a program's command, environment and longest line;
+  /// - of an HTTP source: URL, interval or format, form of events, headers, parameters, authorization, Unix socket, size
+  ///   limit, User-Agent and redirects;
+  /// - jq, distinct and throttle.
+  ///
+  /// Of a secret it covers the name of the credential and nothing of the content, which could be guessed from a digest.
+  /// Not covered is what may differ between hosts that fetch the same: the stream's name (records have it), how events are
+  /// described, stored, replayed and protected, when the source is active, its timeouts and pauses after failures, the
+  /// leeway of a timer, and how an upstream is reached: proxy, authorities and client certificate.
+  var definitionDigest: UInt64 {
+    let text = definition.flatMap { [$0.key, $0.value] }.map { "\($0.utf8.count) \($0)" }.joined()
+    return sha256(Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  private typealias Field = (key: String, value: String)
+
+  /// In a fixed order, without keys that have their default.
+  private var definition: [Field] {
+    var fields: [Field] = []
+    switch source {
+    case .timer(let timer): fields.append(("timer.every", timer.every.definition))
+    case .http(let http): fields += Self.definition(of: http)
+    case .exec(let exec):
+      fields += exec.command.map { ("exec.command", $0) }
+      fields += Self.definition(of: exec.environment.map { ($0.name, $0.value) }, "exec.environment")
+      if let bytes = exec.maxLineBytes, bytes != 1 << 20 { fields.append(("exec.max_line", "\(bytes)")) }
+    case .publish: fields.append(("publish", "true"))
+    }
+    if let jq { fields.append(("jq", jq)) }
+    switch distinct {
+    case .no: break
+    case .whole: fields.append(("distinct", "true"))
+    case .by(let key): fields.append(("distinct", "by \(key)"))
+    }
+    if let throttle { fields.append(("throttle", throttle.definition)) }
+    return fields
+  }
+
+  private static func definition(of http: Configuration.HTTP) -> [Field] {
+    var fields: [Field] = [("http.url", http.url)]
+    switch http.fetching {
+    case .poll(let every): fields.append(("http.every", every.definition))
+    case .stream(let format, _): fields.append(("http.stream", format.rawValue))
+    }
+    if http.eventForm != .data { fields.append(("http.sse", http.eventForm.rawValue)) }
+    if let bytes = http.maxBodyBytes, bytes != 8 << 20 { fields.append(("http.max_body", "\(bytes)")) }
+    fields += definition(of: http.headers.map { ($0.name, $0.value) }, "http.headers")
+    fields += definition(of: http.query.map { ($0.name, $0.value) }, "http.query")
+    switch http.authorization {
+    case .bearer(let token): fields.append(("http.bearer", token.name))
+    case .basic(let login):
+      fields += [("http.basic.user", login.user), ("http.basic.password", login.password.name)]
+    case nil: break
+    }
+    if let socket = http.unixSocket { fields.append(("http.unix_socket", socket)) }
+    if let agent = http.settings.userAgent { fields.append(("http.user_agent", agent)) }
+    if http.settings.redirects != .sameOrigin { fields.append(("http.redirects", http.settings.redirects.rawValue)) }
+    return fields
+  }
+
+  /// In the order of the names: that of the file depends on how a table is written.
+  private static func definition(of values: [(name: String, value: Configuration.Header.Value)], _ key: String)
+    -> [Field]
+  {
+    values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap { name, value -> [Field] in
+      switch value {
+      case .plain(let text): [(key, name), ("value", text)]
+      case .secret(let secret): [(key, name), ("credential", secret.name)]
+      }
+    }
+  }
+}
+
+extension Duration {
+  /// In milliseconds, of which the file's durations are a whole number.
+  fileprivate var definition: String { "\(wholeMilliseconds)" }
+}
