@@ -50,8 +50,8 @@ let package = Package(
     .target(name: "HTTP", swiftSettings: strictSettings),
     .target(name: "StreamProtocol", dependencies: ["CVersion"], swiftSettings: strictSettings),
     .target(name: "StateFormat", swiftSettings: strictSettings),
-    .target(name: "Fleet", dependencies: ["CChecksum", "StateFormat"], swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings),
+    .target(name: "Fleet", dependencies: ["CChecksum", "Events", "StateFormat"], swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
@@ -104,7 +104,7 @@ let package = Package(
       name: "requestreader", dependencies: ["HTTP"], path: "Tests/InteroperabilityTests/RequestReader",
       swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
-    .testTarget(name: "FleetTests", dependencies: ["Fleet"], swiftSettings: settings),
+    .testTarget(name: "FleetTests", dependencies: ["Events", "Fleet", "StateFormat"], swiftSettings: settings),
     .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
     .executableTarget(
       name: "logwriter", dependencies: ["Events", "ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),

@@ -1,3 +1,16 @@
+/// A place in a shard's log, with what proves that a log is the same.
+package struct ShardPosition: Equatable, Sendable {
+  package var epoch: UInt64
+  package var sequence: UInt64
+  /// Of the entry with that sequence number.
+  package var checksum: UInt32
+  package var term: UInt64
+
+  package init(epoch: UInt64, sequence: UInt64, checksum: UInt32, term: UInt64) {
+    (self.epoch, self.sequence, self.checksum, self.term) = (epoch, sequence, checksum, term)
+  }
+}
+
 /// One host's part in one shard of a fleet: it follows the shard's log, and leads the shard when no leader is heard.
 ///
 /// The theory. A shard's log is an engine's: it appends an entry only if the sequence number of its last entry is the
@@ -30,11 +43,13 @@ package struct ShardMachine {
     /// Ask all hosts that can be reached, this one included, for their positions and heads, and the engine for its last
     /// entry. To be answered by `gathered` or `readFailed`.
     case gather
-    /// The heads of a claim: where each stream continues. Events before may have been missed.
-    case adopt([UInt8])
-    /// A complete record, at the sequence number of its last part.
-    case apply([UInt8], sequence: UInt64)
-    /// The host leads the shard: it may fetch, and submit records.
+    /// The heads of a claim: what is known of each stream at this point of the log.
+    /// - isGap: entries before the claim were not read, and cannot be.
+    case adopt([UInt8], isGap: Bool)
+    /// A complete record.
+    /// - position: after its last part.
+    case apply([UInt8], at: ShardPosition)
+    /// The host leads the shard: it may fetch, and submit records. Also after it has renewed its claim.
     case lead(term: UInt64)
     /// The host leads the shard no more. Submitted records that were not applied may be lost.
     case resign
@@ -126,6 +141,15 @@ package struct ShardMachine {
     /// The sequence number of the last valid claim.
     var term: UInt64
     var leader: HostID?
+
+    var saved: ShardPosition { ShardPosition(epoch: epoch, sequence: sequence, checksum: checksum, term: term) }
+  }
+
+  /// Where an earlier process has read up to, until it is known whether the log still has it.
+  private struct Resumption {
+    let position: ShardPosition
+    /// The newest claim, where the host begins otherwise.
+    var claim: (sequence: UInt64, checksum: UInt32, epoch: UInt64, content: ShardEntry.Claim)?
   }
 
   /// An entry that is not known to be stored.
@@ -143,8 +167,11 @@ package struct ShardMachine {
   }
 
   package let host: HostID
+  /// Whether the host may claim the shard. One that leads it stays its leader.
+  package var canLead: Bool
+  /// How much later than others of the same weight the host claims the shard.
+  package var claimDelay: UInt64 = 0
   private let weight: Double
-  private let canLead: Bool
   private let partByteCount: Int
   private let recordByteCount: Int
   private let times: Times
@@ -163,6 +190,9 @@ package struct ShardMachine {
   private var heardAt: UInt64
   /// Where the log ended when it was found without a claim.
   private var emptyLast: UInt64?
+  private var resumption: Resumption?
+  /// Since when an append is not known to be stored; nil: all are.
+  private var unresolvedSince: UInt64?
   /// The furthest position in a log that has lost it.
   private var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
   private var nextHeartbeat: UInt64 = 0
@@ -189,7 +219,7 @@ package struct ShardMachine {
     host: HostID, weight: Double, canLead: Bool = true, partByteCount: Int = 1 << 20 - 4096,
     recordByteCount: Int = 64 << 20, times: Times = Times(), now: UInt64
   ) {
-    (self.host, self.weight, self.canLead, self.times) = (host, min(max(weight, 0), 1), canLead, times)
+    (self.host, self.canLead, self.weight, self.times) = (host, canLead, min(max(weight, 0), 1), times)
     self.partByteCount = max(1, partByteCount)
     self.recordByteCount = recordByteCount
     heardAt = now
@@ -221,12 +251,28 @@ package struct ShardMachine {
   }
 
   /// When the host claims the shard, unless it hears a leader before.
-  private var claimTime: UInt64 { heardAt &+ times.lease &+ UInt64(Double(times.leaseSpread) * (1 - weight)) }
+  private var claimTime: UInt64 {
+    heardAt &+ times.lease &+ UInt64(Double(times.leaseSpread) * (1 - weight)) &+ claimDelay
+  }
+
+  /// Since when the host does not know whether it has the log's last entry: it hears no leader, or leads and has no
+  /// answer to an append. Nil while it knows.
+  package func staleSince(at now: UInt64) -> UInt64? {
+    switch role {
+    case .leading: unresolvedSince.flatMap { now >= $0 &+ times.retry ? $0 : nil }
+    case .following, .gathering, .claiming, .stopped: now < heardAt &+ times.lease && position != nil ? nil : heardAt
+    }
+  }
 
   // MARK: Inputs
 
   /// Begins. Must be called first, and once.
-  package mutating func start() -> [Action] { findClaim() }
+  /// - Parameter position: of an earlier process of this host: the log is read from there, if it still has what that
+  ///   process has read.
+  package mutating func start(resumingAt position: ShardPosition? = nil) -> [Action] {
+    resumption = position.map { Resumption(position: $0) }
+    return findClaim()
+  }
 
   /// The deadline has come.
   package mutating func tick(at now: UInt64) -> [Action] {
@@ -248,7 +294,7 @@ package struct ShardMachine {
 
   /// Appends a record. Only while `mayFetch`.
   /// - Returns: with `append` for each part.
-  package mutating func submit(_ record: [UInt8]) -> [Action] {
+  package mutating func submit(_ record: [UInt8], at now: UInt64) -> [Action] {
     guard role == .leading, let position else { return [] }
     var actions: [Action] = []
     var start = 0
@@ -257,7 +303,7 @@ package struct ShardMachine {
       let end = min(record.count, start + partByteCount)
       let part = ShardEntry.Part(
         term: position.term, index: index, isLast: end == record.count, bytes: Array(record[start..<end]))
-      actions += submit(.part(part), epoch: position.epoch)
+      actions += submit(.part(part), epoch: position.epoch, at: now)
       (start, index) = (end, index + 1)
     } while start < record.count
     return actions
@@ -289,6 +335,7 @@ package struct ShardMachine {
   /// An entry, from the tail of the log: in any order, late, or repeatedly.
   package mutating func receive(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
     guard role != .stopped, sequence < Self.numberLimit, let position else { return [] }
+    guard resumption == nil else { return read() }
     if sequence == position.sequence + 1 { return advance(to: bytes, at: now) }
     if sequence > position.sequence { return read() }
     // Known, unless the log was begun anew.
@@ -306,6 +353,7 @@ package struct ShardMachine {
   ) -> [Action] {
     guard role != .stopped, var position, after <= position.sequence else { return [] }
     isReading = false
+    if let resumption { return resume(resumption, entries.first, first: first, at: now) }
     if first > 0, first - 1 > after { return rebase() }
     var actions: [Action] = []
     for entry in entries
@@ -340,11 +388,47 @@ package struct ShardMachine {
     guard sequence < Self.numberLimit, let entry = try? ShardEntry(bytes), entry.epoch < Self.numberLimit,
       case .claim(let claim) = entry.content
     else { return stop() }
-    position = Position(
-      sequence: sequence, checksum: ShardEntry.checksum(of: bytes), epoch: entry.epoch, term: sequence,
-      leader: claim.host)
     heardAt = now
-    return [.adopt(claim.heads)] + read()
+    let checksum = ShardEntry.checksum(of: bytes)
+    if let former = resumption?.position, former.sequence > 0, former.sequence < sequence {
+      resumption?.claim = (sequence, checksum, entry.epoch, claim)
+      position = Position(
+        sequence: former.sequence - 1, checksum: 0, epoch: former.epoch, term: former.term, leader: nil)
+      return read()
+    }
+    // What the earlier process has read after the claim is read again.
+    let isGap = resumption.map { $0.position.epoch < entry.epoch } ?? false
+    resumption = nil
+    return begin(at: claim, sequence, checksum, epoch: entry.epoch, isGap: isGap) + read()
+  }
+
+  private mutating func begin(
+    at claim: ShardEntry.Claim, _ sequence: UInt64, _ checksum: UInt32, epoch: UInt64, isGap: Bool
+  ) -> [Action] {
+    position = Position(sequence: sequence, checksum: checksum, epoch: epoch, term: sequence, leader: claim.host)
+    return [.adopt(claim.heads, isGap: isGap)]
+  }
+
+  /// Continues after the last entry of an earlier process, if the log has it, and with the newest claim otherwise.
+  private mutating func resume(
+    _ resumption: Resumption, _ entry: (sequence: UInt64, bytes: [UInt8])?, first: UInt64, at now: UInt64
+  ) -> [Action] {
+    let former = resumption.position
+    if let entry, entry.sequence == former.sequence, ShardEntry.checksum(of: entry.bytes) == former.checksum {
+      self.resumption = nil
+      position?.sequence = former.sequence
+      position?.checksum = former.checksum
+      return read()
+    }
+    guard let claim = resumption.claim else { return rebase() }
+    if entry?.sequence == former.sequence { note(lost: former) }
+    // A replica that lags behind, not a log that has lost the entry.
+    if entry == nil, first <= former.sequence {
+      retryAt = now + times.retry
+      return []
+    }
+    self.resumption = nil
+    return begin(at: claim.content, claim.sequence, claim.checksum, epoch: claim.epoch, isGap: true) + read()
   }
 
   /// The answer to `findClaim`: the log has none.
@@ -352,12 +436,18 @@ package struct ShardMachine {
   package mutating func foundNoClaim(last: UInt64, at now: UInt64) -> [Action] {
     isReading = false
     guard role != .stopped, position == nil else { return [] }
+    if let former = resumption?.position { note(lost: former) }
+    resumption = nil
     guard canLead else {
       retryAt = now + times.retry
       return []
     }
     emptyLast = last
     return gather()
+  }
+
+  private mutating func note(lost position: ShardPosition) {
+    if (position.epoch, position.sequence) > lost { lost = (position.epoch, position.sequence) }
   }
 
   /// The answer to `gather`.
@@ -372,7 +462,7 @@ package struct ShardMachine {
     if let position {
       if position.epoch == answer.epoch, position.sequence < answer.last { return read() }
       if position.epoch < answer.epoch || position.sequence > answer.last {
-        if (position.epoch, position.sequence) > lost { lost = (position.epoch, position.sequence) }
+        note(lost: position.saved)
         return rebase()
       }
     } else {
@@ -386,7 +476,8 @@ package struct ShardMachine {
     let hasAll =
       (position?.term ?? 0) > 0 && answer.sequence <= answer.last
       && (lost.epoch < epoch || lost.sequence <= answer.last)
-    return submit(.claim(ShardEntry.Claim(host: host, heads: answer.heads)), epoch: hasAll ? epoch : epoch + 1)
+    let heads = hasAll ? answer.heads : answer.newHeads
+    return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: hasAll ? epoch : epoch + 1, at: now)
   }
 
   /// A heartbeat of another host.
@@ -413,6 +504,23 @@ package struct ShardMachine {
     return position == nil ? findClaim() : read()
   }
 
+  /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `mayFetch` and nothing is
+  /// under way: what follows a claim has another term.
+  package mutating func renew(heads: [UInt8], at now: UInt64) -> [Action] {
+    guard mayFetch, submitted.isEmpty, let position else { return [] }
+    return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: position.epoch, at: now)
+  }
+
+  /// The heartbeat that is sent now, whether or not it is due; nil for a host that does not lead.
+  package mutating func heartbeat(at now: UInt64) -> Heartbeat? {
+    guard role == .leading, let position else { return nil }
+    nextHeartbeat = now + times.heartbeat
+    return Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence)
+  }
+
+  /// Whether nothing is under way.
+  package var isSettled: Bool { submitted.isEmpty }
+
   /// The host is about to stop.
   package mutating func leave() -> [Action] {
     defer { role = .stopped }
@@ -429,7 +537,10 @@ package struct ShardMachine {
   private mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Action] {
     guard var position else { return [] }
     let isOwn = submitted.first?.bytes == bytes
-    if isOwn { submitted.removeFirst() }
+    if isOwn {
+      submitted.removeFirst()
+      unresolvedSince = submitted.isEmpty ? nil : now
+    }
     let entry: ShardEntry?
     do throws(ShardEntry.DecodingError) {
       entry = try ShardEntry(bytes)
@@ -466,8 +577,9 @@ package struct ShardMachine {
     if !isOwn { submitted = [] }
     let wasLeading = role == .leading
     role = claim.host == host ? .leading : .following
-    let start = (wasLeading ? [.resign] : []) + [Action.adopt(claim.heads)]
-    return role == .leading ? start + [.lead(term: sequence)] + beat(at: now) : start
+    let adopted = Action.adopt(claim.heads, isGap: false)
+    guard role == .leading else { return (wasLeading ? [.resign] : []) + [adopted] }
+    return [adopted, .lead(term: sequence)] + beat(at: now)
   }
 
   private mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Action] {
@@ -487,13 +599,14 @@ package struct ShardMachine {
     partCount += 1
     guard part.isLast, let record = parts else { return [] }
     parts = nil
-    return [.apply(record, sequence: sequence)]
+    return (position?.saved).map { [.apply(record, at: $0)] } ?? []
   }
 
   // MARK: Appending
 
-  private mutating func submit(_ content: ShardEntry.Content, epoch: UInt64) -> [Action] {
+  private mutating func submit(_ content: ShardEntry.Content, epoch: UInt64, at now: UInt64) -> [Action] {
     submitted.append(Submitted(content: content, epoch: epoch, bytes: nil))
+    unresolvedSince = unresolvedSince ?? now
     // Behind what is not known to be stored, it waits for that.
     guard retryAt == nil, !isReading else { return [] }
     return append(from: submitted.count - 1)
@@ -521,11 +634,7 @@ package struct ShardMachine {
     return actions
   }
 
-  private mutating func beat(at now: UInt64) -> [Action] {
-    guard let position else { return [] }
-    nextHeartbeat = now + times.heartbeat
-    return [.beat(Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence))]
-  }
+  private mutating func beat(at now: UInt64) -> [Action] { heartbeat(at: now).map { [.beat($0)] } ?? [] }
 
   // MARK: Reading
 

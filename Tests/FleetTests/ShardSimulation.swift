@@ -13,27 +13,10 @@ struct ShardSimulation {
     var hasBrokenFence = false
   }
 
-  struct Random {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-      state &+= 0x9e37_79b9_7f4a_7c15
-      var z = state
-      z = (z ^ z >> 30) &* 0xbf58_476d_1ce4_e5b9
-      z = (z ^ z >> 27) &* 0x94d0_49bb_1331_11eb
-      return z ^ z >> 31
-    }
-    mutating func below(_ bound: UInt64) -> UInt64 { next() % bound }
-    mutating func isOne(of count: UInt64) -> Bool { below(count) == 0 }
-  }
-
   private struct Message {
-    var time: UInt64
-    var order: UInt64
     var host: Int?  // nil: to the engine
     var run: Int
     var content: Content
-
-    func isBefore(_ other: Message) -> Bool { (time, order) < (other.time, other.order) }
   }
 
   private enum Content {
@@ -81,11 +64,10 @@ struct ShardSimulation {
   }
 
   private(set) var violations: [String] = []
-  private var random: Random
+  private var random: SeededRandom
   private let faults: Faults
   private var now: UInt64 = 0
-  private var order: UInt64 = 0
-  private var queue: [Message] = []
+  private var network = SimulatedNetwork<Message>()
   private var hosts: [Host] = []
   private var log: [[UInt8]] = []
   private var nextRecord: UInt64 = 1
@@ -98,7 +80,7 @@ struct ShardSimulation {
   private static let times = ShardMachine.Times()
 
   init(seed: UInt64, hostCount: Int = 3, faults: Faults) {
-    random = Random(state: seed)
+    random = SeededRandom(state: seed)
     self.faults = faults
     for index in 0..<hostCount {
       hosts.append(Host(machine: machine(index)))
@@ -131,10 +113,9 @@ struct ShardSimulation {
   }
 
   private mutating func turn(until end: UInt64) {
-    while violations.isEmpty, let first = queue.first, first.time <= end {
-      let message = takeFirst()
-      now = max(now, message.time)
-      deliver(message)
+    while violations.isEmpty, let time = network.nextTime, time <= end {
+      now = max(now, time)
+      deliver(network.takeFirst().message)
     }
     now = max(now, end)
   }
@@ -150,30 +131,7 @@ struct ShardSimulation {
   }
 
   private mutating func enqueue(after delay: UInt64, to host: Int?, _ content: Content) {
-    order += 1
-    queue.append(
-      Message(time: now + delay, order: order, host: host, run: host.map { hosts[$0].run } ?? 0, content: content))
-    var child = queue.count - 1
-    while child > 0, queue[child].isBefore(queue[(child - 1) / 2]) {
-      queue.swapAt(child, (child - 1) / 2)
-      child = (child - 1) / 2
-    }
-  }
-
-  /// The queue is a binary heap.
-  private mutating func takeFirst() -> Message {
-    queue.swapAt(0, queue.count - 1)
-    let first = queue.removeLast()
-    var parent = 0
-    while true {
-      var least = parent
-      for child in [2 * parent + 1, 2 * parent + 2] where child < queue.count && queue[child].isBefore(queue[least]) {
-        least = child
-      }
-      guard least != parent else { return first }
-      queue.swapAt(parent, least)
-      parent = least
-    }
+    network.add(Message(host: host, run: host.map { hosts[$0].run } ?? 0, content: content), at: now + delay)
   }
 
   /// Mostly a millisecond, sometimes seconds.
@@ -230,9 +188,11 @@ struct ShardSimulation {
       case .gather:
         post(after: delay(), to: nil, .gatherRequest(from: index))
         enqueue(after: 2_000_000_000, to: index, .failed)
-      case .adopt(let heads): hosts[index].end = max(hosts[index].end, Self.number(heads))
-      case .apply(let record, let sequence):
-        apply(Self.number(record.prefix(8)), id: Self.number(record.dropFirst(8).prefix(8)), at: sequence, by: index)
+      case .adopt(let heads, isGap: _): hosts[index].end = max(hosts[index].end, Self.number(heads))
+      case .apply(let record, let position):
+        apply(
+          Self.number(record.prefix(8)), id: Self.number(record.dropFirst(8).prefix(8)), at: position.sequence,
+          by: index)
       case .lead:
         terms += 1
         hosts[index].nextID = hosts[index].end
@@ -256,7 +216,7 @@ struct ShardSimulation {
         hosts[index].nextID += 1
         if random.isOne(of: 10) { record += [UInt8](repeating: 7, count: 150) }
         nextRecord += 1
-        perform(hosts[index].machine.submit(record), by: index)
+        perform(hosts[index].machine.submit(record, at: now), by: index)
       }
     }
   }

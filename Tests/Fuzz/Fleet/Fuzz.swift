@@ -30,7 +30,9 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   var now: UInt64 = 1_000_000_000
   var machine = ShardMachine(
     host: host, weight: Double(input.byte()) / 255, partByteCount: 16, recordByteCount: 256, now: now)
-  var actions = machine.start()
+  let resumed = input.byte()
+  var actions = machine.start(
+    resumingAt: resumed & 1 == 0 ? nil : ShardPosition(epoch: 1, sequence: UInt64(resumed), checksum: 0, term: 1))
   var former: UInt32 = 0
   while !input.bytes.isEmpty {
     let kind = input.byte()
@@ -63,10 +65,11 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     case 8: actions = machine.appended(attempt: input.number(), .unknown, at: now)
     case 9: actions = machine.readFailed(at: now)
     case 10: actions = machine.reconnected()
-    case 11: actions = machine.submit(input.take(Int(input.byte())))
+    case 11: actions = machine.submit(input.take(Int(input.byte())), at: now)
     case 12: actions = last.map { machine.appended(attempt: $0.attempt, .stored, at: now) } ?? []
     case 13: actions = last.map { machine.receive($0.bytes, at: $0.after + 1, now: now) } ?? []
     case 14: former = UInt32(truncatingIfNeeded: input.number())
+    case 15 where input.byte() & 3 != 0: actions = machine.renew(heads: input.take(4), at: now)
     default: actions = machine.leave()
     }
     for case .append(let bytes, _, _) in actions {

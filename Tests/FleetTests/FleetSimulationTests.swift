@@ -1,0 +1,34 @@
+import Testing
+
+@testable import Fleet
+
+@Suite struct FleetSimulationTests {
+  private func run(_ seed: UInt64, _ faults: FleetSimulation.Faults, hostCount: Int = 3) -> FleetSimulation {
+    var simulation = FleetSimulation(seed: seed, hostCount: hostCount, faults: faults)
+    simulation.run(seconds: 60)
+    return simulation
+  }
+
+  @Test(arguments: 0..<20 as Range<UInt64>)
+  func allHostsHaveTheSameEventsUnderTheSameIDsAndValuesAreStoredOnce(seed: UInt64) {
+    let simulation = run(seed, .init())
+    #expect(simulation.violations == [])
+    #expect(simulation.terms > 0 && simulation.storedCount > 100, "\(simulation.storedCount)")
+    #expect(simulation.fetchCount > 10 && simulation.publishedCount > 50)
+  }
+
+  @Test(arguments: 0..<20 as Range<UInt64>)
+  func noIDIsUsedTwiceAfterTheLogHasLostItsLastEntries(seed: UInt64) {
+    #expect(run(seed, .init(kills: false, clockDifference: 0, restoresOldLog: true)).violations == [])
+  }
+
+  @Test(arguments: 0..<20 as Range<UInt64>)
+  func hostsAgreeIfATenthOfAllMessagesIsLostAndDefinitionsDiffer(seed: UInt64) {
+    #expect(run(seed, .init(lost: 100, repeated: 100, hasOtherDefinitions: true), hostCount: 5).violations == [])
+  }
+
+  @Test(arguments: 0..<3 as Range<UInt64>)
+  func valuesLargerThanAMessageAreStoredOnce(seed: UInt64) {
+    #expect(run(seed, .init(hasLargeValues: true)).violations == [])
+  }
+}
