@@ -30,6 +30,7 @@ declare -A copies=(
   [docs/man/streamd.8]=$PREFIX/share/man/man8/streamd.8
   [docs/man/streamctl.1]=$PREFIX/share/man/man1/streamctl.1
   [docs/man/streamd.toml.5]=$PREFIX/share/man/man5/streamd.toml.5
+  [docs/man/streamd-fleet.7]=$PREFIX/share/man/man7/streamd-fleet.7
   [docs/man/streamd-http.7]=$PREFIX/share/man/man7/streamd-http.7
 )
 for program in "${programs[@]}"; do
