@@ -1,5 +1,6 @@
 """The man pages and the message catalogue, compared with the programs and the source."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -189,6 +190,26 @@ def libraries_can_be_used_by_version(installation):
     expect(done.returncode == 0, f"SwiftPM says: {done.stdout}{done.stderr}")
 
 
+def broker_configurations_are_valid(installation):
+    """nats-server accepts the examples of brokers, and the one in streamd-fleet(7)"""
+    server = shutil.which("nats-server", path=f"{os.environ['PATH']}:/usr/sbin")
+    expect(server, "there is no nats-server")
+    examples = sorted((installation.prefix / "share/doc/streamd/examples/fleet").glob("*.conf"))
+    expect(len(examples) == 3, f"there are {examples}")
+    text = re.search(r"^(server_name: .*?)^\.Ed", source(installation, "man7/streamd-fleet.7"), re.M | re.S)[1]
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+        said("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=n1", "-keyout",
+             f"{folder}/server.key", "-out", f"{folder}/server.pem")
+        shutil.copy(f"{folder}/server.pem", f"{folder}/ca.pem")
+        manual = pathlib.Path(folder, "manual.conf")
+        # The key is known to the versions that the manual requires, and not to Debian 12's.
+        expect(text.count("  sync_interval: always\n") == 1, "the manual has no sync_interval")
+        manual.write_text(text.replace("  sync_interval: always\n", "").replace("/etc/nats/", f"{folder}/"))
+        for path in [*examples, manual]:
+            answer = said(server, "--config", path, "-t", environment={"ADMIN_PASSWORD": "x"})
+            expect("is valid" in answer, answer)
+
+
 def source_ids():
     text = "".join(path.read_text() for path in sorted((PROJECT / "Sources").rglob("*.swift")))
     halves = r"\b0x([0-9a-f_]{16,19})"
@@ -242,6 +263,7 @@ CHECKS = [
     columns_are_in_their_page,
     first_steps_work,
     libraries_can_be_used_by_version,
+    broker_configurations_are_valid,
     catalogue_is_complete,
     catalogue_describes_every_entry,
     catalogue_is_accepted,

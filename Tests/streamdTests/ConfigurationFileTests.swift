@@ -36,8 +36,24 @@ struct ConfigurationFileTests {
     }
   }
 
+  /// The daemons of a fleet have the same streams and the same fleet.
+  @Test func theExampleOfAFleetIsValid() throws {
+    let configurations = try (1...3).map { number in
+      let path = "\(root)/config/examples/fleet/daemon-\(number).toml"
+      return try ConfigurationSource.parse(ConfigurationText.files(at: path), credentialsDirectory: nil).configuration
+    }
+    for configuration in configurations {
+      #expect(configuration.cluster != nil && configuration.cluster == configurations[0].cluster)
+      #expect(configuration.streams.map(\.definitionDigest) == configurations[0].streams.map(\.definitionDigest))
+      #expect(configuration.streams.count >= 3 && configuration.streams.allSatisfy { $0.share == .fleet })
+    }
+    #expect(Set(configurations.map(\.server.socket)).count == 3)
+    #expect(Set(configurations.map(\.server.state)).count == 3)
+  }
+
   @Test func randomlyChangedFilesDoNotCrash() throws {
-    let texts = try (try examples() + ["\(root)/config/streamd.toml"]).map { try readFile(at: $0, limit: 1 << 20) }
+    let others = ["\(root)/config/streamd.toml", "\(root)/config/examples/fleet/daemon-3.toml"]
+    let texts = try (try examples() + others).map { try readFile(at: $0, limit: 1 << 20) }
     var chance = SeededGenerator(state: 20)
     for round in 0..<3000 {
       var text = texts[round % texts.count]
@@ -52,9 +68,8 @@ struct ConfigurationFileTests {
   }
 
   private func examples() throws -> [String] {
-    try FileManager.default.contentsOfDirectory(atPath: "\(root)/config/examples").sorted().map {
-      "\(root)/config/examples/\($0)"
-    }
+    try FileManager.default.contentsOfDirectory(atPath: "\(root)/config/examples").sorted()
+      .filter { $0.hasSuffix(".toml") }.map { "\(root)/config/examples/\($0)" }
   }
 
   /// Changes, removes, repeats or puts in some bytes, mostly such as mean something to TOML.

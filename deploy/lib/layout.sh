@@ -41,6 +41,7 @@ done
 for example in config/examples/*.toml deploy/systemd/examples/*.conf; do
   copies[$example]=$documents/examples/${example##*/}
 done
+for example in config/examples/fleet/*; do copies[$example]=$documents/examples/fleet/${example##*/}; done
 
 # Files in which the directory of the programs is inserted, and their destinations.
 declare -A services=(
