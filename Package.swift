@@ -37,6 +37,7 @@ let package = Package(
     .systemLibrary(
       name: "CSystemd", path: "Sources/C/CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
     .target(name: "CChecksum", path: "Sources/C/CChecksum"),
+    .target(name: "CNats", path: "Sources/C/CNats"),  // loads the library when it is used: nothing to link
     .target(name: "CToml", path: "Sources/C/CToml"),
     .target(
       name: "CVersion", path: "Sources/C/CVersion",
@@ -52,6 +53,8 @@ let package = Package(
     .target(name: "StateFormat", swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings),
     .target(name: "Fleet", dependencies: ["CChecksum", "Events", "StateFormat"], swiftSettings: strictSettings),
+    .target(
+      name: "JetStream", dependencies: ["CNats", "Events", "Fleet", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
@@ -105,6 +108,9 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
     .testTarget(name: "FleetTests", dependencies: ["Events", "Fleet", "StateFormat"], swiftSettings: settings),
+    .testTarget(
+      name: "JetStreamTests", dependencies: ["Fleet", "JetStream", "StreamRuntime", "TestSupport"],
+      swiftSettings: settings),
     .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
     .executableTarget(
       name: "logwriter", dependencies: ["Events", "ReplayLog"], path: "Tests/LogWriter", swiftSettings: settings),

@@ -65,6 +65,9 @@ package protocol FleetEngineObserver: AnyObject {
   /// There is no connection.
   /// - Parameter reason: a sentence without its full stop, without secrets.
   func engineDisconnected(_ reason: String)
+  /// Messages were dropped, because they arrived faster than they were processed: answers may be missing, and entries of
+  /// a tail. Once for each connection.
+  func engineDropped()
   /// An entry of a shard's log, soon after it was appended: in any order, late, or repeatedly, or not at all.
   func engineAppended(_ entry: [UInt8], to shard: Int, at sequence: UInt64)
 }

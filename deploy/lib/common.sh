@@ -1,10 +1,11 @@
 # Functions of the scripts in deploy/; sourced, not run. The caller sets -euo pipefail and is in the project's root.
 
 # Debian and Ubuntu packages, by purpose.
-build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libsystemd-dev libtomlplusplus-dev pkg-config)
+build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libnats-dev libsystemd-dev libtomlplusplus-dev pkg-config)
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(curl openssl python3 python3-venv)
 test_packages+=(libnginx-mod-nchan nginx)  # a foreign upstream
+test_packages+=(nats-server)  # the engine of a fleet; libnats-dev includes its client library
 test_packages+=(chromium prometheus)  # foreign readers of the page and of the metrics
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
 package_packages=(binutils dpkg-dev)

@@ -1,0 +1,107 @@
+import FoundationEssentials
+import Glibc
+import StreamRuntime
+import TestSupport
+
+/// A nats-server on loopback, with JetStream, for as long as this value lives. Its store is kept over restarts.
+final class Broker: @unchecked Sendable {  // a test uses it in one task at a time
+  let port: UInt16
+  private let folder: URL
+  private let more: String
+  private var process: ChildProcess?
+  private var id: pid_t = 0
+
+  var url: String { "nats://127.0.0.1:\(port)" }
+
+  /// - Parameter more: lines of its configuration.
+  init(_ more: String = "", port: UInt16? = nil) async throws {
+    self.port = try port ?? Self.freePort()
+    self.more = more
+    folder = URL(filePath: "/tmp/streamd-test-nats-\(uniqueKey())")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    try await start()
+  }
+
+  deinit {
+    kill()
+    try? FileManager.default.removeItem(at: folder)
+  }
+
+  /// Starts the server, and waits until it listens.
+  func start() async throws {
+    let configuration = folder.appending(path: "nats.conf")
+    try Data(
+      """
+      listen: "127.0.0.1:\(port)"
+      jetstream: { store_dir: "\(folder.path())/store" }
+      \(more)
+      """.utf8
+    ).write(to: configuration)
+    let server = access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
+    // The shell ends the server also if this process is killed: then its input ends.
+    let process = try ChildProcess(
+      "sh",
+      [
+        "-c", "\"$@\" & id=$!; echo $id; cat >/dev/null; kill -9 $id 2>/dev/null", "sh", server, "-c",
+        configuration.path(), "-l", folder.appending(path: "log").path(),
+      ],
+      holdsInput: true, errors: .descriptor(STDERR_FILENO))
+    self.process = process
+    id = await process.line().flatMap { pid_t($0) } ?? 0
+    for _ in 0..<600 {
+      if Self.listens(port) { return }
+      guard isRunning(id) else { break }
+      try await Task.sleep(for: .milliseconds(100))
+    }
+    let log = (try? String(contentsOf: folder.appending(path: "log"), encoding: .utf8)) ?? "no log"
+    throw BrokerError("nats-server, of Debian's package nats-server, does not listen: \(log)")
+  }
+
+  /// As a crash.
+  func kill() {
+    guard process != nil else { return }
+    Glibc.kill(id, SIGKILL)
+    process?.endInput()
+    process = nil
+  }
+
+  func stop() { Glibc.kill(id, SIGSTOP) }
+  func resume() { Glibc.kill(id, SIGCONT) }
+
+  struct BrokerError: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+  }
+
+  /// A port that nothing listens on at present.
+  static func freePort() throws -> UInt16 {
+    let socket = OwnedDescriptor(Glibc.socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
+    var address = loopback(0)
+    var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let isBound = withUnsafeMutablePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        bind(socket.raw, $0, size) == 0 && getsockname(socket.raw, $0, &size) == 0
+      }
+    }
+    guard isBound else { throw SystemError("bind") }
+    return UInt16(bigEndian: address.sin_port)
+  }
+
+  private static func listens(_ port: UInt16) -> Bool {
+    let socket = OwnedDescriptor(Glibc.socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
+    var address = loopback(port)
+    return withUnsafePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(socket.raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+      }
+    }
+  }
+
+  private static func loopback(_ port: UInt16) -> sockaddr_in {
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_port = port.bigEndian
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    return address
+  }
+}
