@@ -9,17 +9,93 @@
 /// appended batch brings its own, `filter` keeps it (omitted events were processed), and a part of a batch has it only
 /// if it includes the last event. A batch without events may have a checkpoint: the source has advanced without an
 /// event to deliver.
+///
+/// A batch may have stamps: the ids and times under which a log stores its events. Two batches with other stamps are
+/// not equal. No operation changes the id of an event: a part of a batch has the stamps of its events, and the position
+/// as it has the checkpoint; events can be removed at both ends, and without the last one the position is removed, too.
+/// A batch with stamps can be appended to one that it continues (`continues`). Everything else that would add, replace
+/// or remove an event is an error of the program, which ends it.
 public struct EventBatch: Equatable, Sendable {
   /// The bytes of all events, one after the other.
   private var bytes: [UInt8] = []
   /// The end offset of each event in `bytes`.
   private var ends: [Int] = []
-  /// The position from which the source resumes after the last event; nil: the checkpoint before this batch stays
-  /// valid.
-  public var checkpoint: Checkpoint?
+  private var notes = Notes.none
+
+  /// What a batch has beside its events, in one word, so that a batch without stamps costs no more for them.
+  private enum Notes: Equatable {
+    case none
+    case checkpoint(Checkpoint)
+    case stamps(Stamped)
+
+    init(_ checkpoint: Checkpoint?, _ stamps: EventStamps?) {
+      if let stamps {
+        self = .stamps(Stamped(stamps, checkpoint))
+      } else {
+        self = checkpoint.map { .checkpoint($0) } ?? .none
+      }
+    }
+  }
+
+  private final class Stamped: Equatable, Sendable {
+    let stamps: EventStamps
+    let checkpoint: Checkpoint?
+
+    init(_ stamps: EventStamps, _ checkpoint: Checkpoint?) { (self.stamps, self.checkpoint) = (stamps, checkpoint) }
+
+    static func == (one: Stamped, other: Stamped) -> Bool {
+      one.stamps == other.stamps && one.checkpoint == other.checkpoint
+    }
+  }
 
   /// Creates an empty batch.
   public init() {}
+
+  /// The position from which the source resumes after the last event; nil: the checkpoint before this batch stays
+  /// valid.
+  public var checkpoint: Checkpoint? {
+    get {
+      switch notes {
+      case .none: nil
+      case .checkpoint(let checkpoint): checkpoint
+      case .stamps(let stamped): stamped.checkpoint
+      }
+    }
+    set { notes = Notes(newValue, stamps) }
+  }
+
+  /// The ids and times of the events; nil: the log assigns them.
+  public var stamps: EventStamps? {
+    guard case .stamps(let stamped) = notes else { return nil }
+    return stamped.stamps
+  }
+
+  /// Sets the ids and times of the events, and the position.
+  ///
+  /// - Returns: false, without any effect, if there is another number of times than of events, or an id would exceed 64
+  ///   bits.
+  public mutating func setStamps(_ stamps: EventStamps) -> Bool {
+    guard let fitted = stamps.fitted(to: count) else { return false }
+    notes = Notes(checkpoint, fitted)
+    return true
+  }
+
+  /// Whether the batch can be appended to `other`: neither has stamps, the ids of this one follow those of `other`, or
+  /// that is empty and has no stamps.
+  public func continues(_ other: EventBatch) -> Bool {
+    switch (other.stamps, stamps) {
+    case (nil, nil): true
+    case (nil, _): other.isEmpty
+    case (let former?, let next?): former.id(other.count) == next.firstID
+    default: false
+    }
+  }
+
+  private func requireNoStamps() {
+    if case .stamps(let stamped) = notes {
+      preconditionFailure("\(count) events from id \(stamped.stamps.firstID) on have stamps, and cannot change")
+    }
+  }
 
   /// The total number of bytes of all events.
   public var byteCount: Int { bytes.count }
@@ -36,6 +112,7 @@ public struct EventBatch: Equatable, Sendable {
 
   /// Appends a copy of `event`.
   public mutating func append(_ event: UnsafeRawBufferPointer) {
+    requireNoStamps()
     unsafe bytes.append(contentsOf: event)
     ends.append(bytes.count)
   }
@@ -68,6 +145,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
 
   /// Appends an event.
   public mutating func append(_ event: [UInt8]) {
+    requireNoStamps()
     bytes += event
     ends.append(bytes.count)
   }
@@ -86,17 +164,36 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
   private mutating func append(_ part: Slice<EventBatch>) {
     let (batch, range) = (part.base, part.startIndex..<part.endIndex)
     let former = batch.start(range.lowerBound)
+    let isLast = range.upperBound == batch.count
+    guard isLast || !range.isEmpty else { return }
+    join(isLast ? batch.checkpoint : nil, batch.stamps?.part(range, of: batch.count), count: range.count)
     let offset = bytes.count - former
     bytes += batch.bytes[former..<batch.start(range.upperBound)]
     ends += batch.ends[range].lazy.map { $0 + offset }
-    if range.upperBound == batch.count, let newer = batch.checkpoint { checkpoint = newer }
   }
 
-  /// Returns a batch of the events that `isIncluded` accepts, with the checkpoint.
+  /// Takes the notes of `count` events that are about to be appended.
+  private mutating func join(_ newer: Checkpoint?, _ next: EventStamps?, count: Int) {
+    if let next {
+      if let stamps, stamps.id(self.count) == next.firstID {
+        notes = Notes(newer ?? checkpoint, stamps.followed(after: self.count, by: next, count))
+      } else {
+        precondition(stamps == nil && isEmpty, "\(self.count) events are not continued by id \(next.firstID)")
+        notes = Notes(newer ?? checkpoint, next)
+      }
+    } else {
+      if count > 0 { requireNoStamps() }
+      if let newer { checkpoint = newer }
+    }
+  }
+
+  /// Returns a batch of the events that `isIncluded` accepts, with the checkpoint. Of a batch with stamps it must accept
+  /// every event: the ids of the others would change.
   public func filter(_ isIncluded: ([UInt8]) throws -> Bool) rethrows -> EventBatch {
     var included = EventBatch()
     for event in self where try isIncluded(event) { included.append(event) }
-    included.checkpoint = checkpoint
+    precondition(stamps == nil || included.count == count, "an event with an id was left out")
+    included.notes = notes
     return included
   }
 
@@ -104,6 +201,12 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
   public mutating func replaceSubrange<Events: Collection>(_ range: Range<Int>, with events: Events)
   where Events.Element == [UInt8] {
     if range.upperBound == ends.count, !range.isEmpty { checkpoint = nil }
+    if let stamps, !range.isEmpty || !events.isEmpty {
+      let isAtEnd = range.upperBound == count
+      precondition(events.isEmpty && (isAtEnd || range.lowerBound == 0), "the ids of events would change")
+      let rest = isAtEnd ? 0..<range.lowerBound : range.upperBound..<count
+      notes = Notes(checkpoint, rest.isEmpty ? nil : stamps.part(rest, of: count))
+    }
     let former = start(range.lowerBound)..<start(range.upperBound)
     var end = former.lowerBound
     let new = events.map { event in
