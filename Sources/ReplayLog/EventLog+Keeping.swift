@@ -9,28 +9,41 @@ extension EventLog {
   ///   - name: the stream's name.
   ///   - firstID: the first event's id. By default the time in microseconds: higher than any id of an earlier log of
   ///     this stream, as long as that averaged under a million events a second.
+  ///   - followsFleet: whether the first batches have stamps, with any ids from 1 on; `firstID` is then the least id of
+  ///     an event without a stamp.
   ///   - clock: microseconds since the Unix epoch.
   /// - Returns: nil, with `errno` set, when the region cannot be allocated.
   public convenience init?(
-    name: String, limits: Limits, firstID: UInt64? = nil, clock: @escaping () -> UInt64 = EventLog.wallClock
+    name: String, limits: Limits, firstID: UInt64? = nil, followsFleet: Bool = false,
+    clock: @escaping () -> UInt64 = EventLog.wallClock
   ) {
     guard let region = MappedRegion(name: "streamd:" + name, byteCount: LogLayout.byteCount(for: limits)) else {
       return nil
     }
     self.init(
       formatting: region, name: name, limits: limits, hasChecksums: false,
-      state: LogState(startingAt: firstID ?? clock()), clock: clock)
+      state: LogState(startingAt: firstID ?? clock()), followsFleet: followsFleet, clock: clock)
   }
 
-  /// - Parameter region: zeroed, of the size that the limits require.
+  /// - Parameters:
+  ///   - region: zeroed, of the size that the limits require.
+  ///   - followsFleet: as above, with the first position of `state`.
   convenience init(
     formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, state: LogState,
-    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
+    followsFleet: Bool = false, clock: @escaping () -> UInt64 = EventLog.wallClock,
+    didGrow: (@Sendable () -> Void)? = nil
   ) {
+    let firstOwnID = state.first
+    let state = followsFleet ? LogState(startingAt: 1, boot: state.boot) : state
     let layout = unsafe LogLayout(
       formatting: region.bytes, name: name, slots: LogLayout.slots(for: limits.events), ringBytes: limits.bytes,
       hasChecksums: hasChecksums, state: state)
-    self.init(layout, state, limits: limits, owner: region, clock: clock, didGrow: didGrow)
+    if followsFleet {
+      var note = layout.fleetNote
+      note?.write([], end: state.end)
+    }
+    self.init(
+      layout, state, limits: limits, owner: region, firstOwnID: firstOwnID, clock: clock, didGrow: didGrow)
   }
 
   /// A log in memory with the newest events of another that fit.
@@ -82,6 +95,7 @@ public struct LogRemains {
   let region: MappedRegion
   private let layout: LogLayout
   private let state: LogState
+  private let firstOwnID: UInt64
 
   /// An intact log in memory.
   ///
@@ -92,7 +106,7 @@ public struct LogRemains {
   public init(memory descriptor: CInt, progress: () -> Void = {}) throws(LogRefusal) {
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of a log") }
     let layout = try unsafe LogLayout(reading: region.bytes)
-    (stream, isSalvaged, self.region, self.layout) = (layout.name, false, region, layout)
+    (stream, isSalvaged, self.region, self.layout, firstOwnID) = (layout.name, false, region, layout, 0)
     state = try layout.intactState(progress: progress)
   }
 
@@ -107,7 +121,7 @@ public struct LogRemains {
   ) throws(LogRefusal) {
     let layout = try unsafe LogLayout(reading: region.bytes)
     guard layout.hasChecksums else { throw LogRefusal("its events have no checksums") }
-    (stream, self.region, self.layout) = (layout.name, region, layout)
+    (stream, self.region, self.layout, firstOwnID) = (layout.name, region, layout, time)
     let state = try layout.state()
     if state.isClosed || state.boot == boot, let intact = try? layout.intactState(progress: progress) {
       (self.state, isSalvaged) = (intact, false)
@@ -148,6 +162,7 @@ public struct LogRemains {
       // Before the state, which no longer records how far events are complete.
       var note = layout.checkpointNote
       _ = note?.restore(upTo: state.salvagedEnd ?? state.end)
+      _ = layout.restoredFleetNote(state)
       layout.write(state)
       // Before an id is assigned: otherwise the file could state that there was none.
       let code = region.sync()
@@ -155,7 +170,7 @@ public struct LogRemains {
         throw LogRefusal(unsafe "it cannot be written: \(String(cString: strerror(code)))", .leave)
       }
     }
-    return EventLog(layout, state, limits: limits, owner: region, didGrow: didGrow)
+    return EventLog(layout, state, limits: limits, owner: region, firstOwnID: firstOwnID, didGrow: didGrow)
   }
 
   /// As `EventLog.leaveBehind()`, of remains in a file.
@@ -167,6 +182,7 @@ public struct LogRemains {
   /// A read-only log, from which another takes over; must not be appended to.
   public func log() -> EventLog {
     EventLog(
-      layout, state, limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region)
+      layout, state, limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region,
+      firstOwnID: firstOwnID)
   }
 }

@@ -5,8 +5,8 @@ import Glibc
 public struct LoggedEvent: Equatable, Sendable {
   /// Its position: rises by 1 from event to event.
   public let id: UInt64
-  /// When the log stored it, in microseconds since the Unix epoch, by the system clock. Events are ordered by id: the
-  /// clock may have been set back between two events.
+  /// When the log stored it, in microseconds since the Unix epoch, by the system clock; or the time of its stamp. Events
+  /// are ordered by id: the clock may have been set back between two events.
   public let time: UInt64
   /// Its bytes, unchanged.
   public let data: [UInt8]
@@ -20,6 +20,11 @@ public struct LoggedEvent: Equatable, Sendable {
 /// Positions are contiguous, except for at most one hole: after a power failure, ids continue above any that were
 /// assigned, and the lost events are the gap between. `skip` maps a position in the hole to its end; `count` and
 /// `position` take the hole into account.
+///
+/// A batch with stamps gives its events their ids and times. Ids below `endPosition` are skipped: no event replaces
+/// another, and ids never decrease. Ids above it leave a hole; a second hole evicts the events before the first one. A
+/// log that has stored such a batch *follows a fleet*: it assigns no id of its own until a batch without stamps comes,
+/// whose ids are above the wall clock.
 ///
 /// The region can outlive the process: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
 public final class EventLog {
@@ -51,6 +56,8 @@ public final class EventLog {
 
   /// Exclusive upper bound of ids.
   public static let idLimit = LogLayout.idLimit
+  /// Exclusive upper bound of ids in stamps. Ids above it remain for the log itself.
+  public static let stampedIDLimit = LogLayout.idLimit / 2
 
   /// Bytes of id and time before the data of `record(at:)`.
   @inlinable public static var stampBytes: Int { 16 }
@@ -63,9 +70,13 @@ public final class EventLog {
   public private(set) var endPosition: UInt64
   /// Data bytes of the events appended since the start.
   public private(set) var appendedBytes: UInt64 = 0
+  /// The events appended since the start.
+  public var appendedEvents: UInt64 { endPosition - countStart }
+  /// See `takeLeftOutCount`.
+  private var leftOutCount = 0
   /// When the newest event was stored, also if it has been evicted; microseconds since the Unix epoch. Nil before the
   /// first.
-  public var newestTime: UInt64? { lastTime > 0 ? lastTime : nil }
+  public var newestTime: UInt64? { newestID == nil ? nil : lastTime }
   /// The used bytes of the ring, from its start. The rest keeps its content until that is evicted, and takes no memory
   /// while it was never written. At most, and initially, `limits.bytes`.
   public var usedBytes: Int {
@@ -77,6 +88,11 @@ public final class EventLog {
   /// Where the source resumes: the newest checkpoint of the batches that are or were in the log. Outlives the process
   /// with them.
   public private(set) var checkpoint: Checkpoint?
+  /// The newest position of the batches with stamps that are or were in the log: up to where the fleet's log was read.
+  /// Outlives the process with them. Nil if the log does not follow a fleet, or lost the events of all positions.
+  public var fleetPosition: [UInt8]? { fleetBytes?.isEmpty == false ? fleetBytes : nil }
+  /// The id of the next event without a stamp, as of now.
+  public var nextOwnID: UInt64 { fleetBytes == nil ? endPosition : max(endPosition, clock(), firstOwnID) }
 
   /// How many clock steps back `position(since:)` considers.
   private static let maximumStepsBack = 64
@@ -100,6 +116,15 @@ public final class EventLog {
   private var heldPosition = UInt64.max
   private var nextOffset = 0
   private var checkpointNote: LogNote?
+  private var fleetNote: LogNote?
+  /// The bytes of `fleetNote`; nil: the log does not follow a fleet; empty: it does, and the position is unknown.
+  private var fleetBytes: [UInt8]?
+  /// The least id of an event without a stamp after those with stamps.
+  private let firstOwnID: UInt64
+  /// Whether the hole is not in the region yet.
+  private var hasNewHole = false
+  /// `endPosition` at the start, plus the ids that were not assigned since.
+  private var countStart: UInt64
   /// `endPosition` in the region: it is lower while a batch is being appended.
   private var committedEnd: UInt64
   private var reserve: ((UInt64) -> Void)?
@@ -112,15 +137,17 @@ public final class EventLog {
   /// - Parameters:
   ///   - state: the state in the region.
   ///   - owner: keeps the region mapped.
+  ///   - firstOwnID: of a log that follows a fleet: no event without a stamp has a lower id.
   ///   - didGrow: called after an append to the shared log that uses this storage, outside of every lock.
   init(
-    _ layout: LogLayout, _ state: LogState, limits: Limits, owner: AnyObject,
+    _ layout: LogLayout, _ state: LogState, limits: Limits, owner: AnyObject, firstOwnID: UInt64 = 0,
     clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
     precondition(layout.slots >= limits.events && layout.ringBytes == limits.bytes, "another geometry than \(limits)")
     self.layout = layout
     self.limits = limits
     self.owner = owner
+    self.firstOwnID = firstOwnID
     self.clock = clock
     self.didGrow = didGrow
     boot = state.boot
@@ -128,9 +155,10 @@ public final class EventLog {
     usedBytes = limits.bytes
     (firstPosition, endPosition) = (state.first, state.end)
     (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
-    committedEnd = state.end
+    (committedEnd, countStart) = (state.end, state.end)
     checkpointNote = layout.checkpointNote
     checkpoint = checkpointNote?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
+    (fleetNote, fleetBytes) = layout.restoredFleetNote(state)
     historyStart = state.historyStart
     guard state.count > 0 else { return }
     let newest = position(ofLast: 1)
@@ -164,8 +192,10 @@ public final class EventLog {
   /// Appends a batch, evicting the oldest events where a limit requires it. An event over `limits.maximumEventBytes` is
   /// skipped: the caller must reject and report it before. While events are held, only `appendWhatFits` may be called.
   ///
-  /// If the process is killed during the append, the log contains the whole batch with its checkpoint, or nothing of
-  /// it; or, for a batch larger than the ring, its first events without the checkpoint.
+  /// If the process is killed during the append, the log contains the whole batch with its checkpoint and position, or
+  /// nothing of it; or, for a batch larger than the ring, its first events without these. Of a batch with stamps, events
+  /// that the log has or had are skipped; if it had later ones, too, the checkpoint is skipped, but not the position. A
+  /// batch that the log does not accept (`accepts`) has no effect.
   public func append(_ batch: EventBatch) {
     let rest = appendWhatFits(batch)
     precondition(rest == nil, "\(rest?.count ?? 0) events would have been dropped from \(heldPosition) on")
@@ -178,7 +208,10 @@ public final class EventLog {
 
   /// As `append`, up to the first event that does not fit beside the held ones.
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
+    if let stamps = batch.stamps { return appendWhatFits(batch, stamps) }
     guard !batch.isEmpty || batch.checkpoint != nil else { return nil }
+    let leavesFleet = fleetBytes != nil && !batch.isEmpty
+    if leavesFleet, !leaveHole(to: nextOwnID) { return batch }
     if batch.checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
     let now = clock()
     var count = 0
@@ -196,8 +229,77 @@ public final class EventLog {
     let isWhole = count == batch.count
     if isWhole, let checkpoint = batch.checkpoint { write(checkpoint) }
     commit()
+    if leavesFleet {
+      fleetNote?.clear()
+      fleetBytes = nil
+    }
     dropExpired()
     return isWhole ? nil : EventBatch(batch[count...])
+  }
+
+  /// Whether every id of the batch's stamps is below `stampedIDLimit`; true without stamps.
+  public static func accepts(_ batch: EventBatch) -> Bool {
+    batch.stamps.map { $0.id(batch.count) <= stampedIDLimit } ?? true
+  }
+
+  private func appendWhatFits(_ batch: EventBatch, _ stamps: EventStamps) -> EventBatch? {
+    guard Self.accepts(batch) else { return nil }
+    let (end, isNewest) = (stamps.id(batch.count), stamps.id(batch.count) >= endPosition)
+    if heldPosition < endPosition, end > endPosition, !hasRoomForAll(of: batch) { return batch }
+    var index = Int(min(max(stamps.firstID, endPosition) - stamps.firstID, UInt64(batch.count)))
+    unsafe batch.withUnsafeBytes(of: index..<batch.count) { data in
+      let id = stamps.id(index)
+      guard leaveHole(to: id) else { return false }
+      if data.count > limits.maximumEventBytes {
+        guard leaveHole(to: id + 1) else { return false }
+        leftOutCount += 1
+      } else {
+        let place = place(for: data.count)
+        guard place.first <= heldPosition else { return false }
+        unsafe append(data, at: place, time: stamps.time(index))
+      }
+      index += 1
+      return true
+    }
+    let isWhole = index == batch.count
+    // The checkpoint first: without an event both take effect at once, and a position without its checkpoint would
+    // lose that.
+    if isWhole, isNewest, let checkpoint = batch.checkpoint { write(checkpoint) }
+    if isWhole, let position = stamps.position {
+      writeFleet(position)
+    } else if fleetBytes == nil {
+      writeFleet([])
+    }
+    commit()
+    dropExpired()
+    return isWhole ? nil : EventBatch(batch[index...])
+  }
+
+  /// The number of events of batches with stamps that were left out since the last call, because they exceed
+  /// `limits.maximumEventBytes`.
+  public func takeLeftOutCount() -> Int {
+    defer { leftOutCount = 0 }
+    return leftOutCount
+  }
+
+  /// Makes `id` the next event's, if it is higher: the ids before it become the hole, or enlarge one at the end. Evicts
+  /// the events before an older hole.
+  /// - Returns: false, without any effect, if such events are held.
+  private func leaveHole(to id: UInt64) -> Bool {
+    guard id > endPosition else { return true }
+    if holeStart == holeEnd || holeEnd < endPosition {
+      if firstPosition < holeStart {
+        guard heldPosition >= holeEnd else { return false }
+        drop(to: holeEnd)
+      }
+      historyStart = max(historyStart, holeEnd)
+      holeStart = endPosition
+    }
+    countStart += id - endPosition
+    if firstPosition == endPosition { firstPosition = id }
+    (holeEnd, endPosition, hasNewHole) = (id, id, true)
+    heldPosition = skip(heldPosition)
+    return true
   }
 
   /// Whether a batch with a checkpoint can be appended now: false if it must be split now although an empty log could
@@ -212,7 +314,7 @@ public final class EventLog {
     // The space between the last record and the ring's end is unused if the next record does not fit there.
     needed += LogLayout.recordBytes(for: batch.largestByteCount)
     guard batch.count <= limits.events, needed <= limits.bytes else { return true }
-    let held = count(from: heldPosition, to: endPosition)
+    let held = distance(from: heldPosition, to: endPosition)
     guard held + UInt64(batch.count) <= UInt64(limits.events) else { return false }
     let start = layout.offset(of: heldPosition)
     let free = nextOffset > start ? limits.bytes - (nextOffset - start) : start - nextOffset
@@ -228,54 +330,43 @@ public final class EventLog {
     guard firstPosition == endPosition, position > endPosition, position < Self.idLimit else { return false }
     layout.write(LogState(startingAt: position, boot: boot))
     positions = layout.positions()
+    countStart += position - endPosition
     (firstPosition, endPosition, committedEnd) = (position, position, position)
-    (holeStart, holeEnd, historyStart) = (0, 0, position)
+    (holeStart, holeEnd, historyStart, hasNewHole) = (0, 0, position, false)
     if endPosition >= reserveAgainAt { reserveMore() }
     return true
   }
 
   /// Replaces the content with the newest events of another log that fit, with their ids and times.
   func takeOver(_ other: EventLog) {
-    var state = LogState(startingAt: other.firstPosition, boot: boot)
-    if other.firstPosition < other.holeStart {
-      state.holeStart = other.holeStart
-      // The hole must leave each position its slot. A hole at the end can grow; otherwise the events before it are
-      // evicted.
-      state.holeEnd = layout.holeEnd(from: other.holeStart, atLeast: other.holeEnd)
-      if state.holeEnd != other.holeEnd, other.endPosition != other.holeEnd {
-        state = LogState(startingAt: other.holeEnd, boot: boot)
-      }
-    }
-    state.historyStart = state.holeEnd > 0 ? other.historyStart : max(other.historyStart, other.holeEnd)
-    (firstPosition, endPosition, committedEnd) = (state.first, state.first, state.first)
-    (holeStart, holeEnd, historyStart) = (state.holeStart, state.holeEnd, state.historyStart)
-    layout.write(state)
-    positions = layout.positions()
+    let first = other.firstPosition
+    (firstPosition, endPosition, committedEnd) = (first, first, first)
+    (holeStart, holeEnd, hasNewHole) = (0, 0, false)
+    historyStart = first < other.holeStart ? other.historyStart : max(other.historyStart, other.holeEnd)
+    writeState()
     (newestID, lastTime, nextOffset) = (other.newestID, other.lastTime, 0)
-    var position = state.first
+    var position = first
     while position < other.endPosition {
+      _ = leaveHole(to: position)
       let data = unsafe UnsafeRawBufferPointer(rebasing: other.record(at: position)[Self.stampBytes...])
       if data.count <= limits.maximumEventBytes {
         unsafe append(data, at: place(for: data.count), time: other.time(of: position))
       } else {
-        endPosition = following(position)
+        endPosition = position + 1
         drop(to: endPosition)
       }
       position = other.following(position)
     }
+    _ = leaveHole(to: other.endPosition)
     if let checkpoint = other.checkpoint { write(checkpoint) }
+    if let bytes = other.fleetBytes { writeFleet(bytes) }
     commit()
     appendedBytes = other.appendedBytes
+    countStart = endPosition - other.appendedEvents
   }
 
   /// Records that no append follows, once everything is safely stored.
-  func noteClosed() {
-    var state = LogState(startingAt: firstPosition, boot: boot)
-    (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, true)
-    state.historyStart = historyStart
-    layout.write(state)
-    positions = layout.positions()
-  }
+  func noteClosed() { writeState(isClosed: true) }
 
   /// The event's stamp (id and time, big endian, 16 bytes) followed by its data; valid until the next append.
   public func record(at position: UInt64) -> UnsafeRawBufferPointer {
@@ -332,8 +423,10 @@ public final class EventLog {
     return firstPosition < holeStart && position < holeEnd ? position - (holeEnd - holeStart) : position
   }
 
-  /// The number of events that are or were between two positions.
-  public func count(from start: UInt64, to end: UInt64) -> UInt64 {
+  /// The number of events that are or were between two positions, as far as that is known: from the log's history on.
+  public func count(from start: UInt64, to end: UInt64) -> UInt64 { distance(from: max(start, historyStart), to: end) }
+
+  private func distance(from start: UInt64, to end: UInt64) -> UInt64 {
     guard start < end else { return 0 }
     let (low, high) = (max(start, holeStart), min(end, holeEnd))
     return end - start - (low < high ? high - low : 0)
@@ -385,16 +478,27 @@ public final class EventLog {
 
   private func drop(to first: UInt64) {
     guard first != firstPosition else { return }
-    if first > committedEnd { commit() }
+    // Otherwise a new hole alone is between, and there is no event in the region for now.
+    if first > committedEnd, distance(from: committedEnd, to: first) > 0 { commit() }
     firstPosition = first
-    positions.commit(first: first)
+    positions.commit(first: min(first, committedEnd))
   }
 
   private func commit() {
     guard committedEnd != endPosition else { return }
     committedEnd = endPosition
     if endPosition >= reserveAgainAt { reserveMore() }
-    positions.commit(end: endPosition)
+    if hasNewHole { writeState() } else { positions.commit(end: endPosition) }
+  }
+
+  /// Writes the whole state as one.
+  private func writeState(isClosed: Bool = false) {
+    var state = LogState(startingAt: firstPosition, boot: boot)
+    (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, isClosed)
+    state.historyStart = historyStart
+    layout.write(state)
+    positions = layout.positions()
+    hasNewHole = false
   }
 
   /// Records the time of an event that follows the previous ones.
@@ -413,11 +517,26 @@ public final class EventLog {
     checkpointNote?.write(checkpoint.bytes, end: endPosition)
   }
 
+  /// Writes the position of all events so far, including uncommitted ones.
+  private func writeFleet(_ bytes: [UInt8]) {
+    fleetBytes = bytes
+    fleetNote?.write(bytes, end: endPosition)
+  }
+
+  /// The oldest event that can stay beside the hole when the next one follows it: no two share a slot.
+  private func firstBesideHole(_ first: UInt64) -> UInt64 {
+    let slots = UInt64(layout.slots)
+    let needed = distance(from: first, to: endPosition) + 1 + (holeEnd - holeStart) % slots
+    guard needed > slots else { return first }
+    return needed - slots < holeStart - first ? first + (needed - slots) : holeEnd
+  }
+
   /// Where the next record is written, and the oldest event after that.
   private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
     let byteCount = LogLayout.recordBytes(for: dataBytes)
     var (offset, first) = (nextOffset, firstPosition)
-    if count(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }
+    if distance(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }
+    if first < holeStart { first = firstBesideHole(first) }
     if offset + byteCount > max(usedBytes, byteCount) {
       // No record is split: the records between here and the ring's end are the oldest, and are evicted.
       while first < endPosition, layout.offset(of: first) >= offset { first = following(first) }

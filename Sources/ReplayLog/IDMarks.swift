@@ -57,7 +57,7 @@ final class IDMarks: Sendable {
       let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 1)
       guard parts.count == 2, (1...255).contains(parts[1].count),
         let name = String(validating: parts[1], as: UTF8.self),
-        let id = UInt64(String(decoding: parts[0], as: UTF8.self)), id < LogLayout.idLimit / 2,
+        let id = UInt64(String(decoding: parts[0], as: UTF8.self)), id < LogLayout.idLimit / 4 * 3,
         marks.count < maximumCount || marks[name] != nil
       else {
         useless += 1

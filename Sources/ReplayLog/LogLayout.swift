@@ -146,6 +146,16 @@ import Synchronization
   /// The source's checkpoint; nil for a version without notes.
   var checkpointNote: LogNote? { unsafe isCurrent ? .checkpoint(inAreaAt: ring + ringBytes) : nil }
 
+  /// Up to where a fleet's log was read; nil for a version without notes. Exists while the log follows a fleet.
+  var fleetNote: LogNote? { unsafe isCurrent ? .fleet(inAreaAt: ring + ringBytes) : nil }
+
+  /// The fleet's position, as far as the events that it belongs to are complete.
+  func restoredFleetNote(_ state: LogState) -> (LogNote?, [UInt8]?) {
+    guard var note = fleetNote else { return (nil, nil) }
+    let bytes = state.salvagedEnd.map { note.restoreOrEmpty(upTo: $0) } ?? note.restore(upTo: state.end)
+    return (note, bytes)
+  }
+
   private func headerChecksum() -> UInt32 {
     var parts = unsafe Array(bytes[..<32])
     unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
@@ -157,8 +167,8 @@ import Synchronization
 struct LogState: Equatable {
   /// As in `EventLog`.
   var first, end: UInt64
-  /// See `EventLog`; both 0 without a hole. The length is a multiple of the slots, so that only the header depends on
-  /// it.
+  /// See `EventLog`; both 0 without a hole. After a power failure the length is a multiple of the slots, so that all
+  /// events can stay beside it.
   var holeStart: UInt64 = 0
   var holeEnd: UInt64 = 0
   var boot = BootID.unknown
@@ -176,6 +186,12 @@ struct LogState: Equatable {
 
   /// The number of events.
   var count: UInt64 { end - first - (first < holeStart ? holeEnd - holeStart : 0) }
+
+  /// Whether each event has a slot of its own.
+  fileprivate func fits(_ slots: UInt64) -> Bool {
+    let isDivided = first < holeStart && holeEnd < end
+    return count <= slots && (!isDivided || count + (holeEnd - holeStart) % slots <= slots)
+  }
 }
 
 /// Why a log cannot continue in a region.
@@ -260,12 +276,10 @@ extension LogLayout {
       (state.holeStart, state.holeEnd) = (0, 0)
     }
     state.historyStart = min(state.historyStart, state.first)
-    let holeSize = state.holeEnd &- state.holeStart
     guard state.first <= state.end, state.end < Self.idLimit,
       state.holeEnd == 0
-        || state.first < state.holeStart && state.holeStart < state.holeEnd && state.holeEnd <= state.end
-          && holeSize & slotMask == 0,
-      state.count <= slots
+        || state.first < state.holeStart && state.holeStart < state.holeEnd && state.holeEnd <= state.end,
+      state.fits(UInt64(slots))
     else { throw LogRefusal("its positions are impossible") }
     return state
   }

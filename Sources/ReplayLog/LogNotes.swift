@@ -1,12 +1,14 @@
 import CChecksum
 import Synchronization
 
-// Notes of a log, which belong to its events: where its source resumes.
+// Notes of a log, which belong to its events: where its source resumes, and up to where a fleet's log was read.
 //
 // After the ring, at multiples of 8:
 //
 //     0      two slots of the checkpoint, 4,160 bytes each
-//     8320   room for 64 pairs of slots of 128 bytes, unused
+//     8320   two slots of the fleet's position, 128 bytes each; of a log that follows a fleet. A note without bytes is
+//            an unknown position
+//     8576   room for 63 pairs of slots of 128 bytes, unused
 //     28672  the region's end
 //     slot: u64 number, u64 end position for which it holds, u32 byte count, u32 checksum of all else, bytes
 //
@@ -39,6 +41,13 @@ import Synchronization
     unsafe LogNote(at: area, slotBytes: 4160)
   }
 
+  static func fleet(inAreaAt area: UnsafeMutableRawPointer) -> LogNote {
+    unsafe LogNote(at: area + 8320, slotBytes: 128)
+  }
+
+  /// Whether a slot has a note, of whatever events.
+  var exists: Bool { read(0) != nil || read(1) != nil }
+
   /// The active bytes. Clears the slots that are not valid.
   ///
   /// - Parameter end: the end of the events that are known to be complete.
@@ -56,6 +65,23 @@ import Synchronization
     }
     atomicMemoryFence(ordering: .acquiringAndReleasing)
     return newest
+  }
+
+  /// As `restore`; but a note of other events becomes one without bytes.
+  mutating func restoreOrEmpty(upTo end: UInt64) -> [UInt8]? {
+    let slots = [read(0), read(1)].compactMap(\.self)
+    if let newest = slots.map(\.number).max(), !slots.contains(where: { $0.end <= end }) {
+      // Into the other slot: a kill leaves one of the two.
+      number = newest
+      write([], end: end)
+    }
+    return restore(upTo: end)
+  }
+
+  /// Removes the note.
+  mutating func clear() {
+    for index in 0...1 { unsafe atomicNumber(index).pointee.store(0, ordering: .relaxed) }
+    number = 0
   }
 
   /// Replaces the note; takes effect as soon as the log ends at `end`.

@@ -23,7 +23,8 @@ extension LogLayout {
   }
 
   /// The state after a partial write: the longest run of intact records without a gap in their ids, the newest of
-  /// equally long ones. Ids continue after a hole, above any that were assigned.
+  /// equally long ones. Ids continue after a hole, above any that were assigned; or, in a log that follows a fleet,
+  /// after the last event: the lost ones come again, with their ids.
   ///
   /// - Parameters:
   ///   - state: from the header; its end may be older or newer than the records.
@@ -60,8 +61,9 @@ extension LogLayout {
 
     let highest = found.last.map { $0.id + 1 } ?? 0
     let next = min(max(time, state.end, highest), Self.idLimit - UInt64(slots) - 1)
+    let followsFleet = fleetNote?.exists ?? false
     guard let first = best.first?.id, let last = best.last?.id else {
-      var empty = LogState(startingAt: next)
+      var empty = LogState(startingAt: followsFleet ? state.first : next)
       empty.salvagedEnd = state.first
       return empty
     }
@@ -70,6 +72,8 @@ extension LogLayout {
     if first <= state.end { salvaged.historyStart = state.historyStart }
     if first >= state.holeEnd { salvaged.historyStart = max(salvaged.historyStart, state.holeEnd) }
     salvaged.salvagedEnd = last + 1
+    salvaged.end = last + 1
+    guard !followsFleet else { return salvaged }
     salvaged.holeStart = last + 1
     salvaged.holeEnd = holeEnd(from: last + 1, atLeast: next)
     salvaged.end = salvaged.holeEnd

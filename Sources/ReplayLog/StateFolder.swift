@@ -123,9 +123,11 @@ import Glibc
   /// A log in a new file, which replaces the existing one. All of its space is allocated here, so that a full disk
   /// fails here and never later.
   ///
-  /// - Parameter other: the log whose content it takes over; nil: it starts empty.
+  /// - Parameters:
+  ///   - other: the log whose content it takes over; nil: it starts empty.
+  ///   - followsFleet: as in `EventLog.init`.
   public func makeLog(
-    of stream: String, limits: EventLog.Limits, takingOver other: EventLog?
+    of stream: String, limits: EventLog.Limits, takingOver other: EventLog?, followsFleet: Bool = false
   ) throws(LogRefusal) -> EventLog {
     if unsafe mkdir(path, 0o700) != 0, errno != EEXIST {
       throw Self.outOfReach("it cannot be created: \(reason(errno))")
@@ -146,7 +148,7 @@ import Glibc
     guard let region = MappedRegion(adopting: descriptor) else { throw Self.outOfReach("its file cannot be mapped") }
     let log = EventLog(
       formatting: region, name: stream, limits: limits, hasChecksums: true,
-      state: LogState(startingAt: firstID(of: stream), boot: boot ?? .unknown),
+      state: LogState(startingAt: firstID(of: stream), boot: boot ?? .unknown), followsFleet: followsFleet,
       didGrow: sync(region, of: stream))
     if let other { log.takeOver(other) }
     progress()

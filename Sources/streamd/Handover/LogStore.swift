@@ -306,7 +306,7 @@ final class LogStore {
   func forget(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
     leftBehind.remove(stream)
-    if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.endPosition) }
+    if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.nextOwnID) }
     filed.removeValue(forKey: stream)?.close()
   }
 
@@ -325,8 +325,8 @@ final class LogStore {
     if let file, newer == nil, file.isSalvaged {
       journal.write(
         .stateCutOff, .notice,
-        "the log file had lost its end, as after a power failure: \(file.count) events remain, ids continue after a gap",
-        .stream(stream))
+        "the log file had lost its end, as after a power failure: \(file.count) events remain"
+          + (file.endPosition > file.eventsEnd ? ", ids continue after a gap" : ""), .stream(stream))
     }
     if let file, newer == nil, file.fits(limits) { return try folder.log(of: file, limits: limits) }
     return try folder.makeLog(of: stream, limits: limits, takingOver: (newer ?? file)?.log())
@@ -368,7 +368,7 @@ final class LogStore {
     nonisolated(unsafe) let store = self  // only the queue's thread uses it now
     let done = DispatchSemaphore(value: 0)
     queue.async {
-      for (stream, log) in unsafe store.logs { unsafe store.folder.settleIDs(of: stream, at: log.endPosition) }
+      for (stream, log) in unsafe store.logs { unsafe store.folder.settleIDs(of: stream, at: log.nextOwnID) }
       unsafe store.folder.flushIDs()
       for log in unsafe store.filed.values { log.close() }
       done.signal()
