@@ -136,6 +136,23 @@ public final class StreamServer: Sendable {
     stream.log.start()
   }
 
+  /// Appends events to a stream that do not come from its source: at once, or, while its log is being replaced,
+  /// afterwards. Whether the stream has subscriptions, and what its source does, does not matter. Thread-safe; the order
+  /// of the calls of one thread is kept. Events that the stream's log cannot store are left out and reported.
+  ///
+  /// - Parameter batch: may have stamps; see `EventBatch` and `EventLog`.
+  /// - Returns: false, without any effect: there is no such stream, or it is a system stream, or has ended; `finishRestore`
+  ///   is awaited; or an id of the stamps is `EventLog.stampedIDLimit` or higher.
+  public func append(_ batch: EventBatch, to name: String) -> Bool {
+    guard !sourcesWait.load(ordering: .acquiring), let stream = streams[name], stream.feed == nil else { return false }
+    return stream.append(batch, report: report)
+  }
+
+  /// Up to where a fleet's log was read, according to a stream's log; nil: unknown.
+  public func fleetPosition(of name: String) -> [UInt8]? {
+    streams[name]?.log.read { storage, _ in storage.fleetPosition }
+  }
+
   /// Counts an event on which a stream's pipeline failed, for `$stats`.
   public func countValueError(of name: String) {
     streams[name]?.countValueError()

@@ -173,9 +173,15 @@ public enum ShareStart: Sendable, Equatable {
 
   // MARK: - Writing
 
-  /// Appends one upstream value and notifies the readers. Has no effect after the end.
-  @inlinable package func append(_ input: Storage.Input) {
-    if let appended = state.withLock({ $0.append(input, from: nil, slack: slack) }) { notify(of: appended) }
+  /// Appends one value of another origin than upstream and notifies the readers; whether there is an upstream, and what
+  /// is requested from it, does not matter.
+  /// - Returns: False, without any effect, after the end.
+  @discardableResult @inlinable package func append(_ input: Storage.Input) -> Bool {
+    let (isTaken, appended) = state.withLock { state in
+      (state.machine.takesValues, state.append(input, from: nil, slack: slack))
+    }
+    if let appended { notify(of: appended) }
+    return isTaken
   }
 
   /// Ends the log. Readers see the completion after their unread elements; a second call has no effect.

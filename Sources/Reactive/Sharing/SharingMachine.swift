@@ -352,6 +352,9 @@
     return actions
   }
 
+  /// Whether values are appended or wait: neither the end nor the shutdown has come.
+  @usableFromInline var takesValues: Bool { ending == .none && !isShutDown }
+
   /// Decides about a value. If it is appended or enqueued, the caller must call ``valueAppended(fromUpstream:)`` or
   /// ``drained(appending:waiting:_:)``.
   ///
@@ -361,7 +364,7 @@
       guard generation == connection.generation else { return .discard }
       connection.isOutstanding = false
     }
-    guard ending == .none, !isShutDown else { return .discard }
+    guard takesValues else { return .discard }
     if isFrozen {
       waiting += 1
       return .setAside

@@ -61,14 +61,14 @@ import ReplayLog
   ) -> SubscriptionMachine.Finding {
     let cursor = machine.cursor
     logEnd = storage.endPosition
-    guard cursor.position >= storage.firstPosition else {
+    let position = storage.skip(cursor.position)
+    guard position == cursor.position else { return .inGap(end: position) }
+    guard position >= storage.firstPosition else {
       let next = machine.onLag == .latest ? storage.position(ofLast: 1) : storage.firstPosition
       return .overtaken(
         next: next, lost: storage.count(from: cursor.position, to: next),
         missed: Gap(storage.missedEvents(from: cursor.position, to: next)))
     }
-    let position = storage.skip(cursor.position)
-    guard position == cursor.position else { return .inGap(end: position) }
     guard position < storage.endPosition else { return .nothing }
     guard machine.demand > .none, !machine.format.isNotice else { return .events }
     let gap = cursor.sentBytes == 0 && machine.format.ids ? gap : .none
@@ -142,6 +142,8 @@ import ReplayLog
     let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
     guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
     else { return }
+    // The hole may have come since the last fill.
+    if cross(storage) { return }
     let runEnd = storage.endOfRun(from: end.position)
     let records = storage.records(in: end.position..<runEnd)
     let writer = writer
@@ -165,9 +167,16 @@ import ReplayLog
       }
       end = Cursor(position: end.position + 1)
     }
+    _ = cross(storage)
+  }
+
+  /// Moves the end past the hole in the log's ids, if it is there.
+  /// - Returns: whether it moved.
+  private func cross(_ storage: EventLog) -> Bool {
     let next = storage.skip(end.position)
     crossesGap = next != end.position
     end.position = next
+    return crossesGap
   }
 
   private func address(to request: RequestID) {

@@ -82,7 +82,8 @@ struct SubscriptionMachine: Equatable {
     /// The cursor's event was evicted, with the number of all evicted events; `next` is the position to continue at,
     /// and its gap.
     case overtaken(next: UInt64, lost: UInt64, missed: Gap)
-    /// The cursor is in the hole of the log's ids, which another log has moved; it means this position.
+    /// The cursor is in the hole of the log's ids, which came after the subscription; it means this position, after
+    /// events that may be lost.
     case inGap(end: UInt64)
   }
 

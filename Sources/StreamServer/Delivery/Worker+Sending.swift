@@ -153,6 +153,7 @@ extension Worker {
       return send(block, to: subscription, hasEnded: hasEnded)
     case .events, .nothing, .unexamined: break
     case .inGap:
+      subscription.miss(.unknown)
       subscription.lane.moved(subscription, from: position, past: 0)
       subscription.lane.raiseRequest(for: subscription)
     case .overtaken(_, let lost, let missed):

@@ -34,7 +34,9 @@ extension StreamServer {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
     for stream in streams.all {
-      let events = stream.log.takeOverflow().reduce(into: EventBatch()) { $0 += $1 }
+      // A batch with stamps comes again: the log's position is before it.
+      let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
+      let events = waiting.reduce(into: EventBatch()) { $0 += $1 }
       if events != EventBatch() { saved.waiting.append(SavedConnections.Waiting(stream: stream.name, events: events)) }
       saved.ends[stream.name] = stream.log.read { storage, _ in
         // Views of a system stream have their own logs.

@@ -93,7 +93,8 @@ final class ServedStream: Sendable {
   private static func fitting(
     _ batch: EventBatch, into name: String, _ limit: Int, report: (ServerReport) -> Void
   ) -> EventBatch {
-    guard batch.largestByteCount > limit else { return batch }
+    // The log leaves out events of a batch with stamps itself, each under its id; see `reportLeftOut`.
+    guard batch.largestByteCount > limit, batch.stamps == nil else { return batch }
     let fitting = batch.filter { $0.count <= limit }
     report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
     return fitting
@@ -165,6 +166,7 @@ final class ServedStream: Sendable {
       return terms.publishSource
     }
     eventLimit.bytes.store(limit, ordering: .relaxed)
+    reportLeftOut(report)
     publishSource?.open(limits)
     admitNamedPublishers()
     reports.forEach(report)
@@ -217,7 +219,7 @@ final class ServedStream: Sendable {
   /// - Parameter hasLag: whether the lanes' lag was measured recently.
   func statistics(hasLag: Bool) -> Statistics.Stream {
     let (events, bytes, newest) = log.read { storage, _ in
-      (storage.endPosition - firstID.load(ordering: .relaxed), storage.appendedBytes, storage.newestTime)
+      (storage.appendedEvents, storage.appendedBytes, storage.newestTime)
     }
     let lanes = laneCounters.withLock { Array($0.values) }
     return Statistics.Stream(
@@ -280,9 +282,20 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// Appends events that were held in the previous process, without events that cannot fit into this log.
-  func append(_ batch: EventBatch, report: (ServerReport) -> Void) {
-    log.append(Self.fitting(batch, into: name, maximumEventBytes, report: report))
+  /// Appends events that were held in the previous process, or that come from a fleet, without events that cannot fit
+  /// into this log.
+  /// - Returns: false, without any effect, after the stream's end, and for ids that no log accepts.
+  @discardableResult func append(_ batch: EventBatch, report: (ServerReport) -> Void) -> Bool {
+    guard EventLog.accepts(batch) else { return false }
+    let isTaken = log.append(Self.fitting(batch, into: name, maximumEventBytes, report: report))
+    if batch.stamps != nil { reportLeftOut(report) }
+    return isTaken
+  }
+
+  /// Reports the events of batches with stamps that were too large for the log, each once.
+  private func reportLeftOut(_ report: (ServerReport) -> Void) {
+    let (count, limit) = log.read { storage, _ in (storage.takeLeftOutCount(), storage.limits.maximumEventBytes) }
+    if count > 0 { report(.eventsTooLarge(stream: name, count: count, limit: limit)) }
   }
 
   /// Its entry in `$streams`.
