@@ -48,6 +48,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     for case .append(let bytes, _, _, let after, let attempt) in actions where after == sequence {
       appended = (bytes, attempt)
     }
+    actions = []
     switch kind & 15 {
     case 0: actions = machine.tick(at: now, wallTime: input.number())
     case 1:  // what the host has appended is stored

@@ -1,0 +1,131 @@
+import Events
+import Reactive
+import StreamRuntime
+import StreamServer
+
+/// What feeds a stream that hosts share, on the host that feeds it: its source and pipeline on the leader, or the clients
+/// of this host that publish to it.
+///
+/// Asks for one batch at a time, and passes it on. Confined to the source thread.
+final class FleetFeed: @unchecked Sendable {
+  private let loop: EventLoop
+  private let publisher: AnyPublisher<EventBatch, StreamFailure>
+  /// How long the source outlives its demand.
+  private let linger: Duration
+  /// Whether another batch may be requested.
+  private let hasRoom: () -> Bool
+  private let take: (EventBatch) -> Void
+  private var link: Link?
+  private var isOn = false
+  private var isAsked = false
+  private var timer: TimerID?
+
+  /// - Parameters:
+  ///   - hasRoom: called on the source thread, like `take`.
+  ///   - take: receives a batch.
+  init(
+    _ publisher: AnyPublisher<EventBatch, StreamFailure>, linger: Duration, on loop: EventLoop,
+    hasRoom: @escaping () -> Bool, take: @escaping (EventBatch) -> Void
+  ) {
+    (self.publisher, self.linger, self.loop) = (publisher, linger, loop)
+    (self.hasRoom, self.take) = (hasRoom, take)
+  }
+
+  /// Begins to ask for batches.
+  func begin() {
+    loop.assertOnLoop()
+    isOn = true
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    if link == nil {
+      let link = Link(feed: self)
+      self.link = link
+      publisher.subscribe(link)
+    }
+    advance()
+  }
+
+  /// Asks for the next batch, if there is none under way and there is room.
+  func advance() {
+    loop.assertOnLoop()
+    guard isOn, !isAsked, let link, link.subscription != nil, hasRoom() else { return }
+    isAsked = true
+    link.subscription?.request(.max(1))
+  }
+
+  /// The source has not fetched, because nothing wants it: its demand is gone.
+  func wasRefused() {
+    loop.assertOnLoop()
+    guard isAsked, let subscription = link?.subscription as? any RetractableSubscription else { return }
+    subscription.retract()
+    isAsked = false
+  }
+
+  /// There is no demand now.
+  func rest() {
+    loop.assertOnLoop()
+    guard isOn else { return }
+    isOn = false
+    if isAsked, let subscription = link?.subscription as? any RetractableSubscription {
+      subscription.retract()
+      isAsked = false
+    }
+    timer = loop.schedule(after: linger) { [weak self] in
+      self?.timer = nil
+      self?.end()
+    }
+  }
+
+  /// Ends the source; `begin` begins anew.
+  func end() {
+    loop.assertOnLoop()
+    if let timer { loop.cancel(timer) }
+    (isOn, isAsked, timer) = (false, false, nil)
+    let link = link
+    self.link = nil
+    link?.subscription?.cancel()
+  }
+
+  private func receive(_ batch: EventBatch, from link: Link) {
+    loop.assertOnLoop()
+    guard link === self.link else { return }
+    isAsked = false
+    take(batch)
+    advance()
+  }
+
+  /// One subscription. Signals may come on any thread.
+  private final class Link: Subscriber, @unchecked Sendable {
+    private let loop: EventLoop
+    private weak var feed: FleetFeed?
+    /// Confined to the loop.
+    var subscription: (any Subscription)?
+
+    init(feed: FleetFeed) { (self.feed, loop) = (feed, feed.loop) }
+
+    func receive(subscription: any Subscription) {
+      let carried = Carried(value: subscription)
+      onLoop { link in
+        guard link.feed?.link === link else { return carried.value.cancel() }
+        link.subscription = carried.value
+        link.feed?.advance()
+      }
+    }
+
+    func receive(_ batch: EventBatch) -> Subscribers.Demand {
+      onLoop { $0.feed?.receive(batch, from: $0) }
+      return .none
+    }
+
+    func receive(completion: Subscribers.Completion<StreamFailure>) {}
+
+    private func onLoop(_ body: @escaping @Sendable (Link) -> Void) {
+      if loop.isCurrent { body(self) } else { loop.execute { body(self) } }
+    }
+  }
+
+  /// A subscription may be used on any thread.
+  private struct Carried: @unchecked Sendable {
+    let value: any Subscription
+  }
+}

@@ -1,0 +1,353 @@
+import Events
+import Fleet
+import Glibc
+import Reactive
+import ReplayLog
+import StreamRuntime
+import StreamServer
+import StreamSources
+import Systemd
+
+/// This host's part in the fleet: connects its machine to the engine, to the logs of the streams, and to their sources.
+///
+/// Confined to the source thread; `setStreams`, `demand` and `leave` are for any thread.
+final class FleetMember: FleetEngineObserver, @unchecked Sendable {
+  /// A stream of the fleet, with what this host has for it.
+  struct Stream: Sendable {
+    var definition: FleetMachine.Stream
+    /// How far the stream's log has read the fleet's; nil: unknown.
+    var position: [UInt8]?
+    let linger: Duration
+    /// Its source and pipeline; nil: those it has.
+    let publisher: AnyPublisher<EventBatch, StreamFailure>?
+    /// Of a stream that clients publish to.
+    let publishSource: PublishSource?
+    let status: SourceStatus
+  }
+
+  private struct Parts {
+    var feed: FleetFeed
+    let publishSource: PublishSource?
+    let status: SourceStatus
+  }
+
+  private let loop: EventLoop
+  private let engine: any FleetEngine
+  private let machine: FleetMachine
+  private let server: StreamServer
+  private let journal: Journal
+  private var parts: [String: Parts] = [:]
+  /// The shards whose positions other hosts may ask for.
+  private var answered: Set<Int> = []
+  private var timer: (id: TimerID, due: UInt64)?
+  private var isConnected: Bool?
+  private var isLeaving = false
+  private var left: (() -> Void)?
+  /// Streams whose published batch is not stored yet.
+  private var unsettled: Set<String> = []
+  /// Streams whose source waits until the shard has room.
+  private var crowded: Set<String> = []
+  /// Inputs that came while actions were performed, which must stay in order.
+  private var inputs: [(FleetMachine, UInt64) -> [FleetMachine.Action]] = []
+  private var isPerforming = false
+
+  /// How long hosts have to answer a question for their positions.
+  private static let answerTime = Duration.milliseconds(300)
+  /// More hosts are not waited for.
+  private static let maximumHostCount = 10_000
+  /// How long one host, or one of several, has to answer.
+  private static let requestTime = Duration.seconds(1)
+  /// How often `$streams` shows the state anew.
+  private static let statusPeriod = Duration.seconds(1)
+  /// How long a stop waits for published values to be stored.
+  private static let leaveTime = Duration.milliseconds(1500)
+
+  /// - Parameter loop: of the source thread; the engine's.
+  init(_ engine: any FleetEngine, shardCount: Int, on loop: EventLoop, _ server: StreamServer, _ journal: Journal) {
+    (self.engine, self.loop, self.server, self.journal) = (engine, loop, server, journal)
+    machine = FleetMachine(
+      host: HostID.random(), hostName: Self.hostName, shardCount: shardCount, merge: PublishSource.merge)
+  }
+
+  private static var hostName: String {
+    var name = [CChar](repeating: 0, count: 256)
+    guard unsafe gethostname(&name, name.count - 1) == 0 else { return "unknown" }
+    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+
+  // MARK: From any thread
+
+  /// Connects. The streams must be served.
+  func start() {
+    loop.execute { [self] in
+      engine.subscribe(to: .heartbeats) { [weak self] message in
+        self?.update { $0.heard(message, at: $1) }
+        return nil
+      }
+      engine.subscribe(to: .host(machine.host)) { [weak self] in self?.receive($0) }
+      engine.start(self)
+      showStatus()
+    }
+  }
+
+  /// Sets the streams of the fleet. Without a publisher a stream keeps its own.
+  func setStreams(_ streams: [Stream]) {
+    loop.execute { [self] in
+      for name in parts.keys where !streams.contains(where: { $0.definition.name == name }) {
+        parts.removeValue(forKey: name)?.feed.end()
+      }
+      for stream in streams { set(stream) }
+      let positions = streams.map { ($0.definition.name, $0.position.flatMap { ShardPosition($0) }) }
+      update { machine, now in
+        machine.setStreams(
+          streams.map(\.definition),
+          positions: Dictionary(positions) { first, _ in first }.compactMapValues { $0 }, at: now)
+      }
+      answerForShards()
+    }
+  }
+
+  /// The upstream of a stream's log.
+  func demand(of stream: String) -> FleetDemand {
+    FleetDemand { [weak self] isWanted in
+      self?.loop.execute { self?.update { $0.wants(stream, isWanted, at: $1) } }
+    }
+  }
+
+  /// Where the source of a stream resumes. On the source thread.
+  func checkpoint(of stream: String) -> Checkpoint? { machine.checkpoint(of: stream) }
+
+  /// Decides whether a poll fetches now: only if any host wants the event. On the source thread.
+  func admitFetch(of stream: String, _ decide: @escaping @Sendable (Bool) -> Void) {
+    loop.assertOnLoop()
+    if machine.isWantedHere(stream) { return decide(true) }
+    askInterest(in: stream, decide)
+  }
+
+  /// Gives up what the host leads, and stores what clients have published, as far as that takes no longer than a moment.
+  /// - Parameter done: called once, on the source thread.
+  func leave(_ done: @escaping @Sendable () -> Void) {
+    loop.execute { [self] in
+      isLeaving = true
+      left = done
+      for part in parts.values where part.publishSource == nil { part.feed.end() }
+      finishLeaving()
+      _ = loop.schedule(after: Self.leaveTime) { [self] in
+        for name in unsettled { parts[name]?.publishSource?.interrupt() }
+        unsettled = []
+        finishLeaving()
+      }
+    }
+  }
+
+  private func finishLeaving() {
+    guard isLeaving, unsettled.isEmpty, let left else { return }
+    self.left = nil
+    update { $0.leave(at: $1) }
+    engine.stop()
+    left()
+  }
+
+  // MARK: Streams
+
+  private func set(_ stream: Stream) {
+    let name = stream.definition.name
+    guard let publisher = stream.publisher else { return }
+    parts.removeValue(forKey: name)?.feed.end()
+    let isPublished = stream.publishSource != nil
+    let feed = FleetFeed(
+      publisher, linger: stream.linger, on: loop,
+      hasRoom: { [weak self] in
+        guard let self, !isLeaving else { return false }
+        if isPublished { return !unsettled.contains(name) }
+        if !machine.mayFetch(name) { crowded.insert(name) }
+        return machine.mayFetch(name)
+      },
+      take: { [weak self] batch in
+        if isPublished { self?.publish(batch, to: name) } else { self?.fetched(batch, of: name) }
+      })
+    parts[name] = Parts(feed: feed, publishSource: stream.publishSource, status: stream.status)
+    unsettled.remove(name)
+    if isPublished { feed.begin() }
+  }
+
+  private func fetched(_ batch: EventBatch, of stream: String) {
+    update { $0.fetched(batch, of: stream, at: $1, wallTime: Self.wallTime) }
+  }
+
+  private func publish(_ batch: EventBatch, to stream: String) {
+    unsettled.insert(stream)
+    update { $0.publish(batch, to: stream, at: $1, wallTime: Self.wallTime) }
+  }
+
+  private func answerForShards() {
+    let shards = Set(machine.shardIndices)
+    for shard in answered.subtracting(shards) { engine.unsubscribe(from: .positions(shard: shard)) }
+    for shard in shards.subtracting(answered) {
+      engine.subscribe(to: .positions(shard: shard)) { [weak self] _ in self?.machine.positionAnswer(shard: shard) }
+    }
+    answered = shards
+  }
+
+  private static var wallTime: UInt64 { EventLog.wallClock() }
+
+  // MARK: FleetEngineObserver
+
+  func engineConnected() {
+    if isConnected == false { journal.write(.fleetConnected, .notice, "connected to the fleet's brokers again") }
+    isConnected = true
+    update { $0.connected(at: $1) }
+  }
+
+  func engineDisconnected(_ reason: String) {
+    if isConnected != false { journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)") }
+    isConnected = false
+  }
+
+  func engineDropped() {
+    journal.write(
+      .limitReached, .warning, "messages of the fleet dropped: they arrived faster than they were processed")
+  }
+
+  func engineAppended(_ entry: [UInt8], to shard: Int, at sequence: UInt64) {
+    update { $0.received(entry, shard: shard, at: sequence, now: $1) }
+  }
+
+  private func receive(_ message: [UInt8]) -> [UInt8]? {
+    var isKnown = false
+    update { machine, now in
+      let (actions, isAnswered) = machine.receive(message, at: now, wallTime: Self.wallTime)
+      isKnown = isAnswered
+      return actions
+    }
+    return isKnown ? [] : nil
+  }
+
+  // MARK: Actions
+
+  /// Gives the machine an input, and performs what it requires; later, if it is called meanwhile.
+  private func update(_ input: @escaping (FleetMachine, UInt64) -> [FleetMachine.Action]) {
+    loop.assertOnLoop()
+    inputs.append(input)
+    guard !isPerforming else { return }
+    isPerforming = true
+    while !inputs.isEmpty {
+      let next = inputs
+      inputs = []
+      for input in next {
+        for action in input(machine, EventLoop.monotonicNow()) { perform(action) }
+      }
+      let waiting = crowded.filter { machine.mayFetch($0) }
+      crowded.subtract(waiting)
+      for stream in waiting { parts[stream]?.feed.advance() }
+    }
+    isPerforming = false
+    waitForDeadline()
+  }
+
+  private func waitForDeadline() {
+    guard let due = machine.deadline else { return }
+    if let timer {
+      guard due < timer.due else { return }
+      loop.cancel(timer.id)
+    }
+    let now = EventLoop.monotonicNow()
+    let id = loop.schedule(after: .nanoseconds(Int64(clamping: due - min(now, due)))) { [weak self] in
+      self?.timer = nil
+      self?.update { $0.tick(at: $1, wallTime: Self.wallTime) }
+    }
+    timer = (id, due)
+  }
+
+  private func perform(_ action: FleetMachine.Action) {
+    switch action {
+    case .append(let bytes, let isClaim, let shard, let after, let attempt):
+      engine.append(bytes, isClaim: isClaim, to: shard, after: after) { [weak self] result in
+        self?.update { $0.appended(shard: shard, attempt: attempt, result, at: $1) }
+      }
+    case .read(let shard, let after):
+      engine.read(shard, after: after) { [weak self] answer in
+        self?.update { $0.read(shard: shard, after: after, answer, at: $1) }
+      }
+    case .findClaim(let shard):
+      engine.findClaim(shard) { [weak self] answer in
+        self?.update { $0.foundClaim(shard: shard, answer, at: $1) }
+      }
+    case .gather(let shard): gather(shard)
+    case .send(let bytes, let subject): engine.send(bytes, to: subject)
+    case .want(let bytes, let stream, let leader):
+      engine.ask(bytes, to: .host(leader), count: 1, timeout: Self.requestTime) { [weak self] answers in
+        self?.update { machine, now in
+          machine.wantArrived(stream, leader: leader, answers?.isEmpty == false, at: now)
+          return []
+        }
+      }
+    case .askInterest(let stream, _): askInterest(in: stream) { _ in }
+    case .showInterest(let isShown, let stream, let shard):
+      let subject = FleetSubject.interest(shard: shard, stream: stream)
+      if isShown { engine.subscribe(to: subject) { _ in [] } } else { engine.unsubscribe(from: subject) }
+    case .store(let events, let stream, let firstID, let time, let position):
+      store(events, stream, firstID, time, position)
+    case .fetch(true, let stream): parts[stream]?.feed.begin()
+    case .fetch(false, let stream):
+      if machine.isLeading(stream) { parts[stream]?.feed.rest() } else { parts[stream]?.feed.end() }
+    case .stored(let stream):
+      unsettled.remove(stream)
+      // The request of the next batch settles this one.
+      parts[stream]?.feed.advance()
+      finishLeaving()
+    case .report(let report): journal.write(Journal.Entry(report))
+    }
+  }
+
+  private func gather(_ shard: Int) {
+    var newest: FleetNewest??
+    var answers: [[UInt8]]??
+    let finish = { [weak self] in
+      guard let newest, let answers else { return }
+      self?.update { $0.gathered(shard: shard, answers, newest, at: $1, wallTime: Self.wallTime) }
+    }
+    engine.ask(
+      [], to: .positions(shard: shard), count: Self.maximumHostCount, timeout: Self.answerTime
+    ) {
+      answers = .some($0)
+      finish()
+    }
+    engine.newest(shard) {
+      newest = .some($0)
+      finish()
+    }
+  }
+
+  private func askInterest(in stream: String, _ decide: @escaping (Bool) -> Void) {
+    let subject = FleetSubject.interest(shard: machine.shard(of: stream), stream: stream)
+    engine.ask([], to: subject, count: 1, timeout: Self.requestTime) { [weak self] answers in
+      let isWanted = answers?.isEmpty == false
+      decide(isWanted)
+      self?.update { $0.learned(stream, isWanted: answers.map { !$0.isEmpty }, at: $1) }
+      if isWanted { self?.parts[stream]?.feed.advance() } else { self?.parts[stream]?.feed.wasRefused() }
+    }
+  }
+
+  private func store(
+    _ events: EventBatch, _ stream: String, _ firstID: UInt64, _ time: UInt64, _ position: ShardPosition
+  ) {
+    var batch = events
+    batch.stamps = EventStamps(firstID: firstID, time: time, position: position.bytes)
+    _ = server.append(batch, to: stream)
+    if let checkpoint = events.checkpoint { parts[stream]?.publishSource?.learn(checkpoint) }
+  }
+
+  /// Shows the state of the streams in `$streams`.
+  private func showStatus() {
+    let now = EventLoop.monotonicNow()
+    for (name, part) in parts {
+      part.status.fleet = machine.status(of: name, at: now).map { status in
+        FleetStatus(
+          isLeading: status.isLeading, leader: status.leader, term: status.term, epoch: status.epoch, lag: status.lag,
+          staleSince: status.staleSince.map { Self.wallTime - (now - min(now, $0)) / 1000 })
+      }
+    }
+    _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.showStatus() }
+  }
+}
