@@ -20,17 +20,19 @@ public struct HTTPPoll: Publisher, Sendable {
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let memory: SourceMemory<PollMachine>
   fileprivate let resumption: SourceResumption?
+  fileprivate let admission: FetchAdmission?
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
   ///   - phaseKey: determines the offset of the fetches within the interval: a stream's name. nil: the URL.
   ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
   ///     checkpoint for later; nil: each subscription treats its first page as new.
+  ///   - admission: asked before each fetch; nil: demand is enough.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, resumption: SourceResumption? = nil,
-    on thread: SourceThread,
+    admission: FetchAdmission? = nil, on thread: SourceThread,
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
@@ -38,6 +40,7 @@ public struct HTTPPoll: Publisher, Sendable {
     self.thread = thread
     self.report = report
     self.resumption = resumption
+    self.admission = admission
     memory = SourceMemory {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
@@ -50,6 +53,11 @@ public struct HTTPPoll: Publisher, Sendable {
     subscriber.receive(subscription: PollSubscription(self, AnySubscriber(subscriber)))
   }
 }
+
+/// Decides, at the moment of a fetch, whether anything wants its event: demand may be known elsewhere. Called on the source
+/// thread with a closure that must be called there once, now or later. If it is called with false there is no fetch, and
+/// no demand until it is requested again.
+public typealias FetchAdmission = @Sendable (@escaping @Sendable (_ isWanted: Bool) -> Void) -> Void
 
 /// A subscription: connects the machine to an HTTP client.
 private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Handler, @unchecked Sendable {
@@ -99,8 +107,19 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     switch action {
     case .rest: break
     case .wait(let due): wait(until: due)
-    case .fetch(let validators): fetch(validators)
+    case .fetch(let validators):
+      guard let admission = source.admission else { return fetch(validators) }
+      admission { [weak self] in self?.decide($0, validators) }
     }
+  }
+
+  private func decide(_ isWanted: Bool, _ validators: Validators?) {
+    thread.loop.assertOnLoop()
+    guard isLive else { return }
+    if isWanted { return fetch(validators) }
+    machine?.retract()
+    machine?.withdraw(at: now)
+    advance()
   }
 
   private func fetch(_ validators: Validators?) {
