@@ -166,6 +166,11 @@ public final class StreamServer: Sendable {
     }
   }
 
+  /// The next event's id in a stream's log; nil: there is no such stream.
+  public func endPosition(of name: String) -> UInt64? {
+    streams[name]?.log.read { storage, _ in storage.endPosition }
+  }
+
   /// Sets a remark on a stream, which `$streams` shows while its source is healthy.
   public func setRemark(_ remark: String, of name: String) {
     streams[name]?.setRemark(remark)

@@ -52,6 +52,7 @@ public final class PublishSource: Publisher, Sendable {
   private static let batchesInARow = 8
 
   fileprivate struct State {
+    var separatesPublishers = false
     var limits = EventLog.Limits()
     var hadSubscriber = false
     /// Raised with each replacement of the pipeline: signals of the former subscriber have no effect.
@@ -83,6 +84,12 @@ public final class PublishSource: Publisher, Sendable {
 
   /// Creates the source of one stream.
   public init() {}
+
+  /// Whether a batch has values of one publisher only, as `merge` requires.
+  package var separatesPublishers: Bool {
+    get { state.withLock { $0.separatesPublishers } }
+    set { state.withLock { $0.separatesPublishers = newValue } }
+  }
 
   // MARK: Downstream
 
@@ -143,6 +150,33 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
+  /// Takes over the marks of a batch that was published elsewhere: in a stream that hosts share, publishers may change
+  /// hosts. Those of connected publishers stay.
+  package func learn(_ checkpoint: Checkpoint) {
+    let marks = PublisherMarks(checkpoint)
+    state.withLock { state in
+      guard !state.needsMarks else { return }
+      state.marks.raise(to: marks) { [named = state.named] in named[$0] != nil }
+    }
+  }
+
+  /// A batch of one publisher's values without those that the stream has already, and the marks of the stream with it.
+  /// For streams that hosts share, whose marks no host knows by itself.
+  /// - Parameters:
+  ///   - values: of a source that separates publishers.
+  ///   - checkpoint: of the stream.
+  package static let merge: @Sendable (_ values: EventBatch, _ checkpoint: Checkpoint?) -> EventBatch = {
+    values, checkpoint in
+    guard let (key, number) = PublisherMarks(values.checkpoint).newest else { return values }
+    var marks = PublisherMarks(checkpoint)
+    let stored = marks[key] ?? 0
+    let missing = number > stored ? Int(clamping: Swift.min(number - stored, UInt64(values.count))) : 0
+    if missing > 0 { marks.set(key, to: number) { _ in false } }
+    var rest = EventBatch(values.suffix(missing))
+    rest.checkpoint = marks.checkpoint
+    return rest
+  }
+
   /// The server stops and ends all requests itself.
   func stop() {
     state.withLock { $0.isStopping = true }
@@ -150,7 +184,7 @@ public final class PublishSource: Publisher, Sendable {
 
   /// Detaches the pipeline, which is being replaced. Values that it was given and has not settled may be lost; their
   /// publishers are notified.
-  func interrupt() {
+  package func interrupt() {
     let (subscriber, wakes) = state.withLock { state in
       defer {
         (state.subscriber, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
@@ -376,12 +410,13 @@ extension PublishSource.State {
     let ringBytes = named.isEmpty ? limits.bytes : limits.bytes / 4
     let mostValues = max(1, min(PublishWindow.mostValues, limits.events, ringBytes / PublishWindow.leastValueBytes))
     let mostBytes = min(PublishWindow.bytes / 4, ringBytes)
-    let share = (count: max(1, mostValues / ready.count), byteCount: mostBytes / ready.count)
+    let queueCount = separatesPublishers ? 1 : ready.count
+    let share = (count: max(1, mostValues / queueCount), byteCount: mostBytes / queueCount)
     var batch = EventBatch()
     var byteCount = 0
     var served = 0
     var hasNewMarks = false
-    while served < ready.count, batch.count < mostValues, byteCount < mostBytes {
+    while served < queueCount, batch.count < mostValues, byteCount < mostBytes {
       let queue = ready[served]
       let room = named.isEmpty ? Int.max : mostBytes - byteCount
       if !batch.isEmpty, !queue.fits(room) { break }

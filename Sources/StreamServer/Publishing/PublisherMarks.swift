@@ -92,6 +92,16 @@ struct PublisherMarks: Equatable, Sendable {
     return candidates.first { counts[marks[$0].key.user] == most } ?? 0
   }
 
+  /// The publisher that has published last, and its number.
+  var newest: (key: PublisherKey, number: UInt64)? { marks.last.map { ($0.key, $0.number) } }
+
+  /// Takes over higher numbers, and publishers without a mark here.
+  mutating func raise(to other: PublisherMarks, sparing isNeeded: (PublisherKey) -> Bool) {
+    for mark in other.marks where mark.number > self[mark.key] ?? 0 {
+      set(mark.key, to: mark.number, sparing: isNeeded)
+    }
+  }
+
   /// The publisher's completion was confirmed; it does not continue.
   mutating func finish(_ key: PublisherKey) {
     guard key.isOfOneRun, let index = marks.firstIndex(where: { $0.key == key }) else { return }

@@ -10,6 +10,28 @@ public enum SourceState: Equatable, Sendable {
   case failing(String)
 }
 
+/// The state of a stream that the hosts of a fleet share.
+public struct FleetStatus: Equatable, Sendable {
+  /// Whether this host fetches the stream, or takes published values in, for all hosts.
+  public var isLeading: Bool
+  /// The name of the host that does; nil: there is none.
+  public var leader: String?
+  /// The number of its leadership, which only rises within an epoch.
+  public var term: UInt64
+  /// Rises when the brokers have lost events, and ids continue above a gap.
+  public var epoch: UInt64
+  /// Records of the stream's shard that the leader has announced and this host does not have.
+  public var lag: UInt64
+  /// Since when this host does not know whether it has the newest event; microseconds since the Unix epoch; nil: it does.
+  public var staleSince: UInt64?
+
+  /// A status of all members.
+  public init(isLeading: Bool, leader: String?, term: UInt64, epoch: UInt64, lag: UInt64, staleSince: UInt64?) {
+    (self.isLeading, self.leader, self.term, self.epoch) = (isLeading, leader, term, epoch)
+    (self.lag, self.staleSince) = (lag, staleSince)
+  }
+}
+
 /// The states of a stream's feed, from its source to its log. The server reads it for `$streams`. The feed
 /// after a change has its own status, so that late reports of the former feed have no effect.
 public final class SourceStatus: Sendable {
@@ -25,8 +47,16 @@ public final class SourceStatus: Sendable {
 
   private let states = Locked([SourceState](repeating: .healthy, count: Part.allCases.count))
 
+  private let share = Locked<FleetStatus?>(nil)
+
   /// Every part is healthy.
   public init() {}
+
+  /// Of a stream that hosts share; nil for others. Thread-safe.
+  public var fleet: FleetStatus? {
+    get { share.withLock { $0 } }
+    set { share.withLock { $0 = newValue } }
+  }
 
   /// The first state on an event's path that is not healthy.
   public var state: SourceState { states.withLock { $0.first { $0 != .healthy } ?? .healthy } }
