@@ -75,7 +75,8 @@ let package = Package(
     .executableTarget(
       name: "streamd",
       dependencies: [
-        "CLinux", "CToml", "Events", "HTTP", "Reactive", "ReplayLog", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "CLinux", "CToml", "Events", "Fleet", "HTTP", "JetStream", "Reactive", "ReplayLog", "StreamProtocol",
+        "StreamRuntime", "StreamServer",
         "StreamSources", "Systemd",
       ],
       swiftSettings: strictSettings),

@@ -47,7 +47,7 @@ package protocol FleetEngine: AnyObject {
   func send(_ message: [UInt8], to subject: FleetSubject)
   /// Sends a message and collects answers: until there are `count` of them, it is known that nothing listens, or
   /// `timeout` has passed.
-  /// - Parameter done: with nil without a connection.
+  /// - Parameter done: with nil without a connection, or if no answer came and it is not known that nothing listens.
   func ask(
     _ message: [UInt8], to subject: FleetSubject, count: Int, timeout: Duration,
     _ done: @escaping ([[UInt8]]?) -> Void)

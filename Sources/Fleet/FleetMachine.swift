@@ -188,6 +188,9 @@ package final class FleetMachine {
     return shard.machine.mayFetch
   }
 
+  /// Whether this host leads the stream's shard, and fetches the stream.
+  package func isLeading(_ stream: String) -> Bool { isLed(stream) }
+
   /// Whether this host wants the stream's next event.
   package func isWantedHere(_ stream: String) -> Bool { interests[stream]?.isHere == true }
 

@@ -324,7 +324,8 @@ package final class JetStreamEngine: FleetEngine {
     var answers: [[UInt8]] = []
     request(names.subject(subject), message, timeout: timeout) { [self] answer in
       guard let answer else {
-        done(readyLink == nil ? nil : answers)
+        // Whether nothing listens is not known.
+        done(readyLink == nil || answers.isEmpty ? nil : answers)
         return true
       }
       if answer.status == nil { answers.append(answer.bytes) }

@@ -71,4 +71,22 @@ extension MessageID {
   public static let descriptorRefused = MessageID(0xbd71_f255_feb4_4194, 0xacb1_876a_d9b3_bc9e)
   /// An event loop is stuck; the service manager is about to restart the daemon.
   public static let progressLate = MessageID(0xd9c4_1456_b2c7_475c, 0x8f76_a3d4_ebf3_6c8e)
+  /// This host leads a shard of the fleet.
+  public static let fleetLeads = MessageID(0x341c_b294_16d0_46cb, 0xb4de_b5dd_e2db_f918)
+  /// This host does not lead a shard of the fleet any more.
+  public static let fleetFollows = MessageID(0x721a_d2cf_b04f_4787, 0xb02f_7180_9f1f_9760)
+  /// There is no connection to the fleet's brokers.
+  public static let fleetDisconnected = MessageID(0x586d_cfa2_90a2_401e, 0x86b8_9436_d26a_8a64)
+  /// The connection to the fleet's brokers is there again.
+  public static let fleetConnected = MessageID(0x7b14_599d_7335_4fbf, 0x9601_a057_dcdc_5653)
+  /// Events of the fleet were removed before this host had read them.
+  public static let fleetEventsMissed = MessageID(0xf360_d323_266a_4718, 0x82c2_3c12_069a_7d6d)
+  /// The fleet's brokers have lost events, and ids continue above a gap.
+  public static let fleetEpoch = MessageID(0xb328_5099_6cbb_45fa, 0x8638_3af1_a564_e86b)
+  /// The fleet has other events under ids that this host has used.
+  public static let fleetConflict = MessageID(0xde9b_326d_435c_4166, 0x875b_7b08_fb65_783c)
+  /// An entry of the fleet's log cannot be read.
+  public static let fleetDamaged = MessageID(0xe357_06b9_224a_45ee, 0xb0af_eece_c4d2_a95f)
+  /// The fleet has entries of a later version.
+  public static let fleetUpgrade = MessageID(0xc2de_ff21_4a47_4ea5, 0x8ba4_6f3e_02ac_28a1)
 }

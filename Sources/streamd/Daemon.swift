@@ -1,5 +1,7 @@
 import Dispatch
+import Fleet
 import Glibc
+import JetStream
 import Reactive
 import StreamProtocol
 import StreamRuntime
@@ -9,7 +11,7 @@ import Systemd
 
 /// The running daemon: sources on their thread, clients on the server's loops, and the main thread for signals, the
 /// watchdog and the status line.
-final class Daemon {
+final class Daemon: @unchecked Sendable {  // confined to the main thread
   private let source: ConfigurationSource
   private let passed: PassedDescriptors
   private let stored: StoredConfiguration
@@ -21,6 +23,8 @@ final class Daemon {
   private let loop: EventLoop
   private let sources: SourceThread
   private let server: StreamServer
+  /// nil: no stream is shared with other hosts.
+  private let fleet: FleetMember?
   private var signals: Signals?
   private var watchdog: Watchdog?
   private var logControl: LogControlWatch?
@@ -75,6 +79,11 @@ final class Daemon {
       wantsDetails: { journal.level >= .debug },
       report: { journal.write(Journal.Entry($0)) })
     server.show(report)
+    fleet = configuration.cluster.map { [sources, server] cluster in
+      FleetMember(
+        JetStreamEngine(JetStreamOptions(cluster), on: sources.loop), shardCount: cluster.shards, on: sources.loop,
+        server, journal)
+    }
   }
 
   /// Serves until a signal.
@@ -89,7 +98,7 @@ final class Daemon {
     let connections = ConnectionHandover.restore(from: &descriptors, atMost: limits.connections, manager, journal)
     let streams = RunningStreams(
       server, sources, journal,
-      LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal))
+      LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal), fleet)
     self.streams = streams
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
@@ -106,6 +115,7 @@ final class Daemon {
       ConnectionHandover.release(connections.names, from: manager)
     }
     server.finishRestore()
+    fleet?.start()
     reload = Reload(of: path, configuration, report, to: streams, on: loop, journal, manager, stored) { [self] in
       report = $0
       server.show(report)
@@ -230,6 +240,13 @@ final class Daemon {
     handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
     manager.notify(.stopping, .status(handsOver ? "Restarting" : "Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
+    // Other hosts take over at once, and values that were published here are stored.
+    guard let fleet else { return stopParts() }
+    fleet.leave { [self] in loop.execute { self.stopParts() } }
+  }
+
+  private func stopParts() {
+    loop.assertOnLoop()
     let loop = loop
     let parts = DispatchGroup()
     parts.enter()

@@ -1,5 +1,6 @@
 import Dispatch
 import Events
+import Fleet
 import Reactive
 import ReplayLog
 import StreamServer
@@ -18,6 +19,8 @@ final class RunningStreams: @unchecked Sendable {
     let takesValues: Bool
     /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
+    /// Whether the fleet does not have it yet.
+    var isNew = true
 
     var activePublishSource: PublishSource? { takesValues ? publishSource : nil }
   }
@@ -28,10 +31,14 @@ final class RunningStreams: @unchecked Sendable {
   private let sources: SourceThread
   private let journal: Journal
   private let logs: LogStore
+  /// nil: no stream is shared with other hosts.
+  private let fleet: FleetMember?
   private var feeds: [String: Feed] = [:]
 
-  init(_ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: LogStore) {
-    (self.server, self.sources, self.journal, self.logs) = (server, sources, journal, logs)
+  init(
+    _ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: LogStore, _ fleet: FleetMember? = nil
+  ) {
+    (self.server, self.sources, self.journal, self.logs, self.fleet) = (server, sources, journal, logs, fleet)
   }
 
   /// The number of the service manager's descriptors that are logs. Thread-safe.
@@ -42,6 +49,24 @@ final class RunningStreams: @unchecked Sendable {
   func begin(_ streams: [Configuration.Stream]) throws {
     for stream in streams { try add(stream, logs.log(of: stream)) }
     logs.finish()
+    shareStreams(streams)
+  }
+
+  /// Lets the fleet feed its streams, of which those of `feeds` are new.
+  private func shareStreams(_ streams: [Configuration.Stream]) {
+    guard let fleet else { return }
+    fleet.setStreams(
+      streams.filter { $0.share == .fleet }.compactMap { stream in
+        guard let feed = feeds[stream.name] else { return nil }
+        defer { feeds[stream.name]?.isNew = false }
+        return FleetMember.Stream(
+          definition: FleetMachine.Stream(
+            name: stream.name, definition: stream.definitionDigest, kind: stream.source.fleetKind,
+            canLead: stream.lead, end: server.endPosition(of: stream.name) ?? 0),
+          position: server.fleetPosition(of: stream.name), linger: stream.linger,
+          publisher: feed.isNew ? source(of: stream, feed).eraseToAnyPublisher() : nil,
+          publishSource: feed.activePublishSource, status: feed.reports.status)
+      })
   }
 
   /// - Throws: `SystemError` when there is no memory for an added stream; nothing has changed then.
@@ -71,6 +96,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     for (stream, kept) in added { try add(stream, kept) }
     logs.finish()
+    shareStreams(difference.streams)
     sources.endRests()
     if let count = difference.maxPerHost { sources.setTransfersPerHost(count) }
   }
@@ -93,7 +119,7 @@ final class RunningStreams: @unchecked Sendable {
   private func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
     let feed = makeFeed(of: stream)
     try server.add(
-      StreamConfiguration(stream), log: kept.log, source: source(of: stream, feed),
+      StreamConfiguration(stream), log: kept.log, source: upstream(of: stream, feed),
       publishSource: feed.activePublishSource,
       status: feed.reports.status)
     if let remark = kept.remark { server.setRemark(remark, of: stream.name) }
@@ -102,7 +128,13 @@ final class RunningStreams: @unchecked Sendable {
   private func replaceFeed(_ change: ConfigurationDifference.Change) -> StreamChange.Feed {
     let feed = makeFeed(of: change.stream)
     return StreamChange.Feed(
-      source: source(of: change.stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
+      source: upstream(of: change.stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
+  }
+
+  /// What the stream's log subscribes to.
+  private func upstream(of stream: Configuration.Stream, _ feed: Feed) -> AnyPublisher<EventBatch, StreamFailure> {
+    if stream.share == .fleet, let fleet { return fleet.demand(of: stream.name).eraseToAnyPublisher() }
+    return source(of: stream, feed).eraseToAnyPublisher()
   }
 
   /// Creates the stream's feed, which replaces an existing one.
@@ -110,17 +142,30 @@ final class RunningStreams: @unchecked Sendable {
     let former = feeds[stream.name]
     let feed = Feed(
       reports: FeedReports(of: stream.name, for: server, journal),
-      publishSource: former?.activePublishSource ?? PublishSource(), takesValues: stream.source == .publish,
+      publishSource: former?.activePublishSource ?? PublishSource(),
+      takesValues: stream.source == .publish,
       place: former?.place ?? ProgramPlace())
+    feed.publishSource.separatesPublishers = stream.share == .fleet
     feeds[stream.name] = feed
     return feed
   }
 
+  private static func admission(to fleet: FleetMember, of stream: String) -> FetchAdmission {
+    { [weak fleet] decide in fleet?.admitFetch(of: stream, decide) }
+  }
+
   private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
+    let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
     let source = stream.source.publisher(
       for: stream, publishSource: feed.publishSource, in: feed.place, on: sources,
-      checkpoint: { [weak server = server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) }
+      checkpoint: { [weak server, weak fleet] isOfEvent in
+        let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
+        // The fleet's is newer. A host without events has none that a page could be unchanged from.
+        if isOfEvent, own == nil { return nil }
+        return fleet?.checkpoint(of: name) ?? own
+      },
+      admission: fleet.map { Self.admission(to: $0, of: name) }
     ) { reports.take($0) }
     return stream.pipeline(from: source, on: sources) { reports.take($0) }.setFailureType(to: StreamFailure.self)
   }

@@ -7,9 +7,9 @@ extension JetStreamOptions {
     self.init(servers: cluster.servers, fleet: cluster.name, shardCount: cluster.shards)
     (replicaCount, bytesPerShard) = (cluster.replicas, cluster.shardBytes)
     switch cluster.login {
-    case .creds(let creds): credentials = .creds(creds.content)
+    case .creds(let creds): credentials = .credentials(creds.content)
     case .nkey(let publicKey, let seed): credentials = .nkey(publicKey: publicKey, seed: seed.content)
-    case .user(let login): credentials = .user(login.user, password: login.password.content)
+    case .user(let login): credentials = .password(user: login.user, password: login.password.content)
     case .token(let token): credentials = .token(token.content)
     case nil: break
     }

@@ -3,6 +3,7 @@
 
 import Dispatch
 import Events
+import Fleet
 import Reactive
 import ReplayLog
 import StreamServer
@@ -109,15 +110,25 @@ extension Configuration.Source {
     }
   }
 
+  /// As which kind of source a fleet treats it.
+  var fleetKind: FleetMachine.Stream.Kind {
+    switch self {
+    case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
+    case .timer, .exec: .continuous
+    case .publish: .publish
+    }
+  }
+
   /// The publisher at the start of the stream's pipeline.
   ///
   /// - Parameters:
   ///   - publishSource: the source of a stream to which clients publish.
   ///   - place: the place of a source program.
   ///   - checkpoint: the resumption state in the stream's log.
+  ///   - admission: asked before each fetch of a poll; nil: demand is enough.
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
-    checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
+    checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?, admission: FetchAdmission? = nil,
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
@@ -132,7 +143,8 @@ extension Configuration.Source {
       case .poll(let every):
         let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
-          request, every: every, phaseKey: stream.name, resumption: resumption, on: thread, report: report
+          request, every: every, phaseKey: stream.name, resumption: resumption, admission: admission, on: thread,
+          report: report
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(

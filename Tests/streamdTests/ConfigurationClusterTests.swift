@@ -389,14 +389,4 @@ struct ConfigurationSharingTests {
     // A wrong name is an error nevertheless.
     #expect(streamdTests.errors(text(lead: false).replacing("\"x\"", with: "\"/x\"")).count == 1)
   }
-
-  @Test(arguments: [true, false]) func aFleetIsNotAcceptedSilently(isCheck: Bool) async throws {
-    let folder = try TemporaryFolder()
-    let text =
-      "[cluster]\nnats = [\"nats://127.0.0.1:1\"]\nname = \"x\"\n[streams.s]\npublish = true\nshare = \"fleet\"\n"
-    try folder.write(Array(text.utf8), to: "streamd.toml")
-    let (status, _, errors) = try await run((isCheck ? ["--check"] : []) + ["--config", folder.path("streamd.toml")])
-    #expect(status == 78)
-    #expect(errors.contains("/streamd.toml: streams.s.share: share = \"fleet\" is not available in this build"))
-  }
 }

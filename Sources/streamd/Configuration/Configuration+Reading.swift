@@ -22,12 +22,6 @@ struct ConfigurationSource: Sendable {
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let source = try parse(
       ConfigurationText.files(at: path), credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
-    // Until streams can be shared with other hosts.
-    if let stream = source.configuration.streams.first(where: { $0.share == .fleet }) {
-      throw ConfigurationErrors(
-        file: path,
-        [.init(key: "streams.\(stream.name).share", text: "share = \"fleet\" is not available in this build")])
-    }
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
       throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
     }

@@ -22,6 +22,8 @@ struct ConfigurationDifference: Equatable {
     var hasOtherLog: Bool { stream.buffer != former.buffer || stream.keep != former.keep }
   }
 
+  /// Of the new configuration.
+  let streams: [Configuration.Stream]
   /// The number of unchanged streams.
   let unchangedCount: Int
   /// In the order of the new configuration, like `added`.
@@ -40,6 +42,7 @@ struct ConfigurationDifference: Equatable {
 
   /// - Parameter old: the configuration in effect, so that a key which needs a restart differs until there was one.
   init(from old: Configuration, to new: Configuration) {
+    streams = new.streams
     let former = Dictionary(uniqueKeysWithValues: old.streams.map { ($0.name, $0) })
     let names = Set(new.streams.map(\.name))
     changed = new.streams.compactMap { stream in

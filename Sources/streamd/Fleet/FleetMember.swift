@@ -13,7 +13,7 @@ import Systemd
 /// Confined to the source thread; `setStreams`, `demand` and `leave` are for any thread.
 final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// A stream of the fleet, with what this host has for it.
-  struct Stream: Sendable {
+  struct Stream: @unchecked Sendable {  // publishers are subscribed to on the source thread only
     var definition: FleetMachine.Stream
     /// How far the stream's log has read the fleet's; nil: unknown.
     var position: [UInt8]?
@@ -84,7 +84,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
         self?.update { $0.heard(message, at: $1) }
         return nil
       }
-      engine.subscribe(to: .host(machine.host)) { [weak self] in self?.receive($0) }
+      engine.subscribe(to: .host(machine.host)) { [weak self] message in self?.receive(message) }
       engine.start(self)
       showStatus()
     }
@@ -110,7 +110,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// The upstream of a stream's log.
   func demand(of stream: String) -> FleetDemand {
     FleetDemand { [weak self] isWanted in
-      self?.loop.execute { self?.update { $0.wants(stream, isWanted, at: $1) } }
+      guard let self else { return }
+      loop.execute { self.update { $0.wants(stream, isWanted, at: $1) } }
     }
   }
 
@@ -200,7 +201,9 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   }
 
   func engineDisconnected(_ reason: String) {
-    if isConnected != false { journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)") }
+    if isConnected != false {
+      journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)")
+    }
     isConnected = false
   }
 
@@ -333,7 +336,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     _ events: EventBatch, _ stream: String, _ firstID: UInt64, _ time: UInt64, _ position: ShardPosition
   ) {
     var batch = events
-    batch.stamps = EventStamps(firstID: firstID, time: time, position: position.bytes)
+    guard let stamps = EventStamps(firstID: firstID, time: time, position: position.bytes), batch.setStamps(stamps)
+    else { return }
     _ = server.append(batch, to: stream)
     if let checkpoint = events.checkpoint { parts[stream]?.publishSource?.learn(checkpoint) }
   }
