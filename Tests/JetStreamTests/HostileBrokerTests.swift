@@ -1,0 +1,174 @@
+import Fleet
+import StreamRuntime
+import Testing
+
+@testable import JetStream
+
+@Suite(.timeLimit(.minutes(5))) struct HostileBrokerTests {
+  /// What a broker answers about the stream of the test.
+  static let information = #"""
+    {"config":{"subjects":["streamd.test.log.0.>"],"allow_direct":true,"retention":"limits","discard":"old",
+    "num_replicas":1,"republish":{"src":"streamd.test.log.0.>","dest":"streamd.test.tail.0.>"}},
+    "state":{"first_seq":1,"last_seq":5}}
+    """#
+
+  private func host(_ broker: FakeBroker, _ change: (inout JetStreamOptions) -> Void = { _ in }) throws -> FleetHost {
+    var options = JetStreamOptions(servers: [broker.url], fleet: "test", shardCount: 1)
+    options.replicaCount = 1
+    options.pingInterval = .seconds(30)
+    options.connectTimeout = .seconds(30)
+    options.answerTimeout = .seconds(30)
+    change(&options)
+    return try FleetHost(options)
+  }
+
+  static let answers: [(headers: String?, text: String)] = [
+    (nil, ""), (nil, "{"), (nil, "null"), (nil, "[]"), (nil, "{}"), (nil, "\u{0}"), (nil, "\"stream\""),
+    (nil, String(repeating: "[", count: 100_000)), (nil, String(repeating: "{\"a\":", count: 600)),
+    (nil, #"{"stream":"streamd-test-0"}"#), (nil, #"{"stream":"streamd-test-0","seq":6} x"#),
+    (nil, #"{"stream":"streamd-test-0","seq":7}"#), (nil, #"{"stream":"streamd-test-0","seq":-6}"#),
+    (nil, #"{"stream":"streamd-test-0","seq":6.0}"#), (nil, #"{"stream":"streamd-test-0","seq":6e0}"#),
+    (nil, #"{"stream":"streamd-test-0","seq":"6"}"#), (nil, #"{"stream":"streamd-test-0","seq":06}"#),
+    (nil, #"{"stream":"streamd-test-0","seq":18446744073709551616}"#),
+    (nil, #"{"stream":"streamd-test-0","seq":99999999999999999999999999999999}"#),
+    (nil, #"{"stream":"streamd-test-0","seq":6,"seq":6}"#), (nil, #"{"stream":"streamd-other-0","seq":6}"#),
+    (nil, #"{"stream":"streamd-test-0\u0000","seq":6}"#), (nil, #"{"stream":"streamd-test-0\uD800","seq":6}"#),
+    (nil, #"{"error":null,"stream":"streamd-test-0","seq":9}"#), (nil, #"{"error":{}}"#),
+    (nil, #"{"error":{"err_code":10071}}"#), (nil, #"{"error":{"err_code":10071,"description":""}}"#),
+    (nil, #"{"error":{"err_code":10071,"description":"wrong last sequence: "}}"#),
+    (nil, #"{"error":{"err_code":10071,"description":"wrong last sequence: 99999999999999999999999"}}"#),
+    (nil, #"{"error":{"err_code":10071,"description":"wrong last sequence: 18446744073709551615"}}"#),
+    (nil, #"{"error":{"err_code":99999999999999999999,"description":"wrong last sequence: 4"}}"#),
+    (nil, #"{"error":{"err_code":10077,"description":"maximum messages exceeded"}}"#),
+    (nil, #"{"state":{"first_seq":1,"last_seq":18446744073709551615}}"#),
+    (nil, #"{"state":{"first_seq":18446744073709551615,"last_seq":0}}"#),
+    (nil, #"{"state":{"first_seq":7,"last_seq":5}}"#), (nil, #"{"state":[1]}"#),
+    (nil, #"{"message":{"seq":18446744073709551615,"data":""}}"#), (nil, #"{"message":{"seq":0,"data":""}}"#),
+    (nil, #"{"message":{"seq":5,"data":"*"}}"#), (nil, #"{"message":{"seq":5,"data":7}}"#),
+    (nil, #"{"message":{"seq":5,"data":"QUJ"}}"#), (nil, #"{"message":{"seq":5,"data":"QR=="}}"#),
+    ("NATS/1.0 503\r\n\r\n", ""), ("NATS/1.0 500\r\n\r\n", ""), ("NATS/1.0 408 Bad Request\r\n\r\n", ""),
+    ("NATS/1.0 \r\n\r\n", ""), ("NATS/1.0 x\r\n\r\n", ""), ("NATS/1.0 99999999999999999999999\r\n\r\n", "x"),
+    ("NATS/1.0\r\nStatus: -1\r\n\r\n", ""), ("NATS/1.0\r\nNats-Sequence: \r\n\r\n", "x"),
+    ("NATS/1.0\r\nNats-Sequence: 0\r\n\r\n", "x"), ("NATS/1.0\r\nNats-Sequence: -1\r\n\r\n", "x"),
+    ("NATS/1.0\r\nNats-Sequence: 6x\r\n\r\n", "x"), ("NATS/1.0\r\nNats-Sequence: 18446744073709551615\r\n\r\n", "x"),
+    ("NATS/1.0\r\nNats-Sequence: \(String(repeating: "1", count: 30_000))\r\n\r\n", "x"),
+    ("NATS/1.0\r\n: \r\n\r\n", "x"), ("NATS/1.0\r\nx\r\n\r\n", "x"), ("\r\n\r\n", ""), ("x", "x"), ("NATS/1.0", ""),
+  ]
+
+  @Test(arguments: answers.indices) func wrongAnswerIsAFailureOfThatCallOnly(index: Int) async throws {
+    let isHostile = Locked(false)
+    let (headers, text) = Self.answers[index]
+    let broker = try FakeBroker { subject, _, _ in
+      if isHostile.withLock({ $0 }) { return [.message(headers: headers, Array(text.utf8))] }
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      return [.message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8))]
+    }
+    defer { broker.stop() }
+    // A header block that the client library rejects closes the connection: then the call fails, too.
+    let host = try host(broker)
+    #expect(await host.isConnected())
+    isHostile.withLock { $0 = true }
+    #expect(await host.append([1], after: 5) == .unknown)
+    #expect(await host.findClaim() == nil)
+    #expect(await host.newest() == nil)
+    #expect(await host.read(after: 0) == nil)
+    isHostile.withLock { $0 = false }
+    #expect(await host.isConnected(times: host.reports.reasons.count + 1))
+    #expect(await host.append([1], after: 5) == .stored)
+  }
+
+  @Test func refusalContainsTheLastSequenceNumber() async throws {
+    let broker = try FakeBroker { subject, _, _ in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      return [.message(Array(#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 41"}}"#.utf8))]
+    }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.isConnected())
+    #expect(await host.append([1], after: 5) == .refused(last: 41))
+  }
+
+  @Test func missingAnswersAreUnknownAfterTheTimeout() async throws {
+    let broker = try FakeBroker { subject, _, _ in
+      subject.hasPrefix("$JS.API.STREAM.INFO.") ? [.message(Array(Self.information.utf8))] : []
+    }
+    defer { broker.stop() }
+    let host = try host(broker) { $0.answerTimeout = .milliseconds(500) }
+    #expect(await host.isConnected())
+    #expect(await host.append([1], after: 5) == .unknown)
+    #expect(await host.findClaim() == nil)
+    #expect(await host.newest() == nil)
+    #expect(await host.read(after: 0) == nil)
+    #expect(host.reports.reasons == [])
+  }
+
+  @Test func messagesThatNothingHasAskedForAreIgnored() async throws {
+    let inbox = Locked("")
+    let broker = try FakeBroker { subject, _, _ in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      let sequence = "NATS/1.0\r\nNats-Sequence: 6\r\n\r\n"
+      let inbox = inbox.withLock { $0 }
+      return ["0", "18446744073709551615", "99999999999999999999999", "x", "-1", "1"].map {
+        .to(subject: inbox + $0, [1])
+      } + [
+        .to(subject: "streamd.test.tail.1.part", headers: sequence, [1]),
+        .to(subject: "streamd.test.tail.x.part", headers: sequence, [2]),
+        .to(subject: "streamd.test.tail.-1.part", headers: sequence, [3]),
+        .to(subject: "streamd.test.tail.18446744073709551615.part", headers: sequence, [4]),
+        .to(subject: "streamd.test.tail.0.part", [5]),
+        .to(subject: "streamd.test.tail.0.part", headers: "NATS/1.0\r\nNats-Sequence: 0\r\n\r\n", [6]),
+        .to(
+          subject: "streamd.test.tail.0.part", headers: "NATS/1.0\r\nNats-Sequence: 4611686018427387904\r\n\r\n", [7]),
+        .to(subject: "streamd.test.tail.0.part", headers: sequence, [8]),
+        .message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8)),
+        .message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8)),
+      ]
+    }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.isConnected())
+    let names: String = await host.answer { engine, done in done(engine.names.inbox) }
+    inbox.withLock { $0 = names }
+    for _ in 0..<3 { #expect(await host.append([1], after: 5) == .stored) }
+    #expect(await host.reaches { $0.tail.count >= 3 })
+    #expect(host.reports.tail.allSatisfy { $0 == .init(shard: 0, sequence: 6, bytes: [8]) })
+    #expect(host.reports.reasons == [])
+  }
+
+  @Test(arguments: [
+    "MSG x\r\n", "MSG streamd 1 99999999999999999999\r\n", "MSG a 1 -1\r\n", "HMSG a 1 9 4\r\n",
+    "HMSG a 1 99999 2\r\nxx\r\n",
+    "\r\n\r\n\r\n", "\0\0\0\0", "-ERR 'x'\r\n", "-ERR 'Stale Connection'\r\n", "+OK\r\nPONG\r\nPONG\r\nPONG\r\nX",
+    "INFO {\r\n", "INFO \(String(repeating: "x", count: 100_000))\r\n",
+    "MSG \(String(repeating: "x", count: 5000)) 1 1\r\nx\r\n",
+  ])
+  func brokenProtocolCostsTheConnectionAtMost(text: String) async throws {
+    let isHostile = Locked(true)
+    let broker = try FakeBroker { subject, _, _ in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      let answer = FakeBroker.Answer.message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8))
+      let wasHostile = isHostile.withLock { isHostile in
+        defer { isHostile = false }
+        return isHostile
+      }
+      return wasHostile ? [.raw(Array(text.utf8)), answer, .close] : [answer]
+    }
+    defer { broker.stop() }
+    let host = try host(broker) { $0.answerTimeout = .seconds(5) }
+    #expect(await host.isConnected())
+    _ = await host.append([1], after: 5)
+    #expect(await host.reaches { !$0.reasons.isEmpty })
+    #expect(await host.isConnected(times: 2))
+    #expect(await host.append([1], after: 5) == .stored)
+    let visible = host.reports.reasons.allSatisfy { $0.utf8.count < 300 && $0.utf8.allSatisfy { 0x20..<0x7F ~= $0 } }
+    #expect(visible, "\(host.reports.reasons)")
+  }
+
+  @Test func repeatedPasswordIsNotReported() async throws {
+    let broker = try FakeBroker(refusal: "Authorization Violation for hunter22") { _, _, _ in [] }
+    defer { broker.stop() }
+    let host = try host(broker) { $0.credentials = .password(user: "me", password: "hunter22") }
+    #expect(await host.reaches { !$0.reasons.isEmpty })
+    #expect(host.reports.reasons.first == "cannot connect to NATS: rejected")
+  }
+}
