@@ -31,16 +31,16 @@ extension JetStreamEngine {
     _ entry: [UInt8], _ subject: String, to shard: Int, after: UInt64,
     _ done: @escaping (ShardMachine.AppendResult) -> Void
   ) {
-    information(about: shard) { [self] extent in
-      guard let extent else { return done(.unknown) }
-      guard extent.last == after else { return done(.refused(last: extent.last)) }
-      storedLast(of: subject, shard) { [self] stored in
-        let last: UInt64
-        switch stored {
-        case .found(_, sequence: let sequence): last = sequence
-        case .some(.none): last = 0
-        case nil: return done(.unknown)
-        }
+    storedLast(of: subject, shard) { [self] stored in
+      let last: UInt64
+      switch stored {
+      case .found(_, sequence: let sequence): last = sequence
+      case .some(.none): last = 0
+      case nil: return done(.unknown)
+      }
+      information(about: shard) { [self] extent in
+        guard let extent else { return done(.unknown) }
+        guard extent.last == after else { return done(.refused(last: extent.last)) }
         append(
           entry, subject, to: shard, after: after, header: ("Nats-Expected-Last-Subject-Sequence", String(last)), done)
       }
