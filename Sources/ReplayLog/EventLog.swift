@@ -209,10 +209,11 @@ public final class EventLog {
   /// As `append`, up to the first event that does not fit beside the held ones.
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
     if let stamps = batch.stamps { return appendWhatFits(batch, stamps) }
-    guard !batch.isEmpty || batch.checkpoint != nil else { return nil }
+    let checkpoint = batch.checkpoint
+    guard !batch.isEmpty || checkpoint != nil else { return nil }
     let leavesFleet = fleetBytes != nil && !batch.isEmpty
     if leavesFleet, !leaveHole(to: nextOwnID) { return batch }
-    if batch.checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
+    if checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
     let now = clock()
     var count = 0
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) { data in
@@ -227,14 +228,17 @@ public final class EventLog {
       return true
     }
     let isWhole = count == batch.count
-    if isWhole, let checkpoint = batch.checkpoint { write(checkpoint) }
+    if isWhole, let checkpoint { write(checkpoint) }
     commit()
-    if leavesFleet {
-      fleetNote?.clear()
-      fleetBytes = nil
-    }
+    if leavesFleet { leaveFleet() }
     dropExpired()
     return isWhole ? nil : EventBatch(batch[count...])
+  }
+
+  /// The log assigns its ids itself from now on.
+  @inline(never) private func leaveFleet() {
+    fleetNote?.clear()
+    fleetBytes = nil
   }
 
   /// Whether every id of the batch's stamps is below `stampedIDLimit`; true without stamps.
@@ -254,9 +258,7 @@ public final class EventLog {
         guard leaveHole(to: id + 1) else { return false }
         leftOutCount += 1
       } else {
-        let place = place(for: data.count)
-        guard place.first <= heldPosition else { return false }
-        unsafe append(data, at: place, time: stamps.time(index))
+        guard unsafe appendIfItFits(data, time: stamps.time(index)) else { return false }
       }
       index += 1
       return true
@@ -350,7 +352,7 @@ public final class EventLog {
       _ = leaveHole(to: position)
       let data = unsafe UnsafeRawBufferPointer(rebasing: other.record(at: position)[Self.stampBytes...])
       if data.count <= limits.maximumEventBytes {
-        unsafe append(data, at: place(for: data.count), time: other.time(of: position))
+        _ = unsafe appendIfItFits(data, time: other.time(of: position))
       } else {
         endPosition = position + 1
         drop(to: endPosition)
@@ -476,15 +478,20 @@ public final class EventLog {
   /// When an event was taken in, in microseconds since the Unix epoch.
   package func time(of position: UInt64) -> UInt64 { layout.time(at: layout.offset(of: position)) }
 
-  private func drop(to first: UInt64) {
+  @inline(__always) private func drop(to first: UInt64) {
     guard first != firstPosition else { return }
-    // Otherwise a new hole alone is between, and there is no event in the region for now.
-    if first > committedEnd, distance(from: committedEnd, to: first) > 0 { commit() }
+    if first > committedEnd { commit(before: first) }
     firstPosition = first
     positions.commit(first: min(first, committedEnd))
   }
 
-  private func commit() {
+  /// Commits the events that are about to be dropped. If only a new hole is before `first`, the region has no event until
+  /// the next commit.
+  @inline(never) private func commit(before first: UInt64) {
+    if distance(from: committedEnd, to: first) > 0 { commit() }
+  }
+
+  @inline(__always) private func commit() {
     guard committedEnd != endPosition else { return }
     committedEnd = endPosition
     if endPosition >= reserveAgainAt { reserveMore() }
@@ -492,7 +499,7 @@ public final class EventLog {
   }
 
   /// Writes the whole state as one.
-  private func writeState(isClosed: Bool = false) {
+  @inline(never) private func writeState(isClosed: Bool = false) {
     var state = LogState(startingAt: firstPosition, boot: boot)
     (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, isClosed)
     state.historyStart = historyStart
@@ -502,7 +509,7 @@ public final class EventLog {
   }
 
   /// Records the time of an event that follows the previous ones.
-  private func note(_ time: UInt64, of position: UInt64) {
+  @inline(__always) private func note(_ time: UInt64, of position: UInt64) {
     if time < lastTime, position > firstPosition {
       stepsBack.removeAll { $0 <= firstPosition }
       if stepsBack.count == Self.maximumStepsBack { stepsBack.removeFirst() }
@@ -523,6 +530,14 @@ public final class EventLog {
     fleetNote?.write(bytes, end: endPosition)
   }
 
+  /// Separate from the loop over events without stamps, which the functions for each event are part of.
+  @inline(never) private func appendIfItFits(_ data: UnsafeRawBufferPointer, time: UInt64) -> Bool {
+    let place = place(for: data.count)
+    guard place.first <= heldPosition else { return false }
+    unsafe append(data, at: place, time: time)
+    return true
+  }
+
   /// The oldest event that can stay beside the hole when the next one follows it: no two share a slot.
   private func firstBesideHole(_ first: UInt64) -> UInt64 {
     let slots = UInt64(layout.slots)
@@ -532,7 +547,7 @@ public final class EventLog {
   }
 
   /// Where the next record is written, and the oldest event after that.
-  private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
+  @inline(__always) private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
     let byteCount = LogLayout.recordBytes(for: dataBytes)
     var (offset, first) = (nextOffset, firstPosition)
     if distance(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }
@@ -548,7 +563,7 @@ public final class EventLog {
     return (offset, byteCount, first)
   }
 
-  private func append(
+  @inline(__always) private func append(
     _ data: UnsafeRawBufferPointer, at place: (offset: Int, byteCount: Int, first: UInt64), time: UInt64
   ) {
     drop(to: place.first)
