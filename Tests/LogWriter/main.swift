@@ -5,6 +5,8 @@
 //
 //     logwriter memory PATH    a memfd of another process, such as /proc/PID/fd/7
 //     logwriter disk FOLDER    the log of the stream "killed" in there
+//
+// With a third argument the events have stamps, some of them after a hole, and the checkpoint is the position, too.
 
 import Glibc
 import Events
@@ -35,10 +37,18 @@ func open(_ kind: String, _ path: String) throws -> EventLog {
 }
 
 let log = try open(CommandLine.arguments[1], CommandLine.arguments[2])
+let hasStamps = CommandLine.arguments.count > 3
 var batch = 1
 while true {
-  var events = EventBatch((0..<UInt64(batch)).map { content(of: log.endPosition + $0) })
-  events.checkpoint = Checkpoint(Array(String(log.endPosition + UInt64(batch) - 1).utf8))
+  let first = log.endPosition + (hasStamps && log.endPosition % 11 == 0 ? log.endPosition % 7 : 0)
+  var events = EventBatch((0..<UInt64(batch)).map { content(of: first + $0) })
+  let last = Array(String(first + UInt64(batch) - 1).utf8)
+  events.checkpoint = Checkpoint(last)
+  if hasStamps {
+    let times = (0..<UInt64(batch)).map { first + $0 }
+    let stamps = EventStamps(firstID: first, times: times, position: last)
+    guard let stamps, events.setStamps(stamps) else { break }
+  }
   log.append(events)
   batch = batch % 7 + 1
   var end = log.endPosition

@@ -25,8 +25,10 @@ import Testing
 
   /// Lets a writer append until it has acknowledged some, and kills it a moment later.
   /// - Returns: the last id that it acknowledged.
-  private func kill(_ kind: String, _ path: String, _ random: inout SystemRandom) async throws -> UInt64 {
-    let writer = try ChildProcess(ChildProcess.built("logwriter"), [kind, path])
+  private func kill(
+    _ kind: String, _ path: String, hasStamps: Bool = false, _ random: inout SystemRandom
+  ) async throws -> UInt64 {
+    let writer = try ChildProcess(ChildProcess.built("logwriter"), [kind, path] + (hasStamps ? ["stamps"] : []))
     defer { writer.signal(SIGKILL) }
     var last: UInt64 = 0
     func readOne() -> Bool {
@@ -68,6 +70,41 @@ import Testing
     let count = log.endPosition - log.firstPosition
     #expect(count == 300 || bytes > 16 << 10, "only \(count) events of \(bytes) bytes are held")
     return log.endPosition
+  }
+
+  /// Of events with stamps.
+  /// - Returns: the next id.
+  private func checkStamps(_ log: EventLog, acknowledged: UInt64, before: UInt64) -> UInt64 {
+    #expect(log.endPosition > acknowledged && log.endPosition >= before)
+    #expect(log.endPosition <= acknowledged + 1 + 7 + 6, "there is more than a batch that was not acknowledged")
+    #expect(log.notedID == log.newestID && log.positionID == log.newestID, "a batch and its position differ")
+    for id in log.heldIDs {
+      let event = log.element(at: id)
+      #expect(event == LoggedEvent(id: id, time: id, data: content(of: id)), "event \(id) is broken")
+    }
+    #expect(log.heldIDs.last == log.newestID)
+    return log.endPosition
+  }
+
+  @Test(arguments: ["memory", "disk"]) func afterAKillEventsHaveTheirStamps(kind: String) async throws {
+    var random = SystemRandom(7)
+    let memory = try #require(EventLog(name: "killed", limits: Self.limits, followsFleet: true))
+    let folder = try TemporaryFolder()
+    var end: UInt64 = 0
+    for _ in 0..<Self.rounds {
+      let path = kind == "memory" ? "/proc/\(getpid())/fd/\(memory.descriptor)" : folder.path
+      let last = try await kill(kind, path, hasStamps: true, &random)
+      let log: EventLog
+      if kind == "memory" {
+        log = try LogRemains(memory: dup(memory.descriptor)).log(limits: Self.limits)
+      } else {
+        let state = StateFolder(path: folder.path, boot: BootID.current()) { _, reason in Issue.record("\(reason)") }
+        let left = try #require(try state.remains(of: "killed"))
+        #expect(!left.isSalvaged)
+        log = left.log(limits: Self.limits)
+      }
+      end = checkStamps(log, acknowledged: last, before: end)
+    }
   }
 
   @Test func afterAKillMemoryHasEveryAcknowledgedEventIntact() async throws {

@@ -13,6 +13,24 @@ import Testing
   /// The log of `Fixtures/log-3`: 20 events, the last 8 of which are stored. `Fixtures/log-2`, of a program of that
   /// version, has the same without checkpoints.
   private static func makeLog() throws -> [UInt8] {
+    try makeLog { log in
+      for number in 0..<20 as Range<UInt8> {
+        var batch = EventBatch([[UInt8](repeating: number, count: Int(number) * 10)])
+        batch.checkpoint = Checkpoint([number])
+        log.append(batch)
+      }
+    }
+  }
+
+  /// The log of `Fixtures/log-3-stamps`: events with stamps on both sides of a hole.
+  private static func makeLogWithStamps() throws -> [UInt8] {
+    try makeLog { log in
+      log.append(try stamped(2000, [[1], [2], [3], [4]], time: 10, position: [1, 2]))
+      log.append(try stamped(2006, [[5], [6]], time: 11, position: [3, 4, 5]))
+    }
+  }
+
+  private static func makeLog(_ append: (EventLog) throws -> Void) throws -> [UInt8] {
     let region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: Self.limits)))
     var time: UInt64 = 1_700_000_000_000_000
     let log = EventLog(
@@ -22,11 +40,7 @@ import Testing
         time += 1_000_000
         return time
       })
-    for number in 0..<20 as Range<UInt8> {
-      var batch = EventBatch([[UInt8](repeating: number, count: Int(number) * 10)])
-      batch.checkpoint = Checkpoint([number])
-      log.append(batch)
-    }
+    try append(log)
     log.noteClosed()
     return withExtendedLifetime(log) { Array(region.bytes) }
   }
@@ -35,6 +49,19 @@ import Testing
   @Test func theCurrentVersionWritesTheNewestFixture() throws {
     let written = try Self.makeLog()
     #expect(try written == fixture("log-3"))
+    let stamps = try Self.makeLogWithStamps()
+    #expect(try stamps == fixture("log-3-stamps"))
+  }
+
+  @Test func stampsAreRead() throws {
+    let bytes = try fixture("log-3-stamps")
+    let region = try #require(MappedRegion(name: "test", byteCount: bytes.count))
+    region.bytes.copyBytes(from: bytes)
+    let log = try LogRemains(file: region, boot: nil, time: 0).log(limits: Self.limits, boot: nil, didGrow: {})
+    #expect(log.heldIDs == [2000, 2001, 2002, 2003, 2006, 2007] && log.fleetPosition == [3, 4, 5])
+    #expect(log.heldIDs.map { log.element(at: $0).data } == [[1], [2], [3], [4], [5], [6]])
+    #expect(log.heldIDs.map { log.element(at: $0).time } == [10, 10, 10, 10, 11, 11])
+    #expect(log.missedEvents(from: 2000, to: 2007) == nil && log.missedEvents(from: 2000, to: 2004) == 4)
   }
 
   /// In the boot in which they were closed, and in another one.

@@ -3,7 +3,7 @@
 // An input damages an intact log. Its first byte sets how the log was made and what else is done, its second how many
 // events it had; the rest is triples, an offset in two bytes and the value written there. With bit 3 the first 32 bytes
 // of it are the header's positions instead, with a valid checksum; with bit 4 each event had a checkpoint; with bit 5
-// the region has the previous version.
+// the region has the previous version; with bit 6 every third event had a stamp, some of them after a hole.
 
 import CChecksum
 import Events
@@ -29,6 +29,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   for number in 0..<Int(events) {
     var batch: EventBatch = [[UInt8](repeating: events, count: number &* 37 & 255)]
     if choice & 16 != 0 { batch.checkpoint = Checkpoint([UInt8](repeating: UInt8(number), count: number &* 61)) }
+    if choice & 64 != 0, number % 3 == 0 { stamp(&batch, in: log, number) }
     log.append(batch)
   }
   if choice & 2 != 0 { log.noteClosed() }
@@ -52,6 +53,14 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   }
   recover(UnsafeMutableRawBufferPointer(rebasing: bytes[..<cut]))
   return 0
+}
+
+/// Gives the events of a batch stamps, and a position.
+private func stamp(_ batch: inout EventBatch, in log: EventLog, _ number: Int) {
+  let hole = UInt64(number % 7 == 0 ? number &* number : 0)
+  let position = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: 1 + number % 104)
+  guard let stamps = EventStamps(firstID: log.endPosition + hole, time: 8, position: position) else { return }
+  precondition(batch.setStamps(stamps), "an id overflows")
 }
 
 private final class Keeper {}
@@ -80,7 +89,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   check(log)
   // A log of the previous version is only read.
   guard layout.isCurrent else { return }
-  let end = log.endPosition
+  let end = log.nextOwnID
   for number in 0..<80 {
     var batch: EventBatch = [[UInt8](repeating: UInt8(number), count: number &* 53 & 511)]
     if number & 1 == 0 { batch.checkpoint = Checkpoint([UInt8](repeating: UInt8(number), count: number &* 50)) }
@@ -94,6 +103,24 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   precondition(next.endPosition == log.endPosition && next.checkpoint == log.checkpoint, "another log")
   precondition(next.countedFrom >= log.countedFrom && next.countedFrom <= next.endPosition, "another history")
   precondition(next.checkpoint == Checkpoint([UInt8](repeating: 78, count: 3900)), "another checkpoint")
+  precondition(next.fleetPosition == nil, "a position of events with other ids")
+  for number in 0..<100 {
+    var batch = EventBatch(repeating: [UInt8](repeating: 1, count: number &* 41 & 127), count: number % 5)
+    stamp(&batch, in: next, number)
+    let (id, position, end) = (batch.stamps?.firstID, batch.stamps?.position, next.endPosition)
+    next.append(batch)
+    guard EventLog.accepts(batch) else {
+      precondition(next.endPosition == end, "a batch was refused and stored")
+      continue
+    }
+    precondition(next.fleetPosition == position, "another position")
+    precondition(batch.isEmpty || next.skip(id ?? 0) == id && next.newestID == next.endPosition - 1, "another id")
+  }
+  check(next)
+  guard let stamped = try? layout.intactState() else { preconditionFailure("what had stamps is not intact") }
+  let last = EventLog(layout, stamped, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
+  precondition(last.endPosition == next.endPosition && last.firstPosition == next.firstPosition, "another log")
+  precondition(last.fleetPosition == next.fleetPosition, "another position")
 }
 
 private func check(_ log: EventLog) {
