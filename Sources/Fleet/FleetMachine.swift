@@ -197,6 +197,11 @@ package final class FleetMachine {
   /// Where the stream's source resumes.
   package func checkpoint(of stream: String) -> Checkpoint? { shards[shard(of: stream)]?.heads[stream]?.checkpoint }
 
+  /// When the leader took the stream's last batch in, by its clock; microseconds since the Unix epoch; nil: unknown.
+  package func lastTime(of stream: String) -> UInt64? {
+    shards[shard(of: stream)]?.heads[stream].flatMap { $0.time > 0 ? $0.time : nil }
+  }
+
   /// - Returns: nil for a stream that is not of this host.
   package func status(of stream: String, at now: UInt64) -> Status? {
     guard streams[stream] != nil, let shard = shards[shard(of: stream)] else { return nil }

@@ -3,14 +3,20 @@ import Events
 /// The position of a source when its last process ended, from the stream's log.
 public struct SourceResumption: Sendable {
   /// The log's checkpoint, of events that are in it. Called on the source thread, at a subscription's first demand.
-  let checkpoint: @Sendable () -> Checkpoint?
+  private let stored: @Sendable () -> Checkpoint?
   /// Text that identifies the pipeline: with a different pipeline, an unchanged page counts as new.
   let pipeline: String
 
   /// Resumes from the result of `checkpoint`.
   public init(pipeline: String = "", checkpoint: @escaping @Sendable () -> Checkpoint?) {
-    (self.pipeline, self.checkpoint) = (pipeline, checkpoint)
+    (self.pipeline, stored) = (pipeline, checkpoint)
   }
+
+  /// That of the source.
+  func checkpoint() -> Checkpoint? { PipelineCheckpoint(stored()).source }
+
+  /// The digest of the last event's key.
+  func key() -> BodyDigest? { PipelineCheckpoint(stored()).key }
 }
 
 /// A source's position, and the source to which it belongs.

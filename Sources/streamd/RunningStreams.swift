@@ -157,16 +157,19 @@ final class RunningStreams: @unchecked Sendable {
   private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
+    let checkpoint: @Sendable (Bool) -> Checkpoint? = { [weak server, weak fleet] isOfEvent in
+      let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
+      // The fleet's is newer. A host without events has none that a page could be unchanged from.
+      if isOfEvent, own == nil { return nil }
+      return fleet?.checkpoint(of: name) ?? own
+    }
     let source = stream.source.publisher(
-      for: stream, publishSource: feed.publishSource, in: feed.place, on: sources,
-      checkpoint: { [weak server, weak fleet] isOfEvent in
-        let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
-        // The fleet's is newer. A host without events has none that a page could be unchanged from.
-        if isOfEvent, own == nil { return nil }
-        return fleet?.checkpoint(of: name) ?? own
-      },
+      for: stream, publishSource: feed.publishSource, in: feed.place, on: sources, checkpoint: checkpoint,
       admission: fleet.map { Self.admission(to: $0, of: name) }
     ) { reports.take($0) }
-    return stream.pipeline(from: source, on: sources) { reports.take($0) }.setFailureType(to: StreamFailure.self)
+    return stream.pipeline(
+      from: source, on: sources, checkpoint: { checkpoint(true) },
+      sinceLast: { [weak fleet] in fleet?.timeSinceLastEvent(of: name) }
+    ) { reports.take($0) }.setFailureType(to: StreamFailure.self)
   }
 }

@@ -81,20 +81,27 @@ extension Configuration.Stream {
 
   /// The operators between a source and the stream's log: jq, distinct, throttle.
   ///
-  /// - Parameter report: called on the source thread.
+  /// - Parameters:
+  ///   - checkpoint: in the stream's log.
+  ///   - sinceLast: the time since the stream's last event, of all hosts.
+  ///   - report: called on the source thread.
   func pipeline(
     from source: AnyPublisher<EventBatch, Never>, on thread: SourceThread,
+    checkpoint: @escaping @Sendable () -> Checkpoint?, sinceLast: @escaping @Sendable () -> Duration?,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     var events = source
     var transform = JQTransform(program: jq)
     if case .by(let key) = distinct { transform.distinctBy = key }
+    // The checkpoint of published values is the marks of their publishers.
+    let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {
       // This executable again, even if its file was replaced.
-      events = events.jq(transform, name: name, executable: "/proc/self/exe", on: thread, report: report)
+      events = events.jq(
+        transform, name: name, executable: "/proc/self/exe", resumption: resumption, on: thread, report: report)
     }
-    if distinct == .whole { events = events.distinct() }
-    if let throttle { events = events.throttle(to: throttle, on: thread) }
+    if distinct == .whole { events = events.distinct(resumption: resumption) }
+    if let throttle { events = events.throttle(to: throttle, sinceLast: sinceLast, on: thread) }
     return events
   }
 }

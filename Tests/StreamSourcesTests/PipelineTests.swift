@@ -211,6 +211,62 @@ import Testing
     }
   }
 
+  /// Where the log is: the checkpoint of the last batch that a subscriber has received.
+  private final class Logged: Sendable {
+    let checkpoint = Shared<Checkpoint?>(nil)
+
+    var resumption: SourceResumption { SourceResumption { self.checkpoint.withLock { $0 } } }
+
+    func recording(_ events: AnyPublisher<EventBatch, Never>) -> AnyPublisher<EventBatch, Never> {
+      events.handleEvents(receiveOutput: { batch in self.checkpoint.withLock { $0 = batch.checkpoint ?? $0 } })
+        .eraseToAnyPublisher()
+    }
+  }
+
+  @Test func theComparedEventOutlivesAProcessAndIsThatOfTheLog() async throws {
+    let logged = Logged()
+    let source = try #require(Checkpoint([1, 2, 3]))
+    for (sent, expected) in [(["1", "2"], "1|2"), (["2", "3"], "3"), (["3"], nil)] as [([String], String?)] {
+      let taker = Taker(.unlimited)
+      // Another process, or another host: nothing else is common.
+      let checked = Feed([sent]).map { batch in
+        var batch = batch
+        batch.checkpoint = source
+        return batch
+      }.eraseToAnyPublisher()
+      logged.recording(checked.distinct(resumption: logged.resumption)).subscribe(taker)
+      #expect(await taker.next(1) == (expected.map { [$0] } ?? []))
+      #expect(logged.resumption.checkpoint() == source)
+    }
+  }
+
+  @Test func theComparedResultOutlivesAProcess() async throws {
+    try await withSourceThread { thread in
+      let logged = Logged()
+      for (sent, expected) in [#"[{"a":1},{"a":2}]"#: 2, #"[{"a":2},{"a":3}]"#: 1].sorted(by: { $0.key < $1.key }) {
+        let taker = Taker(.unlimited)
+        let events = Feed([[sent]]).jq(
+          JQTransform(program: ".[]", distinctBy: ".a"), name: "test", executable: try ChildProcess.built("streamd"),
+          resumption: logged.resumption, on: thread
+        ) { _ in }
+        logged.recording(events).subscribe(taker)
+        #expect(await taker.next(1).first?.split(separator: "|").count == expected)
+      }
+      #expect(logged.resumption.checkpoint() == nil && logged.resumption.key() != nil)
+    }
+  }
+
+  @Test func aCheckpointWithoutAKeyIsTheSources() throws {
+    for bytes in [[], [1], [0xDC], [UInt8](repeating: 0xDC, count: 8), [UInt8](repeating: 0, count: 4096)] {
+      let checkpoint = try #require(Checkpoint(bytes))
+      #expect(PipelineCheckpoint(checkpoint) == PipelineCheckpoint(key: nil, source: checkpoint))
+      // What has no room for both keeps the source's.
+      let both = PipelineCheckpoint(key: BodyDigest(value: 7), source: checkpoint)
+      let expected = bytes.count == 4096 ? PipelineCheckpoint(key: nil, source: checkpoint) : both
+      #expect(PipelineCheckpoint(both.checkpoint) == (bytes.isEmpty ? .init(key: both.key, source: nil) : expected))
+    }
+  }
+
   @Test func eventsAreComparedByTheResultOfAProgram() async throws {
     try await withSourceThread { thread in
       let feed = Feed([
@@ -272,6 +328,20 @@ import Testing
       try await feed.until { $0.requested > before + 1 }  // requests continue: the event is held
       #expect(second.count == 0)
       second.cancel()
+    }
+  }
+  @Test func anIntervalContinuesAfterTheLastEventOfAnotherHost() async throws {
+    try await withSourceThread { thread in
+      for (elapsed, passes) in [(60, false), (3600, true), (-86400, false)] as [(Int, Bool)] {
+        let feed = Feed()
+        let taker = Taker(.unlimited)
+        feed.throttle(to: .seconds(3600), sinceLast: { .seconds(elapsed) }, on: thread).subscribe(taker)
+        try await feed.until { $0.requested == 1 }
+        feed.send("1")
+        try await feed.until { $0.requested > 1 }
+        #expect(taker.count == (passes ? 1 : 0))
+        taker.cancel()
+      }
     }
   }
 }

@@ -54,6 +54,8 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
 
   /// Performs the machine's work. For subclasses.
   func begin(_ work: Machine.Work) {}
+  /// Completes a batch that is delivered. For subclasses.
+  func completed(_ batch: EventBatch) -> EventBatch { batch }
   /// Prepares for the first demand. For subclasses; called once.
   func start() {}
   /// Releases everything. For subclasses; called once.
@@ -70,7 +72,7 @@ class BatchLink<Machine: BatchMachine>: Subscriber, RetractableSubscription, @un
       case .ask: upstream?.request(.max(1))
       case .begin(let work): begin(work)
       case .deliver(let batch):
-        let more = down?.receive(batch) ?? .none
+        let more = down?.receive(completed(batch)) ?? .none
         machine.request(more)
       case .finish:
         let down = down

@@ -7,19 +7,39 @@ extension Publisher where Output == EventBatch, Failure == Never {
   ///
   /// A batch that becomes empty uses no demand. For one subscription at a time, such as a shared log's: each compares
   /// with the last event of the previous subscription, which the log still contains.
-  public func distinct() -> AnyPublisher<EventBatch, Never> {
-    let memory = DistinctMemory()
+  /// - Parameter resumption: each batch carries a checkpoint with the last event's digest, and each subscription compares
+  ///   with that of the resumption; nil: the checkpoints stay as they are.
+  public func distinct(resumption: SourceResumption? = nil) -> AnyPublisher<EventBatch, Never> {
+    let memory = DistinctMemory(resumption)
     return compactMap { batch in
       memory.carry(batch.filter { memory.admits($0) })
-    }.eraseToAnyPublisher()
+    }.handleEvents(receiveSubscription: { _ in memory.resume() }).eraseToAnyPublisher()
   }
 }
 
 /// The comparison state of the last event. Outlives a subscription.
 final class DistinctMemory: Sendable {
   private let last = Locked<[UInt8]?>(nil)
+  /// The digest of the last event in the log, until the first event of a subscription.
+  private let resumed = Locked<BodyDigest?>(nil)
+  private let resumption: SourceResumption?
   /// The newest checkpoint of the batches removed since the last delivered one.
   private let checkpoint = Locked<Checkpoint?>(nil)
+
+  init(_ resumption: SourceResumption? = nil) { self.resumption = resumption }
+
+  /// A subscription begins: it compares with the last event in the log, if its checkpoint has that event's digest.
+  func resume() {
+    guard let key = resumption?.key() else { return }
+    resumed.withLock { $0 = key }
+  }
+
+  /// The checkpoint of a batch up to the last event that was compared.
+  func checkpoint(_ source: Checkpoint?) -> Checkpoint? {
+    guard resumption != nil else { return source }
+    let key = last.withLock { $0 }.map { BodyDigest($0) }
+    return PipelineCheckpoint(key: key, source: source).checkpoint
+  }
 
   /// - Returns: the batch, with the newest checkpoint; nil if the batch is empty.
   func carry(_ batch: EventBatch) -> EventBatch? {
@@ -28,16 +48,18 @@ final class DistinctMemory: Sendable {
       checkpoint = batch.isEmpty ? newest : nil
       if batch.isEmpty { return nil }
       var batch = batch
-      batch.checkpoint = newest
+      batch.checkpoint = self.checkpoint(newest)
       return batch
     }
   }
 
   /// - Parameter key: nil differs from every other key.
   func admits(_ key: [UInt8]?) -> Bool {
-    last.withLock { last in
+    let resumed = resumed.withLock { $0.take() }
+    return last.withLock { last in
       defer { last = key }
-      return key == nil || key != last
+      guard let key else { return true }
+      return resumed.map { BodyDigest(key) != $0 } ?? (key != last)
     }
   }
 }

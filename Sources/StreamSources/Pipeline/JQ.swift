@@ -57,19 +57,23 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// - Parameters:
   ///   - name: the stream's name, for the process list.
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
+  ///   - resumption: as for `distinct`, if the transform compares events.
   ///   - thread: where values are delivered.
   ///   - report: called on the source thread; must return promptly.
   public func jq(
-    _ transform: JQTransform, name: String, executable: String, on thread: SourceThread,
+    _ transform: JQTransform, name: String, executable: String, resumption: SourceResumption? = nil,
+    on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     jq(
-      transform, name: name, executable: executable, timePerEvent: JQWorker.timePerEvent, on: thread, report: report)
+      transform, name: name, executable: executable, timePerEvent: JQWorker.timePerEvent, resumption: resumption,
+      on: thread, report: report)
   }
 
   /// - Parameter timePerEvent: processor time, at least a millisecond.
   func jq(
-    _ transform: JQTransform, name: String, executable: String, timePerEvent: Duration, on thread: SourceThread,
+    _ transform: JQTransform, name: String, executable: String, timePerEvent: Duration,
+    resumption: SourceResumption? = nil, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     let makeProcess: MakeProcess = { owner throws(SystemError) in
@@ -78,7 +82,9 @@ extension Publisher where Output == EventBatch, Failure == Never {
         key: transform.distinctBy,
         on: thread, owner: owner)
     }
-    return JQ(upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess).eraseToAnyPublisher()
+    let memory = DistinctMemory(transform.distinctBy == nil ? nil : resumption)
+    return JQ(upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess, memory: memory)
+      .eraseToAnyPublisher()
   }
 }
 
@@ -91,7 +97,7 @@ private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
   let loop: EventLoop
   let report: @Sendable (PipelineReport) -> Void
   let makeProcess: MakeProcess
-  let memory = DistinctMemory()
+  let memory: DistinctMemory
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     upstream.subscribe(JQLink(memory, report, makeProcess, on: loop, to: AnySubscriber(subscriber)))
@@ -106,6 +112,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   private var process: JQProcess?
   /// Whether its programs are compiled.
   private var isReady = false
+  private var isResumed = false
   private var failures = 0
   /// Whether the last event failed; initially true, because that event may have been another subscription's.
   private var isFailing = true
@@ -129,6 +136,8 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   /// Starts the process before the first event arrives, because starting takes time.
   override func start() {
     isReady = false
+    if !isResumed { memory.resume() }
+    isResumed = true
     do throws(SystemError) {
       let process = try makeProcess(self)
       self.process = process
@@ -136,6 +145,14 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     } catch {
       retryLater("\(error)")
     }
+  }
+
+  /// The last piece of a batch has the checkpoint, and its last event is the one that was compared last.
+  override func completed(_ batch: EventBatch) -> EventBatch {
+    guard machine.unanswered.isEmpty else { return batch }
+    var batch = batch
+    batch.checkpoint = memory.checkpoint(batch.checkpoint)
+    return batch
   }
 
   override func begin(_ events: EventBatch) {

@@ -10,10 +10,14 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// subscription to the next. For one subscription at a time, such as a shared log's.
   /// - Parameters:
   ///   - interval: greater than zero.
+  ///   - sinceLast: the time since the last event in the log, for the first subscription, or after another host's
+  ///     events; nil: unknown. Called on the source thread.
   ///   - thread: where values are delivered.
-  public func throttle(to interval: Duration, on thread: SourceThread) -> AnyPublisher<EventBatch, Never> {
+  public func throttle(
+    to interval: Duration, sinceLast: @escaping @Sendable () -> Duration? = { nil }, on thread: SourceThread
+  ) -> AnyPublisher<EventBatch, Never> {
     precondition(interval > .zero, "an interval must be more than nothing, not \(interval)")
-    return Throttle(upstream: self, interval: interval, thread: thread).eraseToAnyPublisher()
+    return Throttle(upstream: self, interval: interval, sinceLast: sinceLast, thread: thread).eraseToAnyPublisher()
   }
 }
 
@@ -22,11 +26,13 @@ private struct Throttle<Upstream: Publisher<EventBatch, Never>>: Publisher {
   typealias Failure = Never
   let upstream: Upstream
   let interval: Duration
+  let sinceLast: @Sendable () -> Duration?
   let thread: SourceThread
   let memory = ThrottleMemory()
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    upstream.subscribe(ThrottleLink(interval: interval, memory, on: thread.loop, to: AnySubscriber(subscriber)))
+    upstream.subscribe(
+      ThrottleLink(interval: interval, sinceLast, memory, on: thread.loop, to: AnySubscriber(subscriber)))
   }
 }
 
@@ -37,15 +43,22 @@ private final class ThrottleMemory: @unchecked Sendable {
 
 private final class ThrottleLink: BatchLink<ThrottleMachine>, @unchecked Sendable {
   private let memory: ThrottleMemory
+  private let interval: Duration
+  private let sinceLast: @Sendable () -> Duration?
   private var timer: TimerID?
 
-  init(interval: Duration, _ memory: ThrottleMemory, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>) {
-    self.memory = memory
+  init(
+    interval: Duration, _ sinceLast: @escaping @Sendable () -> Duration?, _ memory: ThrottleMemory, on loop: EventLoop,
+    to down: AnySubscriber<EventBatch, Never>
+  ) {
+    (self.memory, self.interval, self.sinceLast) = (memory, interval, sinceLast)
     super.init(ThrottleMachine(interval: interval), on: loop, to: down)
   }
 
   override func start() {
-    if let due = memory.due { machine.rest(until: due) }
+    // A clock that was set may claim any time: no event waits longer than the interval.
+    let last = sinceLast().map { now + min(max(.zero, interval - $0), interval) }
+    if let due = [memory.due, last].compactMap({ $0 }).max() { machine.rest(until: due) }
   }
 
   override func begin(_ due: Duration) {

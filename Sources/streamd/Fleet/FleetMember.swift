@@ -118,6 +118,11 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Where the source of a stream resumes. On the source thread.
   func checkpoint(of stream: String) -> Checkpoint? { machine.checkpoint(of: stream) }
 
+  /// By this host's clock and that of the host that had fetched it; nil: unknown. On the source thread.
+  func timeSinceLastEvent(of stream: String) -> Duration? {
+    machine.lastTime(of: stream).map { .microseconds(Int64(clamping: Self.wallTime) - Int64(clamping: $0)) }
+  }
+
   /// Decides whether a poll fetches now: only if any host wants the event. On the source thread.
   func admitFetch(of stream: String, _ decide: @escaping @Sendable (Bool) -> Void) {
     loop.assertOnLoop()
