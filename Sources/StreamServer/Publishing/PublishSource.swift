@@ -416,7 +416,7 @@ extension PublishSource.State {
     var byteCount = 0
     var served = 0
     var hasNewMarks = false
-    while served < queueCount, batch.count < mostValues, byteCount < mostBytes {
+    while served < (separatesPublishers ? 1 : ready.count), batch.count < mostValues, byteCount < mostBytes {
       let queue = ready[served]
       let room = named.isEmpty ? Int.max : mostBytes - byteCount
       if !batch.isEmpty, !queue.fits(room) { break }
