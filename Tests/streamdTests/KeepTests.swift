@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Glibc
+import ReplayLog
 import StreamClient
 import StreamRuntime
 import TestSupport
@@ -67,6 +68,20 @@ import Testing
       #expect(await daemon.stop() == 0)
       daemon.boot = String(daemon.boot.dropFirst()) + "7"
     }
+  }
+
+  /// The fleet may be older than this host, with lower ids than the time.
+  @Test func aNewLogOfAFleetTakesAnyIdsOfIt() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let cluster = "[cluster]\nnats = [\"nats://127.0.0.1:9\"]\nname = \"test\"\n"
+    try daemon.start(cluster + keptStream(keep: "disk", every: "1h") + "share = \"fleet\"\n")
+    #expect(await daemon.stop() == 0)
+    let folder = StateFolder(path: daemon.state, boot: nil) { _, _ in }
+    let left = try #require(try folder.remains(of: "s"))
+    #expect(left.count == 0 && left.endPosition == 1)
+    // If it leaves the fleet, its own ids are above the time.
+    let recently = EventLog.wallClock() - 600_000_000
+    #expect(left.log().nextOwnID > recently && folder.firstID(of: "s") > recently)
   }
 
   @Test func afterAPowerFailureIdsContinueAfterAReportedGap() async throws {

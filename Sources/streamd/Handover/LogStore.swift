@@ -212,7 +212,7 @@ final class LogStore {
     guard stream.keep != .no else {
       release(held)
       if file != nil { folder.remove(stream.name) }
-      return StoredLog(log: try made(fresh(stream.name, limits), stream.name))
+      return StoredLog(log: try made(fresh(stream, limits), stream.name))
     }
     // The log with the newest event was in use last. A superseded file is older than its replacement.
     let isFileNewer =
@@ -222,7 +222,7 @@ final class LogStore {
       } ?? false
     if stream.keep == .disk {
       do throws(LogRefusal) {
-        let log = try logInFile(of: stream.name, limits, file, isFileNewer ? nil : held?.remains, refusal)
+        let log = try logInFile(of: stream, limits, file, isFileNewer ? nil : held?.remains, refusal)
         release(held)
         filed[stream.name] = log
         return StoredLog(log: log)
@@ -239,7 +239,7 @@ final class LogStore {
     } else {
       let new =
         best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) }
-        ?? fresh(stream.name, limits)
+        ?? fresh(stream, limits)
       log = try made(new, stream.name)
       hold(log, of: stream.name, inPlaceOf: held?.name)
       release(held)
@@ -271,7 +271,8 @@ final class LogStore {
     if stream.keep == .disk {
       do throws(LogRefusal) {
         if filed[name] == nil, !leftBehind.contains(name) { try setAsideForeignFile(of: name) }
-        let log = try folder.makeLog(of: name, limits: limits, takingOver: old)
+        let log = try folder.makeLog(
+          of: name, limits: limits, takingOver: old, followsFleet: stream.share == .fleet)
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
         leftBehind.remove(name)
@@ -319,17 +320,19 @@ final class LogStore {
   ///   - newer: replaces the file's content.
   ///   - refusal: why the existing file cannot be restored.
   private func logInFile(
-    of stream: String, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?, _ refusal: LogRefusal?
+    of stream: Configuration.Stream, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?,
+    _ refusal: LogRefusal?
   ) throws(LogRefusal) -> EventLog {
-    if let refusal { try setAside(stream, refusal, effect: ", the stream starts anew") }
+    if let refusal { try setAside(stream.name, refusal, effect: ", the stream starts anew") }
     if let file, newer == nil, file.isSalvaged {
       journal.write(
         .stateCutOff, .notice,
         "the log file had lost its end, as after a power failure: \(file.count) events remain"
-          + (file.endPosition > file.eventsEnd ? ", ids continue after a gap" : ""), .stream(stream))
+          + (file.endPosition > file.eventsEnd ? ", ids continue after a gap" : ""), .stream(stream.name))
     }
     if let file, newer == nil, file.fits(limits) { return try folder.log(of: file, limits: limits) }
-    return try folder.makeLog(of: stream, limits: limits, takingOver: (newer ?? file)?.log())
+    return try folder.makeLog(
+      of: stream.name, limits: limits, takingOver: (newer ?? file)?.log(), followsFleet: stream.share == .fleet)
   }
 
   /// Renames a file that no process of this version has written, before a log in use takes its name.
@@ -349,8 +352,10 @@ final class LogStore {
     journal.write(.stateLost, .warning, "the log file was renamed to \(name)\(effect): \(refusal)", .stream(stream))
   }
 
-  private func fresh(_ stream: String, _ limits: EventLog.Limits) -> EventLog? {
-    EventLog(name: stream, limits: limits, firstID: folder.firstID(of: stream))
+  private func fresh(_ stream: Configuration.Stream, _ limits: EventLog.Limits) -> EventLog? {
+    EventLog(
+      name: stream.name, limits: limits, firstID: folder.firstID(of: stream.name),
+      followsFleet: stream.share == .fleet)
   }
 
   private func made(_ log: EventLog?, _ name: String) throws(SystemError) -> EventLog {
