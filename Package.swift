@@ -111,6 +111,7 @@ let package = Package(
     .testTarget(name: "FleetTests", dependencies: ["Events", "Fleet", "StateFormat"], swiftSettings: settings),
     .testTarget(
       name: "JetStreamTests", dependencies: ["Fleet", "JetStream", "StreamRuntime", "TestSupport"],
+      exclude: ["Fixtures"],
       swiftSettings: settings),
     .testTarget(name: "EventsTests", dependencies: ["Events"], swiftSettings: settings),
     .executableTarget(

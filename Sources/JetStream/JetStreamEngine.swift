@@ -55,8 +55,10 @@ package final class JetStreamEngine: FleetEngine {
   private var phase = Phase.idle
   /// Events that have arrived and are not processed.
   private var events: ArraySlice<(link: UInt32, event: NATSEvent)> = []
-  /// Attempts to connect since the streams were there.
+  /// Attempts to connect since a connection lasted.
   private var attemptCount = 0
+  /// When the streams were there last, on the loop's clock.
+  private var readyTime: UInt64 = 0
   /// What was reported about the missing connection.
   private var reportedReason: String?
   /// Requests that have no answer yet, by number.
@@ -77,6 +79,8 @@ package final class JetStreamEngine: FleetEngine {
   private static let eventsPerTurn = 64
   /// Delays before the host connects again: they double, up to the maximum, and half of each is random.
   private static let reconnectDelay = (first: Duration.milliseconds(100), maximum: Duration.seconds(5))
+  /// The age from which on the delay after a lost connection is the first one again.
+  private static let lastingNanoseconds: UInt64 = 10_000_000_000
 
   /// - Parameters:
   ///   - options: without a `problem`; otherwise the engine only reports it.
@@ -156,6 +160,8 @@ package final class JetStreamEngine: FleetEngine {
     case .ready(let link):
       client.disconnect(link)
       isNews = true
+      // Some faults show only later, such as a missing permission: a connection that is lost at once is no success.
+      if EventLoop.monotonicNow() &- readyTime > Self.lastingNanoseconds { attemptCount = 1 }
     case .idle, .waiting, .stopped: return
     }
     var delay = Self.reconnectDelay.first
@@ -219,9 +225,10 @@ package final class JetStreamEngine: FleetEngine {
   }
 
   /// A text of the server or the library, for a message: short, printable, and without a secret, which the server knows
-  /// and might repeat.
+  /// and might repeat, maybe cut short.
   func visible(_ text: String) -> String {
-    guard !options.credentials.secrets.contains(where: { !$0.isEmpty && text.contains($0) }) else { return "rejected" }
+    let parts = options.credentials.secrets.map { $0.prefix(8) }
+    guard !parts.contains(where: { !$0.isEmpty && text.contains($0) }) else { return "rejected" }
     return String(decoding: text.utf8.prefix(200).map { 0x20..<0x7F ~= $0 ? $0 : UInt8(ascii: "?") }, as: UTF8.self)
   }
 
@@ -245,7 +252,7 @@ package final class JetStreamEngine: FleetEngine {
     guard case .preparing(let link) = phase, link == preparedLink else { return }
     if let problem { return disconnect(problem) }
     phase = .ready(link)
-    (attemptCount, reportedReason) = (0, nil)
+    (readyTime, reportedReason) = (EventLoop.monotonicNow(), nil)
     observer?.engineConnected()
   }
 

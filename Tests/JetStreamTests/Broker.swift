@@ -65,7 +65,21 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
     process = nil
   }
 
-  func stop() { Glibc.kill(id, SIGSTOP) }
+  /// Stops its threads until `resume`: it neither answers nor closes connections.
+  func stop() throws {
+    Glibc.kill(id, SIGSTOP)
+    // The threads on other processors stop a moment later.
+    for _ in 0..<6000 {
+      let threads = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(id)/task")
+      let states = threads.map {
+        try? String(contentsOf: URL(filePath: "/proc/\(id)/task/\($0)/stat"), encoding: .utf8)
+      }
+      if states.allSatisfy({ $0?.contains(") T ") ?? true }) { return }
+      usleep(10_000)
+    }
+    throw BrokerError("nats-server does not stop")
+  }
+
   func resume() { Glibc.kill(id, SIGCONT) }
 
   struct BrokerError: Error, CustomStringConvertible {

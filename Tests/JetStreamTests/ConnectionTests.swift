@@ -49,7 +49,7 @@ import Testing
     let host = try FleetHost(options)
     #expect(await host.isConnected())
     let connections = host.reports.connections
-    broker.stop()
+    try broker.stop()
     #expect(await host.append([1], after: 0) == .unknown)
     #expect(await host.read(after: 0) == nil)
     #expect(await host.reaches { !$0.reasons.isEmpty })
@@ -157,7 +157,7 @@ import Testing
     options.credentials = .password(user: "me", password: "test.tail")
     let host = try FleetHost(options)
     #expect(await host.reaches { !$0.reasons.isEmpty })
-    #expect(host.reports.reasons.first == "NATS cannot be used: rejected")
+    #expect(host.reports.reasons.first?.hasSuffix(": rejected") == true)
   }
 
   @Test func tokenIsAccepted() async throws {

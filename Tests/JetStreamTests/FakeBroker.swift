@@ -19,7 +19,10 @@ final class FakeBroker: Sendable {
   private let answer: @Sendable (String, String, [UInt8]) -> [Answer]
   private let refusal: String?
   private let listener: OwnedDescriptor
-  private let connectionCount = Atomic(0)
+  private let answered = Atomic(0)
+
+  /// The number of messages whose answers were sent.
+  var answeredCount: Int { answered.load(ordering: .relaxed) }
 
   var url: String { "nats://127.0.0.1:\(port)" }
 
@@ -123,6 +126,7 @@ final class FakeBroker: Sendable {
           case .close: return
           }
         }
+        answered.add(1, ordering: .relaxed)
       case _: break
       }
     }

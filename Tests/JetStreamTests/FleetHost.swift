@@ -1,4 +1,5 @@
 import Fleet
+import Glibc
 import StreamRuntime
 
 @testable import JetStream
@@ -110,6 +111,11 @@ final class FleetHost: FleetEngineObserver, @unchecked Sendable {  // the engine
   /// Sends a message to any subject.
   func publish(_ bytes: [UInt8], to subject: String, reply: String) {
     loop.execute { [self] in engine.publish(bytes, to: subject, reply: reply) }
+  }
+
+  /// Keeps the loop busy.
+  func block(while isWanted: @escaping @Sendable () -> Bool) {
+    loop.execute { while isWanted() { usleep(1000) } }
   }
 
   func stop() { loop.execute { [self] in engine.stop() } }

@@ -164,6 +164,30 @@ import Testing
     #expect(visible, "\(host.reports.reasons)")
   }
 
+  @Test func messagesThatArriveTooFastAreDroppedAndReportedOnce() async throws {
+    let broker = try FakeBroker { subject, _, _ in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      let stored = FakeBroker.Answer.message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8))
+      guard subject.hasSuffix(".claim") else { return [stored] }
+      let entry = FakeBroker.Answer.to(
+        subject: "streamd.test.tail.0.part", headers: "NATS/1.0\r\nNats-Sequence: 6\r\n\r\n",
+        [UInt8](repeating: 1, count: 1 << 20))
+      return Array(repeating: entry, count: 200) + [stored]
+    }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.isConnected())
+    let isBlocked = Locked(true)
+    host.publish([1], to: "streamd.test.log.0.claim", reply: "streamd.test.answer.0.0")
+    host.block { isBlocked.withLock { $0 } }
+    // The library's threads receive all; it and the host keep 64 MiB each.
+    for _ in 0..<1200 where broker.answeredCount < 2 { try await Task.sleep(for: .milliseconds(50)) }
+    isBlocked.withLock { $0 = false }
+    #expect(await host.reaches { $0.drops == 1 })
+    #expect(await host.append([1], after: 5) == .stored)
+    #expect(host.reports.tail.count < 200 && host.reports.drops == 1 && host.reports.reasons == [])
+  }
+
   @Test func repeatedPasswordIsNotReported() async throws {
     let broker = try FakeBroker(refusal: "Authorization Violation for hunter22") { _, _, _ in [] }
     defer { broker.stop() }
