@@ -165,6 +165,21 @@ extension EventLog {
     #expect(log.skip(1000) == 1 << 50)
   }
 
+  @Test(arguments: [(52, true), (53, false), (63, false), (64, true), (116, true), (117, false)] as [(UInt64, Bool)])
+  func aHeaderWhoseEventsShareASlotIsRefused(size: UInt64, isPossible: Bool) throws {
+    let place = try DamagedRegion()
+    let layout = try LogLayout(reading: place.region.bytes)
+    var state = LogState(startingAt: 1000)
+    (state.holeStart, state.holeEnd, state.end) = (1010, 1010 + size, 1012 + size)
+    layout.write(state)
+    if isPossible {
+      #expect(try layout.state() == state)
+    } else {
+      #expect(throws: LogRefusal("its positions are impossible")) { try layout.state() }
+    }
+    withExtendedLifetime(place) {}
+  }
+
   // MARK: What is refused
 
   @Test func hostileIdsAreRefused() throws {
@@ -235,11 +250,12 @@ extension EventLog {
     let log = try place.log()
     #expect(log.endPosition == 1001 && log.positionID == 1000)
     log.append([[1]])
-    #expect(log.heldIDs.first == 1000 && log.endPosition > before && log.fleetPosition == nil)
+    #expect(log.endPosition > before && log.fleetPosition == nil)
     let again = try place.log()
     let end = again.endPosition
     again.append([[2]])
-    #expect(again.endPosition == end + 1 && again.heldIDs == [1000, end - 1, end])
+    // The hole may have taken the slot of the first event.
+    #expect(again.endPosition == end + 1 && again.heldIDs.suffix(2) == [end - 1, end])
   }
 
   @Test func ownIdsAreAboveTheMarkOfIds() throws {
@@ -349,6 +365,9 @@ extension EventLog {
     log.hold(from: 123)
     log.append(try contents(from: 130, 1))
     #expect(log.endPosition == 131)
+    // A reader at the end is behind the hole that comes there.
+    log.hold(from: 131)
+    #expect(log.appendWhatFits(try contents(from: 140, 60)) == nil && log.heldIDs == Array(140..<200))
   }
 
   // MARK: Kills
