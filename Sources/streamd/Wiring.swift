@@ -38,6 +38,7 @@ extension StreamConfiguration {
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: AccessRules(stream.read),
       write: stream.write.map { AccessRules($0) } ?? .owner)
+    if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
   }
 }
 

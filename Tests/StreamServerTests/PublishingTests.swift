@@ -1,7 +1,9 @@
 import Dispatch
+import Events
 import Glibc
 import RSocket
 import Reactive
+import StreamRuntime
 import Testing
 
 @testable import StreamServer
@@ -256,6 +258,16 @@ import Testing
       client.subscribe("p", credit: 9, id: 3)
       #expect(try client.events(2) == [[1], [2]])
       #expect(try client.isSilent())
+    }
+  }
+
+  @Test func aValueOverTheLimitOfEventsIsInvalidWhateverTheBuffer() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") { $0.eventByteLimit = 100 }
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [UInt8](repeating: 0, count: 101))
+      let sentence = "a value of 101 bytes is too large for \"p\", whose limit is 100 bytes"
+      #expect(try client.receive() == .error(StreamID(1), .invalid, sentence))
     }
   }
 
@@ -534,5 +546,49 @@ import Testing
       #expect(harness.server.accounts.heldBytes.load(ordering: .relaxed) < 10 << 20)
       harness.eventually { harness.server.statistics.connections == 0 }
     }
+  }
+
+  // MARK: Streams that hosts share
+
+  @Test func valuesThatAnotherHostHasPublishedAreLeftOut() throws {
+    let key = PublisherKey([1], of: nil)
+    func checkpoint(_ number: UInt64) -> Checkpoint? {
+      var marks = PublisherMarks()
+      marks.set(key, to: number) { _ in false }
+      return marks.checkpoint
+    }
+    for (stored, missing) in [(nil, 3), (4, 3), (5, 2), (7, 0), (9, 0)] as [(UInt64?, Int)] {
+      var values: EventBatch = [[5], [6], [7]]
+      values.checkpoint = checkpoint(7)
+      let merged = PublishSource.merge(values, stored.flatMap { checkpoint($0) })
+      #expect(Array(merged) == Array([[5], [6], [7]].suffix(missing)))
+      #expect(PublisherMarks(merged.checkpoint)[key] == max(7, stored ?? 0))
+    }
+    // Values without a name, and marks of another kind.
+    #expect(PublishSource.merge([[1]], checkpoint(9)) == [[1]])
+    var values: EventBatch = [[1]]
+    values.checkpoint = checkpoint(1)
+    #expect(PublishSource.merge(values, Checkpoint([1, 2])) == values)
+  }
+
+  @Test func aBatchHasValuesOfOnePublisherIfTheyAreSeparated() throws {
+    let publishSource = PublishSource()
+    publishSource.separatesPublishers = true
+    publishSource.admitNamed(nil)
+    let queues = try (0..<3).map { _ in try #require(publishSource.join {}) }
+    let batches = Locked<[EventBatch]>([])
+    publishSource.subscribe(
+      AnySubscriber(
+        receiveSubscription: { $0.request(.unlimited) },
+        receiveValue: { batch in
+          batches.withLock { $0.append(batch) }
+          return .none
+        }))
+    for (index, queue) in queues.enumerated() {
+      _ = publishSource.take([[UInt8(index)], [UInt8(index)]], isComplete: false, from: queue)
+    }
+    let all = batches.withLock { $0 }
+    #expect(all.allSatisfy { Set(Array($0)).count == 1 })
+    #expect(all.reduce(0) { $0 + $1.count } == 6)
   }
 }

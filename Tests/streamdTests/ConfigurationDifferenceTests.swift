@@ -49,6 +49,14 @@ import Testing
     #expect(!change(.stream(.lines, idleTimeout: nil)).hasOtherFeed)
   }
 
+  @Test func anotherBufferReplacesTheFeedOfASharedStreamOnly() {
+    for share in Configuration.Share.allCases {
+      let old = stream("s") { ($0.source, $0.share) = (.publish, share) }
+      let new = stream("s") { ($0.source, $0.share, $0.buffer.bytes) = (.publish, share, 1 << 20) }
+      #expect(difference([old], [new]).changed[0].hasOtherFeed == (share == .fleet))
+    }
+  }
+
   @Test func aChangedFeedReplacesTheSource() {
     func change(_ change: (inout Configuration.Stream) -> Void) -> ConfigurationDifference.Change {
       difference([stream("s")], [stream("s", change)]).changed[0]

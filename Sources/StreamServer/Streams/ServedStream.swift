@@ -64,7 +64,7 @@ final class ServedStream: Sendable {
     name = configuration.name
     sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
-    eventLimit = EventLimit(configuration.limits.maximumEventBytes)
+    eventLimit = EventLimit(configuration.maximumEventBytes(in: configuration.limits))
     self.feed = feed
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
@@ -135,7 +135,7 @@ final class ServedStream: Sendable {
     let newPublishSource = change.feed.map(\.publishSource) ?? oldPublishSource
     if newPublishSource != nil { configuration.start = .always }
     let storage = log.freeze(start: configuration.start, overflow: configuration.overflow.ofLog)
-    let limit = configuration.limits.maximumEventBytes
+    let limit = configuration.maximumEventBytes(in: configuration.limits)
     // Events in flight may be too large for a smaller log, so the source is replaced.
     if change.feed != nil || limit < oldLimit {
       let source = change.feed.map { fitting($0.source, report) } ?? terms.withLock { $0.source }
@@ -158,7 +158,7 @@ final class ServedStream: Sendable {
   /// Continues in a storage made from the frozen one, or in the frozen one.
   func finishChange(in storage: EventLog?, report: (ServerReport) -> Void) {
     let limits = storage?.limits ?? configuration.limits
-    let limit = limits.maximumEventBytes
+    let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
     log.thaw(storage) { Self.fitting($0, into: name, limit) { reports.append($0) } }
     let publishSource = terms.withLock { terms in

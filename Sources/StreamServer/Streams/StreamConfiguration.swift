@@ -35,6 +35,8 @@ public struct StreamConfiguration: Sendable {
   public var onLag: LagPolicy
   /// What happens when the buffer is full.
   public var overflow: OverflowPolicy
+  /// Maximum bytes of one event, if that is less than the log can store; nil: what the log can store.
+  public var eventByteLimit: Int?
   /// Clients that may subscribe.
   public var read: AccessRules
   /// Clients that may publish, if the stream has a publish source.
@@ -58,6 +60,13 @@ public struct StreamConfiguration: Sendable {
     self.overflow = overflow
     self.read = read
     self.write = write
+  }
+}
+
+extension StreamConfiguration {
+  /// The largest event that a log of these limits takes, in bytes of data.
+  func maximumEventBytes(in limits: EventLog.Limits) -> Int {
+    min(limits.maximumEventBytes, eventByteLimit ?? .max)
   }
 }
 

@@ -10,6 +10,8 @@ struct ConfigurationDifference: Equatable {
       stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
         || stream.distinct != former.distinct || stream.throttle != former.throttle || stream.share != former.share
         || stream.lead != former.lead
+        // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
+        || stream.share == .fleet && stream.buffer != former.buffer
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
     }
 

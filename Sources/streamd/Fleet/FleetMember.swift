@@ -178,7 +178,17 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   }
 
   private func fetched(_ batch: EventBatch, of stream: String) {
-    update { $0.fetched(batch, of: stream, at: $1, wallTime: Self.wallTime) }
+    let limit = Configuration.maximumFleetEventBytes
+    var fitting = batch
+    if batch.largestByteCount > limit {
+      fitting = batch.filter { $0.count <= limit }
+      let report = ServerReport.eventsTooLarge(stream: stream, count: batch.count - fitting.count, limit: limit)
+      journal.write(Journal.Entry(report))
+    }
+    // The last part has the checkpoint: after a failure in between, the source repeats the others.
+    for part in fitting.parts(ofAtMost: limit) {
+      update { $0.fetched(part, of: stream, at: $1, wallTime: Self.wallTime) }
+    }
   }
 
   private func publish(_ batch: EventBatch, to stream: String) {
@@ -358,5 +368,23 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       }
     }
     _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.showStatus() }
+  }
+}
+
+extension EventBatch {
+  /// The batch in parts of so many bytes, or of one event that is larger; at least one part.
+  fileprivate func parts(ofAtMost limit: Int) -> [EventBatch] {
+    guard byteCount > limit else { return [self] }
+    var parts: [EventBatch] = []
+    var (start, index, bytes) = (0, 0, 0)
+    unsafe withUnsafeBytes(of: 0..<count) { event in
+      if index > start, bytes + event.count > limit {
+        parts.append(EventBatch(self[start..<index]))
+        (start, bytes) = (index, 0)
+      }
+      (index, bytes) = (index + 1, bytes + event.count)
+      return true
+    }
+    return parts + [EventBatch(self[start..<count])]
   }
 }
