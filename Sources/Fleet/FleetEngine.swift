@@ -60,7 +60,8 @@ package protocol FleetEngine: AnyObject {
 
 /// Receives what an engine says unasked, on its loop.
 package protocol FleetEngineObserver: AnyObject {
-  /// The connection is there, and the shards' logs exist. What was sent before may be lost.
+  /// The connection is there, and the shards' logs exist; some may still be without a leader, and fail until they have
+  /// one. What was sent before may be lost.
   func engineConnected()
   /// There is no connection.
   /// - Parameter reason: a sentence without its full stop, without secrets.

@@ -10,6 +10,7 @@ enum JetStreamAnswer {
     var code: UInt64
     var text: String
 
+    static let temporarilyUnavailable: UInt64 = 10008
     static let streamNameInUse: UInt64 = 10058
     static let streamNotFound: UInt64 = 10059
     static let noMessage: UInt64 = 10037
@@ -36,15 +37,15 @@ enum JetStreamAnswer {
       }
       return .refused(last: last)
     }
-    guard answer.string("stream") == stream, let sequence = answer.number("seq"), sequence == after + 1 else {
+    guard answer.string("stream") == stream, let sequence = answer.number("seq"), sequence == after &+ 1 else {
       return .unknown
     }
     return .stored
   }
 
   /// The first and the last sequence number of a stream, from the answer to a request for information about it.
-  static func extent(_ bytes: [UInt8]) -> (first: UInt64, last: UInt64)? {
-    guard let state = JSONMembers(bytes)?.object("state"), let first = state.number("first_seq"),
+  static func extent(_ answer: JSONMembers) -> (first: UInt64, last: UInt64)? {
+    guard let state = answer.object("state"), let first = state.number("first_seq"),
       let last = state.number("last_seq"), last < sequenceLimit, first <= last + 1
     else { return nil }
     return (first, last)

@@ -103,8 +103,12 @@ extension JetStreamEngine {
 
   /// Asks the leader of a shard's stream for its first and last sequence numbers.
   func information(about shard: Int, _ done: @escaping ((first: UInt64, last: UInt64)?) -> Void) {
-    request("$JS.API.STREAM.INFO.\(names.stream(shard))", []) { answer in
-      done(answer.flatMap { $0.status == nil ? JetStreamAnswer.extent($0.bytes) : nil })
+    request("$JS.API.STREAM.INFO.\(names.stream(shard))", []) { [self] answer in
+      let members = answer.flatMap { $0.status == nil ? JSONMembers($0.bytes) : nil }
+      if let members, JetStreamAnswer.failure(members)?.code == JetStreamAnswer.Failure.streamNotFound {
+        restoreStream(shard)
+      }
+      done(members.flatMap(JetStreamAnswer.extent))
       return true
     }
   }

@@ -67,6 +67,8 @@ package final class JetStreamEngine: FleetEngine {
   private var subscribed: [FleetSubject: Subscribed] = [:]
   private var subjects: [UInt32: FleetSubject] = [:]
   private var lastSubscription = JetStreamEngine.tailSubscription
+  /// Of the present connection.
+  private var streams: ShardStreams?
   /// Reads that wait for others.
   var waitingReads: ArraySlice<ShardReading> = []
   var readCount = 0
@@ -122,6 +124,7 @@ package final class JetStreamEngine: FleetEngine {
     for request in pending.values { loop.cancel(request.timer) }
     for reading in waitingReads { reading.cancel() }
     (pending, subscribed, subjects, waitingReads, events, observer) = ([:], [:], [:], [], [], nil)
+    streams = nil
   }
 
   private var isStopped: Bool { if case .stopped = phase { true } else { false } }
@@ -164,6 +167,7 @@ package final class JetStreamEngine: FleetEngine {
       if EventLoop.monotonicNow() &- readyTime > Self.lastingNanoseconds { attemptCount = 1 }
     case .idle, .waiting, .stopped: return
     }
+    streams = nil
     var delay = Self.reconnectDelay.first
     for _ in 1..<max(2, min(attemptCount, 16)) { delay = min(delay * 2, Self.reconnectDelay.maximum) }
     phase = .waiting(
@@ -243,18 +247,22 @@ package final class JetStreamEngine: FleetEngine {
     client.subscribe(to: names.inbox + "*", group: nil, as: Self.inboxSubscription, on: link)
     client.subscribe(to: names.tails, group: nil, as: Self.tailSubscription, on: link)
     for (subject, subscription) in subscribed { subscribe(to: subject, as: subscription.number, on: link) }
-    ShardStreams(self, on: link).prepare()
+    streams = ShardStreams(self, on: link)
+    streams?.prepare()
   }
 
-  /// The streams are there, or not.
-  /// - Parameter problem: nil if they are.
+  /// The streams are there, or cannot be used.
+  /// - Parameter problem: nil if they are there.
   func prepared(_ problem: String?, on preparedLink: UInt32) {
-    guard case .preparing(let link) = phase, link == preparedLink else { return }
+    guard let link, link == preparedLink else { return }
     if let problem { return disconnect(problem) }
     phase = .ready(link)
     (readyTime, reportedReason) = (EventLoop.monotonicNow(), nil)
     observer?.engineConnected()
   }
+
+  /// A shard's stream does not exist any more.
+  func restoreStream(_ shard: Int) { streams?.restore(shard) }
 
   // MARK: Requests
 

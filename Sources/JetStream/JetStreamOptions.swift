@@ -48,8 +48,9 @@ package struct JetStreamOptions: Sendable {
   package var replicaCount = 3
   /// The maximum size of each log; then its oldest entries are removed. For a log that does not exist yet.
   package var bytesPerShard = 1 << 30
-  /// When an answer is not waited for any longer.
-  package var answerTimeout = Duration.seconds(5)
+  /// When an answer is not waited for any longer. Half of the shortest time in which brokers elect a leader, so that what
+  /// was sent to the former one is soon tried again.
+  package var answerTimeout = Duration.seconds(2)
   /// The time for the connection to one server, and after which a message that cannot be written closes the connection.
   package var connectTimeout = Duration.seconds(2)
   /// The connection is closed after about three intervals without a sign of life.

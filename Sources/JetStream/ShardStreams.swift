@@ -1,29 +1,42 @@
 import Fleet
 
-/// Makes the JetStream streams of a fleet's shards, and checks those that exist, for one connection. Ends with
-/// `JetStreamEngine.prepared`.
+/// The JetStream streams of a fleet's shards, by one connection: makes those that are missing, and checks those that exist.
+///
+/// A stream without a leader does not answer; the others are not to wait for it. So the streams are ready once each has
+/// answered or has not in time, and one is there. Those that are not there are asked for again.
 final class ShardStreams {
   private unowned let engine: JetStreamEngine
   private let link: UInt32
-  private var missingCount: Int
-  private var hasEnded = false
+  /// Shards about whose streams a question is under way.
+  private var asked: Set<Int> = []
+  /// Shards whose first answer is missing.
+  private var awaited: Set<Int> = []
+  private var isReady = false
+  private var hasStream = false
 
-  /// - Parameter engine: retains it by its requests.
+  /// - Parameter engine: retains it.
   init(_ engine: JetStreamEngine, on link: UInt32) {
     (self.engine, self.link) = (engine, link)
-    missingCount = engine.options.shardCount
+    awaited = Set(0..<engine.options.shardCount)
   }
 
+  /// Begins. Causes a call of `JetStreamEngine.prepared`.
   func prepare() {
-    for shard in 0..<engine.options.shardCount { look(at: shard, mayMake: true) }
+    for shard in awaited { look(at: shard) }
   }
 
-  private func look(at shard: Int, mayMake: Bool) {
+  /// Makes a stream that was there and is missing.
+  func restore(_ shard: Int) {
+    if isReady, !asked.contains(shard) { look(at: shard) }
+  }
+
+  private func look(at shard: Int, isMade: Bool = false) {
+    asked.insert(shard)
     ask("INFO", about: shard, []) { [self] answer in
       switch JetStreamAnswer.failure(answer)?.code {
       case nil: check(answer, shard)
-      case JetStreamAnswer.Failure.streamNotFound where mayMake: make(shard)
-      case _: end(refusal(of: shard, answer))
+      case JetStreamAnswer.Failure.streamNotFound where !isMade: make(shard)
+      case _: refused(shard, answer)
       }
     }
   }
@@ -32,46 +45,66 @@ final class ShardStreams {
     ask("CREATE", about: shard, Array(configuration(of: shard).utf8)) { [self] answer in
       switch JetStreamAnswer.failure(answer)?.code {
       case nil: check(answer, shard)
-      case JetStreamAnswer.Failure.streamNameInUse: look(at: shard, mayMake: false)  // another host has made it
-      case _: end(refusal(of: shard, answer))
+      case JetStreamAnswer.Failure.streamNameInUse: look(at: shard, isMade: true)  // another host has made it
+      case _: refused(shard, answer)
       }
     }
   }
 
   private func ask(_ verb: String, about shard: Int, _ bytes: [UInt8], _ receive: @escaping (JSONMembers) -> Void) {
     let name = engine.names.stream(shard)
-    engine.request("$JS.API.STREAM.\(verb).\(name)", bytes, whilePreparing: true) { [self] answer in
-      if let answer, answer.status == nil, let members = JSONMembers(answer.bytes) {
-        receive(members)
-      } else if answer?.status == NATSMessage.noResponders {
-        end("JetStream is not available: not enabled for this user, or without a leader")
-      } else if answer != nil {
-        end("JetStream's answer about the stream \(name) is not understood")
+    engine.request("$JS.API.STREAM.\(verb).\(name)", bytes, whilePreparing: true) { [weak self] answer in
+      guard let self else { return true }
+      if let answer, answer.status == nil {
+        if let members = JSONMembers(answer.bytes) {
+          receive(members)
+        } else {
+          fail("JetStream's answer about the stream \(name) is not understood")
+        }
+      } else if answer?.status == NATSMessage.noResponders, !isReady {
+        fail("JetStream is not available: not enabled for this user, or without a leader")
       } else {
-        end("JetStream does not answer about the stream \(name)")
+        settle(shard, isThere: false)
       }
       return true
     }
   }
 
-  private func refusal(of shard: Int, _ answer: JSONMembers) -> String {
-    let text = engine.visible(JetStreamAnswer.failure(answer)?.text ?? "")
-    return "JetStream refuses the stream \(engine.names.stream(shard)): \(text)"
+  private func settle(_ shard: Int, isThere: Bool) {
+    asked.remove(shard)
+    awaited.remove(shard)
+    if isThere {
+      hasStream = true
+    } else {
+      _ = engine.loop.schedule(after: engine.options.answerTimeout) { [weak self] in
+        guard let self, !asked.contains(shard) else { return }
+        look(at: shard)
+      }
+    }
+    guard !isReady, awaited.isEmpty else { return }
+    guard hasStream else {
+      return fail("JetStream does not answer about the stream \(engine.names.stream(shard))")
+    }
+    isReady = true
+    engine.prepared(nil, on: link)
+  }
+
+  private func refused(_ shard: Int, _ answer: JSONMembers) {
+    let failure = JetStreamAnswer.failure(answer)
+    if isReady || failure?.code == JetStreamAnswer.Failure.temporarilyUnavailable {
+      return settle(shard, isThere: false)
+    }
+    fail("JetStream refuses the stream \(engine.names.stream(shard)): \(engine.visible(failure?.text ?? ""))")
   }
 
   private func check(_ answer: JSONMembers, _ shard: Int) {
     if let problem = problem(answer, shard) {
-      return end("the JetStream stream \(engine.names.stream(shard)) cannot be used: \(problem)")
+      return fail("the JetStream stream \(engine.names.stream(shard)) cannot be used: \(problem)")
     }
-    missingCount -= 1
-    if missingCount == 0 { end(nil) }
+    settle(shard, isThere: true)
   }
 
-  private func end(_ problem: String?) {
-    guard !hasEnded else { return }
-    hasEnded = true
-    engine.prepared(problem, on: link)
-  }
+  private func fail(_ problem: String) { engine.prepared(problem, on: link) }
 
   /// Why the protocol does not work with a stream; nil if it does.
   private func problem(_ answer: JSONMembers, _ shard: Int) -> String? {

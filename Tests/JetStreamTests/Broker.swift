@@ -61,9 +61,13 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
   func kill() {
     guard process != nil else { return }
     Glibc.kill(id, SIGKILL)
+    while isRunning(id) { usleep(1000) }  // until then it has its port
     process?.endInput()
     process = nil
   }
+
+  /// Removes the store of a broker that was killed.
+  func wipe() throws { try FileManager.default.removeItem(at: folder.appending(path: "store")) }
 
   /// Stops its threads until `resume`: it neither answers nor closes connections.
   func stop() throws {

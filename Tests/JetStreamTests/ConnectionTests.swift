@@ -147,6 +147,34 @@ import Testing
     #expect(!other.reports.reasons.contains { $0.contains("pass-word") })
   }
 
+  /// Those in streamd-fleet(7).
+  @Test func hostNeedsNoOtherPermissions() async throws {
+    let broker = try await Broker(
+      """
+      authorization: { users: [ { user: me, password: secret, permissions: {
+        publish: ["streamd.test.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.MSG.GET.*",
+          "$JS.API.DIRECT.GET.*"]
+        subscribe: ["streamd.test.>"] } } ] }
+      """)
+    var options = options(broker)
+    options.credentials = .password(user: "me", password: "secret")
+    let host = try FleetHost(options)
+    #expect(await host.isConnected(), "\(host.reports.reasons)")
+    guard case FleetClaim.none(last: 0)? = await host.findClaim() else { return #expect(Bool(false)) }
+    #expect(await host.append([1], isClaim: true, after: 0) == .stored)
+    #expect(await host.append([2], after: 1) == .stored)
+    guard case .found([1], sequence: 1)? = await host.findClaim() else { return #expect(Bool(false)) }
+    #expect(await host.read(after: 0)?.entries.count == 2)
+    #expect(await host.newest()?.entry == [2])
+    #expect(await host.reaches { $0.tail.count == 2 })
+    for subject in [FleetSubject.heartbeats, .positions(shard: 0), .interest(shard: 0, stream: "a"), .host(.random())] {
+      #expect(await host.ask([1], to: subject) == [])
+      host.subscribe(to: subject) { $0 }
+      #expect(await host.reachesAnswers([1], to: subject, count: 1))
+    }
+    #expect(host.reports.reasons == [])
+  }
+
   @Test func textOfTheServerThatContainsASecretIsNotReported() async throws {
     let broker = try await Broker(
       """

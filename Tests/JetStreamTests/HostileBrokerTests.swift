@@ -88,6 +88,31 @@ import Testing
     #expect(await host.append([1], after: 5) == .refused(last: 41))
   }
 
+  @Test func shardWithoutALeaderDoesNotKeepTheOthersWaiting() async throws {
+    let isLed = Locked(false)
+    let broker = try FakeBroker { subject, _, _ in
+      let shard = subject.hasSuffix("-1") || subject.contains(".1.") ? "1" : "0"
+      guard shard == "0" || isLed.withLock({ $0 }) else { return [] }
+      let information = Self.information.replacing(".0.", with: ".\(shard).")
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(information.utf8))] }
+      return [.message(Array("{\"stream\":\"streamd-test-\(shard)\",\"seq\":6}".utf8))]
+    }
+    defer { broker.stop() }
+    let host = try host(broker) {
+      $0.shardCount = 2
+      $0.answerTimeout = .seconds(1)
+    }
+    #expect(await host.isConnected(), "\(host.reports.reasons)")
+    #expect(await host.append([1], to: 1, after: 5) == .unknown)
+    var isStored = false
+    for _ in 0..<60 where !isStored { isStored = await host.append([1], to: 0, after: 5) == .stored }
+    #expect(isStored)
+    isLed.withLock { $0 = true }
+    isStored = false
+    for _ in 0..<60 where !isStored { isStored = await host.append([1], to: 1, after: 5) == .stored }
+    #expect(isStored && host.reports.connections == 1 && host.reports.reasons == [])
+  }
+
   @Test func missingAnswersAreUnknownAfterTheTimeout() async throws {
     let broker = try FakeBroker { subject, _, _ in
       subject.hasPrefix("$JS.API.STREAM.INFO.") ? [.message(Array(Self.information.utf8))] : []
@@ -136,7 +161,8 @@ import Testing
   }
 
   @Test(arguments: [
-    "MSG x\r\n", "MSG streamd 1 99999999999999999999\r\n", "MSG a 1 -1\r\n", "HMSG a 1 9 4\r\n",
+    "MSG x\r\n", "MSG streamd 1 99999999999999999999\r\n", "MSG a 1 -1\r\n", "MSG a 1 2147483647\r\nx",
+    "HMSG a 1 9 4\r\n",
     "HMSG a 1 99999 2\r\nxx\r\n",
     "\r\n\r\n\r\n", "\0\0\0\0", "-ERR 'x'\r\n", "-ERR 'Stale Connection'\r\n", "+OK\r\nPONG\r\nPONG\r\nPONG\r\nX",
     "INFO {\r\n", "INFO \(String(repeating: "x", count: 100_000))\r\n",

@@ -162,6 +162,28 @@ func connectedHost(_ broker: Broker, shards: Int = 1) async throws -> FleetHost 
     }
   }
 
+  @Test func lostLogsAreMadeAgain() async throws {
+    let broker = try await Broker()
+    let host = try await connectedHost(broker, shards: 2)
+    #expect(await host.append([1], after: 0) == .stored)
+    broker.kill()
+    try broker.wipe()
+    try await broker.start()
+    #expect(await host.isConnected(times: 2))
+    #expect(await host.newest()?.last == 0)
+    #expect(await host.append([2], after: 0) == .stored)
+    // Without a new connection, once a question has shown it.
+    #expect(await host.request("$JS.API.STREAM.DELETE.streamd-test-0", "")?.contains("\"success\":true") == true)
+    var newest: FleetNewest?
+    for _ in 0..<600 where newest == nil {
+      newest = await host.newest()
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    #expect(newest?.last == 0)
+    #expect(await host.append([3], after: 0) == .stored)
+    #expect(host.reports.connections == 2)
+  }
+
   @Test func streamOfAnotherConfigurationIsReportedAndNotChanged() async throws {
     let broker = try await Broker()
     let first = try await connectedHost(broker)

@@ -16,7 +16,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
       precondition(last < limit, "refused at \(last)")
     }
   }
-  if let extent = JetStreamAnswer.extent(bytes) {
+  if let extent = JSONMembers(bytes).flatMap(JetStreamAnswer.extent) {
     precondition(extent.last < limit && extent.first <= extent.last + 1, "an extent of \(extent)")
   }
   if case .found(_, let sequence) = JetStreamAnswer.stored(bytes) {
