@@ -37,9 +37,9 @@ struct NATSMessage: Sendable {
 /// libnats blocks: it holds one lock of a connection while it connects, which takes seconds with a server that does not
 /// answer, and while it writes to a socket. Its adapter for event loops does not help: with TLS it waits for the rest of
 /// a record wherever it is called, with that lock and without a limit, so that even a session ticket, which servers send
-/// unasked, stops the loop until the next message. (`natsSock_Read` in `comsock.c`, from 2.5 on; and from 3.9 on adapters
-/// must close sockets that before the library closed.) Therefore the library has its own threads for sockets, pings and
-/// callbacks, and this one thread calls it.
+/// unasked, can stop the loop until the next message (`natsSock_Read` in `comsock.c`, since nats-io/nats.c#415); and later
+/// versions expect of adapters to close the socket, which earlier ones close themselves (nats-io/nats.c#815). Therefore
+/// the library has its own threads for sockets, pings and callbacks, and this one thread calls it.
 ///
 /// It does not reconnect by itself: it would keep what is published meanwhile, for subscriptions that are not there yet.
 ///
