@@ -158,8 +158,8 @@ package final class FleetMachine {
   private static let interestTime: UInt64 = 5_000_000_000
   /// The head of a stream without records for so long does not keep hosts from leading that have another definition.
   private static let activeTime: UInt64 = 7 * 86_400_000_000
-  /// Ids do not reach this.
-  private static let idLimit: UInt64 = 1 << 62
+  /// Ids do not reach this: logs refuse it (`EventLog.stampedIDLimit`).
+  private static let idLimit: UInt64 = 1 << 61
 
   /// - Parameters:
   ///   - hostName: for people.

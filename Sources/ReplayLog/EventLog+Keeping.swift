@@ -139,6 +139,9 @@ public struct LogRemains {
   /// The number of stored events.
   public var count: UInt64 { state.count }
 
+  /// Whether its events have the ids of a fleet.
+  public var followsFleet: Bool { layout.fleetNote?.exists ?? false }
+
   /// Whether a log of those limits can continue in the same region.
   public func fits(_ limits: EventLog.Limits) -> Bool {
     layout.isCurrent && layout.slots == LogLayout.slots(for: limits.events) && layout.ringBytes == limits.bytes

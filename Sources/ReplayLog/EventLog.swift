@@ -117,6 +117,8 @@ public final class EventLog {
   private var nextOffset = 0
   private var checkpointNote: LogNote?
   private var fleetNote: LogNote?
+  /// Whether its events have the ids of a fleet.
+  public var followsFleet: Bool { fleetBytes != nil }
   /// The bytes of `fleetNote`; nil: the log does not follow a fleet; empty: it does, and the position is unknown.
   private var fleetBytes: [UInt8]?
   /// The least id of an event without a stamp after those with stamps.

@@ -211,6 +211,10 @@ public struct LogRefusal: Error, Equatable, CustomStringConvertible {
   /// How to handle the region.
   public let remedy: Remedy
 
+  /// The log of a stream whose events come from a fleet now.
+  public static let ownIDs = LogRefusal(
+    "its ids are this host's own, and the stream is shared with other hosts now", .setAside("own"))
+
   init(_ description: String, _ remedy: Remedy = .replace) {
     self.description = description
     self.remedy = remedy

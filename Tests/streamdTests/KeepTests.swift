@@ -84,6 +84,22 @@ import Testing
     #expect(left.log().nextOwnID > recently && folder.firstID(of: "s") > recently)
   }
 
+  /// Its ids could be above the fleet's for ever.
+  @Test(arguments: ["disk", "memory"]) func aStreamThatBecomesASharedOneStartsAnew(keep: String) async throws {
+    let daemon = try RestartedDaemon(hasManager: keep == "memory")
+    try daemon.start(keptStream(keep: keep))
+    _ = try await daemon.events(3)
+    await daemon.kill()
+    let cluster = "[cluster]\nnats = [\"nats://127.0.0.1:9\"]\nname = \"test\"\n"
+    try daemon.start(cluster + keptStream(keep: keep) + "share = \"fleet\"\n")
+    #expect(daemon.log.contains("the stream starts anew: its ids are this host's own"))
+    #expect(await daemon.stop() == 0)
+    guard keep == "disk" else { return }
+    let folder = StateFolder(path: daemon.state, boot: nil) { _, _ in }
+    #expect(try folder.remains(of: "s")?.endPosition == 1)
+    #expect(access(daemon.state + "/s.log.own", F_OK) == 0)
+  }
+
   @Test func afterAPowerFailureIdsContinueAfterAReportedGap() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream(keep: "disk"))

@@ -21,7 +21,9 @@ struct ConfigurationDifference: Equatable {
     }
 
     /// Whether its events are stored elsewhere, or with other limits.
-    var hasOtherLog: Bool { stream.buffer != former.buffer || stream.keep != former.keep }
+    var hasOtherLog: Bool {
+      stream.buffer != former.buffer || stream.keep != former.keep || stream.share == .fleet && former.share != .fleet
+    }
   }
 
   /// Of the new configuration.

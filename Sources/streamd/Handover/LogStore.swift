@@ -203,11 +203,19 @@ final class LogStore {
   /// Restores or creates a stream's log.
   private func findLog(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
     let limits = EventLog.Limits(stream.buffer)
-    let held = held.removeValue(forKey: stream.name)
+    var held = held.removeValue(forKey: stream.name)
     var file: LogRemains?
     var refusal: LogRefusal?
     if stream.keep == .disk || isOwnFolder {
       do { file = try folder.remains(of: stream.name) } catch { refusal = error }
+    }
+    if stream.share == .fleet {
+      if file?.followsFleet == false { (file, refusal) = (nil, .ownIDs) }
+      if let own = held, !own.remains.followsFleet {
+        journal.write(.stateLost, .warning, "the stream starts anew: \(LogRefusal.ownIDs)", .stream(stream.name))
+        release(own)
+        held = nil
+      }
     }
     guard stream.keep != .no else {
       release(held)
@@ -255,7 +263,8 @@ final class LogStore {
     return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
-  /// The log of a stream whose `buffer` or `keep` has changed, with the events that fit, and with their ids.
+  /// The log of a stream whose `buffer`, `keep` or `share` has changed, with the events that fit, and with their ids; without
+  /// events if the stream has become a shared one.
   ///
   /// - Parameter old: the stream's log so far; must not be changed during the call.
   /// - Throws: `SystemError` when there is no memory for it; nothing has changed then.
@@ -268,11 +277,13 @@ final class LogStore {
   private func makeLog(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
     let (name, limits) = (stream.name, EventLog.Limits(stream.buffer))
     var refusal: LogRefusal?
+    let startsAnew = stream.share == .fleet && !old.followsFleet
+    if startsAnew { journal.write(.stateLost, .warning, "the stream starts anew: \(LogRefusal.ownIDs)", .stream(name)) }
     if stream.keep == .disk {
       do throws(LogRefusal) {
         if filed[name] == nil, !leftBehind.contains(name) { try setAsideForeignFile(of: name) }
         let log = try folder.makeLog(
-          of: name, limits: limits, takingOver: old, followsFleet: stream.share == .fleet)
+          of: name, limits: limits, takingOver: startsAnew ? nil : old, followsFleet: stream.share == .fleet)
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
         leftBehind.remove(name)
@@ -283,8 +294,9 @@ final class LogStore {
       }
     }
     let isFiled = filed[name] != nil
-    let stays = !isFiled && old.limits == limits
-    let log = stays ? old : try made(EventLog(name: name, limits: limits, takingOver: old), name)
+    let stays = !isFiled && old.limits == limits && !startsAnew
+    let new = startsAnew ? fresh(stream, limits) : stays ? old : EventLog(name: name, limits: limits, takingOver: old)
+    let log = try made(new, name)
     let storedName = storedNames.removeValue(forKey: name)
     if stays, stream.keep != .no, storedName != nil {
       storedNames[name] = storedName

@@ -85,7 +85,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     default: sequence = input.number()
     }
     for case .store(let events, let stream, let firstID, _, _) in actions {
-      precondition(firstID < 1 << 62 && events.count <= 1 << 62 - firstID, "an id of \(stream) is out of range")
+      precondition(firstID < 1 << 61 && events.count <= 1 << 61 - firstID, "an id of \(stream) is out of range")
       let end = firstID + UInt64(events.count)
       let isConflict = actions.contains(.report(.conflict(stream)))
       precondition(events.isEmpty || isConflict || end > ends[stream] ?? 0, "events of \(stream) are stored again")
