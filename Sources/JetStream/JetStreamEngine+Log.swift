@@ -118,17 +118,27 @@ extension JetStreamEngine {
     stored("\"last_by_subj\":\"\(subject)\"", shard, done)
   }
 
-  private func stored(_ question: String, _ shard: Int, _ done: @escaping (JetStreamAnswer.Stored?) -> Void) {
-    request("$JS.API.STREAM.MSG.GET.\(names.stream(shard))", Array("{\(question)}".utf8)) { answer in
+  private func stored(
+    _ question: String, _ shard: Int, timeout: Duration? = nil, _ done: @escaping (JetStreamAnswer.Stored?) -> Void
+  ) {
+    request("$JS.API.STREAM.MSG.GET.\(names.stream(shard))", Array("{\(question)}".utf8), timeout: timeout) { answer in
       done(answer.flatMap { $0.status == nil ? JetStreamAnswer.stored($0.bytes) : nil })
       return true
     }
   }
 
-  /// Asks any replica of a shard's stream for an entry.
+  /// Asks any replica of a shard's stream for an entry, and the leader if that does not answer soon: brokers may take
+  /// more than a minute to notice that one of them is frozen or cut off, and send it questions until then.
   func get(_ question: String, _ shard: Int, _ done: @escaping (JetStreamAnswer.Stored?) -> Void) {
-    request("$JS.API.DIRECT.GET.\(names.stream(shard))", Array("{\(question)}".utf8)) { answer in
+    let soon = options.answerTimeout / 10
+    guard EventLoop.monotonicNow() >= replicasTime else {
+      return stored(question, shard, timeout: options.answerTimeout - soon, done)
+    }
+    request("$JS.API.DIRECT.GET.\(names.stream(shard))", Array("{\(question)}".utf8), timeout: soon) { [self] answer in
       switch (answer?.status, answer?.sequence) {
+      case (nil, _) where answer == nil && isReady:
+        replicasTime = EventLoop.monotonicNow() &+ Self.replicasNanoseconds
+        stored(question, shard, timeout: options.answerTimeout - soon, done)
       case (NATSMessage.notFound, _): done(JetStreamAnswer.Stored.none)
       case (nil, .some(1..<JetStreamAnswer.sequenceLimit)):
         guard let answer, let sequence = answer.sequence else { return true }

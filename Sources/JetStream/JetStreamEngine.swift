@@ -72,11 +72,15 @@ package final class JetStreamEngine: FleetEngine {
   /// Reads that wait for others.
   var waitingReads: ArraySlice<ShardReading> = []
   var readCount = 0
+  /// When replicas other than the leader are asked for entries again, on the loop's clock.
+  var replicasTime: UInt64 = 0
 
   private static let inboxSubscription: UInt32 = 0
   private static let tailSubscription: UInt32 = 1
   /// Requests without an answer; further ones fail at once.
   private static let pendingLimit = 65536
+  /// The time without questions to other replicas than the leader after one that was not answered.
+  static let replicasNanoseconds: UInt64 = 30_000_000_000
   /// Events that are processed in one piece, so that the loop's other work is not delayed.
   private static let eventsPerTurn = 64
   /// Delays before the host connects again: they double, up to the maximum, and half of each is random.
@@ -131,6 +135,8 @@ package final class JetStreamEngine: FleetEngine {
 
   /// The connection, once all streams are there.
   private var readyLink: UInt32? { if case .ready(let link) = phase { link } else { nil } }
+
+  var isReady: Bool { readyLink != nil }
 
   /// The connection, if there is one.
   private var link: UInt32? {

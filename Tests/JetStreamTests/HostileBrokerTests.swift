@@ -127,6 +127,23 @@ import Testing
     #expect(host.reports.reasons == [])
   }
 
+  /// As while a replica is frozen, and the brokers have not noticed it.
+  @Test func leaderIsReadIfReplicasDoNotAnswer() async throws {
+    let broker = try FakeBroker { subject, _, content in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      guard subject.hasPrefix("$JS.API.STREAM.MSG.GET.") else { return [] }
+      let question = String(decoding: content, as: UTF8.self)
+      let sequence = (1...5).first { question.contains("\"seq\":\($0),") } ?? 3
+      return [.message(Array(#"{"message":{"seq":\#(sequence),"data":"QUJD"}}"#.utf8))]
+    }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.isConnected())
+    let read = await host.read(after: 0)
+    #expect(read?.entries.map(\.sequence) == Array(1...5) && read?.last == 5)
+    guard case .found(_, sequence: 3)? = await host.findClaim() else { return #expect(Bool(false)) }
+  }
+
   @Test func messagesThatNothingHasAskedForAreIgnored() async throws {
     let inbox = Locked("")
     let broker = try FakeBroker { subject, _, _ in
