@@ -209,7 +209,7 @@ package final class FleetMachine {
     return Status(
       isLeading: shard.isLeading, leader: machine.leader.map { $0 == host ? hostName : names[$0] ?? "\($0)" },
       term: machine.term ?? 0, epoch: machine.epoch ?? 0,
-      lag: shard.leaderLast - min(shard.leaderLast, machine.lastSequence ?? 0),
+      lag: shard.isLeading ? 0 : shard.leaderLast - min(shard.leaderLast, machine.lastSequence ?? 0),
       staleSince: isStarted ? machine.staleSince(at: now) : 0)
   }
 
@@ -433,7 +433,7 @@ package final class FleetMachine {
       let other = HostID(heartbeat.host), other != host
     else { return [] }
     if names.count > 10_000 { names = [:] }
-    names[other] = String(heartbeat.name.prefix(64))
+    names[other] = String(String.UnicodeScalarView(heartbeat.name.unicodeScalars.prefix(64)))
     var actions: [Action] = []
     for shard in heartbeat.shards {
       let index = Int(shard.shard)

@@ -188,6 +188,8 @@ package struct ShardMachine {
   private var knownLast: UInt64 = 0
   /// When the leader was heard last, or the host has begun to wait for one.
   private var heardAt: UInt64
+  /// `heardAt` before the first of the claims that the host has tried since; nil: it has tried none.
+  private var silentSince: UInt64?
   /// Where the log ended when it was found without a claim.
   private var emptyLast: UInt64?
   private var resumption: Resumption?
@@ -260,7 +262,8 @@ package struct ShardMachine {
   package func staleSince(at now: UInt64) -> UInt64? {
     switch role {
     case .leading: unresolvedSince.flatMap { now >= $0 &+ times.retry ? $0 : nil }
-    case .following, .gathering, .claiming, .stopped: now < heardAt &+ times.lease && position != nil ? nil : heardAt
+    case .following, .gathering, .claiming, .stopped:
+      silentSince ?? (now < heardAt &+ times.lease && position != nil ? nil : heardAt)
     }
   }
 
@@ -285,6 +288,7 @@ package struct ShardMachine {
     switch role {
     case .leading where now >= nextHeartbeat: actions += beat(at: now)
     case .following where canLead && position != nil && now >= claimTime && !isReading && self.retryAt == nil:
+      if silentSince == nil { silentSince = heardAt }
       heardAt = now  // the next try, if this one fails
       actions += gather()
     case .leading, .following, .gathering, .claiming, .stopped: break
@@ -492,7 +496,7 @@ package struct ShardMachine {
     guard heartbeat.epoch == position.epoch, heartbeat.term >= position.term else { return [] }
     if heartbeat.term == position.term, role == .following {
       // A leader that stops is waited for no longer than the spread.
-      heardAt = heartbeat.isLast ? now - min(now, times.lease) : now
+      (heardAt, silentSince) = (heartbeat.isLast ? now - min(now, times.lease) : now, nil)
     }
     return heartbeat.last > position.sequence || heartbeat.term > position.term ? read() : []
   }
@@ -573,7 +577,7 @@ package struct ShardMachine {
     let sequence = former.sequence
     position = Position(
       sequence: sequence, checksum: former.checksum, epoch: epoch, term: sequence, leader: claim.host)
-    (voidCount, parts, heardAt) = (0, nil, now)
+    (voidCount, parts, heardAt, silentSince) = (0, nil, now, nil)
     if !isOwn { submitted = [] }
     let wasLeading = role == .leading
     role = claim.host == host ? .leading : .following
@@ -586,7 +590,7 @@ package struct ShardMachine {
     guard let sequence = position?.sequence else { return [] }
     voidCount = 0
     if position?.leader != host {
-      heardAt = now
+      (heardAt, silentSince) = (now, nil)
       // The leader that was not heard is there.
       if role == .claiming || role == .gathering { (role, submitted) = (.following, []) }
     }
