@@ -1,5 +1,35 @@
 /// One stream in `$streams`. Only the name is required, so that client and daemon can have different versions.
 package struct CatalogueEntry: Codable, Equatable, Sendable {
+  /// The part of a stream that hosts share which is the fleet's.
+  package struct Fleet: Codable, Equatable, Sendable {
+    /// `leader`: this host runs its source, or orders what is published, for all hosts; otherwise `follower`.
+    package var role: String?
+    /// The host name of the leader; absent without a known leader, and for clients that do not see other clients.
+    package var leader: String?
+    /// The number of the leadership.
+    package var term: UInt64?
+    /// Rises when ids continue above a gap, because brokers have lost events.
+    package var epoch: UInt64?
+    /// Entries of the stream's shard that the leader has announced and this host has not read.
+    package var lag: UInt64?
+    /// Since when the host does not know whether it has the newest event, in microseconds since the Unix epoch; absent
+    /// while it knows.
+    package var staleSince: UInt64?
+
+    package init(
+      role: String? = nil, leader: String? = nil, term: UInt64? = nil, epoch: UInt64? = nil, lag: UInt64? = nil,
+      staleSince: UInt64? = nil
+    ) {
+      (self.role, self.leader, self.term, self.epoch) = (role, leader, term, epoch)
+      (self.lag, self.staleSince) = (lag, staleSince)
+    }
+
+    private enum CodingKeys: String, CodingKey {
+      case role, leader, term, epoch, lag
+      case staleSince = "stale_since"
+    }
+  }
+
   package var name: String
   package var description: String?
   /// The media type of its events.
@@ -14,18 +44,20 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var errors: UInt64?
   package var subscribers: Int?
   package var lastID: UInt64?
+  /// Of a stream that hosts share; absent for others.
+  package var fleet: Fleet?
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
-    message: String? = nil, errors: UInt64? = nil, subscribers: Int? = nil, lastID: UInt64? = nil
+    message: String? = nil, errors: UInt64? = nil, subscribers: Int? = nil, lastID: UInt64? = nil, fleet: Fleet? = nil
   ) {
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors) = (state, message, errors)
-    (self.subscribers, self.lastID) = (subscribers, lastID)
+    (self.subscribers, self.lastID, self.fleet) = (subscribers, lastID, fleet)
   }
 
   private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, errors, subscribers
+    case name, description, type, source, state, message, errors, subscribers, fleet
     case lastID = "last_id"
   }
 }

@@ -16,6 +16,8 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package var lag: UInt64?
     /// Microseconds since the Unix epoch.
     package var newest: UInt64?
+    /// As `lag` in `CatalogueEntry.Fleet`, at most a second old.
+    package var fleetLag: UInt64?
 
     package init(name: String) { self.name = name }
 
@@ -25,12 +27,15 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
       case bytesIn = "bytes_in"
       case eventsOut = "events_out"
       case bytesOut = "bytes_out"
+      case fleetLag = "fleet_lag"
     }
   }
 
   package var version: String?
   /// As in `ConfigurationReport`.
   package var configurationError: String?
+  /// `connected`, or why the brokers of the fleet cannot be reached; absent without a fleet.
+  package var fleet: String?
   package var uptimeSeconds: UInt64?
   package var uptimeMicroseconds: UInt64?
   package var streams: UInt64?
@@ -55,7 +60,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
   package init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors
+    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors, fleet
     case configurationError = "configuration_error"
     case uptimeSeconds = "uptime_seconds"
     case uptimeMicroseconds = "uptime_microseconds"

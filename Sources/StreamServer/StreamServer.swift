@@ -36,6 +36,7 @@ public final class StreamServer: Sendable {
   let systemStreams: SystemStreams
   /// The program's configuration, for the server's own user and root; nil: it has none.
   let configuration = Locked<ConfigurationReport?>(nil)
+  private let fleet = Locked<FleetConnection?>(nil)
   /// Over the limits of connections. On the first loop.
   let refusedConnections: RefusedConnections
   /// The counters of removed streams.
@@ -83,7 +84,7 @@ public final class StreamServer: Sendable {
     try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
       [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
-      return SystemFeed.json(streams.map { $0.summary(namesClients: visibility == .all) })
+      return SystemFeed.json(streams.map { $0.summary(showsNames: visibility == .all) })
     }
     try addSystemStream("$stats", "The counters of the daemon, once a second", everyMilliseconds: 1000) {
       [weak self] visibility in
@@ -92,6 +93,7 @@ public final class StreamServer: Sendable {
       guard visibility == .all else { return SystemFeed.json(visibleStatistics(visibility)) }
       var snapshot = StatisticsSnapshot(statistics)
       snapshot.configurationError = configuration.withLock { $0?.error }
+      snapshot.fleet = fleetConnection?.text
       return SystemFeed.json(snapshot)
     }
     try addSystemStream(
@@ -178,6 +180,13 @@ public final class StreamServer: Sendable {
 
   /// Shows the program's configuration in `$config`, and whether it is that of the files in `$stats` and the metrics.
   package func show(_ report: ConfigurationReport) { configuration.withLock { $0 = report } }
+
+  /// The connection to the brokers of the fleet, which `$stats` and the metrics show; nil: there is no fleet.
+  /// Thread-safe.
+  public var fleetConnection: FleetConnection? {
+    get { fleet.withLock { $0 } }
+    set { fleet.withLock { $0 = newValue } }
+  }
 
   var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
 

@@ -73,12 +73,14 @@ extension MessageID {
   public static let progressLate = MessageID(0xd9c4_1456_b2c7_475c, 0x8f76_a3d4_ebf3_6c8e)
   /// This host leads a shard of the fleet.
   public static let fleetLeads = MessageID(0x341c_b294_16d0_46cb, 0xb4de_b5dd_e2db_f918)
-  /// This host does not lead a shard of the fleet any more.
+  /// This host no longer leads a shard of the fleet.
   public static let fleetFollows = MessageID(0x721a_d2cf_b04f_4787, 0xb02f_7180_9f1f_9760)
   /// There is no connection to the fleet's brokers.
   public static let fleetDisconnected = MessageID(0x586d_cfa2_90a2_401e, 0x86b8_9436_d26a_8a64)
-  /// The connection to the fleet's brokers is there again.
+  /// The fleet's brokers can be reached again.
   public static let fleetConnected = MessageID(0x7b14_599d_7335_4fbf, 0x9601_a057_dcdc_5653)
+  /// This host may lack events of the fleet, although it is connected to the brokers; or has them all again.
+  public static let fleetStale = MessageID(0xd0ae_20af_03ef_7ae6, 0xd293_4e51_34d5_93d1)
   /// Events of the fleet were removed before this host had read them.
   public static let fleetEventsMissed = MessageID(0xf360_d323_266a_4718, 0x82c2_3c12_069a_7d6d)
   /// The fleet's brokers have lost events, and ids continue above a gap.

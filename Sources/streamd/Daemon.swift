@@ -32,6 +32,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var lastStatus = EventLoop.monotonicNow()
   /// The numbers in the last status line.
   private var lastLoad = (streams: 0, subscribers: 0)
+  private var lastFleet: FleetConnection?
   /// Of the configuration that is served.
   private var report: ConfigurationReport
   private var ownSocket: String?
@@ -198,7 +199,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
 
   /// Updates the status only on a change, because the manager announces each update on the bus.
   private func watchLoad() {
-    if !isStopping, server.load != lastLoad { manager.notify(.status(status())) }
+    if !isStopping, server.load != lastLoad || server.fleetConnection != lastFleet { manager.notify(.status(status())) }
     _ = loop.schedule(after: Self.loadPeriod) { [self] in watchLoad() }
   }
 
@@ -217,11 +218,16 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let rate = Double(statistics.eventsOut &- lastEventsOut) / seconds
     (lastStatus, lastEventsOut) = (now, statistics.eventsOut)
     lastLoad = (statistics.streams, statistics.subscribers)
-    let numbers = [
-      counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
-      "\(Int(rate.rounded())) events per second",
-    ].joined(separator: ", ")
-    return report.error.map { "\(numbers); serving the previous configuration: \($0)" } ?? numbers
+    lastFleet = server.fleetConnection
+    var parts = [
+      [
+        counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
+        "\(Int(rate.rounded())) events per second",
+      ].joined(separator: ", ")
+    ]
+    if case .disconnected(let reason) = lastFleet { parts.append("no connection to the fleet's brokers: \(reason)") }
+    if let error = report.error { parts.append("serving the previous configuration: \(error)") }
+    return parts.joined(separator: "; ")
   }
 
   // MARK: Signals

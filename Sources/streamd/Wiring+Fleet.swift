@@ -24,7 +24,7 @@ extension Journal.Entry {
     switch report {
     case .leads(let shard, let term):
       self.init(.fleetLeads, .info, "leads shard \(shard) of the fleet, term \(term)")
-    case .follows(let shard): self.init(.fleetFollows, .notice, "does not lead shard \(shard) of the fleet any more")
+    case .follows(let shard): self.init(.fleetFollows, .notice, "no longer leads shard \(shard) of the fleet")
     case .missed(let shard):
       self.init(.fleetEventsMissed, .warning, "events of shard \(shard) were removed before this host had read them")
     case .newEpoch(let stream):

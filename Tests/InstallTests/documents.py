@@ -118,10 +118,10 @@ def system_streams_are_in_their_page(installation):
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
     stream, whole = statistics.rsplit("private enum CodingKeys", 1)
     served = (PROJECT / "Sources" / "StreamServer" / "Streams" / "ServedStream.swift").read_text()
-    catalogue = (protocol / "CatalogueEntry.swift").read_text()
-    states = re.search(r"func state\(namesClients.*?\n  }\n", served, re.S)[0]
+    shared, entry = (protocol / "CatalogueEntry.swift").read_text().rsplit("private enum CodingKeys", 1)
+    states = re.search(r"func state\(showsNames.*?\n  }\n", served, re.S)[0]
     wanted = {
-        "$streams": coding_keys(catalogue),
+        "$streams": coding_keys("enum CodingKeys" + entry) | {f"fleet.{key}" for key in coding_keys(shared)},
         "Stream states": set(re.findall(r'"([a-z]+)"', states)),
         "$stats": coding_keys("enum CodingKeys" + whole) | {f"by_stream.{key}" for key in coding_keys(stream)},
         "$config": coding_keys((protocol / "ConfigurationReport.swift").read_text()),
@@ -131,7 +131,7 @@ def system_streams_are_in_their_page(installation):
     wire = (PROJECT / "docs" / "WIRE.md").read_text().split("## System streams")[1]
     for heading, words in wanted.items():
         expect_equal(terms(page, heading, "Ic"), words, f"{PAGES[0]}, {heading}")
-        plain = {word.removeprefix("by_stream.") for word in words}
+        plain = {word.removeprefix("by_stream.").removeprefix("fleet.") for word in words}
         expect_equal(plain & set(re.findall(r"`(\w+)`", wire)), plain, f"WIRE.md, {heading}")
 
 

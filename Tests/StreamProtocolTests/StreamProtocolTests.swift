@@ -95,3 +95,20 @@ import Testing
     }
   }
 }
+
+@Suite struct CatalogueEntryTests {
+  @Test func theFleetIsPartOfSharedStreamsOnly() throws {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = .sortedKeys
+    #expect(String(decoding: try encoder.encode(CatalogueEntry(name: "s")), as: UTF8.self) == #"{"name":"s"}"#)
+    let shared = CatalogueEntry(
+      name: "s",
+      fleet: .init(role: "follower", leader: "n2", term: 7, epoch: 1, lag: 3, staleSince: 1_700_000_000_000_000))
+    let json =
+      #"{"fleet":{"epoch":1,"lag":3,"leader":"n2","role":"follower","stale_since":1700000000000000,"term":7},"name":"s"}"#
+    #expect(String(decoding: try encoder.encode(shared), as: UTF8.self) == json)
+    #expect(try JSONDecoder().decode(CatalogueEntry.self, from: Data(json.utf8)) == shared)
+    let later = try JSONDecoder().decode(CatalogueEntry.self, from: Data(#"{"name":"s","fleet":{"x":1}}"#.utf8))
+    #expect(later.fleet == .init())
+  }
+}

@@ -4,6 +4,7 @@ import Foundation
 import Glibc
 import RSocket
 import Reactive
+import ReplayLog
 import StreamRuntime
 import TestSupport
 import Testing
@@ -55,6 +56,43 @@ import Testing
         #expect(value(sample, in: text).flatMap(Double.init) ?? 0 > 0, "\(sample)")
       }
       #expect(!text.contains("$") && !text.contains("# EOF"))
+    }
+  }
+
+  @Test func theFleetIsCountedForSharedStreamsOnly() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("shared", status: status)
+      _ = try harness.add("alone")
+      #expect(try !HTTPWireClient(harness.path).fetch("/metrics").text.contains("fleet"))
+      harness.server.fleetConnection = .disconnected("no route")
+      status.fleet = FleetStatus(isLeading: true, leader: "n1", term: 7, epoch: 2, lag: 0, staleSince: nil)
+      func fleet() throws -> String {
+        // Requests within a quarter of a second share one rendering.
+        var text = ""
+        try harness.eventually {
+          text = try HTTPWireClient(harness.path).fetch("/metrics").text
+          return value("streamd_stream_fleet_leading{stream=\"shared\"}", in: text)
+            == (status.fleet?.isLeading == true ? "1" : "0")
+        }
+        return text
+      }
+      let leading = try fleet()
+      for (sample, wanted) in [
+        ("streamd_fleet_connected", "0"), ("streamd_stream_fleet_term{stream=\"shared\"}", "7"),
+        ("streamd_stream_fleet_epoch{stream=\"shared\"}", "2"),
+        ("streamd_stream_fleet_lag_records{stream=\"shared\"}", "0"),
+        ("streamd_stream_fleet_stale_seconds{stream=\"shared\"}", "0.000000"),
+      ] {
+        #expect(value(sample, in: leading) == wanted, "\(sample)")
+      }
+      #expect(!leading.contains("n1") && leading.components(separatedBy: "streamd_stream_fleet_term{").count == 2)
+      status.fleet = FleetStatus(
+        isLeading: false, leader: "n1", term: 7, epoch: 2, lag: 4, staleSince: EventLog.wallClock() - 5_000_000)
+      let following = try fleet()
+      #expect(value("streamd_stream_fleet_lag_records{stream=\"shared\"}", in: following) == "4")
+      let stale = value("streamd_stream_fleet_stale_seconds{stream=\"shared\"}", in: following).flatMap(Double.init)
+      #expect(stale ?? 0 >= 5)
     }
   }
 

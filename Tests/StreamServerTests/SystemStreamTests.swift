@@ -88,6 +88,97 @@ import Testing
     }
   }
 
+  private func entries(_ client: WireClient, _ request: (WireClient) -> Void = { _ in }) throws -> [CatalogueEntry] {
+    request(client)
+    return try JSONDecoder().decode([CatalogueEntry].self, from: Data(client.event().data))
+  }
+
+  private static let shared = FleetStatus(isLeading: false, leader: "n2", term: 7, epoch: 1, lag: 3, staleSince: nil)
+
+  @Test func theCatalogueShowsTheFleetOfSharedStreamsAndItsHostsToTheOwnerOnly() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("shared", status: status)
+      _ = try harness.add("alone")
+      let client = try WireClient.ready(harness.path)
+      status.fleet = Self.shared
+      let seen = try entries(client) { $0.get("$streams") }
+      #expect(seen.map(\.name) == ["alone", "shared"] && seen[0].fleet == nil && seen[1].message == nil)
+      #expect(seen[1].fleet == .init(role: "follower", leader: "n2", term: 7, epoch: 1, lag: 3))
+      let stranger = try entries(WireClient(harness.server, user: 1003)) { $0.get("$streams") }
+      #expect(stranger[1].fleet == .init(role: "follower", term: 7, epoch: 1, lag: 3))
+    }
+  }
+
+  @Test func theMessageOfAStaleStreamSaysSinceWhen() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("s", status: status)
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("$streams", credit: 100)
+      #expect(try entries(client)[0].message == nil)
+      var fleet = Self.shared
+      fleet.staleSince = 1_767_225_600_000_000
+      status.fleet = fleet
+      let stale = try entries(client)[0]
+      #expect(stale.state == "running" && stale.fleet?.staleSince == 1_767_225_600_000_000)
+      #expect(stale.message == "stale since 2026-01-01T00:00:00Z: no leader is heard")
+      status.set(.failing("HTTP 503"))
+      #expect(
+        try entries(client)[0].message == "HTTP 503; stale since 2026-01-01T00:00:00Z: no leader is heard")
+      fleet.isLeading = true
+      status.set(.healthy)
+      status.fleet = fleet
+      for _ in 0..<2 where try entries(client)[0].message?.hasSuffix("Z: the brokers do not confirm a record") == true {
+        return
+      }
+      Issue.record("a leader without confirmation is not shown")
+    }
+  }
+
+  @Test func theLagAloneIsListedOnceInItsPeriod() {
+    let status = SourceStatus()
+    let period = SourceStatus.lagPeriod
+    #expect(status.listedFleet(at: 0) == nil)
+    var fleet = Self.shared
+    func list(lag: UInt64, at now: UInt64) -> UInt64? {
+      fleet.lag = lag
+      status.fleet = fleet
+      return status.listedFleet(at: now)?.lag
+    }
+    #expect(list(lag: 3, at: 1) == 3)
+    #expect(list(lag: 9, at: 2) == 3 && list(lag: 0, at: period - 1) == 3)
+    #expect(status.fleet?.lag == 0)
+    #expect(list(lag: 5, at: period) == 5 && list(lag: 6, at: period + 1) == 5)
+    fleet.term = 8
+    #expect(list(lag: 7, at: period + 2) == 7, "with another change the present lag is listed")
+    #expect(status.listedFleet(at: period + 3)?.term == 8)
+    status.fleet = nil
+    #expect(status.listedFleet(at: period + 4) == nil)
+  }
+
+  @Test func statisticsShowTheFleetsConnectionAndTheLag() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("s", status: status)
+      func statistics() throws -> StatisticsSnapshot {
+        let client = try WireClient.ready(harness.path)
+        client.subscribe("$stats", credit: 1)
+        return try JSONDecoder().decode(StatisticsSnapshot.self, from: Data(client.event().data))
+      }
+      let alone = try statistics()
+      #expect(alone.fleet == nil && alone.byStream?[0].fleetLag == nil)
+      status.fleet = Self.shared
+      for (connection, text) in [
+        (FleetConnection.disconnected("no route"), "not connected: no route"), (.connected, "connected"),
+      ] {
+        harness.server.fleetConnection = connection
+        try harness.eventually { try statistics().fleet == text }
+      }
+      #expect(try statistics().byStream?[0].fleetLag == 3)
+    }
+  }
+
   @Test func aSubscriberOfTheCatalogueReceivesEachChange() async throws {
     try await withServer { harness in
       _ = try harness.add("s")

@@ -22,4 +22,25 @@ import Testing
     #expect(status("0 subscribers"))
     #expect(await daemon.stop() == 0)
   }
+
+  @Test func theStatusNamesTheReasonWhyTheFleetCannotBeReached() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try daemon.start(
+      """
+      [cluster]
+      name = "test"
+      nats = ["nats://127.0.0.1:1"]
+
+      [streams.s]
+      timer.every = "1s"
+      share = "fleet"
+      """)
+    var isNamed = false
+    for _ in 0..<60 where !isNamed {
+      isNamed = manager.receive()?.contains("; no connection to the fleet's brokers: cannot connect to NATS: ") ?? false
+    }
+    #expect(isNamed)
+    #expect(await daemon.stop() == 0)
+  }
 }

@@ -1,4 +1,5 @@
 import Dispatch
+import ReplayLog
 import StreamRuntime
 import Synchronization
 
@@ -56,6 +57,9 @@ extension StreamServer {
       "1 unless a previous configuration is served because the files have errors.",
       configuration.withLock { $0.map { .number($0.error == nil ? 1 : 0) } })
     text.add(
+      "streamd_fleet_connected", .gauge, "1 while the brokers of the fleet can be reached, otherwise 0.",
+      fleetConnection.map { .number($0 == .connected ? 1 : 0) })
+    text.add(
       "streamd_connections_accepted_total", .counter, "Connections accepted.",
       .number(counts.accepted.load(ordering: .relaxed)))
     text.add(
@@ -99,6 +103,17 @@ extension StreamServer {
     text.add(
       "streamd_stream_lagged_events_total", .counter, "Events evicted before a subscription was sent them.",
       streams.map { ($0.labels, .number($0.lagged)) })
+    func addShared(_ name: String, _ help: String, _ value: @escaping (FleetStatus) -> MetricsText.Value) {
+      add("fleet_" + name, .gauge, help) { $0.fleet.map(value) }
+    }
+    let now = EventLog.wallClock()
+    addShared("leading", "1 if this host leads the stream, otherwise 0.") { .number($0.isLeading ? 1 : 0) }
+    addShared("term", "Number of the present leadership.") { .number($0.term) }
+    addShared("epoch", "Rises when the brokers have lost events.") { .number($0.epoch) }
+    addShared("lag_records", "Records of the stream's shard that this host has not read.") { .number($0.lag) }
+    addShared("stale_seconds", "Time for which this host has not known whether it has the newest event, in seconds.") {
+      .microseconds($0.staleSince.map { now - min(now, $0) } ?? 0)
+    }
   }
 }
 

@@ -1,8 +1,9 @@
-import StreamRuntime
-import StreamProtocol
 import Events
+import FoundationEssentials
 import Reactive
 import ReplayLog
+import StreamProtocol
+import StreamRuntime
 import Synchronization
 
 /// One stream of the server: its configuration, its log, and the state of its source.
@@ -223,12 +224,13 @@ final class ServedStream: Sendable {
     }
     let lanes = laneCounters.withLock { Array($0.values) }
     return Statistics.Stream(
-      name: name, state: state(namesClients: false).word, subscribers: log.subscriberCount, eventsIn: events,
+      name: name, state: state(showsNames: false).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
       errors: valueErrors.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
-      lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest)
+      lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
+      fleet: status.fleet)
   }
 
   /// Whether its log was created by this process and is empty.
@@ -299,29 +301,46 @@ final class ServedStream: Sendable {
   }
 
   /// Its entry in `$streams`.
-  /// - Parameter namesClients: whether it names the client that stalls the stream.
-  func summary(namesClients: Bool) -> CatalogueEntry {
+  /// - Parameter showsNames: whether it names the client that stalls the stream, and the host that leads it.
+  func summary(showsNames: Bool) -> CatalogueEntry {
     let last = log.read { storage, _ in storage.newestID }
-    let state = state(namesClients: namesClients)
+    let state = state(showsNames: showsNames)
+    let fleet = status.listedFleet(at: EventLoop.monotonicNow())
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
-      subscribers: log.subscriberCount, lastID: last)
+      subscribers: log.subscriberCount, lastID: last, fleet: fleet.map { .init($0, showsNames: showsNames) })
   }
 
-  private func state(namesClients: Bool) -> (word: String, message: String?) {
+  private func state(showsNames: Bool) -> (word: String, message: String?) {
     let ending = log.read { _, completion in completion }
+    let status = status
+    // Two sentences, if the source has a problem as well.
+    func message(_ reason: String?) -> String? {
+      let reasons = [reason, status.fleet?.staleness].compactMap { $0 }
+      return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
+    }
     switch (ending, status.state) {
     case (.finished?, _): return ("finished", nil)
     case (.failure(let failure)?, _): return ("failed", failure.message)
-    case (nil, .failing(let reason)): return ("failing", reason)
-    case (nil, .waiting(let reason)): return ("waiting", reason)
+    case (nil, .failing(let reason)): return ("failing", message(reason))
+    case (nil, .waiting(let reason)): return ("waiting", message(reason))
     case (nil, .healthy):
       if let holder = holder.withLock({ $0 }) {
-        let client = namesClients ? "\(holder.client)" : "a subscriber"
-        return ("blocked", "stalled by \(client), \(holder.unread) events behind")
+        let client = showsNames ? "\(holder.client)" : "a subscriber"
+        return ("blocked", message("stalled by \(client), \(holder.unread) events behind"))
       }
-      return (log.isConnected ? "running" : "idle", remark.withLock { $0 })
+      return (log.isConnected ? "running" : "idle", message(remark.withLock { $0 }))
+    }
+  }
+}
+
+extension FleetStatus {
+  /// That newer events may exist elsewhere, for the message of a stream's state; nil: there are none.
+  fileprivate var staleness: String? {
+    staleSince.map { since in
+      let time = Date(timeIntervalSince1970: Double(since / 1_000_000)).formatted(.iso8601)
+      return "stale since \(time): \(isLeading ? "the brokers do not confirm a record" : "no leader is heard")"
     }
   }
 }

@@ -1,3 +1,4 @@
+import StreamProtocol
 import StreamRuntime
 
 /// The state of a stream's source, apart from whether there are subscriptions.
@@ -32,6 +33,31 @@ public struct FleetStatus: Equatable, Sendable {
   }
 }
 
+/// Whether the brokers of the fleet can be reached.
+public enum FleetConnection: Equatable, Sendable {
+  /// They can.
+  case connected
+  /// They cannot, or not yet: the reason.
+  case disconnected(String)
+
+  /// For `$stats`.
+  var text: String {
+    switch self {
+    case .connected: "connected"
+    case .disconnected(let reason): "not connected: \(reason)"
+    }
+  }
+}
+
+extension CatalogueEntry.Fleet {
+  /// - Parameter showsNames: whether it names the leader.
+  init(_ status: FleetStatus, showsNames: Bool) {
+    self.init(
+      role: status.isLeading ? "leader" : "follower", leader: showsNames ? status.leader : nil, term: status.term,
+      epoch: status.epoch, lag: status.lag, staleSince: status.staleSince)
+  }
+}
+
 /// The states of a stream's feed, from its source to its log. The server reads it for `$streams`. The feed
 /// after a change has its own status, so that late reports of the former feed have no effect.
 public final class SourceStatus: Sendable {
@@ -47,15 +73,41 @@ public final class SourceStatus: Sendable {
 
   private let states = Locked([SourceState](repeating: .healthy, count: Part.allCases.count))
 
-  private let share = Locked<FleetStatus?>(nil)
+  private struct Share {
+    var status: FleetStatus?
+    /// The last one that was listed, and the period of its lag.
+    var listed: FleetStatus?
+    var lagPeriod: UInt64 = 0
+  }
+
+  private let share = Locked(Share())
+
+  /// The minimum time between events of `$streams` that show nothing but other lags, in nanoseconds. The exact lag is in
+  /// `$stats` and in the metrics.
+  static let lagPeriod: UInt64 = 10_000_000_000
 
   /// Every part is healthy.
   public init() {}
 
   /// Of a stream that hosts share; nil for others. Thread-safe.
   public var fleet: FleetStatus? {
-    get { share.withLock { $0 } }
-    set { share.withLock { $0 = newValue } }
+    get { share.withLock { $0.status } }
+    set { share.withLock { $0.status = newValue } }
+  }
+
+  /// The same for `$streams`: if nothing but the lag has changed, it is the former one until the next period, which
+  /// begins for all streams at the same time. Otherwise every record would be an event of `$streams`. Thread-safe.
+  /// - Parameter now: nanoseconds of the monotonic clock.
+  func listedFleet(at now: UInt64) -> FleetStatus? {
+    share.withLock { share in
+      let period = now / Self.lagPeriod
+      var unchanged = share.status
+      if let lag = share.listed?.lag { unchanged?.lag = lag }
+      if unchanged != share.listed || period != share.lagPeriod {
+        (share.listed, share.lagPeriod) = (share.status, period)
+      }
+      return share.listed
+    }
   }
 
   /// The first state on an event's path that is not healthy.

@@ -66,6 +66,8 @@ public struct Statistics: Equatable, Sendable {
     public var lag: UInt64?
     /// The time of its newest event, in microseconds since the Unix epoch; nil before the first.
     public var newest: UInt64?
+    /// Of a stream that hosts share; nil for others.
+    public var fleet: FleetStatus?
   }
 }
 
@@ -101,6 +103,6 @@ extension StatisticsSnapshot.Stream {
     self.init(name: stream.name)
     (state, subscribers, errors) = (stream.state, UInt64(stream.subscribers), stream.errors)
     (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
-    (lag, newest) = (stream.lag, stream.newest)
+    (lag, newest, fleetLag) = (stream.lag, stream.newest, stream.fleet?.lag)
   }
 }

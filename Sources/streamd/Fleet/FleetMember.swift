@@ -29,6 +29,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     var feed: FleetFeed
     let publishSource: PublishSource?
     let status: SourceStatus
+    /// Since when it is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
+    var stale: (since: UInt64, wallTime: UInt64)?
   }
 
   private let loop: EventLoop
@@ -41,6 +43,10 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private var answered: Set<Int> = []
   private var timer: (id: TimerID, due: UInt64)?
   private var isConnected: Bool?
+  /// Whether the journal has that streams are stale, and not that they no longer are.
+  private var isStale = false
+  /// No stream is stale for longer.
+  private let startedAt = EventLoop.monotonicNow()
   private var isLeaving = false
   private var left: (() -> Void)?
   /// Streams whose published batch is not stored yet.
@@ -59,6 +65,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private static let requestTime = Duration.seconds(1)
   /// How often `$streams` shows the state anew.
   private static let statusPeriod = Duration.seconds(1)
+  /// How long a stream is stale before the journal has it: a takeover is faster.
+  private static let staleTime: UInt64 = 15_000_000_000
   /// How long a stop waits for published values to be stored.
   private static let leaveTime = Duration.milliseconds(1500)
 
@@ -67,6 +75,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     (self.engine, self.loop, self.server, self.journal) = (engine, loop, server, journal)
     machine = FleetMachine(
       host: HostID.random(), hostName: Self.hostName, shardCount: shardCount, merge: PublishSource.merge)
+    server.fleetConnection = .disconnected("not connected yet")
   }
 
   private static var hostName: String {
@@ -86,7 +95,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       }
       engine.subscribe(to: .host(machine.host)) { [weak self] message in self?.receive(message) }
       engine.start(self)
-      showStatus()
+      repeatStatus()
     }
   }
 
@@ -104,6 +113,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
           positions: Dictionary(positions) { first, _ in first }.compactMapValues { $0 }, at: now)
       }
       answerForShards()
+      showStatus()
     }
   }
 
@@ -212,6 +222,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   func engineConnected() {
     if isConnected == false { journal.write(.fleetConnected, .notice, "connected to the fleet's brokers again") }
     isConnected = true
+    server.fleetConnection = .connected
     update { $0.connected(at: $1) }
   }
 
@@ -220,6 +231,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)")
     }
     isConnected = false
+    server.fleetConnection = .disconnected(reason)
   }
 
   func engineDropped() {
@@ -357,17 +369,42 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     if let checkpoint = events.checkpoint { parts[stream]?.publishSource?.learn(checkpoint) }
   }
 
-  /// Shows the state of the streams in `$streams`.
+  private func repeatStatus() {
+    showStatus()
+    _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.repeatStatus() }
+  }
+
+  /// Shows the state of the streams.
   private func showStatus() {
     let now = EventLoop.monotonicNow()
-    for (name, part) in parts {
-      part.status.fleet = machine.status(of: name, at: now).map { status in
+    for name in parts.keys {
+      let status = machine.status(of: name, at: now)
+      let since = status?.staleSince.map { min(now, max($0, startedAt)) }
+      if since != parts[name]?.stale?.since {
+        parts[name]?.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
+      }
+      parts[name]?.status.fleet = status.map {
         FleetStatus(
-          isLeading: status.isLeading, leader: status.leader, term: status.term, epoch: status.epoch, lag: status.lag,
-          staleSince: status.staleSince.map { Self.wallTime - (now - min(now, $0)) / 1000 })
+          isLeading: $0.isLeading, leader: $0.leader, term: $0.term, epoch: $0.epoch, lag: $0.lag,
+          staleSince: parts[name]?.stale?.wallTime)
       }
     }
-    _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.showStatus() }
+    reportStaleness(at: now)
+  }
+
+  /// Writes one entry for all streams, at the beginning and at the end. Without a connection the journal has the reason
+  /// already.
+  private func reportStaleness(at now: UInt64) {
+    let stale = parts.values.compactMap(\.stale)
+    if isStale, stale.isEmpty {
+      journal.write(.fleetStale, .info, "no stream of the fleet is stale any more")
+      isStale = false
+    } else if !isStale, isConnected == true, let first = stale.map(\.since).min(), now - first >= Self.staleTime {
+      journal.write(
+        .fleetStale, .warning,
+        "\(counted(stale.count, "stream")) of the fleet may lack newer events: no leader is heard, or it cannot append")
+      isStale = true
+    }
   }
 }
 
