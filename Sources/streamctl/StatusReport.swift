@@ -44,8 +44,8 @@ struct StatusReport {
 
   /// The first keys, in this order; the others follow by name.
   private static let firstKeys = [
-    "version", "configuration_error", "uptime_seconds", "connections", "subscribers", "streams", "events_in",
-    "events_out", "bytes_in", "bytes_out",
+    "version", "configuration_error", "uptime_seconds", "fleet", "connections", "subscribers", "streams", "shared",
+    "events_in", "events_out", "bytes_in", "bytes_out",
   ]
 
   init(json: [UInt8], streams: StreamTable) throws(Stop) {
@@ -64,13 +64,17 @@ struct StatusReport {
       case "configuration_error":
         values[key]?.text.map { ["configuration", "the previous one is served: \($0)"] }
       case "streams": ["streams", streams.summary]
+      case "shared": streams.fleetSummary.map { ["shared", $0] }
       case "uptime_microseconds": nil
       case "uptime_seconds": values[key]?.seconds.map { ["uptime", Self.span(seconds: $0)] }
       default: values[key]?.text.map { [key.split(separator: "_").joined(separator: " "), $0] }
       }
     }
     let failing = streams.rows.filter { $0.state == "failing" }.map { ["failing", "\($0.name): \($0.message ?? "")"] }
-    return Columns.text(lines + failing)
+    let stale = streams.rows.filter { $0.fleet?.staleSince != nil && $0.state != "failing" }.map {
+      ["stale", "\($0.name): \($0.message ?? "")"]
+    }
+    return Columns.text(lines + failing + stale)
   }
 
   /// `1d 2h 3m 4s`, from the largest nonzero unit on.

@@ -2,7 +2,7 @@ import Reactive
 import StreamClient
 import StreamRuntime
 
-/// Reports once that a stream is failing or stalled while no event arrives: there may never be one. On the connection's
+/// Reports once that a stream is failing, stalled or stale while no event arrives: there may never be one. On the connection's
 /// loop.
 final class StreamStateWatch: @unchecked Sendable {  // everything but `start` happens on the loop
   private let name: String
@@ -40,7 +40,7 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   private func read(_ catalogue: StreamEvent) {
     guard !isReported, !inbox.hasHadEvents, let table = try? StreamTable(json: catalogue.data),
       let row = table.rows.first(where: { $0.name == name }), let state = row.state,
-      ["failing", "failed", "blocked"].contains(state)
+      ["failing", "failed", "blocked"].contains(state) || row.fleet?.staleSince != nil
     else { return }
     isReported = true
     inbox.post("\"\(name)\" is \(state)" + (row.message.map { ": \($0)" } ?? "") + "; waiting for an event")

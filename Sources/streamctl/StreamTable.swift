@@ -13,18 +13,32 @@ struct StreamTable {
     }
   }
 
-  /// A header and one line per stream: columns two spaces apart, the description last.
+  /// A header and one line per stream: columns two spaces apart, the description last. The column of the fleet is there
+  /// if a stream is shared.
   var text: String {
-    let header = ["NAME", "STATE", "SOURCE", "SUBSCRIBERS", "LAST ID", "DESCRIPTION"]
-    return Columns.text(
-      [header]
-        + rows.map { row in
-          [
-            row.name, row.state ?? "-", row.source ?? "-", row.subscribers.map { String($0) } ?? "-",
-            row.lastID.map { String($0) } ?? "-",
-            [row.description ?? "", row.remarks ?? ""].filter { !$0.isEmpty }.joined(separator: " "),
-          ]
-        })
+    let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "LAST ID", "DESCRIPTION"]
+    let isShared = rows.contains { $0.fleet != nil }
+    var lines = [header.filter { isShared || $0 != "FLEET" }]
+    for row in rows {
+      var line = [row.name, row.state ?? "-", row.source ?? "-"]
+      if isShared { line.append(row.fleet?.text ?? "-") }
+      line.append(row.subscribers.map { String($0) } ?? "-")
+      line.append(row.lastID.map { String($0) } ?? "-")
+      line.append([row.description ?? "", row.remarks ?? ""].filter { !$0.isEmpty }.joined(separator: " "))
+      lines.append(line)
+    }
+    return Columns.text(lines)
+  }
+
+  /// The number of streams that the fleet shares, and of their roles: `3 (1 leader, 2 follower, 1 stale)`; nil: none is.
+  var fleetSummary: String? {
+    let shared = rows.compactMap(\.fleet)
+    let counts = [
+      ("leader", shared.count { $0.role == "leader" }), ("follower", shared.count { $0.role == "follower" }),
+      ("stale", shared.count { $0.staleSince != nil }),
+    ]
+    let parts = counts.filter { $0.1 > 0 }.map { "\($0.1) \($0.0)" }.joined(separator: ", ")
+    return shared.isEmpty ? nil : parts.isEmpty ? String(shared.count) : "\(shared.count) (\(parts))"
   }
 
   /// The number of streams, and of their states: `3 (2 running, 1 failing)`.
@@ -88,5 +102,15 @@ extension CatalogueEntry {
     let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
     let remarks = [message, failed].compactMap { $0 }
     return remarks.isEmpty ? nil : "(\(remarks.joined(separator: "; ")))"
+  }
+}
+
+extension CatalogueEntry.Fleet {
+  /// The role of the host, `leader` or `follower of n2`, and how far it is behind.
+  fileprivate var text: String {
+    var text = role ?? "-"
+    if role == "follower", let leader { text += " of \(leader)" }
+    if let lag, lag > 0 { text += ", \(lag) behind" }
+    return text
   }
 }

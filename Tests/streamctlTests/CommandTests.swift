@@ -275,6 +275,46 @@ import Testing
     }
   }
 
+  @Test func listAndStatusShowSharedStreams() async throws {
+    let streams = #"""
+      [{"name":"clock","source":"timer","state":"running","subscribers":2,"last_id":17,
+      "fleet":{"role":"follower","leader":"n\u001b2","term":7,"epoch":1,"lag":3,"stale_since":1767225600000000},
+      "message":"stale since 2026-01-01T00:00:00Z: no leader is heard"},
+      {"name":"own","source":"timer","state":"idle","subscribers":0},
+      {"name":"quotes","source":"http","state":"running","subscribers":0,"last_id":1,
+      "fleet":{"role":"leader","leader":"n1","term":9,"epoch":1,"lag":0}}]
+      """#
+    let stats = #"{"version":"1.2.3","fleet":"not connected: no route","connections":3}"#
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, let name, _) = event else { return }
+      peer.send(name == "$stats" ? stats : streams, on: id, isComplete: true)
+    }) { server in
+      let list = try Command(["--socket", server.path, "list"])
+      #expect(
+        await list.rest() == """
+          NAME    STATE    SOURCE  FLEET                           SUBSCRIBERS  LAST ID  DESCRIPTION
+          clock   running  timer   follower of n\\u{1B}2, 3 behind  2            17       \
+          (stale since 2026-01-01T00:00:00Z: no leader is heard)
+          own     idle     timer   -                               0            -
+          quotes  running  http    leader                          0            1
+
+          """)
+      #expect(await list.end() == (0, ""))
+      let status = try Command(["--socket", server.path, "status"])
+      #expect(
+        await status.rest() == """
+          version      1.2.3
+          fleet        not connected: no route
+          connections  3
+          streams      3 (2 running, 1 idle)
+          shared       2 (1 leader, 1 follower, 1 stale)
+          stale        clock: stale since 2026-01-01T00:00:00Z: no leader is heard
+
+          """)
+      #expect(await status.end() == (0, ""))
+    }
+  }
+
   @Test func configPrintsTheTextAndRemarks() async throws {
     let report = #"""
       {"text":"# a\n\n[server]\nx = \"\u001b\"\n","error":"f:3: x","restart_keys":["server.mode","server.hosts"],"new":1}
