@@ -119,6 +119,31 @@ async def page_is_accessible(daemon):
         expect(took[0] == 1000 and took[1] < 10_000, f"1,000 streams: {took}")
 
 
+async def page_shows_the_fleet(daemon):
+    """the role of the host and staleness are shown for shared streams, as text, without a violation"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await browser.send("Page.navigate", url=url)
+        await browser.until("document.getElementById('status')?.textContent === 'Live'", "the page is live")
+        texts = await browser.evaluate("""(() => {
+          source.close();
+          receiveStreams([
+            { name: "alone", state: "running", source: "http" },
+            { name: "lead", state: "running", source: "http", fleet: { role: "leader", leader: "n1", lag: 0 } },
+            { name: "stale", state: "running", source: "http", message: "stale since 2026-01-01T00:00:00Z",
+              fleet: { role: "follower", leader: "<b>n2", lag: 3 } }]);
+          return [...document.querySelectorAll("tbody tr")].map((row) => row.children[2].textContent);
+        })()""")
+        wanted = ["http", "httpfleet: leader", "httpfleet: follower of <b>n2, 3 behindstale since 2026-01-01T00:00:00Z"]
+        expect(texts == wanted, f"the sources are {texts}")
+        for width, scheme in [(1280, "light"), (1280, "dark"), (320, "light"), (320, "dark")]:
+            await browser.send(
+                "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+            await browser.send(
+                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            found = await violations(browser)
+            expect(not found, f"{width} pixels, {scheme}: {found}")
+
+
 async def page_recovers(daemon):
     """the page shows that it is disconnected, and recovers by itself"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
@@ -131,4 +156,4 @@ async def page_recovers(daemon):
         await browser.until("document.getElementById('status').textContent === 'Live'", "the page is live again")
 
 
-CHECKS = [page_is_live, page_is_used_by_keyboard, page_is_accessible, page_recovers]
+CHECKS = [page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_the_fleet, page_recovers]

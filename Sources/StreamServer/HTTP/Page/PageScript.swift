@@ -49,6 +49,14 @@ extension Page {
       return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
     }
 
+    // The role of this host for a stream that hosts share.
+    function fleet(shared) {
+      if (!shared) return "";
+      const leader = shared.role === "follower" && shared.leader ? ` of ${shared.leader}` : "";
+      const lag = shared.lag > 0 ? `, ${number(shared.lag)} behind` : "";
+      return `fleet: ${shared.role ?? "shared"}${leader}${lag}`;
+    }
+
     function setText(node, text) { if (node.textContent !== text) node.textContent = text; }
 
     function make(name, className, text) {
@@ -136,6 +144,7 @@ extension Page {
           cell.append(svg);
         }
       }
+      row.fleet = row.cells.source.parentNode.appendChild(make("span", "fleet"));
       row.message = row.cells.source.parentNode.appendChild(make("span", "message"));
       rows.set(name, row);
       observer.observe(row.node);
@@ -145,6 +154,7 @@ extension Page {
     function show(row) {
       for (const column of columns) if (column.text) setText(row.cells[column.key], column.text(row));
       row.cells.state.parentNode.className = ["failing", "failed"].includes(row.entry.state) ? "bad" : "";
+      setText(row.fleet, fleet(row.entry.fleet));
       setText(row.message, row.entry.message ?? "");
       if (row.isVisible) drawLines(row);
     }
@@ -163,8 +173,8 @@ extension Page {
       const wanted = byId("filter").value.trim().toLowerCase();
       const column = columns.find((column) => column.key === order.key);
       const list = [...rows.values()].filter((row) =>
-        [row.name, row.entry.state, row.entry.source, row.entry.message, row.entry.description].some((text) =>
-          text?.toLowerCase().includes(wanted)));
+        [row.name, row.entry.state, row.entry.source, fleet(row.entry.fleet), row.entry.message,
+          row.entry.description].some((text) => text?.toLowerCase().includes(wanted)));
       list.sort((one, other) => {
         const [a, b] = [column.value(one), column.value(other)];
         const result = typeof a === "string" ? collator.compare(a, b) : a - b;

@@ -46,6 +46,7 @@ extension Page {
     td { overflow-wrap: anywhere; }
     td.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
     td.bad { color: var(--bad); font-weight: 600; }
+    .fleet { display: block; color: var(--muted); }
     .message { display: block; color: var(--bad); }
     td svg { display: block; width: 7.5rem; height: 1.25rem; overflow: visible; }
     polyline { fill: none; stroke: var(--accent); stroke-width: 1; vector-effect: non-scaling-stroke; }
