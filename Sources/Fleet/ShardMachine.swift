@@ -368,6 +368,8 @@ package struct ShardMachine {
       position = next
     }
     if last > position.sequence, !entries.isEmpty { return actions + read() }
+    // What has answered does not have yet what it knows of.
+    if last > position.sequence, retryAt == nil { retryAt = now + times.retry }
     guard !submitted.isEmpty, retryAt == nil else { return actions }
     // What has answered may not have the entries yet for which an append was refused. Another append tells.
     if knownLast > position.sequence {

@@ -127,17 +127,23 @@ extension JetStreamEngine {
     }
   }
 
+  /// Whether a question may be answered by any replica.
+  var readsReplicas: Bool { EventLoop.monotonicNow() >= replicasTime }
+
+  /// For some time, asks the leaders of the logs only.
+  func avoidReplicas() { replicasTime = EventLoop.monotonicNow() &+ Self.replicasNanoseconds }
+
   /// Asks any replica of a shard's stream for an entry, and the leader if that does not answer soon: brokers may take
   /// more than a minute to notice that one of them is frozen or cut off, and send it questions until then.
   func get(_ question: String, _ shard: Int, _ done: @escaping (JetStreamAnswer.Stored?) -> Void) {
     let soon = options.answerTimeout / 10
-    guard EventLoop.monotonicNow() >= replicasTime else {
+    guard readsReplicas else {
       return stored(question, shard, timeout: options.answerTimeout - soon, done)
     }
     request("$JS.API.DIRECT.GET.\(names.stream(shard))", Array("{\(question)}".utf8), timeout: soon) { [self] answer in
       switch (answer?.status, answer?.sequence) {
       case (nil, _) where answer == nil && isReady:
-        replicasTime = EventLoop.monotonicNow() &+ Self.replicasNanoseconds
+        avoidReplicas()
         stored(question, shard, timeout: options.answerTimeout - soon, done)
       case (NATSMessage.notFound, _): done(JetStreamAnswer.Stored.none)
       case (nil, .some(1..<JetStreamAnswer.sequenceLimit)):
@@ -224,7 +230,12 @@ final class ShardReading {
     let formerCount = entries.count
     for answer in answers {
       guard case .found(let bytes, sequence: let sequence) = answer else {
-        // Up to here: a replica that lags does not have the rest, or an answer is missing.
+        let next = (entries.last?.sequence ?? after) + 1
+        if case .some(.none) = answer, next <= extent.last, engine.readsReplicas {
+          // The log's leader has it: this replica lags behind, and may do so for long.
+          engine.avoidReplicas()
+          return ask(from: next, count: min(Self.windowCount, extent.last - next + 1))
+        }
         return end(hasFailed: answer == nil && entries.isEmpty)
       }
       if sequence <= entries.last?.sequence ?? after { continue }  // several questions have one answer, after a gap
