@@ -177,6 +177,8 @@ final class ShardReading {
   /// The answers to questions that were asked at the same time, in order.
   private var answers: [JetStreamAnswer.Stored?] = []
   private var missingCount = 0
+  /// Whether any replica may have given them.
+  private var isByReplicas = false
 
   /// - Parameter done: called after the engine's `answerTimeout` at the latest.
   init(of shard: Int, after: UInt64, by engine: JetStreamEngine, _ done: @escaping (FleetEntries?) -> Void) {
@@ -212,6 +214,7 @@ final class ShardReading {
   }
 
   private func ask(from sequence: UInt64, count: UInt64) {
+    isByReplicas = engine.readsReplicas
     answers = Array(repeating: nil, count: Int(count))
     missingCount += Int(count)
     for index in 0..<count {
@@ -229,13 +232,15 @@ final class ShardReading {
     guard let extent else { return end() }
     let formerCount = entries.count
     for answer in answers {
+      let next = max((entries.last?.sequence ?? after) + 1, extent.first)
+      let sequence: UInt64? = if case .found(_, sequence: let sequence)? = answer { sequence } else { nil }
+      if isByReplicas, answer != nil, next <= extent.last, sequence ?? .max > next {
+        // This replica lags behind or has lost entries, possibly for long, or they were removed: the log's leader tells.
+        engine.avoidReplicas()
+        return ask(from: next, count: min(Self.windowCount, extent.last - next + 1))
+      }
       guard case .found(let bytes, sequence: let sequence) = answer else {
-        let next = (entries.last?.sequence ?? after) + 1
-        if case .some(.none) = answer, next <= extent.last, engine.readsReplicas {
-          // The log's leader has it: this replica lags behind, and may do so for long.
-          engine.avoidReplicas()
-          return ask(from: next, count: min(Self.windowCount, extent.last - next + 1))
-        }
+        // Up to here: an answer is missing.
         return end(hasFailed: answer == nil && entries.isEmpty)
       }
       if sequence <= entries.last?.sequence ?? after { continue }  // several questions have one answer, after a gap

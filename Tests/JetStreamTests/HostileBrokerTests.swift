@@ -127,11 +127,14 @@ import Testing
     #expect(host.reports.reasons == [])
   }
 
-  /// As while a replica is frozen, and the brokers have not noticed it.
-  @Test func leaderIsReadIfReplicasDoNotAnswer() async throws {
+  /// The answers of a replica that is frozen without the others' notice, that lags, and that has lost entries.
+  @Test(arguments: [nil, "NATS/1.0 404 Message Not Found\r\n\r\n", "NATS/1.0\r\nNats-Sequence: 5\r\n\r\n"])
+  func leaderIsReadIfReplicasHaveNoAnswer(headers: String?) async throws {
     let broker = try FakeBroker { subject, _, content in
       if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
-      guard subject.hasPrefix("$JS.API.STREAM.MSG.GET.") else { return [] }
+      guard subject.hasPrefix("$JS.API.STREAM.MSG.GET.") else {
+        return headers.map { [.message(headers: $0, [])] } ?? []
+      }
       let question = String(decoding: content, as: UTF8.self)
       let sequence = (1...5).first { question.contains("\"seq\":\($0),") } ?? 3
       return [.message(Array(#"{"message":{"seq":\#(sequence),"data":"QUJD"}}"#.utf8))]
@@ -141,6 +144,7 @@ import Testing
     #expect(await host.isConnected())
     let read = await host.read(after: 0)
     #expect(read?.entries.map(\.sequence) == Array(1...5) && read?.last == 5)
+    #expect(read?.entries.allSatisfy { $0.bytes == [0x41, 0x42, 0x43] } == true)
     guard case .found(_, sequence: 3)? = await host.findClaim() else { return #expect(Bool(false)) }
   }
 
