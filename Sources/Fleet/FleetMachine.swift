@@ -123,8 +123,7 @@ package final class FleetMachine {
     /// Of any other host, as far as the leader knows.
     var isElsewhere = false
     var askAgainAt = UInt64.max
-    /// The leader that knows that this host wants the stream, and when another one, or the same, is asked.
-    var told: HostID?
+    /// When the leader is asked to fetch, for the first time or again.
     var tellAt = UInt64.max
     var isFetched = false
   }
@@ -191,6 +190,9 @@ package final class FleetMachine {
   /// Whether this host leads the stream's shard, and fetches the stream.
   package func isLeading(_ stream: String) -> Bool { isLed(stream) }
 
+  /// Whether the stream's source was asked for events by the last `fetch`.
+  package func isFetched(_ stream: String) -> Bool { interests[stream]?.isFetched == true }
+
   /// Whether this host wants the stream's next event.
   package func isWantedHere(_ stream: String) -> Bool { interests[stream]?.isHere == true }
 
@@ -239,6 +241,7 @@ package final class FleetMachine {
   ) -> [Action] {
     var actions: [Action] = []
     for name in streams.keys where !new.contains(where: { $0.name == name }) { actions += forget(name) }
+    let added = new.filter { streams[$0.name] == nil }
     streams = Dictionary(new.map { ($0.name, $0) }) { first, _ in first }
     let used = Dictionary(grouping: new) { shard(of: $0.name) }
     for index in shards.keys where used[index] == nil {
@@ -257,6 +260,7 @@ package final class FleetMachine {
       }
       weigh(index)
     }
+    for stream in added where interests[stream.name]?.isHere == true { actions += show(stream.name, at: now) }
     for name in streams.keys { actions += settle(name, at: now) }
     return actions
   }
@@ -571,13 +575,22 @@ package final class FleetMachine {
 
   // MARK: Demand
 
-  /// This host's demand for a stream has changed.
+  /// This host's demand for a stream has changed; also of a stream that `setStreams` will bring.
   package func wants(_ stream: String, _ isWanted: Bool, at now: UInt64) -> [Action] {
-    guard streams[stream] != nil, interests[stream, default: Interest()].isHere != isWanted else { return [] }
+    guard interests[stream]?.isHere ?? false != isWanted else { return [] }
     interests[stream, default: Interest()].isHere = isWanted
+    guard streams[stream] != nil else {
+      if !isWanted { interests[stream] = nil }
+      return []
+    }
+    return show(stream, at: now)
+  }
+
+  /// Shows other hosts that this one wants the stream, or does no more.
+  private func show(_ stream: String, at now: UInt64) -> [Action] {
+    let isWanted = isWantedHere(stream)
     let show = Action.showInterest(isWanted, stream: stream, shard: shard(of: stream))
-    interests[stream]?.told = nil
-    interests[stream]?.tellAt = isWanted ? now : .max
+    interests[stream]?.tellAt = .max
     // The demand of others is not known while this host asks none.
     let ask = !isWanted && isLed(stream) ? askAgain(stream, at: now) : []
     return [show] + settle(stream, at: now) + ask + (isWanted ? tell(stream, at: now) : [])
@@ -595,8 +608,7 @@ package final class FleetMachine {
 
   /// The answer to `want`.
   package func wantArrived(_ stream: String, leader: HostID, _ hasArrived: Bool, at now: UInt64) {
-    guard interests[stream]?.isHere == true else { return }
-    interests[stream]?.told = hasArrived ? leader : nil
+    guard interests[stream]?.isHere == true, shards[shard(of: stream)]?.machine.leader == leader else { return }
     interests[stream]?.tellAt = hasArrived ? .max : now &+ Self.repetition / 2
   }
 

@@ -368,7 +368,7 @@ package struct ShardMachine {
       position = next
     }
     if last > position.sequence, !entries.isEmpty { return actions + read() }
-    // What has answered does not have yet what it knows of.
+    // A replica knows the log's end, and does not have the entries yet.
     if last > position.sequence, retryAt == nil { retryAt = now + times.retry }
     guard !submitted.isEmpty, retryAt == nil else { return actions }
     // What has answered may not have the entries yet for which an append was refused. Another append tells.

@@ -104,6 +104,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     loop.execute { [self] in
       for name in parts.keys where !streams.contains(where: { $0.definition.name == name }) {
         parts.removeValue(forKey: name)?.feed.end()
+        unsettled.remove(name)
       }
       for stream in streams { set(stream) }
       let positions = streams.map { ($0.definition.name, $0.position.flatMap { ShardPosition($0) }) }
@@ -184,7 +185,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       })
     parts[name] = Parts(feed: feed, publishSource: stream.publishSource, status: stream.status)
     unsettled.remove(name)
-    if isPublished { feed.begin() }
+    // A changed source takes over from the former one.
+    if isPublished || machine.isFetched(name) { feed.begin() }
   }
 
   private func fetched(_ batch: EventBatch, of stream: String) {
