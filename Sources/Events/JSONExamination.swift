@@ -1,0 +1,295 @@
+/// Observes the examination of a JSON text: its calls describe the text up to the first mistake in it.
+package protocol JSONVisitor: Sendable {
+  /// A value begins at this index, with this byte.
+  mutating func beginValue(at index: Int, _ first: UInt8)
+  /// A string, a number, true, false or null has ended before this index.
+  mutating func endScalar(before index: Int)
+  /// The innermost array or object has ended before this index.
+  mutating func endContainer(before index: Int)
+  /// A member's name has ended; the bytes are those between its quotes, as written.
+  mutating func endName(_ name: UnsafeRawBufferPointer)
+}
+
+/// Observes nothing.
+package struct NoJSONVisitor: JSONVisitor {
+  package init() {}
+  package mutating func beginValue(at index: Int, _ first: UInt8) {}
+  package mutating func endScalar(before index: Int) {}
+  package mutating func endContainer(before index: Int) {}
+  package mutating func endName(_ name: UnsafeRawBufferPointer) {}
+}
+
+/// The check of a text in slices: see ``JSONSyntax``.
+package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
+  /// The next byte is…
+  private enum Phase: UInt8 {
+    case value  // the first of a value, after space
+    case firstElement  // the first of a value, or the end of an array
+    case firstName  // the first of a name, or the end of an object
+    case name  // the first of a name
+    case colon
+    case afterValue  // a comma, or the end of what is open
+    case string  // of a string
+    case escape  // after a backslash
+    case hexDigit  // one of the four after \u
+    case continuation  // within a UTF-8 sequence
+    case literal  // of true, false or null
+    case minus  // a digit after a sign
+    case zero  // after a leading zero
+    case integer  // of a number
+    case point  // a digit after a point
+    case fraction  // of a number after its point
+    case exponent  // a sign or a digit after e
+    case exponentSign  // a digit after a sign
+    case exponentDigits  // of an exponent
+  }
+
+  /// What observes the text.
+  package var visitor: Visitor
+  private var phase = Phase.value
+  private var index = 0
+  /// Where the last name began.
+  private var nameStart = 0
+  /// Whether the string is the name of a member.
+  private var isName = false
+  /// In a string: hexadecimal digits, or bytes of a UTF-8 sequence, that are missing.
+  private var missing = 0
+  /// The values of the next byte of a UTF-8 sequence.
+  private var range: ClosedRange<UInt8> = 0x80...0xbf
+  /// The rest of a literal, the next byte lowest.
+  private var literal: UInt64 = 0
+  private var depth = 0
+  /// For each open array and object, from the outermost on, a bit: 1 for an object.
+  private var isObject = InlineArray<8, UInt64>(repeating: 0)
+
+  /// Begins with a text.
+  package init(_ visitor: Visitor) { self.visitor = visitor }
+
+  /// Begins with another text; the visitor stays as it is.
+  package mutating func restart() {
+    (phase, index, isName, depth) = (.value, 0, false, 0)
+    range = 0x80...0xbf
+  }
+
+  /// Examines further bytes.
+  ///
+  /// - Parameters:
+  ///   - bytes: the same in each call.
+  ///   - count: of bytes to examine.
+  /// - Returns: whether they are one text; nil while that is not known.
+  package mutating func advance(in bytes: Span<UInt8>, by count: Int) -> Bool? {
+    let end = min(bytes.count, index + min(bytes.count, count))
+    let isPossible = unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: end) }
+    guard isPossible else { return false }
+    guard index == bytes.count else { return nil }
+    if isComplete, phase != .afterValue { visitor.endScalar(before: index) }  // a number ends only here
+    return isComplete
+  }
+
+  private var isComplete: Bool {
+    guard depth == 0 else { return false }
+    switch phase {
+    case .afterValue, .zero, .integer, .fraction, .exponentDigits: return true
+    case .value, .firstElement, .firstName, .name, .colon, .string, .escape, .hexDigit, .continuation, .literal,
+      .minus, .point, .exponent, .exponentSign:
+      return false
+    }
+  }
+
+  /// - Returns: false once they cannot be the beginning of a text.
+  private mutating func advance(in bytes: UnsafeRawBufferPointer, to end: Int) -> Bool {
+    while index < end {
+      if phase == .string {
+        unsafe skipPlain(bytes, end)
+        guard index < end else { return true }
+      }
+      let byte = unsafe bytes[index]
+      index += 1
+      switch phase {
+      case .value, .firstElement, .firstName, .name, .colon, .afterValue:
+        if byte <= 0x20 {
+          guard byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 else { return false }
+          continue
+        }
+        guard takeStructure(byte) else { return false }
+      case .string:
+        if byte == UInt8(ascii: "\"") {
+          unsafe endString(bytes)
+        } else if byte == UInt8(ascii: "\\") {
+          phase = .escape
+        } else {
+          guard beginSequence(byte) else { return false }
+        }
+      case .escape, .hexDigit, .continuation:
+        guard takeInString(byte) else { return false }
+      case .literal:
+        guard byte == UInt8(truncatingIfNeeded: literal) else { return false }
+        literal >>= 8
+        if literal == 0 {
+          phase = .afterValue
+          visitor.endScalar(before: index)
+        }
+      case .minus, .zero, .integer, .point, .fraction, .exponent, .exponentSign, .exponentDigits:
+        guard unsafe takeInNumber(byte, bytes, end) else { return false }
+      }
+    }
+    return true
+  }
+
+  private mutating func endString(_ bytes: UnsafeRawBufferPointer) {
+    if isName {
+      phase = .colon
+      unsafe visitor.endName(UnsafeRawBufferPointer(rebasing: bytes[nameStart..<index - 1]))
+    } else {
+      phase = .afterValue
+      visitor.endScalar(before: index)
+    }
+  }
+
+  @inline(__always) private mutating func takeStructure(_ byte: UInt8) -> Bool {
+    switch phase {
+    case .afterValue:
+      guard depth > 0 else { return false }
+      if byte == UInt8(ascii: ",") {
+        phase = isInnermostObject ? .name : .value
+      } else {
+        guard byte == (isInnermostObject ? UInt8(ascii: "}") : UInt8(ascii: "]")) else { return false }
+        close()
+      }
+    case .colon:
+      guard byte == UInt8(ascii: ":") else { return false }
+      phase = .value
+    case .firstName where byte == UInt8(ascii: "}"), .firstElement where byte == UInt8(ascii: "]"): close()
+    case .firstName, .name:
+      guard byte == UInt8(ascii: "\"") else { return false }
+      (phase, isName, nameStart) = (.string, true, index)
+    case _: return begin(byte)
+    }
+    return true
+  }
+
+  private mutating func begin(_ byte: UInt8) -> Bool {
+    visitor.beginValue(at: index - 1, byte)
+    switch byte {
+    case UInt8(ascii: "{"), UInt8(ascii: "["): return open(asObject: byte == UInt8(ascii: "{"))
+    case UInt8(ascii: "\""): (phase, isName) = (.string, false)
+    case UInt8(ascii: "-"): phase = .minus
+    case UInt8(ascii: "0"): phase = .zero
+    case UInt8(ascii: "1")...UInt8(ascii: "9"): phase = .integer
+    case UInt8(ascii: "t"): (phase, literal) = (.literal, 0x65_7572)  // "rue"
+    case UInt8(ascii: "f"): (phase, literal) = (.literal, 0x6573_6c61)  // "alse"
+    case UInt8(ascii: "n"): (phase, literal) = (.literal, 0x6c_6c75)  // "ull"
+    default: return false
+    }
+    return true
+  }
+
+  private var isInnermostObject: Bool { isObject[(depth - 1) >> 6] >> UInt64((depth - 1) & 63) & 1 != 0 }
+
+  private mutating func open(asObject: Bool) -> Bool {
+    guard depth < JSONSyntax.depthLimit else { return false }
+    let bit: UInt64 = 1 << UInt64(depth & 63)
+    if asObject { isObject[depth >> 6] |= bit } else { isObject[depth >> 6] &= ~bit }
+    depth += 1
+    phase = asObject ? .firstName : .firstElement
+    return true
+  }
+
+  private mutating func close() {
+    depth -= 1
+    phase = .afterValue
+    visitor.endContainer(before: index)
+  }
+
+  /// - Parameter byte: the one before the index.
+  @inline(__always) private mutating func takeInNumber(
+    _ byte: UInt8, _ bytes: UnsafeRawBufferPointer, _ end: Int
+  ) -> Bool {
+    let isDigit = byte &- 0x30 < 10
+    switch phase {
+    case .integer where isDigit, .fraction where isDigit, .exponentDigits where isDigit:
+      while index < end, unsafe bytes[index] &- 0x30 < 10 { index += 1 }
+    case .minus where isDigit: phase = byte == 0x30 ? .zero : .integer
+    case .point where isDigit: phase = .fraction
+    case .exponent where isDigit, .exponentSign where isDigit: phase = .exponentDigits
+    case .exponent where byte == UInt8(ascii: "+") || byte == UInt8(ascii: "-"): phase = .exponentSign
+    case .zero where byte == UInt8(ascii: "."), .integer where byte == UInt8(ascii: "."): phase = .point
+    case .zero where byte | 0x20 == UInt8(ascii: "e"), .integer where byte | 0x20 == UInt8(ascii: "e"),
+      .fraction where byte | 0x20 == UInt8(ascii: "e"):
+      phase = .exponent
+    case .zero, .integer, .fraction, .exponentDigits:
+      index -= 1  // the byte follows the number
+      phase = .afterValue
+      visitor.endScalar(before: index)
+    case _: return false
+    }
+    return true
+  }
+
+  /// In an escape, or within a UTF-8 sequence.
+  private mutating func takeInString(_ byte: UInt8) -> Bool {
+    switch (phase, byte) {
+    case (.escape, UInt8(ascii: "u")): (phase, missing) = (.hexDigit, 4)
+    case (.escape, UInt8(ascii: "\"")), (.escape, UInt8(ascii: "\\")), (.escape, UInt8(ascii: "/")),
+      (.escape, UInt8(ascii: "b")), (.escape, UInt8(ascii: "f")), (.escape, UInt8(ascii: "n")),
+      (.escape, UInt8(ascii: "r")), (.escape, UInt8(ascii: "t")):
+      phase = .string
+    case (.hexDigit, UInt8(ascii: "0")...UInt8(ascii: "9")), (.hexDigit, UInt8(ascii: "A")...UInt8(ascii: "F")),
+      (.hexDigit, UInt8(ascii: "a")...UInt8(ascii: "f")):
+      missing -= 1
+      if missing == 0 { phase = .string }
+    case (.continuation, range):
+      missing -= 1
+      range = 0x80...0xbf
+      if missing == 0 { phase = .string }
+    case _: return false
+    }
+    return true
+  }
+
+  /// The first byte of a UTF-8 sequence. Source: Unicode 15, table 3-7.
+  private mutating func beginSequence(_ byte: UInt8) -> Bool {
+    switch byte {
+    case 0xc2...0xdf: missing = 1
+    case 0xe0: (missing, range) = (2, 0xa0...0xbf)
+    case 0xed: (missing, range) = (2, 0x80...0x9f)
+    case 0xe1...0xef: missing = 2
+    case 0xf0: (missing, range) = (3, 0x90...0xbf)
+    case 0xf1...0xf3: missing = 3
+    case 0xf4: (missing, range) = (3, 0x80...0x8f)
+    default: return false
+    }
+    phase = .continuation
+    return true
+  }
+
+  /// Skips bytes of a string that stand for themselves, eight at a time.
+  private mutating func skipPlain(_ bytes: UnsafeRawBufferPointer, _ end: Int) {
+    let ones: UInt64 = 0x0101_0101_0101_0101
+    while index + 8 <= end {
+      let word = UInt64(littleEndian: unsafe bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self))
+      let quotes = word ^ ones &* UInt64(UInt8(ascii: "\""))
+      let backslashes = word ^ ones &* UInt64(UInt8(ascii: "\\"))
+      // The lowest bit that is set belongs to the first byte that is below 0x20, over 0x7F, a quote or a backslash;
+      // higher ones may be wrong.
+      let hits =
+        (word | (word &- ones &* 0x20) & ~word | (quotes &- ones) & ~quotes | (backslashes &- ones) & ~backslashes)
+        & (ones << 7)
+      guard hits == 0 else {
+        index += hits.trailingZeroBitCount / 8
+        return
+      }
+      index += 8
+    }
+    while index < end {
+      let byte = unsafe bytes[index]
+      guard 0x20..<0x80 ~= byte, byte != UInt8(ascii: "\""), byte != UInt8(ascii: "\\") else { return }
+      index += 1
+    }
+  }
+}
+
+extension JSONExamination where Visitor == NoJSONVisitor {
+  /// An examination that is not observed.
+  package init() { self.init(NoJSONVisitor()) }
+}

@@ -1,0 +1,270 @@
+import Glibc
+
+/// Places in JSON texts, to be found in one pass.
+@safe package final class JSONPaths: @unchecked Sendable {  // immutable
+  /// A step from a value to one in it. A step that fits no member and no element leads to nothing.
+  package struct Step: Hashable, Sendable {
+    /// The member of an object with this name, in UTF-8; nil: no member.
+    package let name: [UInt8]?
+    /// The element of an array, from 0 on; nil: no element.
+    package let index: Int?
+
+    /// A step to a member, or to an element, or to whichever there is.
+    package init(name: [UInt8]?, index: Int? = nil) { (self.name, self.index) = (name, index) }
+  }
+
+  /// A place in a text; the first one is the whole text.
+  fileprivate struct Node {
+    /// In `children`.
+    var steps = 0..<0
+    /// In `order`: the paths that end here, then those that end further in.
+    var paths = 0..<0
+    var ends = 0..<0
+  }
+
+  /// A step from one place to another.
+  fileprivate struct Child {
+    /// In `names`; empty for none and for an empty name.
+    let name: Range<Int>
+    let hasName: Bool
+    /// -1: no element.
+    let index: Int
+    let node: Int
+  }
+
+  // Flat and without a retain, as they are used for every value of every text.
+  fileprivate let nodes: UnsafeBufferPointer<Node>
+  fileprivate let children: UnsafeBufferPointer<Child>
+  fileprivate let names: UnsafeBufferPointer<UInt8>
+  fileprivate let order: UnsafeBufferPointer<Int>
+  /// The number of paths.
+  package let count: Int
+
+  /// - Parameter paths: a path without steps is the whole text.
+  package init(_ paths: [[Step]]) {
+    count = paths.count
+    var tree = Tree()
+    tree.add(paths.enumerated().map { ($0.offset, $0.element[...]) }, at: 0)
+    unsafe (nodes, children) = unsafe (Self.copy(tree.nodes), Self.copy(tree.children))
+    unsafe (names, order) = unsafe (Self.copy(tree.names), Self.copy(tree.order))
+  }
+
+  deinit {
+    unsafe nodes.deallocate()
+    unsafe children.deallocate()
+    unsafe names.deallocate()
+    unsafe order.deallocate()
+  }
+
+  private static func copy<Element>(_ elements: [Element]) -> UnsafeBufferPointer<Element> {
+    let copy = UnsafeMutableBufferPointer<Element>.allocate(capacity: elements.count)
+    _ = unsafe copy.initialize(from: elements)
+    return UnsafeBufferPointer(copy)
+  }
+
+  private struct Tree {
+    var nodes = [Node()]
+    var children: [Child] = []
+    var names: [UInt8] = []
+    var order: [Int] = []
+
+    /// Adds the rests of paths from a place on.
+    mutating func add(_ paths: [(path: Int, rest: ArraySlice<Step>)], at node: Int) {
+      let start = order.count
+      order += paths.filter(\.rest.isEmpty).map(\.path)
+      nodes[node].ends = start..<order.count
+      order += paths.filter { !$0.rest.isEmpty }.map(\.path)
+      nodes[node].paths = start..<order.count
+      var steps: [Step] = []
+      for case let step? in paths.map(\.rest.first) where !steps.contains(step) { steps.append(step) }
+      let firstNode = nodes.count
+      nodes[node].steps = children.count..<children.count + steps.count
+      for step in steps {
+        let nameStart = names.count
+        names += step.name ?? []
+        children.append(
+          Child(
+            name: nameStart..<names.count, hasName: step.name != nil, index: step.index ?? -1, node: nodes.count))
+        nodes.append(Node())
+      }
+      for (place, step) in steps.enumerated() {
+        add(paths.filter { $0.rest.first == step }.map { ($0.path, $0.rest.dropFirst()) }, at: firstNode + place)
+      }
+    }
+
+  }
+
+  /// The steps of a JSON pointer. Source: RFC 6901.
+  /// - Returns: nil for a text that is none.
+  package static func steps(ofPointer text: String) -> [Step]? {
+    guard !text.isEmpty else { return [] }
+    guard text.utf8.first == UInt8(ascii: "/") else { return nil }
+    var steps: [Step] = []
+    for token in text.utf8.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false) {
+      var name: [UInt8] = []
+      var rest = token[...]
+      while let byte = rest.popFirst() {
+        guard byte == UInt8(ascii: "~") else {
+          name.append(byte)
+          continue
+        }
+        switch rest.popFirst() {
+        case UInt8(ascii: "0"): name.append(UInt8(ascii: "~"))
+        case UInt8(ascii: "1"): name.append(UInt8(ascii: "/"))
+        case _: return nil
+        }
+      }
+      steps.append(Step(name: name, index: index(name)))
+    }
+    return steps
+  }
+
+  /// - Returns: nil for what is no index of an array.
+  private static func index(_ digits: [UInt8]) -> Int? {
+    guard 1...18 ~= digits.count, digits.allSatisfy({ 0x30...0x39 ~= $0 }), digits.count == 1 || digits[0] != 0x30
+    else { return nil }
+    return Int(String(decoding: digits, as: UTF8.self))
+  }
+}
+
+/// Finds values in JSON texts: one after the other, without an allocation for each. Of members with equal names it finds
+/// the last one.
+package struct JSONFinder: Sendable {
+  private var examination: JSONExamination<PathVisitor>
+
+  package init(_ paths: JSONPaths) { examination = JSONExamination(PathVisitor(paths)) }
+
+  /// Finds the values in a text.
+  /// - Returns: whether the bytes are one JSON text in UTF-8.
+  /// - Complexity: O(n).
+  package mutating func find(in text: Span<UInt8>) -> Bool {
+    begin()
+    return advance(in: text, by: text.count) ?? false
+  }
+
+  /// Begins with another text.
+  package mutating func begin() {
+    examination.restart()
+    examination.visitor.reset()
+  }
+
+  /// Examines further bytes.
+  ///
+  /// - Parameters:
+  ///   - text: the same in each call.
+  ///   - count: of bytes to examine.
+  /// - Returns: whether they are one JSON text; nil while that is not known.
+  package mutating func advance(in text: Span<UInt8>, by count: Int) -> Bool? {
+    examination.advance(in: text, by: count)
+  }
+
+  /// Where the value at a path is, in a whole JSON text; nil: it has none. Of an array or an object only the first byte.
+  package subscript(path: Int) -> Range<Int>? {
+    let range = examination.visitor.found[path]
+    return range.isEmpty ? nil : range
+  }
+}
+
+/// Follows paths through a text.
+private struct PathVisitor: JSONVisitor {
+  private let paths: JSONPaths
+  /// For each path the range of its value; empty if there is none.
+  private(set) var found: [Range<Int>]
+  /// The places of the open arrays and objects that paths lead into, from the outermost on; for an array the number of
+  /// elements that have begun, for an object -1.
+  private var open: [(node: Int, elements: Int)] = []
+  /// Open arrays and objects in the innermost of `open` that no path leads into.
+  private var foreignDepth = 0
+  /// The place of the next value, if a path leads there, else -1.
+  private var next = 0
+  /// The place of the scalar that has begun, if a path ends there, else -1.
+  private var scalar = -1
+  private var scalarStart = 0
+
+  init(_ paths: JSONPaths) {
+    self.paths = paths
+    found = Array(repeating: 0..<0, count: paths.count)
+  }
+
+  /// Forgets the former text.
+  mutating func reset() {
+    for path in found.indices { found[path] = 0..<0 }
+    open.removeAll(keepingCapacity: true)
+    (foreignDepth, next, scalar) = (0, 0, -1)
+  }
+
+  mutating func beginValue(at index: Int, _ first: UInt8) {
+    let isContainer = first == UInt8(ascii: "{") || first == UInt8(ascii: "[")
+    guard foreignDepth == 0 else {
+      if isContainer { foreignDepth += 1 }
+      return
+    }
+    let place = takeNext()
+    guard place >= 0 else {
+      if isContainer { foreignDepth = 1 }
+      return
+    }
+    let node = unsafe paths.nodes[place]
+    for index in node.paths { unsafe found[paths.order[index]] = 0..<0 }  // of a member with the same name before
+    if isContainer {
+      for end in node.ends { unsafe found[paths.order[end]] = index..<index + 1 }
+      if node.steps.isEmpty {
+        foreignDepth = 1
+      } else {
+        open.append((place, first == UInt8(ascii: "[") ? 0 : -1))
+      }
+    } else if !node.ends.isEmpty {
+      (scalar, scalarStart) = (place, index)
+    }
+  }
+
+  /// The place of the value that begins; -1 for none.
+  @inline(__always) private mutating func takeNext() -> Int {
+    guard let container = open.last, container.elements >= 0 else {
+      defer { next = -1 }
+      return next
+    }
+    open[open.count - 1].elements += 1
+    for child in unsafe paths.nodes[container.node].steps
+    where unsafe paths.children[child].index == container.elements {
+      return unsafe paths.children[child].node
+    }
+    return -1
+  }
+
+  mutating func endScalar(before index: Int) {
+    guard scalar >= 0 else { return }
+    for end in unsafe paths.nodes[scalar].ends { unsafe found[paths.order[end]] = scalarStart..<index }
+    scalar = -1
+  }
+
+  mutating func endContainer(before index: Int) {
+    if foreignDepth == 0 { open.removeLast() } else { foreignDepth -= 1 }
+  }
+
+  mutating func endName(_ name: UnsafeRawBufferPointer) {
+    guard foreignDepth == 0, let container = open.last else { return }
+    next = unsafe child(of: container.node, named: name)
+  }
+
+  private func child(of place: Int, named name: UnsafeRawBufferPointer) -> Int {
+    if unsafe memchr(name.baseAddress!, CInt(UInt8(ascii: "\\")), name.count) != nil {
+      var plain: [UInt8] = []
+      unsafe JSONScalar.appendUnescaped(name.bindMemory(to: UInt8.self).span, to: &plain)
+      return unsafe plain.withUnsafeBytes { unsafe child(of: place, withName: $0) }
+    }
+    return unsafe child(of: place, withName: name)
+  }
+
+  @inline(__always) private func child(of place: Int, withName name: UnsafeRawBufferPointer) -> Int {
+    for index in unsafe paths.nodes[place].steps {
+      let child = unsafe paths.children[index]
+      guard child.hasName, child.name.count == name.count else { continue }
+      let isEqual =
+        unsafe name.isEmpty
+        || memcmp(paths.names.baseAddress! + child.name.lowerBound, name.baseAddress!, name.count) == 0
+      if isEqual { return child.node }
+    }
+    return -1
+  }
+}
