@@ -188,6 +188,23 @@ public struct EventEncoding: Equatable, Sendable {
     return true
   }
 
+  /// Writes what says that a client has all events up to the id of the head; in an envelope, or as an event without data of
+  /// its own. Raw events have no place for it.
+  public func writeMarker(_ head: EventHead, to writer: inout ByteWriter) {
+    switch format {
+    case .raw: return
+    case .serverSentEvents:
+      var event = head
+      event.name = "caught-up"
+      writePrefix(event, to: &writer)
+    case .jsonSequence: writer.append(0x1e)
+    case .ndjson: break
+    }
+    writer.append("{")
+    writeMembers(head, to: &writer)
+    writer.append(format == .serverSentEvents ? "\"}\n\n" : "\",\"caught_up\":true}\n")
+  }
+
   /// The digit for the lowest four bits.
   private static func hexadecimalDigit(_ number: Int) -> UInt8 {
     let digit = UInt8(truncatingIfNeeded: number & 15)
@@ -246,6 +263,16 @@ public struct EventEncoding: Equatable, Sendable {
       return
     }
     writer.append("{")
+    writeMembers(head, to: &writer)
+    switch content {
+    case .json: writer.append("\",\"data\":")
+    case .text: writer.append("\",\"data\":\"")
+    case .binary: writer.append("\",\"data_base64\":\"")
+    }
+  }
+
+  /// Writes the name, the id and the time, without the quote after it.
+  private func writeMembers(_ head: EventHead, to writer: inout ByteWriter) {
     if let name = head.name {
       writer.append("\"stream\":")
       writer.append(quoted: name)
@@ -256,11 +283,6 @@ public struct EventEncoding: Equatable, Sendable {
     writer.append(",\"time\":\"")
     CivilTime(secondsSinceEpoch: head.microsecondsSinceEpoch / 1_000_000)
       .writeRFC3339(microseconds: head.microsecondsSinceEpoch % 1_000_000, to: &writer)
-    switch content {
-    case .json: writer.append("\",\"data\":")
-    case .text: writer.append("\",\"data\":\"")
-    case .binary: writer.append("\",\"data_base64\":\"")
-    }
   }
 
   private var suffix: String {

@@ -1,8 +1,15 @@
 /// The metadata of an event. Source: WIRE.md, "Content of a payload".
 package struct EventStamp: Equatable, Sendable {
+  /// What a payload is.
+  package enum Kind: UInt8, Sendable {
+    case event
+    /// The subscription has been sent all events up to the id; there is no data.
+    case marker
+  }
+
   /// The size of id and time.
   package static let byteCount = 16
-  /// The size of the count of missed events, which only the first event after a gap has.
+  /// The size of the count of missed events, which only the first event after a gap has, and of events left out.
   package static let gapByteCount = 8
   /// The count if it is unknown.
   package static let unknownCount = UInt64.max
@@ -12,14 +19,29 @@ package struct EventStamp: Equatable, Sendable {
   package let time: UInt64
   /// Missing events directly before this one; 0: none.
   package let missedCount: UInt64
+  /// Events that the filter has left out since the payload before.
+  package let leftOutCount: UInt64
+  package let kind: Kind
 
+  /// - Parameters:
+  ///   - isFiltered: the subscription has a filter.
+  ///   - hasKind: it has markers.
   /// - Returns: nil for metadata of another length, which is not streamd's.
-  package init?(_ metadata: [UInt8]) {
-    guard let id = UInt64(bigEndian: metadata, at: 0), let time = UInt64(bigEndian: metadata, at: 8) else { return nil }
-    let hasGap = metadata.count == Self.byteCount + Self.gapByteCount
-    guard hasGap || metadata.count == Self.byteCount else { return nil }
-    (self.id, self.time) = (id, time)
-    missedCount = hasGap ? UInt64(bigEndian: metadata, at: Self.byteCount) ?? 0 : 0
+  package init?(_ metadata: [UInt8], isFiltered: Bool = false, hasKind: Bool = false) {
+    var rest = metadata[...]
+    var kind = Kind.event
+    if hasKind {
+      guard let last = rest.popLast(), let known = Kind(rawValue: last) else { return nil }
+      kind = known
+    }
+    let numbers = rest.count / 8
+    guard rest.count % 8 == 0, numbers == (isFiltered ? 3 : 2) || numbers == (isFiltered ? 4 : 3),
+      let id = UInt64(bigEndian: metadata, at: 0), let time = UInt64(bigEndian: metadata, at: 8)
+    else { return nil }
+    let hasGap = numbers == (isFiltered ? 4 : 3)
+    (self.id, self.time, self.kind) = (id, time, kind)
+    leftOutCount = isFiltered ? UInt64(bigEndian: metadata, at: 16) ?? 0 : 0
+    missedCount = hasGap ? UInt64(bigEndian: metadata, at: rest.count - 8) ?? 0 : 0
   }
 }
 

@@ -23,6 +23,8 @@ public struct SubscribeOptions: Equatable, Sendable {
     case new
     /// The stored events after this id.
     case after(id: UInt64)
+    /// The newest event of each key, then every event after these. Only of a stream with keys.
+    case state
     /// The stored events since an RFC 3339 time, or since a duration before the present: `"-5m"`.
     case since(String)
   }
@@ -38,12 +40,17 @@ public struct SubscribeOptions: Equatable, Sendable {
   public var ids: Bool
   /// Whether the first event after a gap has the number of missing events; only together with ids.
   package var gaps = false
+  /// Only events that it fits; `nil`: all.
+  public var filter: EventFilter?
+  /// Whether a payload without data shows that the subscription is current: after the events that are there at its
+  /// beginning, and every 10 s while there is nothing else. It costs one credit. Only together with ids.
+  public var marker: Bool
 
   /// The defaults are the server's.
-  public init(from: Start = .replay, onLag: LagPolicy? = nil, ids: Bool = true) {
-    self.from = from
-    self.onLag = onLag
-    self.ids = ids
+  public init(
+    from: Start = .replay, onLag: LagPolicy? = nil, ids: Bool = true, filter: EventFilter? = nil, marker: Bool = false
+  ) {
+    (self.from, self.onLag, self.ids, self.filter, self.marker) = (from, onLag, ids, filter, marker)
   }
 }
 
@@ -90,8 +97,9 @@ extension SubscribeOptions {
     package init(_ sentence: String) { self.sentence = sentence }
   }
 
-  /// Maximum bytes: many times the size of all options. They are parsed on an event loop, and errors quote them.
-  private static let byteLimit = 4096
+  /// Maximum bytes: a filter and many times the size of all other options. They are parsed on an event loop, and errors
+  /// quote them.
+  private static let byteLimit = 8192
 
   /// The request data: a JSON object of the options that differ from their defaults; empty if none does.
   package var json: [UInt8] {
@@ -101,15 +109,18 @@ extension SubscribeOptions {
     case .latest: members.append(#""from":"latest""#)
     case .new: members.append(#""from":"new""#)
     case .after(let id): members.append(#""from":\#(id)"#)
+    case .state: members.append(#""from":"state""#)
     case .since(let time): members.append(#""from":\#(Self.quoted(time))"#)
     }
     if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
     if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
+    if marker { members.append(#""marker":true"#) }
+    if let filter { members.append(#""where":"# + String(decoding: filter.json, as: UTF8.self)) }
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
   }
 
   /// `text` as a JSON string: RFC 8259 requires quotes, backslashes and control characters to be escaped.
-  private static func quoted(_ text: String) -> String {
+  static func quoted(_ text: String) -> String {
     var result = "\""
     for scalar in text.unicodeScalars {
       switch scalar {
@@ -131,12 +142,14 @@ extension SubscribeOptions {
       throw Malformed("options of \(data.count) bytes: \(Self.byteLimit) at most")
     }
     guard let options = try? JSONDecoder().decode([String: Value].self, from: Data(data)) else {
-      throw Malformed("options must be a JSON object of strings, numbers and booleans")
+      throw Malformed("options must be a JSON object")
     }
     for (name, value) in options.sorted(by: { $0.key < $1.key }) {
       switch (name, value) {
       case ("from", .string(let text)): from = try Start(position: text)
-      case ("from", .number(let id)): from = .after(id: id)
+      case ("from", .number(let number)):
+        guard let id = UInt64(number.description) else { fallthrough }
+        from = .after(id: id)
       case ("from", _): throw Malformed("option \"from\" must be a position such as \"replay\" or an event id")
       case ("on_lag", .string(let text)):
         guard let policy = LagPolicy(rawValue: text) else { fallthrough }
@@ -146,25 +159,44 @@ extension SubscribeOptions {
       case ("ids", _): throw Malformed("option \"ids\" must be true or false")
       case ("gaps", .bool(let flag)): gaps = flag
       case ("gaps", _): throw Malformed("option \"gaps\" must be true or false")
+      case ("marker", .bool(let flag)): marker = flag
+      case ("marker", _): throw Malformed("option \"marker\" must be true or false")
+      case ("where", let value): filter = try EventFilter(value)
       default: throw Malformed("unknown option \"\(name)\"")
       }
     }
+    guard ids || !marker else { throw Malformed("option \"marker\" requires ids") }
   }
 
-  private enum Value: Decodable {
+  /// A value of an option.
+  enum Value: Decodable {
     case string(String)
-    case number(UInt64)
+    case number(Decimal)
     case bool(Bool)
+    case null
+    case array([Value])
+    case object([String: Value])
+    /// A number that is too large, or an array or an object further in than any option has one.
     case other
+
+    private static let depthLimit = 4
 
     init(from decoder: any Decoder) throws {
       let container = try decoder.singleValueContainer()
-      if let flag = try? container.decode(Bool.self) {
+      if container.decodeNil() {
+        self = .null
+      } else if let flag = try? container.decode(Bool.self) {
         self = .bool(flag)
-      } else if let number = try? container.decode(UInt64.self) {
+      } else if let number = try? container.decode(Decimal.self) {
         self = .number(number)
       } else if let text = try? container.decode(String.self) {
         self = .string(text)
+      } else if decoder.codingPath.count > Self.depthLimit {
+        self = .other
+      } else if let values = try? container.decode([Value].self) {
+        self = .array(values)
+      } else if let members = try? container.decode([String: Value].self) {
+        self = .object(members)
       } else {
         self = .other
       }
@@ -173,16 +205,17 @@ extension SubscribeOptions {
 }
 
 extension SubscribeOptions.Start {
-  /// - Parameter text: `replay`, `latest`, `new`, an RFC 3339 time or a duration such as `-5m`.
+  /// - Parameter text: `replay`, `latest`, `new`, `state`, an RFC 3339 time or a duration such as `-5m`.
   package init(position text: String) throws(SubscribeOptions.Malformed) {
     switch text {
     case "replay": self = .replay
     case "latest": self = .latest
     case "new": self = .new
+    case "state": self = .state
     default:
       guard StartTime(text) != nil else {
         throw SubscribeOptions.Malformed(
-          "option \"from\" must be \"replay\", \"latest\", \"new\", an event id, an RFC 3339 time or a duration such as "
+          "option \"from\" must be \"replay\", \"latest\", \"new\", \"state\", an event id, an RFC 3339 time or a duration such as "
             + "\"-5m\"")
       }
       self = .since(text)

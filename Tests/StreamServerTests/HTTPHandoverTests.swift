@@ -17,13 +17,9 @@ import Testing
   private func withTwoServers(
     _ body: (ServerHarness, ServerHarness, () async throws -> Void) async throws -> Void
   ) async throws {
-    var limits = ServerLimits(workers: 2)
-    limits.handshakeTimeout = .seconds(600)
-    let next = try ServerHarness(limits, restores: true)
-    try await withServer(limits) { first in
+    try await StreamServerTests.withTwoServers { first, next in
       try await body(first, next) { try await first.handOver(to: next) }
     }
-    await next.stop()
   }
 
   /// The same stream in both servers, with the same events, from the id 1000 on.
@@ -400,7 +396,7 @@ import Testing
         http.encoding = format.savedEncoding
         connection.subscriptions = [
           .init(
-            stream: "s", id: StreamID(1), frames: format, onLag: .skip,
+            stream: "s", id: StreamID(1), format: format, onLag: .skip,
             cursor: Cursor(position: 1000, sentBytes: 1),
             credit: .max(3), gap: Gap(count: 2))
         ]

@@ -13,18 +13,13 @@ import Testing
 @Suite struct HandoverTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
-  /// Two servers; `body` calls its last argument in between. The handshake timeout is long: when many tests run at
-  /// once, a client may wait long for a thread.
+  /// Two servers; `body` calls its last argument in between.
   private func withTwoServers(
     _ workers: Int = 2, _ body: (ServerHarness, ServerHarness, () async throws -> Void) async throws -> Void
   ) async throws {
-    var limits = ServerLimits(workers: workers)
-    limits.handshakeTimeout = .seconds(600)
-    let next = try ServerHarness(limits, restores: true)
-    try await withServer(limits) { first in
+    try await StreamServerTests.withTwoServers(ServerLimits(workers: workers)) { first, next in
       try await body(first, next) { try await first.handOver(to: next) }
     }
-    await next.stop()
   }
 
   @Test(arguments: [1, 2]) func creditIsHandedOverAndNotExceeded(workers: Int) async throws {

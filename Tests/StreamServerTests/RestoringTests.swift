@@ -14,13 +14,6 @@ import Testing
 @Suite struct RestoringTests {
   private static let unlimited: UInt32 = 0x7FFF_FFFF
 
-  /// Two servers; `body` calls its last argument in between.
-  private func withTwoServers(_ body: (ServerHarness, ServerHarness) async throws -> Void) async throws {
-    let next = try ServerHarness(restores: true)
-    try await withServer { first in try await body(first, next) }
-    await next.stop()
-  }
-
   // MARK: Access
 
   @Test func aRestoredSubscriberWithoutAccessIsRejected() async throws {
@@ -202,7 +195,7 @@ import Testing
           input: [], unsent: [],
           subscriptions: connection.subscriptions.map {
             .init(
-              stream: $0.stream, id: $0.id, frames: $0.frames, onLag: $0.onLag,
+              stream: $0.stream, id: $0.id, format: $0.format, onLag: $0.onLag,
               cursor: Cursor(position: $0.cursor.position + ahead), credit: $0.credit)
           }, channels: [])
       }
@@ -232,7 +225,7 @@ import Testing
           input: [], unsent: [],
           subscriptions: [
             .init(
-              stream: "s", id: subscription.id, frames: subscription.frames, onLag: subscription.onLag,
+              stream: "s", id: subscription.id, format: subscription.format, onLag: subscription.onLag,
               cursor: Cursor(position: position), credit: .unlimited)
           ], channels: [])
         await next.restore(SavedConnections([moved], ends: ["s": StreamEnd(position: position)]))
@@ -261,7 +254,7 @@ import Testing
         input: [], unsent: [],
         subscriptions: [
           .init(
-            stream: "s", id: subscription.id, frames: subscription.frames, onLag: subscription.onLag,
+            stream: "s", id: subscription.id, format: subscription.format, onLag: subscription.onLag,
             cursor: Cursor(position: 100, sentBytes: sentBytes), credit: .unlimited)
         ], channels: [])
       await next.restore(SavedConnections([moved]))

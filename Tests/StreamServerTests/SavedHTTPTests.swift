@@ -49,7 +49,7 @@ import Testing
         $0.unsent = Array(":\n\n\r\n".utf8)
         $0.subscriptions = [
           .init(
-            stream: "s", id: StreamID(1), frames: format, onLag: .latest, cursor: Cursor(position: 1003),
+            stream: "s", id: StreamID(1), format: format, onLag: .latest, cursor: Cursor(position: 1003),
             credit: .max(1), gap: Gap(count: 2))
         ]
       },

@@ -47,7 +47,7 @@ import Testing
       unsent: answered,
       subscriptions: [
         .init(
-          stream: "s", id: StreamID(1), frames: EventFormat(ids: true, completes: true), onLag: .latest,
+          stream: "s", id: StreamID(1), format: EventFormat(ids: true, completes: true), onLag: .latest,
           cursor: Cursor(position: 1002, sentBytes: 1), credit: .max(3), gap: Gap(count: 2))
       ],
       channels: [

@@ -197,3 +197,12 @@ func withServer(_ limits: ServerLimits = ServerLimits(workers: 2), _ body: (Serv
   }
   await harness.stop()
 }
+
+/// A server, and one that continues with its connections: see `ServerHarness.handOver`.
+func withTwoServers(
+  _ limits: ServerLimits = ServerLimits(workers: 2), _ body: (ServerHarness, ServerHarness) async throws -> Void
+) async throws {
+  let next = try ServerHarness(limits, restores: true)
+  try await withServer(limits) { first in try await body(first, next) }
+  await next.stop()
+}

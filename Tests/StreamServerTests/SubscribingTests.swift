@@ -95,7 +95,7 @@ import Testing
       _ = try harness.add("s")
       let client = try WireClient.ready(harness.path)
       client.subscribe("s", credit: 1, options: #"{"\#(String(repeating: "x", count: 100_000))": 1}"#)
-      #expect(try client.receive() == .error(StreamID(1), .invalid, "options of 100007 bytes: 4096 at most"))
+      #expect(try client.receive() == .error(StreamID(1), .invalid, "options of 100007 bytes: 8192 at most"))
     }
   }
 

@@ -299,7 +299,7 @@ private struct World {
 }
 
 /// The same numbers on every machine. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators".
-private struct SplitMix64: RandomNumberGenerator {
+struct SplitMix64: RandomNumberGenerator {
   private var state: UInt64
   init(_ seed: UInt64) { state = seed }
   mutating func next() -> UInt64 {

@@ -135,14 +135,16 @@ extension Connection {
           )
         }
       }.get()
+      let extras = try extras(options.filter, hasMarkers: options.marker, of: stream)
       var demand = demand
-      if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count))) }
+      if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count) + (options.marker ? 1 : 0))) }
       let machine = SubscriptionMachine(
         cursor: Cursor(position: position), demand: demand,
         onLag: options.onLag ?? stream.configuration.onLag,
-        format: EventFormat(encoding, ids: options.ids, completes: isSingle),
+        format: EventFormat(
+          encoding, ids: options.ids, completes: isSingle, counts: options.filter != nil, hasKind: options.marker),
         state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest))
-      lane.add(insert(request, lane, machine, gap: options.gaps ? missed ?? gap : nil))
+      lane.add(insert(request, lane, machine, gap: options.gaps ? missed ?? gap : nil, extras))
       worker.trace(
         identity, stream: stream.name,
         isSingle ? "requests a value" : "subscribes from event \(position), with a demand of \(demand)")
@@ -151,11 +153,21 @@ extension Connection {
     }
   }
 
+  /// What a subscription with these options has beside its machine; it joins the others with its filter.
+  private func extras(
+    _ filter: EventFilter?, hasMarkers: Bool, of stream: ServedStream
+  ) throws(SubscribeOptions.Malformed) -> SubscriptionExtras? {
+    guard filter != nil || hasMarkers else { return nil }
+    var verdicts: FilterVerdicts?
+    if let filter { verdicts = try stream.filters.join(filter, share.account.user, of: stream) }
+    return SubscriptionExtras(verdicts: verdicts, hasMarkers: hasMarkers)
+  }
+
   /// Creates a subscription of this connection; the caller adds it to its lane.
   private func insert(
-    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, gap: Gap?
+    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, gap: Gap?, _ extras: SubscriptionExtras?
   ) -> StreamSubscription {
-    let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, gap: gap)
+    let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, gap: gap, extras)
     subscriptions.insert(subscription)
     worker.perform(machine.begin(), subscription)
     return subscription
@@ -260,39 +272,58 @@ extension Connection {
       return fail(
         subscription, .lagged("lagged: event \(former.cursor.position) was lost after a part of it had been sent"))
     }
+    let extras: SubscriptionExtras?
+    do {
+      let old = subscription.extras
+      extras = try self.extras(old?.verdicts?.filter, hasMarkers: old?.hasMarkers ?? false, of: stream)
+    } catch {
+      return fail(subscription, .rejected(error.sentence))
+    }
+    extras?.leftOut = subscription.extras?.leftOut ?? 0
+    extras?.sentAt = subscription.extras?.sentAt
     remove(subscription)
     let lane = worker.lane(of: stream)
     let machine = SubscriptionMachine(
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
       state: refresh(stream) ? .idle : .updating(beginsWithNewest: true))
-    lane.add(insert(subscription.request, lane, machine, gap: subscription.reportsGaps ? Gap.unknown : nil))
+    lane.add(insert(subscription.request, lane, machine, gap: subscription.reportsGaps ? Gap.unknown : nil, extras))
   }
 
   // MARK: Handover
 
   /// Restores a subscription of another process. One that would be refused now ends with the same
   /// error.
-  func restore(
-    _ request: RequestID, to name: String, cursor saved: Cursor, demand: Subscribers.Demand, onLag: LagPolicy,
-    _ format: EventFormat, gap: Gap?
-  ) {
+  func restore(_ saved: SavedConnection.Subscription) {
     worker.loop.assertOnLoop()
+    let (request, name) = (RequestID(saved.id), saved.stream)
     guard let stream = worker.streams[name].flatMap(view) else {
       return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
-    if let failure = Self.typeFailure(of: stream, format) { return sendFailure(request, failure) }
-    guard let cursor = stream.restored(saved) else {
-      return sendFailure(request, .lagged("lagged: event \(saved.position) was lost after a part of it had been sent"))
+    if let failure = Self.typeFailure(of: stream, saved.format) { return sendFailure(request, failure) }
+    guard let cursor = stream.restored(saved.cursor) else {
+      return sendFailure(
+        request, .lagged("lagged: event \(saved.cursor.position) was lost after a part of it had been sent"))
     }
-    let lost = stream.eventsLost(from: saved)
+    let lost = stream.eventsLost(from: saved.cursor)
     if lost > 0 { worker.countLost(lost, by: identity, of: stream) }
-    guard lost == 0 || onLag != .fail else { return sendFailure(request, .lagged("lagged: \(lost) events lost")) }
-    var gap = gap
-    if cursor.position != saved.position { gap? += stream.gap(from: saved) }
+    guard lost == 0 || saved.onLag != .fail else {
+      return sendFailure(request, .lagged("lagged: \(lost) events lost"))
+    }
+    let extras: SubscriptionExtras?
+    do {
+      extras = try self.extras(saved.filter, hasMarkers: saved.markers != .none, of: stream)
+    } catch {
+      return sendFailure(request, .rejected(error.sentence))
+    }
+    extras?.leftOut = saved.leftOut
+    if saved.markers == .current { extras?.sentAt = worker.loop.now }
+    var gap = saved.gap
+    if cursor.position != saved.cursor.position { gap? += stream.gap(from: saved.cursor) }
     let lane = worker.lane(of: stream)
-    let machine = SubscriptionMachine(cursor: cursor, demand: demand, onLag: onLag, format: format)
-    lane.addRestored(insert(request, lane, machine, gap: gap))
+    let machine = SubscriptionMachine(
+      cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.format)
+    lane.addRestored(insert(request, lane, machine, gap: gap, extras))
   }
 }

@@ -177,7 +177,9 @@ class RSocketConnection: Connection {
     do throws(SubscribeOptions.Malformed) {
       var options = try SubscribeOptions(json: data)
       if isSingle {
-        guard options.from == .replay, options.onLag == nil, !options.gaps else {
+        guard options.from == .replay, options.onLag == nil, !options.gaps, options.filter == nil,
+          !options.marker
+        else {
           throw SubscribeOptions.Malformed("a request for one value accepts only the option \"ids\"")
         }
         (options.from, options.onLag) = (.latest, .latest)
@@ -254,9 +256,7 @@ class RSocketConnection: Connection {
   override func restore(_ saved: SavedConnection) {
     restore(silence: saved.silence, input: saved.input, unsent: saved.unsent)
     for saved in saved.subscriptions {
-      restore(
-        RequestID(saved.id), to: saved.stream, cursor: saved.cursor, demand: saved.credit, onLag: saved.onLag,
-        saved.frames, gap: saved.gap)
+      restore(saved)
     }
     for channel in saved.channels { restore(channel) }
   }

@@ -13,6 +13,7 @@ extension SubscribeOptions.Start {
     case .replay: return log.position(ofLast: UInt64(clamping: replay))
     case .latest: return log.position(ofLast: 1)
     case .new: return log.endPosition
+    case .state: throw .init("the stream has no keys, and so no state")
     case .after(let id):
       guard id < log.endPosition else { throw .init("no event has the id \(id) yet") }
       return log.skip(max(log.firstPosition, id + 1))

@@ -7,7 +7,8 @@ import ReplayLog
 /// to the next, and is patched in place.
 ///
 /// The bytes are pieces; a table of their ends determines the cursor after any number of bytes. Every
-/// piece except the last is the end of an event; only the last can be a part that another part follows.
+/// piece except the last is the end of an event; only the last can be a part that another part follows. With a filter the
+/// events are not adjacent, and a second table has their positions.
 @safe final class EventBlock {
   /// The size from which on no pieces are added; large, so that one write covers many small events.
   static let targetBytes = 64 << 10
@@ -17,18 +18,25 @@ import ReplayLog
   private let base: UnsafeMutableRawPointer
   /// For each piece, the number of the block's bytes up to its end.
   private let ends: UnsafeMutablePointer<UInt32>
+  /// For each piece, the position of its event; only with a filter.
+  private var positions: [UInt64] = []
+  private var verdicts: FilterVerdicts?
   private var pieceCount = 0
   private var log: ObjectIdentifier?
   private var format = EventFormat(ids: true, completes: false)
   private var label: EventLabel?
   private var writer = EventWriter(EventFormat(ids: true, completes: false))
-  /// The gap before the first event.
-  private var gap = Gap.none
+  /// What precedes the first event.
+  private var before = EventWriter.Before()
+  /// Events that the filter has left out since the last one in the block, or in all.
+  private var leftOut: UInt64 = 0
   private var request = RequestID(0)
   private var start = Cursor(position: 0)
   private var end = Cursor(position: 0)
   /// The log's end at the last fill.
   private var logEnd: UInt64 = 0
+  /// Whether the only piece is a marker.
+  private(set) var isMarker = false
   /// Whether `end` is after the hole in the log's ids: no events are added then.
   private var crossesGap = false
 
@@ -50,14 +58,25 @@ import ReplayLog
   /// The number of bytes in the first pieces.
   private func end(ofFirst count: Int) -> Int { unsafe count == 0 ? 0 : Int(ends[count - 1]) }
 
+  /// Bytes that one turn examines for a filter: about 0.1 ms.
+  private static let examinedBytes = 64 << 10
+
+  /// What a subscription has beside its machine.
+  struct Subscriber {
+    /// What precedes the event at its cursor.
+    var before: EventWriter.Before
+    let request: RequestID
+    let label: EventLabel?
+    let verdicts: FilterVerdicts?
+    /// Whether a marker is due if there is no event.
+    let isMarkerDue: Bool
+  }
+
   /// Fills the block for the subscription; under the log's lock.
   ///
-  /// - Parameters:
-  ///   - gap: missed events before the cursor that were not reported.
-  ///   - verdicts: of the stream.
+  /// - Parameter jsonVerdicts: of the stream.
   func fill(
-    from storage: EventLog, for machine: SubscriptionMachine, _ gap: Gap, _ request: RequestID, _ label: EventLabel?,
-    _ verdicts: JSONVerdicts
+    from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber, _ jsonVerdicts: JSONVerdicts
   ) -> SubscriptionMachine.Finding {
     let cursor = machine.cursor
     logEnd = storage.endPosition
@@ -69,22 +88,40 @@ import ReplayLog
         next: next, lost: storage.count(from: cursor.position, to: next),
         missed: Gap(storage.missedEvents(from: cursor.position, to: next)))
     }
-    guard position < storage.endPosition else { return .nothing }
+    guard position < storage.endPosition else {
+      guard subscriber.isMarkerDue, machine.demand > .none else { return .nothing }
+      fillMarker(storage, for: machine, subscriber)
+      return .marker
+    }
     guard machine.demand > .none, !machine.format.isNotice else { return .events }
-    let gap = cursor.sentBytes == 0 && machine.format.ids ? gap : .none
+    var before = subscriber.before
+    if cursor.sentBytes > 0 || !machine.format.ids { before.gap = .none }
     let fits =
-      log == ObjectIdentifier(storage) && start == cursor && format == machine.format && self.gap == gap
-      && self.label == label
-    if !fits { clear(storage, at: cursor, machine.format, label, gap, request) }
-    extend(from: storage, to: machine.demand.max ?? .max, verdicts)
-    guard pieceCount > 0 else { return .unexamined }
-    if self.request != request { address(to: request) }
+      log == ObjectIdentifier(storage) && start == cursor && format == machine.format && self.before == before
+      && label == subscriber.label && verdicts === subscriber.verdicts
+    if !fits { clear(storage, at: cursor, machine.format, subscriber, before) }
+    extend(from: storage, to: machine.demand.max ?? .max, jsonVerdicts)
+    guard pieceCount > 0 else { return end == start ? .unexamined : .passed(upTo: end.position) }
+    if request != subscriber.request { address(to: subscriber.request) }
     return .events
+  }
+
+  /// The block becomes a marker, for this subscription alone.
+  private func fillMarker(_ storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber) {
+    clear(storage, at: machine.cursor, machine.format, subscriber, subscriber.before)
+    let id = storage.newestID ?? storage.endPosition &- 1
+    let stamp = [id.bigEndian, EventLog.wallClock().bigEndian]
+    let piece = unsafe stamp.withUnsafeBytes {
+      unsafe writer.writeMarker($0, before, for: subscriber.request, at: base)
+    }
+    unsafe ends[0] = UInt32(piece.byteCount)
+    (pieceCount, isMarker, leftOut) = (1, true, 0)
+    log = nil
   }
 
   /// Drops the content, because another log may reuse the address of this one.
   func forget() {
-    log = nil
+    (log, verdicts) = (nil, nil)
   }
 
   /// The bytes that a demand of `demand` covers, from the block's start; nil: unlimited. A part of an event needs
@@ -101,6 +138,8 @@ import ReplayLog
     let eventCount: Int
     /// The gap before the cursor.
     let gap: Gap
+    /// Events that the filter has left out since the last event that was sent.
+    let leftOut: UInt64
     /// The unsent rest of the piece that was begun.
     let rest: UnsafeRawBufferPointer
     /// Whether the log had no event at the cursor.
@@ -110,11 +149,16 @@ import ReplayLog
   func progress(after sent: Int) -> Progress {
     let begun = sent == byteCount ? pieceCount : piecesBegun(in: sent)
     let isAll = begun == pieceCount
-    let cursor = isAll ? end : begun == 0 ? start : Cursor(position: start.position + UInt64(begun))
+    let cursor = isAll ? end : begun == 0 ? start : Cursor(position: position(ofPiece: begun - 1) + 1)
     return unsafe Progress(
       cursor: cursor, eventCount: isAll ? eventCount : begun, gap: crossesGap && isAll ? .unknown : .none,
+      leftOut: isAll ? leftOut : begun == 0 ? before.leftOut : 0,
       rest: UnsafeRawBufferPointer(start: base + sent, count: end(ofFirst: begun) - sent),
       isLast: cursor == Cursor(position: logEnd))
+  }
+
+  private func position(ofPiece piece: Int) -> UInt64 {
+    verdicts == nil ? start.position + UInt64(piece) : positions[piece]
   }
 
   /// The number of pieces of which a byte is among the first `sent`.
@@ -128,17 +172,19 @@ import ReplayLog
   }
 
   private func clear(
-    _ storage: EventLog, at cursor: Cursor, _ format: EventFormat, _ label: EventLabel?, _ gap: Gap,
-    _ request: RequestID
+    _ storage: EventLog, at cursor: Cursor, _ format: EventFormat, _ subscriber: Subscriber,
+    _ before: EventWriter.Before
   ) {
-    (log, start, end, crossesGap) = (ObjectIdentifier(storage), cursor, cursor, false)
-    (self.format, self.label, self.gap, self.request) = (format, label, gap, request)
+    (log, start, end, crossesGap, isMarker) = (ObjectIdentifier(storage), cursor, cursor, false, false)
+    (self.format, label, request, verdicts) = (format, subscriber.label, subscriber.request, subscriber.verdicts)
+    (self.before, leftOut) = (before, before.leftOut)
     writer = EventWriter(format, label)
     pieceCount = 0
+    positions.removeAll(keepingCapacity: true)
   }
 
   /// Adds events while there are fewer than `demand`, and room.
-  private func extend(from storage: EventLog, to demand: Int, _ verdicts: JSONVerdicts) {
+  private func extend(from storage: EventLog, to demand: Int, _ jsonVerdicts: JSONVerdicts) {
     let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
     guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
     else { return }
@@ -148,19 +194,23 @@ import ReplayLog
     let records = storage.records(in: end.position..<runEnd)
     let writer = writer
     var byteCount = byteCount
+    var budget = Self.examinedBytes
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
+      if verdicts != nil, !pass(in: storage, before: runEnd, &budget) { return }
       let record = unsafe records[end.position]
       var isOther = false
       if writer.embedsJSON {
-        guard let isJSON = unsafe verdicts.isJSON(record, at: end.position, in: storage) else { return }
+        guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: end.position, in: storage) else { return }
         isOther = !isJSON
       }
       let piece = unsafe writer.write(
-        record, from: end.sentBytes, pieceCount == 0 ? gap : .none, isOther: isOther, for: request,
-        at: base + byteCount)
+        record, from: end.sentBytes, EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut),
+        isOther: isOther, for: request, at: base + byteCount)
       byteCount += piece.byteCount
       unsafe ends[pieceCount] = UInt32(byteCount)
       pieceCount += 1
+      if verdicts != nil { positions.append(end.position) }
+      leftOut = 0
       guard !piece.follows else {
         end.sentBytes += piece.dataByteCount
         return
@@ -168,6 +218,20 @@ import ReplayLog
       end = Cursor(position: end.position + 1)
     }
     _ = cross(storage)
+  }
+
+  /// Moves the end past events that do not fit the filter.
+  /// - Returns: whether there is one that fits.
+  private func pass(in storage: EventLog, before runEnd: UInt64, _ budget: inout Int) -> Bool {
+    guard let verdicts, end.sentBytes == 0 else { return true }
+    let (position, isFit): (UInt64, Bool)
+    switch verdicts.next(from: end.position, before: runEnd, in: storage, budget: &budget) {
+    case .event(let next): (position, isFit) = (next, true)
+    case .none(let next): (position, isFit) = (next, false)
+    }
+    leftOut += position - end.position
+    end.position = position
+    return isFit
   }
 
   /// Moves the end past the hole in the log's ids, if it is there.

@@ -36,8 +36,13 @@ struct EventFormat: Equatable {
 
   private static let frameEncodings: [Encoding] = [.rsocket, .webSocket, .notice]
 
-  init(_ encoding: Encoding = .rsocket, ids: Bool, completes: Bool) {
-    flags = (ids ? 1 : 0) | (completes ? 2 : 0)
+  /// - Parameters:
+  ///   - counts: each payload has the number of events that were left out before it.
+  ///   - hasKind: each payload has its kind.
+  init(
+    _ encoding: Encoding = .rsocket, ids: Bool, completes: Bool, counts: Bool = false, hasKind: Bool = false
+  ) {
+    flags = (ids ? 1 : 0) | (completes ? 2 : 0) | (counts ? 4 : 0) | (hasKind ? 8 : 0)
     switch encoding {
     case .rsocket: code = 0
     case .webSocket: code = 1
@@ -51,10 +56,11 @@ struct EventFormat: Equatable {
 
   /// - Parameter code: as ``savedEncoding`` gave it.
   /// - Returns: nil for one that no server saves.
-  init?(savedEncoding code: UInt8, ids: Bool, completes: Bool) {
-    let saved = EventFormat(code: code, flags: (ids ? 1 : 0) | (completes ? 2 : 0))
+  init?(savedEncoding code: UInt8, ids: Bool, completes: Bool, counts: Bool = false, hasKind: Bool = false) {
+    let saved = EventFormat(code: code, flags: 0)
     guard saved.isBody ? saved.body != nil : code <= 1 else { return nil }
-    self.init(saved.encoding, ids: ids, completes: completes)  // several codes may mean the same
+    // Several codes may mean the same.
+    self.init(saved.encoding, ids: ids, completes: completes, counts: counts, hasKind: hasKind)
   }
 
   private init(code: UInt8, flags: UInt8) { (self.code, self.flags) = (code, flags) }
@@ -63,6 +69,10 @@ struct EventFormat: Equatable {
   var ids: Bool { flags & 1 != 0 }
   /// Whether the first event also completes the request.
   var completes: Bool { flags & 2 != 0 }
+  /// Whether each payload has the number of events that were left out before it.
+  var counts: Bool { flags & 4 != 0 }
+  /// Whether each payload has its kind: of an event, or of a marker.
+  var hasKind: Bool { flags & 8 != 0 }
   /// Whether events are part of a response, of which space in the socket is the credit.
   var isBody: Bool { code & 0x80 != 0 }
   var isNamed: Bool { code & 0xA0 == 0xA0 }
@@ -129,61 +139,106 @@ struct EventWriter {
     embedsJSON = if case .body(let body, _) = encoding { body.embedsJSON } else { false }
   }
 
+  /// What precedes an event for one subscription.
+  struct Before: Equatable {
+    /// The gap that the piece reports; `.none`: no report.
+    var gap = Gap.none
+    /// The number of events that the filter left out.
+    var leftOut: UInt64 = 0
+  }
+
   /// Writes the next piece of an event.
   ///
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
   ///   - offset: data bytes in earlier pieces.
-  ///   - gap: the gap that the piece reports; `.none`: no report.
   ///   - isOther: the event should be a JSON text, and is none.
   ///   - piece: space for ``maximumPieceBytes``.
   @inline(__always)
   func write(
-    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, isOther: Bool, for request: RequestID,
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ before: Before, isOther: Bool, for request: RequestID,
     at piece: UnsafeMutableRawPointer
   ) -> Piece {
     switch encoding {
-    case .rsocket: unsafe writeFrame(record, from: offset, gap, for: request, at: piece)
-    case .webSocket: unsafe writeMessage(record, from: offset, gap, for: request, at: piece)
+    case .rsocket: unsafe writeFrame(record, from: offset, before, for: request, at: piece)
+    case .webSocket: unsafe writeMessage(record, from: offset, before, for: request, at: piece)
     case .body(let body, let coding):
-      unsafe write(record, from: offset, gap, as: isOther ? body.ofOtherThanJSON : body, coding, at: piece)
+      unsafe write(record, from: offset, before.gap, as: isOther ? body.ofOtherThanJSON : body, coding, at: piece)
+    case .notice: preconditionFailure("a notice has no bytes")
+    }
+  }
+
+  /// Writes a marker.
+  ///
+  /// - Parameters:
+  ///   - stamp: id and time, 8 bytes each.
+  ///   - piece: as above.
+  func writeMarker(
+    _ stamp: UnsafeRawBufferPointer, _ before: Before, for request: RequestID, at piece: UnsafeMutableRawPointer
+  ) -> Piece {
+    switch encoding {
+    case .rsocket: return unsafe writeFrame(stamp, from: 0, before, isMarker: true, for: request, at: piece)
+    case .webSocket: return unsafe writeMessage(stamp, from: 0, before, isMarker: true, for: request, at: piece)
+    case .body(let body, let coding):
+      var head = unsafe head(of: stamp)
+      if let label, let id = head.id { head.position = "\(label.before)\(id)\(label.after)" }
+      var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(start: piece, count: Self.maximumPieceBytes))
+      if coding.isChunked {
+        var counter = ByteWriter()
+        body.writeMarker(head, to: &counter)
+        Chunk.writeHeader(byteCount: counter.count, to: &writer)
+      }
+      body.writeMarker(head, to: &writer)
+      if coding.isChunked { Chunk.writeEnd(to: &writer) }
+      return Piece(byteCount: writer.count, dataByteCount: 0, follows: false)
     case .notice: preconditionFailure("a notice has no bytes")
     }
   }
 
   private func writeFrame(
-    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
-    at piece: UnsafeMutableRawPointer
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ before: Before, isMarker: Bool = false,
+    for request: RequestID, at piece: UnsafeMutableRawPointer
   ) -> Piece {
     let stamp = offset == 0 && format.ids ? EventLog.stampBytes : 0
-    let gapBytes = stamp > 0 && gap != .none ? EventStamp.gapByteCount : 0
+    // After the stamp: the number of events left out, a gap, and the kind.
+    let gapBytes = stamp > 0 && before.gap != .none ? EventStamp.gapByteCount : 0
+    let countBytes = stamp > 0 && format.counts ? EventStamp.gapByteCount : 0
+    let noteBytes = countBytes + gapBytes + (stamp > 0 && format.hasKind ? 1 : 0)
     let left = record.count - EventLog.stampBytes - offset
-    let count = min(left, PayloadFrame.maximumContentByteCount - stamp - gapBytes)
+    let count = min(left, PayloadFrame.maximumContentByteCount - stamp - noteBytes)
     let follows = count < left
     var flags = FrameFlags.next
     if follows { flags.insert(.follows) }
     if format.completes, !follows { flags.insert(.complete) }
     let header = unsafe PayloadFrame.writeHeader(
-      StreamID(request), flags, metadataByteCount: stamp > 0 ? stamp + gapBytes : nil, dataByteCount: count,
+      StreamID(request), flags, metadataByteCount: stamp > 0 ? stamp + noteBytes : nil, dataByteCount: count,
       at: piece)
     let source = unsafe record.baseAddress! + EventLog.stampBytes + offset - stamp
-    if gapBytes == 0 {
+    if noteBytes == 0 {
       unsafe (piece + header).copyMemory(from: source, byteCount: stamp + count)
     } else {
       unsafe (piece + header).copyMemory(from: source, byteCount: stamp)
-      unsafe (piece + header + stamp).storeBytes(of: gap.count.bigEndian, as: UInt64.self)
-      unsafe (piece + header + stamp + gapBytes).copyMemory(from: source + stamp, byteCount: count)
+      let notes = unsafe piece + header + stamp
+      if countBytes > 0 { unsafe notes.storeBytes(of: before.leftOut.bigEndian, as: UInt64.self) }
+      if gapBytes > 0 {
+        unsafe notes.storeBytes(of: before.gap.count.bigEndian, toByteOffset: countBytes, as: UInt64.self)
+      }
+      if format.hasKind {
+        let kind = isMarker ? EventStamp.Kind.marker : .event
+        unsafe notes.storeBytes(of: kind.rawValue, toByteOffset: countBytes + gapBytes, as: UInt8.self)
+      }
+      unsafe (notes + noteBytes).copyMemory(from: source + stamp, byteCount: count)
     }
-    return Piece(byteCount: header + stamp + gapBytes + count, dataByteCount: count, follows: follows)
+    return Piece(byteCount: header + stamp + noteBytes + count, dataByteCount: count, follows: follows)
   }
 
   /// The frame as a message: without its length, which that of the message replaces.
   private func writeMessage(
-    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, for request: RequestID,
-    at piece: UnsafeMutableRawPointer
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ before: Before, isMarker: Bool = false,
+    for request: RequestID, at piece: UnsafeMutableRawPointer
   ) -> Piece {
     let frame = unsafe piece + WebSocketFrame.maximumHeaderByteCount
-    let written = unsafe writeFrame(record, from: offset, gap, for: request, at: frame)
+    let written = unsafe writeFrame(record, from: offset, before, isMarker: isMarker, for: request, at: frame)
     let messageByteCount = written.byteCount - PayloadFrame.lengthByteCount
     var writer = unsafe ByteWriter(
       UnsafeMutableRawBufferPointer(start: piece, count: WebSocketFrame.maximumHeaderByteCount))
@@ -198,18 +253,24 @@ struct EventWriter {
     _ coding: EventFormat.BodyCoding, at piece: UnsafeMutableRawPointer
   ) -> Piece {
     let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
-    let id = UInt64(bigEndian: unsafe record.loadUnaligned(as: UInt64.self))
-    let time = UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
     var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(start: piece, count: Self.maximumPieceBytes))
-    var head = EventHead(id: id, name: label?.name, microsecondsSinceEpoch: time)
-    if let label, body.format == .serverSentEvents { head.position = "\(label.before)\(id)\(label.after)" }
+    var head = unsafe head(of: record)
+    if let label, let id = head.id, body.format == .serverSentEvents {
+      head.position = "\(label.before)\(id)\(label.after)"
+    }
     if offset == 0, gap != .none, body.format == .serverSentEvents { Self.write(gap, label, coding, to: &writer) }
     let next =
       unsafe coding.isChunked
       ? body.writeChunk(head, data.span, from: offset, to: &writer)
       : body.write(head, data.span, from: offset, to: &writer)
-    guard let next else { preconditionFailure("a piece has no room for event \(id)") }
+    guard let next else { preconditionFailure("a piece has no room for event \(head)") }
     return Piece(byteCount: writer.count, dataByteCount: next - offset, follows: next < data.count)
+  }
+
+  private func head(of record: UnsafeRawBufferPointer) -> EventHead {
+    let id = UInt64(bigEndian: unsafe record.loadUnaligned(as: UInt64.self))
+    let time = UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    return EventHead(id: id, name: label?.name, microsecondsSinceEpoch: time)
   }
 
   /// Tells that events are missing.

@@ -13,7 +13,12 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   /// Lists the lane while it has members.
   let worker: Worker
   private(set) var members: [StreamSubscription] = []
+  /// Members without a filter that wait.
   private var waiting: [StreamSubscription] = []
+  /// Members with filters that wait: see `Lane+Filters`.
+  var filterGroups: [ObjectIdentifier: FilterGroup] = [:]
+  /// While a member has markers: see `Lane+Markers`.
+  var markerTimer: TimerID?
   /// Missed events of members that no payload has reported yet.
   var gaps: [ObjectIdentifier: Gap] = [:]
   /// The position before which the members' demand covers everything, as reported to the log: while it is past the
@@ -58,6 +63,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     subscription.memberIndex = Int32(members.count)
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
+    if subscription.extras?.hasMarkers == true { watchForMarkers() }
     if stream.log.isLossless, subscription.cursor.position < oldestUnread {
       oldestUnread = stream.log.reader(self, oldestUnread: subscription.cursor.position)
       let position = subscription.cursor.position
@@ -87,6 +93,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   func remove(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     if subscription.state == .waiting { stopWaiting(subscription) }
+    leaveFilter(subscription)
     keepDebt(of: subscription)
     subscription.machine.end()
     subscription.clearGap()
@@ -101,8 +108,9 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
       oldestUnread = .max
       counters.lag.store(0, ordering: .relaxed)
       stopWatchingForStalls()
+      stopWatchingForMarkers()
     } else if requestedThrough > 0 && subscription.machine.requestedThrough == requestedThrough
-      || subscription.cursor.position == oldestUnread
+      || subscription.cursor.position == oldestUnread || subscription.extras?.verdicts != nil
     {
       worker.remeasure(self)
     }
@@ -134,19 +142,33 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   func wait(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     let position = subscription.cursor.position
-    subscription.waitingIndex = Int32(waiting.count)
-    waiting.append(subscription)
-    guard waiting.count == 1 else { return }
+    if let verdicts = subscription.extras?.verdicts {
+      wait(subscription, inGroupOf: verdicts)
+    } else {
+      subscription.waitingIndex = Int32(waiting.count)
+      waiting.append(subscription)
+    }
+    guard !wantsWakeUp.load(ordering: .relaxed) else { return }
     wantsWakeUp.store(true, ordering: .sequentiallyConsistent)
     // An append before that store has woken no loop.
     let isLate = stream.log.read { storage, completion in completion != nil || storage.endPosition > position }
     if isLate { makeWaitingReady() }
   }
 
-  private func stopWaiting(_ subscription: StreamSubscription) {
-    let last = waiting.removeLast()
+  /// Removes it from its waiting list.
+  func stopWaiting(_ subscription: StreamSubscription) {
+    if let verdicts = subscription.extras?.verdicts {
+      filterGroups[ObjectIdentifier(verdicts)]?.remove(subscription)
+    } else {
+      Self.remove(subscription, from: &waiting)
+    }
+  }
+
+  /// Removes it from the list, in which it has its index.
+  static func remove(_ subscription: StreamSubscription, from list: inout [StreamSubscription]) {
+    let last = list.removeLast()
     guard last !== subscription else { return }
-    waiting[Int(subscription.waitingIndex)] = last
+    list[Int(subscription.waitingIndex)] = last
     last.waitingIndex = subscription.waitingIndex
   }
 
@@ -176,13 +198,20 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     for subscription in waiting { worker.perform(subscription.machine.logGrew(), subscription) }
     waiting.removeAll(keepingCapacity: true)
     wantsWakeUp.store(false, ordering: .sequentiallyConsistent)
+    for group in filterGroups.values {
+      if stream.log.hasEnded { wakeAll(group) } else { sendScout(of: group) }
+    }
   }
 
   /// The subscription's demand covers more than before: the client requested more, or the cursor moved past a gap.
   func raiseRequest(for subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
-    guard subscription.machine.requestedThrough > requestedThrough else { return }
-    requestedThrough = subscription.machine.requestedThrough
+    raiseRequest(to: subscription.machine.requestedThrough)
+  }
+
+  func raiseRequest(to position: UInt64) {
+    guard position > requestedThrough else { return }
+    requestedThrough = position
     stream.log.reader(self, requestedThrough: requestedThrough)
   }
 
@@ -190,13 +219,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   func remeasure() {
     worker.loop.assertOnLoop()
     guard !members.isEmpty else { return }
-    let requestedThrough = members.reduce(0) { max($0, $1.machine.requestedThrough) }
+    let requestedThrough = members.reduce(0) { max($0, self.requestedThrough(of: $1)) }
     if requestedThrough != self.requestedThrough {
       self.requestedThrough = requestedThrough
       stream.log.reader(self, requestedThrough: requestedThrough)
     }
     guard stream.log.isLossless else { return }
-    let oldestUnread = members.reduce(.max) { min($0, $1.cursor.position) }
+    let oldestUnread = members.reduce(.max) { min($0, position(of: $1)) }
     if oldestUnread != self.oldestUnread {
       self.oldestUnread = oldestUnread
       stream.log.reader(self, oldestUnread: oldestUnread)
@@ -210,14 +239,21 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     stopWatchingForStalls()
     oldestUnread = .max
     guard stream.log.isLossless, !members.isEmpty else { return }
-    oldestUnread = stream.log.reader(self, oldestUnread: members.reduce(.max) { min($0, $1.cursor.position) })
+    oldestUnread = stream.log.reader(self, oldestUnread: members.reduce(.max) { min($0, position(of: $1)) })
     watchForStalls()
+  }
+
+  /// The members are about to be saved: they keep their state, and nothing happens to them by time.
+  func stopForSaving() {
+    stopWatchingForStalls()
+    stopWatchingForMarkers()
+    for group in filterGroups.values { group.settle() }
   }
 
   /// Measures the lag of the slowest member, for `$stats`.
   func measureLag() {
     worker.loop.assertOnLoop()
-    let slowest = members.reduce(.max) { min($0, $1.cursor.position) }
+    let slowest = members.reduce(.max) { min($0, position(of: $1)) }
     let lag = stream.log.read { storage, _ in storage.count(from: slowest, to: storage.endPosition) }
     counters.lag.store(lag, ordering: .relaxed)
   }

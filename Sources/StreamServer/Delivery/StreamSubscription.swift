@@ -19,6 +19,28 @@ struct Gap: Equatable {
   }
 }
 
+/// What few subscriptions have: a filter, or markers.
+final class SubscriptionExtras {
+  /// Of its filter; nil: it receives every event.
+  let verdicts: FilterVerdicts?
+  /// Events that the filter has left out since the last payload.
+  var leftOut: UInt64 = 0
+  /// Whether payloads without data show that it is current.
+  let hasMarkers: Bool
+  /// When it was last sent a payload, in nanoseconds on the loop's clock; nil until its first marker.
+  var sentAt: UInt64?
+  /// What its filter's group had left out when it began to wait.
+  var leftOutBefore: UInt64 = 0
+
+  init(verdicts: FilterVerdicts?, hasMarkers: Bool) { (self.verdicts, self.hasMarkers) = (verdicts, hasMarkers) }
+
+  /// Whether a marker is due if there is nothing else to send.
+  /// - Parameter interval: the longest time without a payload.
+  func isMarkerDue(at now: UInt64, after interval: Duration) -> Bool {
+    hasMarkers && (sentAt.map { now >= $0 + UInt64(interval / .nanoseconds(1)) } ?? true)
+  }
+}
+
 /// One request for a stream: its machine, and its places in lists.
 final class StreamSubscription {
   /// Lists the subscription while it is live.
@@ -28,13 +50,18 @@ final class StreamSubscription {
   var machine: SubscriptionMachine
   let reportsGaps: Bool
   let request: RequestID
+  let extras: SubscriptionExtras?
   /// Its place in the lane's list of members.
   var memberIndex: Int32 = 0
   /// Its place in the lane's waiting list, if it is in it.
   var waitingIndex: Int32 = 0
 
-  init(connection: Connection, lane: Lane, request: RequestID, _ machine: SubscriptionMachine, gap: Gap?) {
+  init(
+    connection: Connection, lane: Lane, request: RequestID, _ machine: SubscriptionMachine, gap: Gap?,
+    _ extras: SubscriptionExtras? = nil
+  ) {
     self.connection = connection
+    self.extras = extras
     self.lane = lane
     self.request = request
     self.machine = machine

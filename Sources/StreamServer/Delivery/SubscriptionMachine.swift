@@ -77,6 +77,10 @@ struct SubscriptionMachine: Equatable {
     case events
     /// No event, yet or permanently.
     case nothing
+    /// No event, and a marker that says so.
+    case marker
+    /// None of the events before this position fits the filter; there may be more to examine.
+    case passed(upTo: UInt64)
     /// An event whose form is not known yet: a part of it was examined, and the next turn examines more.
     case unexamined
     /// The cursor's event was evicted, with the number of all evicted events; `next` is the position to continue at,
@@ -176,12 +180,15 @@ struct SubscriptionMachine: Equatable {
       cursor = Cursor(position: end)
       return .enqueue
     case .unexamined: return .enqueue
+    case .passed(let end):
+      cursor = Cursor(position: end)
+      return .enqueue
     case .nothing where hasEnded: return .finish
-    case .events where demand > .none: return .send
+    case .events where demand > .none, .marker where demand > .none: return .send
     case .nothing where demand > .none:
       state = .waiting
       return .wait
-    case .nothing, .events:
+    case .nothing, .events, .marker:
       state = .idle
       return .rest
     }

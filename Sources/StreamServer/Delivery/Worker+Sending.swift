@@ -127,6 +127,7 @@ extension Worker {
   private func serve(_ subscription: StreamSubscription) -> Int {
     guard subscription.connection.flush() else {
       perform(subscription.machine.socketIsFull(), subscription)
+      subscription.lane.endScouting(by: subscription, found: false)
       return 1
     }
     let format = subscription.machine.format
@@ -135,23 +136,31 @@ extension Worker {
       return 1
     }
     let block = block(for: format)
-    let label = format.isNamed ? subscription.connection.label(of: subscription) : nil
+    let extras = subscription.extras
+    let subscriber = EventBlock.Subscriber(
+      before: .init(gap: subscription.gap, leftOut: extras?.leftOut ?? 0), request: subscription.request,
+      label: format.isNamed ? subscription.connection.label(of: subscription) : nil, verdicts: extras?.verdicts,
+      isMarkerDue: extras?.isMarkerDue(at: loop.now, after: limits.markerInterval) ?? false)
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
       let finding = block.fill(
-        from: storage, for: subscription.machine, subscription.gap, subscription.request, label,
-        subscription.lane.stream.jsonVerdicts)
+        from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
       return (finding, completion != nil)
     }
     let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))
     switch finding {
-    case .events where action == .send:
+    case .events where action == .send, .marker where action == .send:
       guard !format.isNotice else {
         subscription.connection.answer(subscription)
         return 1
       }
+      if finding == .events { subscription.lane.endScouting(by: subscription, found: true) }
       return send(block, to: subscription, hasEnded: hasEnded)
-    case .events, .nothing, .unexamined: break
+    case .events, .nothing, .marker, .unexamined: break
+    case .passed:
+      subscription.lane.passed(from: position, by: subscription)
+      subscription.lane.moved(subscription, from: position, past: 0)
+      subscription.lane.raiseRequest(for: subscription)
     case .inGap:
       subscription.miss(.unknown)
       subscription.lane.moved(subscription, from: position, past: 0)
@@ -183,10 +192,18 @@ extension Worker {
       subscription.clearGap()
       subscription.miss(progress.gap)
     }
+    var isLast = progress.isLast
+    if let extras = subscription.extras, sent > 0 {
+      extras.leftOut = progress.leftOut
+      if block.isMarker || extras.sentAt != nil {
+        extras.sentAt = loop.now
+      } else if extras.hasMarkers {
+        isLast = false
+      }
+    }
     let position = subscription.cursor.position
     let action = subscription.machine.wrote(
-      progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: progress.isLast,
-      hasEnded: hasEnded)
+      progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: isLast, hasEnded: hasEnded)
     // Before the log receives the new position, and possibly appends the next event.
     if action == .wait { perform(action, subscription) }
     subscription.lane.moved(subscription, from: position, past: progress.eventCount)

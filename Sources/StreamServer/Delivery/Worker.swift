@@ -178,7 +178,7 @@ import Synchronization
     saved = Array(connections)
     hasSaved = true
     connections = []
-    for lane in lanes.values { lane.stopWatchingForStalls() }
+    for lane in lanes.values { lane.stopForSaving() }
     return saved.compactMap { connection in
       let saved = connection.save()
       if saved == nil { connection.close() }  // otherwise the timer of a closing one would retain it

@@ -147,9 +147,7 @@ extension HTTPConnection {
     response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
     for saved in subscriptions {
       guard case .streaming = exchange else { return }
-      restore(
-        RequestID(saved.id), to: saved.stream, cursor: saved.cursor, demand: saved.credit, onLag: saved.onLag,
-        saved.frames, gap: saved.gap)
+      restore(saved)
     }
     response.isCut = false
     if subscriptions.isEmpty, case .streaming = exchange { end(response, "complete", isClean: true) }
@@ -158,5 +156,5 @@ extension HTTPConnection {
 
 extension SavedConnection.Subscription {
   /// One that waits to notify its connection begins anew.
-  fileprivate var isContinued: Bool { !frames.isNotice }
+  fileprivate var isContinued: Bool { !format.isNotice }
 }

@@ -173,7 +173,7 @@ extension HTTPConnection {
     if isStreaming, query.wait != nil { throw Rejection(.badRequest, "parameter \"wait\" is for the newest event") }
     if !isStreaming,
       query.from != nil || query.count != nil || !query.follows || query.onLag != nil || query.ids
-        || query.lastEventID != nil
+        || query.lastEventID != nil || query.filter != nil || query.marker
     {
       throw Rejection(
         .badRequest, "only parameter \"wait\" is for the newest event: for a streaming response add \"as\" or Accept")

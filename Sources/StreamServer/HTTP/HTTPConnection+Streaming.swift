@@ -74,6 +74,9 @@ extension HTTPConnection {
       }
       encodings.append(encoding)
     }
+    guard !query.marker || format == .serverSentEvents || query.ids else {
+      throw Rejection(.badRequest, format == .raw ? "marker=1 does not go with as=raw" : "marker=1 requires ids=1")
+    }
     let response = StreamingResponse(
       request, encodings[0], isChunked: request.allowsChunks, streams.map(\.name), follows: query.follows)
     if response.isEventStream, streams.count == 1, let position = positions?[0], Self.isRead(streams[0], position) {
@@ -93,7 +96,8 @@ extension HTTPConnection {
     for (index, stream) in streams.enumerated() where response.ending == nil {
       guard case .streaming = exchange else { return }  // answered with an error
       let start = Self.start(positions?[index], query, in: stream)
-      var options = SubscribeOptions(from: start.from, onLag: query.onLag)
+      var options = SubscribeOptions(
+        from: start.from, onLag: query.onLag, filter: query.filter, marker: query.marker)
       options.gaps = true
       subscribe(
         RequestID(UInt32(index + 1)), to: stream, isSingle: false, query.count.map { .max($0) } ?? .unlimited, options,

@@ -114,6 +114,10 @@ struct StreamQuery: Equatable {
   var onLag: LagPolicy?
   /// Each event in an envelope with its id and time.
   var ids = false
+  /// Which events the response has; nil: all.
+  var filter: EventFilter?
+  /// Whether the response says when it is current.
+  var marker = false
   /// How long to wait for a newer event.
   var wait: Duration?
 
@@ -161,6 +165,15 @@ struct StreamQuery: Equatable {
     case "ids":
       guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
       ids = flag
+    case "where":
+      do throws(SubscribeOptions.Malformed) {
+        filter = try EventFilter(json: Array(value.utf8))
+      } catch {
+        throw Rejection(.badRequest, error.sentence)
+      }
+    case "marker":
+      guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
+      marker = flag
     case "wait":
       guard let duration = Self.duration(value), duration <= Self.longestWait else {
         throw mistake("a duration such as 500ms or 30s, at most \(Self.longestWait.components.seconds)s")

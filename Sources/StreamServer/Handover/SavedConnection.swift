@@ -8,12 +8,26 @@ struct SavedConnection: Equatable, Sendable {
   struct Subscription: Equatable, Sendable {
     var stream = ""
     var id = StreamID.connection
-    var frames = EventFormat(ids: false, completes: false)
+    var format = EventFormat(ids: false, completes: false)
     var onLag = LagPolicy.skip
     var cursor = Cursor(position: 0)
     var credit = Subscribers.Demand.none
     /// `nil`: without the option `gaps`.
     var gap: Gap?
+    var filter: EventFilter?
+    /// Events that the filter has left out since the last payload.
+    var leftOut: UInt64 = 0
+    var markers = Markers.none
+  }
+
+  /// The markers of a subscription.
+  enum Markers: UInt8 {
+    /// It has not the option.
+    case none
+    /// It was not sent any.
+    case pending
+    /// It was sent one.
+    case current
   }
 
   /// One channel of a publisher; the stream has all its received values.
@@ -61,10 +75,10 @@ struct SavedConnection: Equatable, Sendable {
       let limit = http.state == .streaming ? max(1, http.names.count) : 0
       return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count
         && http.names.count <= SavedHTTP.streamLimit && (http.state != .streaming || !http.names.isEmpty)
-        && ids.allSatisfy { $0.rawValue > 0 && $0.rawValue <= limit } && subscriptions.allSatisfy(\.frames.isBody)
+        && ids.allSatisfy { $0.rawValue > 0 && $0.rawValue <= limit } && subscriptions.allSatisfy(\.format.isBody)
         && http.count <= Self.numberLimit
     }
-    return machine.isPossible && subscriptions.allSatisfy { !$0.frames.isBody } && Set(ids).count == ids.count
+    return machine.isPossible && subscriptions.allSatisfy { !$0.format.isBody } && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)
       && channels.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
   }
@@ -88,8 +102,11 @@ extension SavedConnection.Subscription {
   init(_ subscription: StreamSubscription) {
     self.init(
       stream: subscription.lane.stream.name, id: StreamID(subscription.request),
-      frames: subscription.machine.format, onLag: subscription.machine.onLag, cursor: subscription.cursor,
+      format: subscription.machine.format, onLag: subscription.machine.onLag, cursor: subscription.cursor,
       credit: subscription.machine.demand,
       gap: subscription.reportsGaps ? subscription.gap : nil)
+    guard let extras = subscription.extras else { return }
+    (filter, leftOut) = (extras.verdicts?.filter, extras.leftOut)
+    markers = !extras.hasMarkers ? .none : extras.sentAt == nil ? .pending : .current
   }
 }

@@ -73,11 +73,12 @@ extension SavedConnection: SavedRecord {
 
 extension SavedConnection.Subscription: SavedRecord {
   package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
-    var (id, ids, completes, onLag) = (id.rawValue, frames.ids, frames.completes, onLag.rawValue)
+    var (id, ids, completes, onLag) = (id.rawValue, format.ids, format.completes, onLag.rawValue)
     var (position, sentBytes) = (cursor.position, UInt64(cursor.sentBytes))
     var credit = UInt64(credit.max ?? .max)
     var gap = gap?.count
-    var encoding = frames.savedEncoding
+    var encoding = format.savedEncoding
+    var (json, markers) = (filter?.json ?? [], self.markers.rawValue)
     try fields.field(1, &stream)
     try fields.field(2, &id)
     try fields.field(3, &ids)
@@ -88,13 +89,26 @@ extension SavedConnection.Subscription: SavedRecord {
     try fields.field(8, &credit)
     try fields.field(9, &gap)
     try fields.field(10, &encoding)
+    try fields.field(11, &leftOut)
+    try fields.field(StateFields.mandatoryBit | 1, &json)
+    try fields.field(StateFields.mandatoryBit | 2, &markers)
     try fields.require(id)
-    guard let format = EventFormat(savedEncoding: encoding, ids: ids, completes: completes) else {
-      throw Malformed(reason: "there is no encoding \(encoding)")
+    do throws(SubscribeOptions.Malformed) {
+      filter = try json.isEmpty ? nil : EventFilter(json: json)
+    } catch {
+      throw Malformed(reason: error.sentence)
     }
+    guard let markers = SavedConnection.Markers(rawValue: markers), ids || markers == .none else {
+      throw Malformed(reason: "there are no markers \(markers)")
+    }
+    self.markers = markers
+    guard
+      let format = EventFormat(
+        savedEncoding: encoding, ids: ids, completes: completes, counts: filter != nil, hasKind: markers != .none)
+    else { throw Malformed(reason: "there is no encoding \(encoding)") }
     guard let policy = LagPolicy(rawValue: onLag) else { throw Malformed(reason: "there is no on_lag \"\(onLag)\"") }
     self.id = StreamID(id)
-    frames = format
+    self.format = format
     self.onLag = policy
     cursor = Cursor(position: position, sentBytes: Int(clamping: sentBytes))
     self.credit = credit >= Int.max ? .unlimited : .max(Int(credit))

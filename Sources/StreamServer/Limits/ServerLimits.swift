@@ -40,6 +40,8 @@ public struct ServerLimits: Equatable, Sendable {
   /// The stall time of a lossless stream before it is reported, so that ordinary
   /// backpressure is not.
   var stallTime = Duration.seconds(5)
+  /// After this long without a payload a subscription that is current is sent a marker, if it has that option.
+  var markerInterval = Duration.seconds(10)
   /// Maximum age of an event of a system stream that answers a request. Equal to the period in which the catalogue
   /// is updated for subscriptions.
   var systemStreamAge = Duration.milliseconds(250)

@@ -30,6 +30,8 @@ final class ServedStream: Sendable {
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Locked<Holder?>(nil)
   private let remark = Locked<String?>(nil)
+  /// The filters of its subscriptions.
+  let filters = StreamFilters()
   /// The debts of users whose subscriptions have ended.
   let debts = Locked(UserDebts())
 

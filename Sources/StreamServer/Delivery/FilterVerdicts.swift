@@ -1,0 +1,148 @@
+import Events
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+/// Which events of a stream fit one filter, for all subscriptions with this filter on all event loops: each event is
+/// examined once, as long as its verdict is remembered. Used under the lock of the stream's log.
+final class FilterVerdicts: @unchecked Sendable {
+  /// The filter.
+  let filter: EventFilter
+  private var matcher: EventMatcher
+  /// For each position modulo the number of bits: whether its event was examined, and whether it fits.
+  private var examined: [UInt64]
+  private var fitting: [UInt64]
+  private let mask: UInt64
+  /// After the highest examined position. Verdicts on positions of as many before it as there are bits are remembered.
+  private var end: UInt64 = 0
+  /// The event that is examined in parts.
+  private var partial: UInt64?
+  /// How often an event was examined.
+  private(set) var examinationCount = 0
+
+  /// Verdicts beyond this number are not remembered; two bits each.
+  private static let verdictLimit = 1 << 18
+  /// What it costs to look at an event, in bytes of an event that are examined in that time.
+  private static let eventCost = 64
+
+  /// - Parameter eventCount: as many events as the log can have.
+  init(_ filter: EventFilter, eventCount: Int) {
+    self.filter = filter
+    matcher = EventMatcher(filter)
+    let words = (min(max(eventCount, 1), Self.verdictLimit) + 63) / 64
+    let wordCount = 1 << (Int.bitWidth - (words - 1).leadingZeroBitCount)
+    examined = [UInt64](repeating: 0, count: wordCount)
+    fitting = examined
+    mask = UInt64(wordCount * 64 - 1)
+  }
+
+  /// The next event that fits, from a position on.
+  enum Next: Equatable {
+    case event(UInt64)
+    /// None before this position: the end of the events, or of what the budget covers.
+    case none(before: UInt64)
+  }
+
+  /// - Parameters:
+  ///   - position: of a stored event, or the end of those without a gap between.
+  ///   - runEnd: the end of the events without a gap between.
+  ///   - budget: bytes of events to examine; reduced by the cost. At 0 the search ends.
+  func next(from position: UInt64, before runEnd: UInt64, in storage: EventLog, budget: inout Int) -> Next {
+    var position = position
+    while position < runEnd {
+      guard let isFit = verdict(on: position, in: storage, &budget) else { return .none(before: position) }
+      if isFit { return .event(position) }
+      position += 1
+    }
+    return .none(before: position)
+  }
+
+  /// - Returns: nil at the end of the budget.
+  private func verdict(on position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
+    guard budget > 0 else { return nil }
+    let (word, bit) = (Int(position & mask) >> 6, UInt64(1) << (position & 63))
+    let isRemembered = position < end && end - position <= mask
+    if isRemembered, examined[word] & bit != 0 {
+      budget -= 1
+      return fitting[word] & bit != 0
+    }
+    guard let isFit = examine(position, in: storage, &budget) else { return nil }
+    if position >= end { forget(through: position) }
+    if end - position <= mask {
+      examined[word] |= bit
+      if isFit { fitting[word] |= bit } else { fitting[word] &= ~bit }
+    }
+    return isFit
+  }
+
+  /// - Returns: nil at the end of the budget: the next call continues.
+  private func examine(_ position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
+    let record = unsafe storage.record(at: position)
+    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
+    if partial != position { matcher.begin() }
+    let count = max(budget, Self.eventCost)
+    budget -= min(count, data.count) + Self.eventCost
+    let isFit = matcher.advance(in: unsafe data.span, by: count)
+    partial = isFit == nil ? position : nil
+    if isFit != nil { examinationCount += 1 }
+    return isFit
+  }
+
+  /// Makes `position` the highest one: forgets the verdicts whose bits it and those before it take.
+  private func forget(through position: UInt64) {
+    if position - end > mask {
+      for word in examined.indices { examined[word] = 0 }
+    } else {
+      for skipped in end...position { examined[Int(skipped & mask) >> 6] &= ~(1 << (skipped & 63)) }
+    }
+    end = position + 1
+  }
+}
+
+/// The filters of a stream's subscriptions.
+final class StreamFilters: Sendable {
+  private struct Entry {
+    let verdicts: FilterVerdicts
+    let owner: ClientUser
+    var subscriptionCount = 0
+  }
+
+  /// Different filters of one stream. Each takes a part of the time that its subscribers' event loops have, and two bits
+  /// for each event of the log.
+  static let limit = 2048
+
+  private let entries = Locked<[EventFilter: Entry]>([:])
+
+  /// Adds a subscription to those with this filter.
+  ///
+  /// - Throws: one sentence, at the limit: a user has at most three times as many filters as are free.
+  func join(
+    _ filter: EventFilter, _ user: ClientUser, of stream: ServedStream
+  ) throws(SubscribeOptions.Malformed) -> FilterVerdicts {
+    let eventCount = stream.log.read { storage, _ in storage.limits.events }
+    let joined = entries.withLock { entries -> FilterVerdicts? in
+      if entries[filter] == nil {
+        let ownCount = entries.values.count { $0.owner == user }
+        guard ownCount < 3 * (Self.limit - entries.count) else { return nil }
+        entries[filter] = Entry(verdicts: FilterVerdicts(filter, eventCount: eventCount), owner: user)
+      }
+      entries[filter]?.subscriptionCount += 1
+      return entries[filter]?.verdicts
+    }
+    guard let joined else {
+      throw .init("\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most")
+    }
+    return joined
+  }
+
+  /// Removes a subscription from those with this filter.
+  func leave(_ filter: EventFilter) {
+    entries.withLock { entries in
+      entries[filter]?.subscriptionCount -= 1
+      if entries[filter]?.subscriptionCount == 0 { entries[filter] = nil }
+    }
+  }
+
+  /// Those of all subscriptions, each once.
+  var all: [FilterVerdicts] { entries.withLock { $0.values.map(\.verdicts) } }
+}

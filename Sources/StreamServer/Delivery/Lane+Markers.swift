@@ -1,0 +1,34 @@
+import StreamRuntime
+
+// Markers show members that they are current. One is sent when a member has been sent all events for the first time, and
+// whenever it has been sent nothing for 10 s. A member whose demand is spent gets none.
+
+extension Lane {
+  /// How often the lane looks for members to which a marker is due.
+  private var checkInterval: Duration { worker.limits.markerInterval / 10 }
+
+  /// Begins to look for members to which a marker is due, if it does not.
+  func watchForMarkers() {
+    worker.loop.assertOnLoop()
+    guard markerTimer == nil, !worker.hasSaved else { return }
+    markerTimer = worker.loop.schedule(after: checkInterval) { [self] in
+      markerTimer = nil
+      sendDueMarkers()
+      if members.contains(where: { $0.extras?.hasMarkers == true }) { watchForMarkers() }
+    }
+  }
+
+  func stopWatchingForMarkers() {
+    if let markerTimer { worker.loop.cancel(markerTimer) }
+    markerTimer = nil
+  }
+
+  private func sendDueMarkers() {
+    let (now, interval) = (worker.loop.now, worker.limits.markerInterval)
+    for member in members
+    where member.state == .waiting && member.extras?.isMarkerDue(at: now, after: interval) == true {
+      stopWaiting(member)
+      worker.perform(member.machine.logGrew(), member)
+    }
+  }
+}
