@@ -269,7 +269,8 @@ private final class Client {
     }
     let body = [UInt8](repeating: detail & 0x20 != 0 ? 10 : 65, count: size >> 4 & 0x7FF)
     let queries = [
-      "", "?as=sse", "?as=ndjson&ids=1", "?as=raw", "?wait=20ms", "?as=sse&count=2", "?as=ndjson&follow=0",
+      "", "?as=sse", "?as=ndjson&ids=1", "?as=raw", "?wait=20ms", "?as=sse&count=2",
+      "?as=ndjson&ids=1&follow=0&marker=1&where=%7B%22%22:%7B%22ge%22:1%7D%7D",
       "?as=sse&on_lag=fail&from=new",
     ]
     var bytes: [UInt8]
@@ -327,6 +328,8 @@ private final class Client {
     let name = streamNames[Int(choices >> 2 & 7) % streamNames.count]
     let options = [
       "", #"{"from":"new"}"#, #"{"from":1}"#, #"{"from":"-1d","on_lag":"fail","ids":false}"#, #"{"from":"latest"}"#,
+      #"{"where":{"":{"ge":1}},"marker":true,"gaps":true}"#, #"{"where":{"/a":"x"},"on_lag":"latest"}"#,
+      #"{"marker":true}"#,
     ]
     let isPublishing = kind == .channel || kind == .fireAndForget
     let data =
