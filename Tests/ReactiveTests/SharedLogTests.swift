@@ -62,6 +62,32 @@ private struct BatchStorage: ReplayStorage {
     #expect(probe.send([2]) == Subscribers.Demand.none)
   }
 
+  @Test func demandThatElementsFromElsewhereHaveMetIsRetracted() {
+    final class Upstream: Publisher, RetractableSubscription {
+      typealias Output = [Int]
+      typealias Failure = Never
+      let signals = Mutex<[String]>([])
+      func receive<S: Subscriber<[Int], Never>>(subscriber: S) { subscriber.receive(subscription: self) }
+      func request(_ demand: Subscribers.Demand) { signals.withLock { $0.append("request") } }
+      func retract() { signals.withLock { $0.append("retract") } }
+      func cancel() {}
+    }
+    let upstream = Upstream()
+    let log = BatchLog(storage: BatchStorage(), start: .whileSubscribed(linger: .zero), demand: .oneAtATime)
+    log.setUpstream(upstream.eraseToAnyPublisher())
+    let reader = LoopReader()
+    log.attach(reader)
+    log.subscriberJoined()
+    log.reader(reader, requestedThrough: 2)
+    log.append([1])
+    #expect(upstream.signals.withLock(\.self) == ["request"])
+    log.append([2, 3])
+    #expect(upstream.signals.withLock(\.self) == ["request", "retract"])
+    log.append([4])
+    log.reader(reader, requestedThrough: 5)
+    #expect(upstream.signals.withLock(\.self) == ["request", "retract", "request"])
+  }
+
   @Test func demandFromBeforeTheConnectionIsRequested() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)

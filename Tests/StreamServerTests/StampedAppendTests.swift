@@ -50,6 +50,7 @@ import Testing
       events.append(try client.event())
       #expect(events.map(\.id) == [1000, 1001, 1002] && events.map(\.data) == [[1], [2], [3]])
       #expect(try client.isSilent())
+      harness.eventually { source.demand == .none }  // the fleet has met it
       client.send(.cancel(StreamID(1)))
       harness.eventually { source.cancellations == 1 }
       #expect(server.append(try batch(1004, [[5]]), to: "s"))

@@ -174,13 +174,14 @@ public enum ShareStart: Sendable, Equatable {
   // MARK: - Writing
 
   /// Appends one value of another origin than upstream and notifies the readers; whether there is an upstream, and what
-  /// is requested from it, does not matter.
+  /// is requested from it, does not matter. A request that no reader needs any more is retracted.
   /// - Returns: False, without any effect, after the end.
   @discardableResult @inlinable package func append(_ input: Storage.Input) -> Bool {
-    let (isTaken, appended) = state.withLock { state in
-      (state.machine.takesValues, state.append(input, from: nil, slack: slack))
+    let (isTaken, appended, mayRetract) = state.withLock { state in
+      (state.machine.takesValues, state.append(input, from: nil, slack: slack), state.machine.mayRetract)
     }
     if let appended { notify(of: appended) }
+    if mayRetract { step { $0.machine.appendedElsewhere($0.extent) } }
     return isTaken
   }
 

@@ -309,9 +309,13 @@
 
   /// Retracts the outstanding request if there are subscribers and none requests more than the stored elements.
   private func retract(_ actions: inout Actions, _ log: Extent) {
-    guard demand == .oneAtATime, connection.isOutstanding, connection.canRetract, subscribers > 0, !isRequested(log)
-    else { return }
+    guard mayRetract, subscribers > 0, !isRequested(log) else { return }
     actions.retracts = connection.generation
+  }
+
+  /// Whether a request is outstanding that can be retracted.
+  @usableFromInline var mayRetract: Bool {
+    demand == .oneAtATime && connection.isOutstanding && connection.canRetract
   }
 
   private var runsFreely: Bool { if case .whileSubscribed = start { false } else { true } }
@@ -376,6 +380,13 @@
   @usableFromInline mutating func valueAppended(fromUpstream: Bool) {
     notifying += 1
     if fromUpstream { connection.isReceiving = true }
+  }
+
+  /// Records that readers were notified of an append of another origin. It may have all that they request.
+  @usableFromInline mutating func appendedElsewhere(_ log: Extent) -> Actions {
+    var actions = Actions()
+    retract(&actions, log)
+    return actions
   }
 
   /// Records the number of values that wait for room.
