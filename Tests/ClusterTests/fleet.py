@@ -1,6 +1,7 @@
 """Three brokers and three daemons, and the links between them, which can be cut or lose answers."""
 
 import asyncio
+import json
 import os
 import pathlib
 import random
@@ -124,11 +125,66 @@ class Process:
         raise Failure(f"{self.log.name}: not ended {STOP_SECONDS} s after SIGTERM")
 
 
-class Link:
-    """A port that is connected to another one. What a cut link has received waits, as packets do."""
+class Gate:
+    """Lets claims of a shard pass at the same time, once those of two hosts wait."""
 
-    def __init__(self, target, has_messages):
-        self.target, self.has_messages = target, has_messages
+    def __init__(self, stream):
+        self.subject = f"streamd.test.log.{shard(stream)}.claim".encode()
+        self.hosts = []
+        self.opened = asyncio.Event()
+
+    async def passes(self, host, subject):
+        if subject != self.subject:
+            return
+        self.hosts.append(host)
+        try:
+            if len(set(self.hosts)) == 2:
+                self.opened.set()
+            await self.opened.wait()
+        finally:
+            self.hosts.remove(host)
+
+
+class WeakFence:
+    """Replaces the condition of appends to a log, on the way from one host to a broker: they are stored if the *subject's*
+    last entry is the expected one, which the broker that leads the log compares before it proposes the entry to the
+    others, as for `update` of a key-value bucket.
+
+    An append after an entry that is not stored yet is left as it is: the subject's last entry does not say what that is."""
+
+    HEADER = b"Nats-Expected-Last-Sequence"
+
+    def __init__(self, port):
+        self.port, self.client = port, None
+
+    async def replaces(self, words, body):
+        """- words, body: of HPUB. Returns them for the broker."""
+        size = int(words[-2])
+        found = re.search(self.HEADER + rb": *(\d+)", body[:size])
+        if not found or len(words) != 5:
+            return words, body
+        expected = int(found[1])
+        self.client = self.client or await Client.to(self.port)
+        shard = words[1].split(b".")[3].decode()
+        try:
+            former, last = await asyncio.gather(*(
+                self.client.request(f"$JS.API.STREAM.MSG.GET.streamd-test-{shard}", request)
+                for request in (b'{"seq":%d}' % expected, b'{"last_by_subj":"%s"}' % words[1])))
+        except (OSError, asyncio.TimeoutError):
+            return words, body
+        former, last = (json.loads(answer or b"{}").get("message", {}).get("seq", 0) for _, answer in (former, last))
+        if former != expected or last > expected:
+            return words, body
+        header = body[:size].replace(found[0], b"Nats-Expected-Last-Subject-Sequence: %d" % last)
+        return [*words[:3], b"%d" % len(header), b"%d" % (len(header) + len(body) - 2 - size)], header + body[size:]
+
+
+class Link:
+    """A port that is connected to another one. What a cut link has received waits, as packets do.
+    - fleet, host: of a connection between a host and a broker; of others None."""
+
+    def __init__(self, target, fleet=None, host=None):
+        self.target, self.fleet, self.host = target, fleet, host
         self.is_open = asyncio.Event()
         self.is_open.set()
         self.loss = 0.0  # the part of the answers that are lost
@@ -147,9 +203,11 @@ class Link:
             await self.is_open.wait()
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target, limit=1 << 16)
             writers.append(far_writer)
-            back = self._pass_messages if self.has_messages else self._pass
-            directions = [
-                asyncio.create_task(self._pass(reader, far_writer, True)), asyncio.create_task(back(far_reader, writer))]
+            if self.fleet:
+                ways = [self._pass_commands(reader, far_writer), self._pass_messages(far_reader, writer)]
+            else:
+                ways = [self._pass(reader, far_writer), self._pass(far_reader, writer)]
+            directions = [asyncio.create_task(way) for way in ways]
             self.tasks.update(directions)
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             for direction in directions:
@@ -163,10 +221,27 @@ class Link:
                 each.close()
             self.tasks.discard(asyncio.current_task())
 
-    async def _pass(self, reader, writer, is_counted=False):
+    async def _pass(self, reader, writer):
         while data := await reader.read(1 << 16):
             await self.is_open.wait()
-            if is_counted and self.budget is not None:
+            writer.write(data)
+            await writer.drain()
+
+    async def _pass_commands(self, reader, writer):
+        """Passes on whole commands of a host to a broker, up to the budget."""
+        fence = WeakFence(self.target) if self.fleet.has_weak_fence else None
+        while line := await reader.readline():
+            words = line.split()
+            data = line
+            if words and words[0] in (b"PUB", b"HPUB"):
+                body = await reader.readexactly(int(words[-1]) + 2)
+                if fence and words[0] == b"HPUB":
+                    words, body = await fence.replaces(words, body)
+                if self.fleet.gate:
+                    await self.fleet.gate.passes(self.host, words[1])
+                data = b" ".join(words) + b"\r\n" + body
+            await self.is_open.wait()
+            if self.budget is not None:
                 self.budget -= len(data)
                 if self.budget < 0:
                     self.is_exhausted.set()
@@ -175,14 +250,15 @@ class Link:
             await writer.drain()
 
     async def _pass_messages(self, reader, writer):
-        """Passes on whole messages of NATS, but for answers that are lost."""
+        """Passes on whole messages of a broker to a host, but for answers that are lost."""
         while line := await reader.readline():
             words = line.split()
             data = line
             if words and words[0] in (b"MSG", b"HMSG"):
-                data += await reader.readexactly(int(words[-1]) + 2)
+                body = await reader.readexactly(int(words[-1]) + 2)
                 if b".answer." in words[1] and random.random() < self.loss:
                     continue
+                data += body
             await self.is_open.wait()
             writer.write(data)
             await writer.drain()
@@ -196,16 +272,17 @@ class Link:
 class Fleet:
     """All processes, with numbers from 0. Ends them, and closes the links, when it is left."""
 
-    def __init__(self, folder, streamd):
-        self.folder, self.streamd = folder, streamd
+    def __init__(self, folder, streamd, has_weak_fence=False):
+        self.folder, self.streamd, self.has_weak_fence = folder, streamd, has_weak_fence
+        self.gate = None
 
     async def __aenter__(self):
         numbers = range(3)
         broker = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "nats-server"
         self.ports = [free_port() for _ in numbers]
         cluster_ports = [free_port() for _ in numbers]
-        self.routes = {(a, b): Link(cluster_ports[b], False) for a in numbers for b in numbers if a != b}
-        self.links = {(host, b): Link(self.ports[b], True) for host in numbers for b in numbers}
+        self.routes = {(a, b): Link(cluster_ports[b]) for a in numbers for b in numbers if a != b}
+        self.links = {(host, b): Link(self.ports[b], self, host) for host in numbers for b in numbers}
         for link in [*self.routes.values(), *self.links.values()]:
             await link.listen()
         self.brokers, self.daemons = [], []
@@ -250,16 +327,40 @@ class Fleet:
         return max(terms)[1]
 
     async def leading_broker(self, stream):
+        information = await self.information(f"streamd-test-{shard(stream)}")
+        return int(information["cluster"]["leader"].rsplit("-", 1)[1])
+
+    async def information(self, log):
+        """What the broker that leads a log says of it, once there is one."""
         async def ask():
             for port in self.ports:
                 try:
                     async with await Client.to(port) as client:
-                        information = await client.information(f"streamd-test-{shard(stream)}")
-                    return int(information["cluster"]["leader"].rsplit("-", 1)[1])
+                        information = await client.information(log)
+                    if information["cluster"]["leader"]:
+                        return information
                 except (OSError, ValueError, KeyError, asyncio.TimeoutError):
                     continue
             return None
-        return await until("a broker leads the shard's log", ask, lambda: 60)
+        return await until(f"a broker leads {log}", ask)
+
+    async def entries(self, stream):
+        """What the log of a stream's shard has."""
+        log = f"streamd-test-{shard(stream)}"
+        information = await self.information(log)
+        async with await Client.to(self.ports[int(information["cluster"]["leader"].rsplit("-", 1)[1])]) as client:
+            return await client.entries(log, information["state"]["first_seq"], information["state"]["last_seq"])
+
+    async def lead_log(self, log, broker):
+        """Lets the brokers elect leaders of a log until it is this one."""
+        async def is_leader():
+            if (await self.information(log))["cluster"]["leader"] == f"broker-{broker}":
+                return True
+            async with await Client.to(self.ports[broker]) as client:
+                await client.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{log}")
+            await asyncio.sleep(0.5)
+            return False
+        await until(f"broker {broker} leads {log}", is_leader)
 
     def partition(self, host, is_cut):
         """Separates a host, with the broker of its number, from the others; or ends that."""

@@ -5,6 +5,7 @@ import collections
 import datetime
 import hashlib
 import json
+import struct
 
 NUMBER_SECONDS = 0.05  # between events of `sse`
 
@@ -12,9 +13,11 @@ NUMBER_SECONDS = 0.05  # between events of `sse`
 class Upstream:
     """`/sse`: numbers without a gap, from the one after Last-Event-ID. `/poll` and `/idle`: another value every 2 s."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, handovers):
+        """- handovers: how often a host has begun to lead a stream until now."""
+        self.path, self.handovers = path, handovers
         self.requests = collections.Counter()
+        self.times = collections.defaultdict(list)  # by path: the time of each request, and the handovers before it
         self.open_streams = 0
         self.conditional = 0
 
@@ -44,6 +47,7 @@ class Upstream:
                     name, value = line.decode().split(":", 1)
                     fields[name.lower()] = value.strip()
                 self.requests[path] += 1
+                self.times[path].append((self.clock(), self.handovers(path[1:])))
                 if path == "/sse":
                     return await self._stream(writer, int(fields.get("last-event-id", 0)))
                 value = str(int((self.clock() - self.start) / 2))
@@ -60,6 +64,19 @@ class Upstream:
         finally:
             writer.close()
             self.tasks.discard(asyncio.current_task())
+
+    def excess(self, path, slot):
+        """The first requests that are more than one for each slot and each handover; None if there are none.
+
+        Where the slots begin is not known: a time of two and a half slots may touch four of them. (So this is exact for
+        every time but for the one slot at its ends; half a slot is left to the delays of a busy machine.)"""
+        times = self.times[path]
+        for i, (begin, before) in enumerate(times):
+            for j in range(i + 1, len(times)):
+                end, after = times[j]
+                if j - i > int((end - begin) / slot + 0.5) + 1 + after - before:
+                    return f"{j - i + 1} requests of {path} within {end - begin:.2f} s and {after - before} handovers"
+        return None
 
     async def _stream(self, writer, last):
         self.open_streams += 1
@@ -133,6 +150,7 @@ class Subscriber:
         self.name, self.stream, self.host, self.fleet, self.oracle = name, stream, host, fleet, oracle
         self.last = self.number = 0
         self.gaps = 0
+        self.source, self.changes = host, 0  # the host of the last event, and how often that was another one
         self.refusals = collections.Counter()
         self.writer = None
 
@@ -153,7 +171,8 @@ class Subscriber:
             self.writer.transport.abort()
 
     async def _subscribe(self):
-        reader, self.writer = await asyncio.open_unix_connection(self.fleet.socket(self.host), limit=1 << 24)
+        host = self.host
+        reader, self.writer = await asyncio.open_unix_connection(self.fleet.socket(host), limit=1 << 24)
         begin = self.last or "replay"
         self.writer.write(f"GET /streams/{self.stream}?as=ndjson&ids=1&from={begin} HTTP/1.0\r\n\r\n".encode())
         status = await reader.readline()
@@ -172,9 +191,47 @@ class Subscriber:
                 if not self.oracle.allows_gaps:
                     self.oracle.violations.append(f"{self.name}: id {identifier} of {self.stream} after {self.last}: a gap")
             self.last = identifier
+            self.changes += host != self.source
+            self.source = host
             if self.stream == "sse":
                 self.number = int(event["data"])
             self.oracle.receive(self.stream, identifier, microseconds(event["time"]), event["data"])
+
+
+class CreditSubscriber:
+    """Subscribes by RSocket, and asks for each event on its own."""
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self.writer.close()
+
+    @classmethod
+    async def to(cls, path, stream):
+        subscriber = cls()
+        subscriber.reader, subscriber.writer = await asyncio.open_unix_connection(path)
+        kind = b"\x0atext/plain"
+        subscriber._send(0, 0x01, 0, struct.pack(">HHII", 1, 0, 3_600_000, 7_200_000) + kind + kind)
+        subscriber._send(1, 0x06, 0x100, struct.pack(">I", 1) + len(stream).to_bytes(3, "big") + stream.encode())
+        return subscriber
+
+    def _send(self, stream, kind, flags, fields):
+        frame = struct.pack(">IH", stream, kind << 10 | flags) + fields
+        self.writer.write(len(frame).to_bytes(3, "big") + frame)
+
+    def request(self):
+        self._send(1, 0x08, 0, struct.pack(">I", 1))
+
+    async def receive(self):
+        """Waits for an event."""
+        while True:
+            frame = await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(3), "big"))
+            stream, kind = struct.unpack_from(">IH", frame)
+            if kind >> 10 == 0x0B:
+                raise ConnectionError(frame[10:].decode(errors="replace"))
+            if stream == 1 and kind >> 10 == 0x0A:
+                return
 
 
 class LinePublisher:

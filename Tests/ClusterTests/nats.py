@@ -1,11 +1,13 @@
 """A client of NATS, as small as reading the logs of a fleet's shards requires, and what their entries mean."""
 
 import asyncio
+import base64
 import itertools
 import json
 import struct
 
 ANSWER_SECONDS = 10
+NO_MESSAGE = 10037
 
 
 class Client:
@@ -64,18 +66,18 @@ class Client:
         return answer
 
     async def entries(self, stream, first, last):
-        """Reads entries, each from any replica: subject and bytes by sequence number, without those that are not there."""
+        """Reads entries from the replica that leads: subject and bytes by sequence number, without those that are not there."""
         found = {}
         for start in range(first, last + 1, 256):
             numbers = range(start, min(last + 1, start + 256))
             answers = await asyncio.gather(*(
-                self.request(f"$JS.API.DIRECT.GET.{stream}", json.dumps({"seq": number}).encode()) for number in numbers))
-            for number, (header, body) in zip(numbers, answers):
-                fields = dict(line.split(": ", 1) for line in header.splitlines()[1:] if ": " in line)
-                if "Nats-Subject" in fields:
-                    found[number] = fields["Nats-Subject"], body
-                elif not header.startswith("NATS/1.0 404"):
-                    raise ConnectionError(f"{stream}, {number}: {header!r}")
+                self.request(f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps({"seq": number}).encode()) for number in numbers))
+            for number, (_, body) in zip(numbers, answers):
+                answer = json.loads(body or b"{}")
+                if "message" in answer:
+                    found[number] = answer["message"]["subject"], base64.b64decode(answer["message"].get("data", ""))
+                elif answer.get("error", {}).get("err_code") != NO_MESSAGE:
+                    raise ConnectionError(f"{stream}, {number}: {answer}")
         return found
 
 
@@ -90,6 +92,17 @@ def fields(data):
 
 def number(data):
     return int.from_bytes(data or b"", "big")
+
+
+def rival_claims(entries):
+    """Claims that were appended after the same entry, as sentences: one of them at most may be stored."""
+    claims = {}
+    for sequence in sorted(entries):
+        entry = fields(entries[sequence][1][4:])
+        if not number(entry.get(5)):
+            rival = claims.setdefault((entry.get(1), entry.get(2)), sequence)
+            if rival != sequence:
+                yield f"the claims {rival} and {sequence} follow the same entry"
 
 
 def records(entries):

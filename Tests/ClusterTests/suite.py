@@ -4,7 +4,7 @@ import asyncio
 
 from fleet import Failure, shard, until
 from load import LinePublisher, Oracle, Poster, Subscriber, Upstream, brief
-from nats import Client, records
+from nats import Client, records, rival_claims
 
 STREAMS = ("sse", "poll", "notes", "large")
 # After a fault, all hosts must have all events within this time.
@@ -16,7 +16,7 @@ SLOW_SECONDS = 15
 class Suite:
     def __init__(self, fleet, streamctl):
         self.fleet, self.oracle = fleet, Oracle()
-        self.upstream = Upstream(fleet.folder / "upstream.sock")
+        self.upstream = Upstream(fleet.folder / "upstream.sock", self.handovers)
         self.subscribers = [
             Subscriber(f"subscriber of host {host}", stream, host, fleet, self.oracle)
             for host in range(3) for stream in STREAMS]
@@ -27,6 +27,7 @@ class Suite:
         self.posters = [Poster(f"poster-{host}", host, fleet) for host in range(3)]
         self.times = []
         self.tasks = []
+        self.has_wiped_broker = False
 
     async def __aenter__(self):
         await self.upstream.__aenter__()
@@ -71,8 +72,8 @@ class Suite:
         violations, self.oracle.violations = self.oracle.violations, []
         return [*violations[:5], *([f"and {len(violations) - 5} more"] if len(violations) > 5 else [])]
 
-    def handovers(self):
-        return len(self.fleet.terms())
+    def handovers(self, stream):
+        return sum(number == shard(stream) for number, _, _ in self.fleet.terms())
 
     async def recovers(self, what, without=()):
         """Waits until all hosts but some have what was sent and published until now, and prints how long that took."""
@@ -111,8 +112,8 @@ class Suite:
             missing.clear()
             missing.extend(
                 f"{each.name} has {each.stream} up to {each.last}, not {newest[each.stream]} {dict(each.refusals) or ''}"
-                for each in self.subscribers
-                if each.host in hosts and each.last < newest.get(each.stream, 0))
+                for each in self.subscribers + self.travellers
+                if (each.host in hosts or each in self.travellers) and each.last < newest.get(each.stream, 0))
             return not missing
 
         await waits(have_all)
@@ -162,33 +163,43 @@ class Suite:
             "all published values have arrived", lambda: all(self.oracle.published[value] == 1 for value in wanted))
         return len(wanted)
 
-    async def replicas(self):
-        """All replicas have the same entries, and they have the events that subscribers have received. The brokers choose
-        the replica that answers, anew for each entry."""
+    async def replicas(self, are_complete=True):
+        """All replicas have the same entries, and they have the events that subscribers have received. A broker returns the
+        entries of its own replica while it leads the log: each leads for a while.
+        - are_complete: whether no replica may lack entries."""
         count, newest = 0, dict(self.oracle.newest)  # the logs have more by the time they are read
         for number in sorted({shard(stream) for stream in STREAMS}):
-            stream, first = f"streamd-test-{number}", None
-            for broker, port in enumerate(self.fleet.ports):
-                async with await Client.to(port) as client:
-                    state = state if first else (await client.information(stream))["state"]
-                    entries = await self._entries(client, stream, state, f"broker {broker}")
-                if first and entries != first:
-                    raise Failure(f"broker {broker} returns other entries of {stream}")
-                first = first or entries
-            count += self._compare(first, newest)
+            stream, found, missing = f"streamd-test-{number}", {}, 0
+            state = (await self.fleet.information(stream))["state"]
+            numbers = range(state["first_seq"], state["last_seq"] + 1)
+            for broker in range(3):
+                entries = await self._entries(broker, stream, numbers)
+                for sequence, entry in entries.items():
+                    if found.setdefault(sequence, entry) != entry:
+                        raise Failure(f"broker {broker} has another entry {sequence} of {stream}")
+                missing += len(numbers) - len(entries)
+                if missing and are_complete:
+                    raise Failure(f"broker {broker} has {len(entries)} of {len(numbers)} entries of {stream}")
+            if missing:
+                self.times.append(f"replicas of {stream} lack {missing} entries")
+            if len(found) != len(numbers):
+                raise Failure(f"no replica has {len(numbers) - len(found)} entries of {stream}")
+            for problem in rival_claims(found):
+                raise Failure(f"{stream}: {problem}")
+            count += self._compare(found, newest)
         self.times.append(f"{count} events")
 
-    async def _entries(self, client, stream, state, name):
-        """All entries, once the replicas have all."""
+    async def _entries(self, broker, stream, numbers):
+        """The entries of a broker's replica, which leads for that."""
         end = self.clock() + RECOVERY_SECONDS
-        while True:
-            entries = await client.entries(stream, state["first_seq"], state["last_seq"])
-            missing = sorted(set(range(state["first_seq"], state["last_seq"] + 1)) - entries.keys())
-            if not missing:
+        while self.clock() < end:
+            await self.fleet.lead_log(stream, broker)
+            async with await Client.to(self.fleet.ports[broker]) as client:
+                entries = await client.entries(stream, numbers[0], numbers[-1])
+            information = await self.fleet.information(stream)
+            if information["cluster"]["leader"] == f"broker-{broker}":
                 return entries
-            if self.clock() > end:
-                raise Failure(f"{name} does not return {len(missing)} entries of {stream}, {missing[0]} to {missing[-1]}")
-            await asyncio.sleep(1)
+        raise Failure(f"broker {broker} does not lead {stream} for long enough to read it")
 
     def _compare(self, entries, newest):
         found = {}
