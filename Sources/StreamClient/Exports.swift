@@ -1,2 +1,2 @@
-// Re-exported, because `SubscribeOptions` and `LagPolicy` are part of this module's interface.
+// Re-exported, because `SubscribeOptions`, `EventFilter` and `LagPolicy` are part of this module's interface.
 @_exported import StreamProtocol

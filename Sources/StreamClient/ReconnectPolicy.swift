@@ -5,15 +5,19 @@
 /// first successful connection, ``StreamError/cannotConnect(_:)``. A first connection that is refused, and every other
 /// failure, end the stream. A loss after an event without an id also ends it, because there is no position to resume
 /// from. Before the first event, a new subscription repeats the original request.
+///
+/// A marker is a position to resume from, like an event. A filtered subscription with ids receives markers also without
+/// ``SubscribeOptions/marker``, and does not deliver them: events that were left out before a loss are therefore neither
+/// examined again nor reported as missing, except those of the last 10 s, or since the subscriber's demand was met.
 public struct ReconnectPolicy: Sendable {
   /// A report besides the events. Delivered on the connection's event loop, before the event that it concerns.
   public enum Report: Equatable, Sendable {
     /// The connection was lost, for this reason. Reported once per loss, independent of the number of failed attempts
     /// to reconnect.
     case lost(StreamError)
-    /// Events arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, also `nil` if no event had
-    /// arrived before the loss. With ``SubscribeOptions/LagPolicy/fail``, too, a gap is not a failure: that policy
-    /// concerns a subscriber that falls behind while it is connected.
+    /// Events or markers arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, also `nil` if no
+    /// event had arrived before the loss. With ``SubscribeOptions/LagPolicy/fail``, too, a gap is not a failure: that
+    /// policy concerns a subscriber that falls behind while it is connected.
     case resumed(missing: EventGap?)
     /// Values are published again, but the stream no longer has the publisher's name: values that were sent and not
     /// confirmed may be in it twice.
@@ -57,7 +61,7 @@ public struct ReconnectPolicy: Sendable {
 struct Resumption {
   enum Verdict: Equatable {
     case deliver(ReconnectPolicy.Report?)
-    /// The event was delivered before.
+    /// The event was delivered before, or is a marker that was not requested.
     case drop
   }
 
@@ -67,7 +71,13 @@ struct Resumption {
   }
 
   let policy: ReconnectPolicy
-  /// The id of the newest event; `nil` before the first.
+  /// Whether markers are for this state alone.
+  private let hidesMarkers: Bool
+  /// The events that were left out before hidden markers since the last delivered event.
+  private var hiddenLeftOutCount: UInt64 = 0
+  /// The gap before those.
+  private var hiddenGap: EventGap?
+  /// The id of the newest event or marker; `nil` before the first.
   private(set) var lastID: UInt64?
   /// The newest id before the loss: later connections skip events up to it.
   private var resumedAfter: UInt64?
@@ -77,18 +87,32 @@ struct Resumption {
   private var isInterrupted = false
   private var lossCount = 0
 
-  init(policy: ReconnectPolicy) { self.policy = policy }
+  init(policy: ReconnectPolicy, hidesMarkers: Bool = false) {
+    (self.policy, self.hidesMarkers) = (policy, hidesMarkers)
+  }
 
-  mutating func receive(_ event: StreamEvent) -> Verdict {
-    if let id = event.id, let resumedAfter, id <= resumedAfter { return .drop }
+  /// - Parameter event: gets what hidden markers before it have.
+  mutating func receive(_ event: inout StreamEvent) -> Verdict {
+    // A marker repeats the id of the event before it.
+    if let id = event.id, let resumedAfter, id < resumedAfter || id == resumedAfter && event.kind == .event {
+      return .drop
+    }
     if let id = event.id {
       lastID = id
     } else {
       hasBareEvents = true
     }
-    defer { isInterrupted = false }
     wasConnected = true
     lossCount = 0
+    if hiddenGap != nil || hiddenLeftOutCount > 0 {
+      event = event.after(hiddenGap, leftOutCount: hiddenLeftOutCount)
+    }
+    guard event.kind == .event || !hidesMarkers else {
+      (hiddenGap, hiddenLeftOutCount) = (event.gap, event.leftOutCount)
+      return .drop
+    }
+    (hiddenGap, hiddenLeftOutCount) = (nil, 0)
+    defer { isInterrupted = false }
     return .deliver(isInterrupted ? .resumed(missing: event.gap) : nil)
   }
 
@@ -104,5 +128,26 @@ struct Resumption {
     defer { isInterrupted = true }
     return .retry(
       after: policy.delay(afterLosses: lossCount, fraction: fraction), isInterrupted ? nil : .lost(error))
+  }
+}
+
+extension StreamEvent {
+  /// The event with the gap and the left out events of a marker directly before it.
+  fileprivate func after(_ gap: EventGap?, leftOutCount count: UInt64) -> StreamEvent {
+    let sum: EventGap? =
+      switch (gap, self.gap) {
+      case (nil, let only), (let only, nil): only
+      case (.events(let one), .events(let other)): .events(one.addingSaturated(other))
+      case (.unknown, _), (_, .unknown): .unknown
+      }
+    return StreamEvent(
+      id: id, time: time, data: data, gap: sum, leftOutCount: leftOutCount.addingSaturated(count), kind: kind)
+  }
+}
+
+extension UInt64 {
+  fileprivate func addingSaturated(_ other: UInt64) -> UInt64 {
+    let (sum, overflow) = addingReportingOverflow(other)
+    return overflow ? .max : sum
   }
 }

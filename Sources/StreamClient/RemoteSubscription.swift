@@ -34,6 +34,10 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   private var request: RemoteRequest?
   private var phase = Phase.idle
   private var demand = RemoteDemand()
+  /// Whether payloads have the number of events that were left out.
+  private let isFiltered: Bool
+  /// Whether payloads have their kind.
+  private let hasKind: Bool
   /// The state of a subscription that outlives its connection.
   private var resumption: Resumption?
   /// The subscriber; released at the end, on the thread that ends the subscription.
@@ -42,8 +46,14 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
 
   init(_ request: RemoteRequest, _ down: Down) {
     transport = request.connection.transport
+    let options = request.options
+    // Markers are positions to resume from: see `ReconnectPolicy`.
+    let hidesMarkers = request.reconnect != nil && options.filter != nil && options.ids && !options.marker
+    isFiltered = options.filter != nil
+    hasKind = options.marker || hidesMarkers
+    resumption = request.reconnect.map { Resumption(policy: $0, hidesMarkers: hidesMarkers) }
     self.request = request
-    resumption = request.reconnect.map { Resumption(policy: $0) }
+    self.request?.options.marker = hasKind
     self.down = down
   }
 
@@ -149,16 +159,17 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   func receive(_ payload: Payload) {
     transport.loop.assertOnLoop()
     guard let down, !isCancelled.load(ordering: .acquiring) else { return }
-    let event = StreamEvent(payload)
+    var event = StreamEvent(payload, isFiltered: isFiltered, hasKind: hasKind)
     demand.spend()
-    if resumption != nil, !mayDeliver(event) { return }
+    if resumption != nil, !mayDeliver(&event) { return }
     demand.add(down.receive(event))
     scheduleIfNeeded()
   }
 
-  /// - Returns: false if the event was delivered before, or the subscriber has cancelled.
-  private func mayDeliver(_ event: StreamEvent) -> Bool {
-    switch resumption?.receive(event) {
+  /// - Parameter event: becomes the one to deliver.
+  /// - Returns: false if it was delivered before or is a hidden marker, or the subscriber has cancelled.
+  private func mayDeliver(_ event: inout StreamEvent) -> Bool {
+    switch resumption?.receive(&event) {
     case .drop:
       demand.add(.max(1))
       scheduleIfNeeded()

@@ -45,11 +45,18 @@ public final class StreamConnection: Sendable {
   /// Returns the stream called `name`, 1 to 255 bytes. Nothing is requested from the server before a subscriber has
   /// demand.
   ///
-  /// - Parameter reconnect: how the stream resumes after a loss of its connection; `nil`: it fails.
+  ///     let apple = try connection.stream("quotes", where: EventFilter(.init("/symbol", .equals("AAPL"))))
+  ///
+  /// - Parameters:
+  ///   - filter: only events that it fits are delivered, in place of those of `options.filter`.
+  ///   - reconnect: how the stream resumes after a loss of its connection; `nil`: it fails.
   public func stream(
-    _ name: String, options: SubscribeOptions = SubscribeOptions(), reconnect: ReconnectPolicy? = nil
+    _ name: String, where filter: EventFilter? = nil, options: SubscribeOptions = SubscribeOptions(),
+    reconnect: ReconnectPolicy? = nil
   ) -> RemoteStream {
-    RemoteStream(
+    var options = options
+    options.filter = filter ?? options.filter
+    return RemoteStream(
       request: RemoteRequest(connection: self, kind: .stream, name: name, options: options, reconnect: reconnect))
   }
 

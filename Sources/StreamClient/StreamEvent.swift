@@ -10,31 +10,52 @@ public enum EventGap: Equatable, Sendable {
   case unknown
 }
 
-/// One event of a remote stream.
+/// One event of a remote stream, or a marker.
 public struct StreamEvent: Equatable, Sendable {
-  /// The event's number. It rises by 1 from event to event, and by more at a ``gap``. `nil` if the subscription
-  /// requested no ids, or the server does not send them.
-  public let id: UInt64?
-  /// The time at which the daemon stored the event, in microseconds since the Unix epoch. `nil` as for ``id``.
-  public let time: UInt64?
-  /// The event's bytes, exactly as its source sent them.
-  public let data: [UInt8]
-  /// The events that this subscriber missed directly before this event; `nil`: none. Only available with ``id``.
-  public let gap: EventGap?
+  /// What a subscription receives.
+  public enum Kind: Equatable, Sendable {
+    /// An event of the stream.
+    case event
+    /// The subscription is current: it has been sent every event up to ``StreamEvent/id``. Only with
+    /// ``SubscribeOptions/marker``.
+    case marker
+  }
 
-  /// Creates an event from its parts.
-  public init(id: UInt64?, time: UInt64?, data: [UInt8], gap: EventGap? = nil) {
-    self.id = id
-    self.time = time
-    self.data = data
-    self.gap = gap
+  /// Whether this is an event or a marker.
+  public let kind: Kind
+  /// The event's number. It rises by 1 from event to event, and by more at a ``gap`` or after events that a filter left
+  /// out. A marker has the number of the stream's newest event. `nil` if the subscription requested no ids, or the
+  /// server does not send them.
+  public let id: UInt64?
+  /// The time at which the daemon stored the event, or sent the marker, in microseconds since the Unix epoch. `nil` as
+  /// for ``id``.
+  public let time: UInt64?
+  /// The event's bytes, exactly as its source sent them; of a marker none.
+  public let data: [UInt8]
+  /// The events that this subscriber missed directly before this one; `nil`: none. Only available with ``id``.
+  public let gap: EventGap?
+  /// The number of events that ``SubscribeOptions/filter`` left out since the previous event or marker: they are no
+  /// ``gap``. 0 without a filter and without ``id``.
+  public let leftOutCount: UInt64
+
+  /// Creates an event, or a marker, from its parts.
+  public init(
+    id: UInt64?, time: UInt64?, data: [UInt8], gap: EventGap? = nil, leftOutCount: UInt64 = 0, kind: Kind = .event
+  ) {
+    (self.id, self.time, self.data) = (id, time, data)
+    (self.gap, self.leftOutCount, self.kind) = (gap, leftOutCount, kind)
   }
 
   /// Converts a payload. Metadata that is not a stamp of streamd is ignored.
-  init(_ payload: Payload) {
+  ///
+  /// - Parameters:
+  ///   - isFiltered: the request has a filter.
+  ///   - hasKind: it has markers.
+  init(_ payload: Payload, isFiltered: Bool, hasKind: Bool) {
     data = payload.data
-    let stamp = payload.metadata.flatMap { EventStamp($0) }
-    (id, time) = (stamp?.id, stamp?.time)
+    let stamp = payload.metadata.flatMap { EventStamp($0, isFiltered: isFiltered, hasKind: hasKind) }
+    (id, time, leftOutCount) = (stamp?.id, stamp?.time, stamp?.leftOutCount ?? 0)
+    kind = stamp?.kind == .marker ? .marker : .event
     switch stamp?.missedCount ?? 0 {
     case 0: gap = nil
     case EventStamp.unknownCount: gap = .unknown

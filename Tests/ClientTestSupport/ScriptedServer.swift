@@ -56,10 +56,17 @@ package final class Peer: EventLoop.Handler, @unchecked Sendable {
     loop.update(registration, for: readiness)
   }
 
-  /// - Parameter gap: the number in the metadata after id and time.
-  package func send(_ text: String, on id: StreamID, number: UInt64 = 0, gap: UInt64? = nil, isComplete: Bool = false) {
-    let numbers = [number, 1_000_000 + number] + (gap.map { [$0] } ?? [])
-    let metadata = numbers.flatMap { value in (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) } }
+  /// - Parameters:
+  ///   - leftOut: the number in the metadata after id and time.
+  ///   - gap: the number after that.
+  ///   - kind: the last byte.
+  package func send(
+    _ text: String, on id: StreamID, number: UInt64 = 0, leftOut: UInt64? = nil, gap: UInt64? = nil, kind: UInt8? = nil,
+    isComplete: Bool = false
+  ) {
+    let numbers: [UInt64] = [number, 1_000_000 + number, leftOut, gap].compactMap(\.self)
+    var metadata = numbers.flatMap { value in (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) } }
+    if let kind { metadata.append(kind) }
     machine.sendPayload(id, Payload(metadata: metadata, data: Array(text.utf8)), isComplete: isComplete)
   }
 
