@@ -31,6 +31,10 @@ struct Arguments: Equatable {
     var reconnects = true
     /// Maximum time without an event before the program ends; `nil`: no limit.
     var timeout: Duration?
+    /// Whether it shows that it has printed every event that there is.
+    var showsMarkers = false
+    /// Whether it continues with new events after those that are there.
+    var follows = true
   }
 
   /// The options of `pub`.
@@ -82,8 +86,14 @@ struct Arguments: Equatable {
       --count N           stop after N events; request no more than that
       --from POS          begin with: replay (default), latest, new, the events after an event id,
                           those since an RFC 3339 time, or since a duration ago such as -5m
+      --marker            show when all events are printed, and every 10 s while none arrives: with the format
+                          json as an object with caught_up, otherwise on standard error
+      --no-follow         stop after the events that are there
       --on-lag POLICY     after falling behind: skip (continue with the oldest event in the buffer), latest, fail
                           (default: the stream's configuration)
+      --where CONDITION   print only JSON events for whose value at a JSON pointer the condition holds:
+                          /a=VALUE, /a>N, /a>=N, /a<N, /a<=N, /a^=PREFIX, /a (it exists), !/a (it does not);
+                          VALUE is JSON, else text; or a filter as a JSON object; all of several must hold
 
     Options of sub and pub:
       --no-reconnect      exit when the connection is lost, instead of reconnecting and resuming
@@ -130,6 +140,7 @@ extension Arguments {
   /// - Parameter words: without the program's name.
   init(_ words: [String], environment socket: String?) throws(Stop) {
     var values: [String: String] = [:]
+    var conditions: [String] = []
     var operands: [String] = []
     var rest = words[...]
     while let word = rest.popFirst() {
@@ -146,7 +157,7 @@ extension Arguments {
         return
       }
       let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
-      if [Self.noReconnect, Self.json].contains(word) {
+      if Self.flags.contains(word) {
         values[word] = ""
         continue
       }
@@ -156,27 +167,34 @@ extension Arguments {
         throw .usage("\(parts[0]) requires a value")
       }
       values[parts[0]] = value
+      if parts[0] == Self.condition { conditions.append(value) }
     }
     let path = values.removeValue(forKey: "--socket") ?? socket.flatMap { $0.isEmpty ? nil : $0 }
     let maximumEventBytes = try Self.size("--max-event", values)
-    self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values))
+    self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values, conditions))
     if let maximumEventBytes { self.maximumEventBytes = maximumEventBytes }
   }
 
   // The options without a value.
   private static let noReconnect = "--no-reconnect"
   private static let json = "--json"
+  private static let marker = "--marker"
+  private static let noFollow = "--no-follow"
+  private static let flags: Set = [noReconnect, json, marker, noFollow]
+
+  /// The option that may occur more than once.
+  private static let condition = "--where"
 
   /// Shorter than the time that the unit gives a reload, 30 s (TimeoutStartSec=).
   private static let reloadTimeout = Duration.seconds(25)
 
   private static let options: Set = [
     "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
-    "--as",
+    "--as", condition,
   ]
 
   private static func command(
-    _ operands: [String], _ values: [String: String]
+    _ operands: [String], _ values: [String: String], _ conditions: [String]
   ) throws(Stop) -> Command {
     guard let verb = operands.first else { throw .usage("a command is missing") }
     switch verb {
@@ -214,7 +232,7 @@ extension Arguments {
       }
       return .publish(name: try name(Array(operands.prefix(2))), publication)
     case "sub":
-      try refuse(values, except: options.subtracting(["--sort", "--as"]).union([noReconnect]), for: verb)
+      try refuse(values, except: options.union(flags).subtracting(["--sort", "--as", json]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       subscription.options.onLag = try choice("--on-lag", values)
@@ -222,6 +240,10 @@ extension Arguments {
       subscription.credit = try number("--credit", values) ?? subscription.credit
       subscription.count = try number("--count", values)
       subscription.reconnects = values[noReconnect] == nil
+      subscription.showsMarkers = values[marker] != nil
+      subscription.follows = values[noFollow] == nil
+      subscription.options.marker = subscription.showsMarkers || !subscription.follows
+      if !conditions.isEmpty { subscription.options.filter = try EventFilter(conditions) }
       subscription.timeout = try time("--timeout", values)
       return .subscribe(name: try name(operands), subscription)
     default: throw .usage("unknown command \(verb)")

@@ -6,11 +6,12 @@ enum EventFormat: String, CaseIterable {
   /// become spaces; those in other text stay.
   case data
   /// An object on its own line: id, time in UTC with microseconds, data. JSON data is embedded unchanged; other data is
-  /// a string, with U+FFFD for invalid UTF-8.
+  /// a string, with U+FFFD for invalid UTF-8. A marker has `caught_up` in place of data.
   case json
   /// The data, unchanged.
   case raw
 
+  /// - Parameter event: an event, or for ``json`` a marker.
   func append(_ event: StreamEvent, to output: inout Output) throws(Stop) {
     switch self {
     case .data:
@@ -21,6 +22,10 @@ enum EventFormat: String, CaseIterable {
     case .json:
       let id = event.id.map { String($0) } ?? "null"
       let time = event.time.map { "\"\(UTCTime(microsecondsSinceEpoch: $0))\"" } ?? "null"
+      guard event.kind == .event else {
+        try output.write("{\"id\":\(id),\"time\":\(time),\"caught_up\":true}\n".utf8)
+        return
+      }
       try output.write(#"{"id":\#(id),"time":\#(time),"data":"#.utf8)
       if JSONText.isValid(event.data) {
         try output.write(JSONText.onOneLine(event.data))

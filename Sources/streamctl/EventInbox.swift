@@ -41,7 +41,7 @@ final class EventInbox: Subscriber, Sendable {
     self.handle.withLock { $0 = handle }
   }
 
-  /// Removes and returns the arrived events, in order, and returns the end, if there is one.
+  /// Removes and returns the arrived events and markers, in order, and returns the end, if there is one.
   func takeAll() -> (events: [StreamEvent], end: Stop?) {
     state.withLock { state in
       defer { state.events = [] }
@@ -118,7 +118,7 @@ final class EventInbox: Subscriber, Sendable {
   func receive(_ event: StreamEvent) -> Subscribers.Demand {
     change { state in
       state.events.append(event)
-      state.hasHadEvents = true
+      if event.kind == .event { state.hasHadEvents = true }
     }
     return .none
   }

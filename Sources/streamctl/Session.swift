@@ -74,8 +74,8 @@ struct Session {
     return .now() + .nanoseconds(timeout.wholeNanoseconds)
   }
 
-  /// Prints a stream's events until it ends, or until the wanted number. Requests more events only when half of the
-  /// requested ones are written, so that a slow output costs no memory here and loses no event.
+  /// Prints a stream's events until it ends, or until the wanted number, or up to the newest. Requests more events only
+  /// when half of the requested ones are written, so that a slow output costs no memory here and loses no event.
   /// - Throws: also when events were lost.
   func follow(_ name: String, _ wanted: Arguments.Subscription) throws(Stop) {
     var gaps = if case .after(let id) = wanted.options.from { GapReport(from: id) } else { GapReport() }
@@ -104,19 +104,31 @@ struct Session {
     StreamStateWatch(name, connection, inbox).start(on: loop, wanted.timeout)
     var deadline = Self.deadline(wanted.timeout)
     var previousID: UInt64?
+    var isCurrent = false
     while unwritten > 0 {
       let (events, end) = inbox.takeAll()
-      for notice in inbox.takeNotices() { Stop.say(notice) }  // after the events to which they belong
+      for notice in inbox.takeNotices() {  // after the events to which they belong
+        Stop.say(notice)
+        isCurrent = false
+      }
       for event in events {
-        if let gap = event.gap,
-          let notice = gaps.add(gap, after: previousID, before: event.id, at: EventLoop.monotonicNow())
-        {
-          Stop.say(notice)
+        let isMarker = event.kind == .marker
+        if let gap = event.gap {
+          let next = isMarker ? event.id.map { $0 &+ 1 } : event.id  // the gap may include the event with a marker's id
+          if let notice = gaps.add(gap, after: previousID, before: next, at: EventLoop.monotonicNow()) {
+            Stop.say(notice)
+          }
         }
         previousID = event.id
-        try wanted.format.append(event, to: &output)
-        unwritten -= 1
         granted -= 1
+        if !isMarker {
+          try wanted.format.append(event, to: &output)
+          unwritten -= 1
+        } else if wanted.showsMarkers {
+          try show(event, isRepeated: isCurrent, wanted.format, &output)
+        }
+        isCurrent = isMarker
+        if isMarker, !wanted.follows { return try output.flush() }
         guard granted <= wanted.credit / 2, granted < unwritten else { continue }
         try output.flush()
         let more = min(wanted.credit, unwritten) - granted
@@ -124,7 +136,7 @@ struct Session {
         granted += more
       }
       guard events.isEmpty else {
-        deadline = Self.deadline(wanted.timeout)
+        if events.contains(where: { $0.kind == .event }) { deadline = Self.deadline(wanted.timeout) }
         continue
       }
       try output.flush()
@@ -132,5 +144,15 @@ struct Session {
       if !inbox.wait(until: deadline), let timeout = wanted.timeout { throw .silence(of: name, timeout) }
     }
     try output.flush()
+  }
+
+  /// Shows that all events are written: in the format that has a form for it, otherwise on standard error, where a
+  /// repetition says nothing new.
+  private func show(
+    _ marker: StreamEvent, isRepeated: Bool, _ format: EventFormat, _ output: inout Output
+  ) throws(Stop) {
+    guard format != .json else { return try format.append(marker, to: &output) }
+    try output.flush()
+    if !isRepeated, let id = marker.id { Stop.say("caught up with event \(id)") }
   }
 }

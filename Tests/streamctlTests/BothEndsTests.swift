@@ -89,6 +89,22 @@ import Testing
     }
   }
 
+  @Test func theProgramPrintsTheEventsThatFitAndEndsOnceCurrent() async throws {
+    try await withServer { path in
+      let lines = try Command(["--socket", path, "pub", "lines"], holdsInput: true)
+      await lines.write(#"{"a":1}"# + "\n[]\nx\n" + #"{"a":7,"b":null}"# + "\n" + #"{"a":2}"# + "\n")
+      lines.endInput()
+      #expect(await lines.end() == (0, ""))
+      let command = ["--socket", path, "sub", "lines", "--no-follow"]
+      let some = try Command(command + ["--where", "/a>=2", "--where=!/b"])
+      #expect(await some.rest() == #"{"a":2}"# + "\n")
+      #expect(await some.end() == (0, ""))
+      let all = try Command(command + ["--marker", "--credit", "1"])
+      #expect(await all.rest().split(separator: "\n").count == 5)
+      #expect(await all.end().errors.hasPrefix("streamctl: caught up with event "))
+    }
+  }
+
   @Test func publishedValuesArriveInOrderOnAnotherConnection() async throws {
     try await withServer { path in
       let values = (0..<2000).map { Array("value \($0)".utf8) }

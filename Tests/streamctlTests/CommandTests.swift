@@ -117,6 +117,10 @@ import Testing
       (64, "list --timeout 5s"), (64, "config a"), (64, "reload"), (64, "reload 0"), (64, "reload -- -1"),
       (64, "reload 1x"),
       (64, "reload 1 2"), (64, "reload 1 --json"),
+      (64, "sub a --where"), (64, "sub a --where a=1"), (64, "sub a --where /a==1"), (64, "sub a --where /a!=1"),
+      (64, "sub a --where !/a=1"), (64, "sub a --where /a>x"), (64, "sub a --where {\"/a\":[]}"),
+      (64, "sub a --where /a=1 --where /a=2"), (64, "get a --where /a=1"), (64, "get a --marker"),
+      (64, "top --no-follow"),
       (64, "sub a --max-event 5GiB"), (64, "sub a --max-event x"), (69, "--socket /nowhere sub a"), (64, "pub"),
       (64, "pub a b c"), (64, "pub a --count 1"), (64, "pub a --as b --no-reconnect"),
       (65, "pub a b --as 0123456789012345678901234567890123456789012345678"),
@@ -450,6 +454,59 @@ import Testing
     }) { server in
       let command = try Command(["--socket", server.path, "sub", "s", "--format", format])
       #expect(await command.rest() == expected)
+    }
+  }
+
+  @Test func markersAreShownOnStandardErrorAndCostCreditButCountForNothing() async throws {
+    try await ScriptedServer.run { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--marker", "--count", "2"])
+      #expect(await server.next() == .request(StreamID(1), .stream, 2, "s", #"{"gaps":true,"marker":true}"#))
+      server.act { peer in
+        peer.send("1", on: StreamID(1), number: 7, kind: 0)
+        peer.send("", on: StreamID(1), number: 7, kind: 1)
+      }
+      #expect(await server.next() == .other(.requestN(StreamID(1), 1)))
+      #expect(await command.line() == "1")
+      server.act { $0.send("", on: StreamID(1), number: 7, kind: 1) }
+      #expect(await server.next() == .other(.requestN(StreamID(1), 1)))
+      server.act { $0.send("2", on: StreamID(1), number: 9, gap: 1, kind: 0) }
+      #expect(await command.rest() == "2\n")
+      #expect(
+        await command.end() == (75, "streamctl: caught up with event 7\nstreamctl: 1 event lost before event 9\n"))
+    }
+  }
+
+  @Test func markersAreObjectsInJSONAndNoFollowEndsWithTheFirst() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      peer.send("1", on: id, number: 7, kind: 0)
+      peer.send("", on: id, number: 7, kind: 1)
+    }) { server in
+      let socket = ["--socket", server.path, "sub", "s", "--format", "json", "--no-follow"]
+      let event = #"{"id":7,"time":"1970-01-01T00:00:01.000007Z","data":1}"# + "\n"
+      let marker = #"{"id":7,"time":"1970-01-01T00:00:01.000007Z","caught_up":true}"# + "\n"
+      let shown = try Command(socket + ["--marker"])
+      #expect(await shown.rest() == event + marker)
+      #expect(await shown.end() == (0, ""))
+      let hidden = try Command(socket)
+      #expect(await hidden.rest() == event)
+      #expect(await hidden.end() == (0, ""))
+    }
+  }
+
+  @Test func aMarkerDoesNotRestartTheTimeout() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, let count, _, _) = event, count > 1 else { return }
+      peer.send("", on: id, number: 7, kind: 1)
+      _ = peer.loop.schedule(after: .seconds(1)) {
+        peer.send("", on: id, number: 7, kind: 1)
+        peer.flush()
+      }
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--marker", "--timeout", "3s"])
+      #expect(
+        await command.end()
+          == (69, "streamctl: caught up with event 7\nstreamctl: no event of \"s\" for 3.0 seconds\n"))
     }
   }
 }

@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout --as
+        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout --as --where
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -60,6 +60,9 @@ complete -c streamctl -n __streamctl_wants_command -l version -d 'Print the vers
 complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Events to request at a time'
 complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after this number'
 complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -1m -5m -1h' -d 'First event'
+complete -c streamctl -n '__streamctl_is sub' -l marker -d 'Show when all events are printed'
+complete -c streamctl -n '__streamctl_is sub' -l no-follow -d 'Stop after the events that are there'
+complete -c streamctl -n '__streamctl_is sub' -l where -x -d 'Print only events for which this holds'
 complete -c streamctl -n '__streamctl_is pub' -l as -x -d 'Publish under this name'
 complete -c streamctl -n '__streamctl_is sub pub' -l no-reconnect -d 'Exit when the connection is lost'
 complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'Behaviour after falling behind'
