@@ -390,6 +390,36 @@ async def strangers_may_not_publish(daemon):
         expect_equal(await client.publish("guarded", [b"a value"]).error(), wanted, "the error")
 
 
+async def a_filter_counts_what_it_leaves_out(daemon):
+    """the option where: events that fit, and before each the number of the others; a mistake is INVALID"""
+    async with connected(daemon) as client:
+        values = [b'{"symbol":"MSFT","price":1}', b'{"symbol":"AAPL","price":150}', b"no JSON", b'{"symbol":"AAPL"}',
+                  b'{"symbol":"AAPL","price":199.5}']
+        expect_equal(await client.publish("notes", values).end(), COMPLETE, "the end")
+        everything = await client.subscribe("notes").events(5)
+        filtered = client.subscribe("notes", {"where": {"/symbol": "AAPL", "/price": {"ge": 150, "lt": 200}}}, credit=2)
+        events = await filtered.events(2)
+        expect_equal([event.data for event in events], [values[1], values[4]], "the events")
+        expect_equal([event.id for event in events], [everything[1].id, everything[4].id], "ids")
+        expect_equal([int.from_bytes(event.rest) for event in events], [1, 2], "the numbers of events left out")
+        code, _ = await client.subscribe("notes", {"where": {"/symbol": []}}).error()
+        expect_equal(code, INVALID, "the code")
+
+
+async def a_marker_follows_the_newest_event(daemon):
+    """the option marker: after the last event a payload without data, with the kind 1 and the id of that event"""
+    async with connected(daemon) as client:
+        expect_equal(await client.publish("notes", [b"one", b"two"]).end(), COMPLETE, "the end")
+        subscriber = client.subscribe("notes", {"marker": True}, credit=2)
+        events = await subscriber.events(2)
+        expect_equal([(event.data, event.rest) for event in events], [(b"one", b"\0"), (b"two", b"\0")], "the events")
+        await client.round_trip(SILENCE)
+        expect(subscriber.is_empty, "a marker came without credit")
+        subscriber.subscription.request(1)
+        [marker] = await subscriber.events(1)
+        expect_equal((marker.data, marker.rest, marker.id), (b"", b"\1", events[1].id), "the marker")
+
+
 async def requests_share_a_connection(daemon):
     """requests run in parallel; one beyond the limit is REJECTED, and accepted after another has ended"""
     async with connected(daemon) as client:
@@ -463,6 +493,8 @@ CHECKS = [
     values_of_many_fragments_are_published,
     a_publisher_may_give_up,
     strangers_may_not_publish,
+    a_filter_counts_what_it_leaves_out,
+    a_marker_follows_the_newest_event,
     requests_share_a_connection,
     catalogue_lists_the_streams,
     stop_cancels_every_request,

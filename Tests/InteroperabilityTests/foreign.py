@@ -120,7 +120,9 @@ class Client(RSocketClient):
     def subscribe(self, name="", options=None, credit=None, metadata=None):
         """`credit`: unlimited by default; `metadata`: instead of the encoding of `name` in the connection's type."""
         payload = self.payload(name, options)
-        return Inbox.of(self.request_stream(Payload(payload.data, metadata or payload.metadata)), credit)
+        names = options if isinstance(options, dict) else {}
+        extra = (8 if "where" in names else 0) + (1 if names.get("marker") else 0)
+        return Inbox.of(self.request_stream(Payload(payload.data, metadata or payload.metadata)), credit, extra)
 
     def publish(self, name, values, stays_open=False):
         """The first value is the request's own data; the others are sent on demand, and complete the request unless
@@ -165,13 +167,14 @@ class Silence(DefaultPublisherSubscription):
 class Inbox(DefaultSubscriber):
     """A subscriber that requests nothing by itself."""
 
-    def __init__(self):
+    def __init__(self, extra=0):
         super().__init__()
+        self._extra = extra
         self._signals = asyncio.Queue()
 
     @classmethod
-    def of(cls, publisher, credit=None):
-        inbox = cls()
+    def of(cls, publisher, credit=None, extra=0):
+        inbox = cls(extra)
         if credit is not None:
             publisher.initial_request_n(credit)
         publisher.subscribe(inbox)
@@ -186,7 +189,7 @@ class Inbox(DefaultSubscriber):
         return self._signals.empty()
 
     def on_next(self, value, is_complete=False):
-        self._signals.put_nowait(Event(value))
+        self._signals.put_nowait(Event(value, self._extra))
         if is_complete:
             self.on_complete()
 
@@ -217,13 +220,15 @@ class Inbox(DefaultSubscriber):
 
 
 class Event:
-    """The content of a payload: bytes, and from its metadata an id and microseconds since the Unix epoch."""
+    """The content of a payload: bytes, and from its metadata an id, microseconds since the Unix epoch, and the rest, of a
+    size that follows from the options."""
 
-    def __init__(self, payload):
-        self.data = bytes(payload.data)
+    def __init__(self, payload, extra=0):
+        self.data = bytes(payload.data or b"")
         self.metadata = bytes(payload.metadata or b"")
-        expect(len(self.metadata) in (0, 16), f"an event has {len(self.metadata)} bytes of metadata")
-        self.id, self.time = struct.unpack(">QQ", self.metadata) if self.metadata else (None, None)
+        expect(len(self.metadata) in (0, 16 + extra), f"an event has {len(self.metadata)} bytes of metadata")
+        self.id, self.time = struct.unpack(">QQ", self.metadata[:16]) if self.metadata else (None, None)
+        self.rest = self.metadata[16:]
 
 
 async def error_of(request):

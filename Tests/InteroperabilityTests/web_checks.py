@@ -93,6 +93,21 @@ async def curl_reads_streams(daemon):
     expect(code == 0 and base64.b64decode(json.loads(line)["data_base64"]) == Web.PAGE, f"{code}, {len(body)} bytes")
 
 
+async def curl_filters_events_and_sees_the_newest(daemon):
+    """curl: a filter, and a marker after the last event"""
+    values = b'{"symbol":"MSFT"}\n{"symbol":"AAPL"}\nno JSON\n'
+    code, body = await curl(
+        daemon, "--header", "Content-Type: application/x-ndjson", "--data-binary", "@-", "http://streamd/streams/notes",
+        data=values)
+    expect((code, json.loads(body)) == (0, {"accepted": 3}), f"{code} {body}")
+    code, body = await curl(
+        daemon, "--no-buffer", "--get", "--data-urlencode", 'where={"/symbol":"AAPL"}',
+        "http://streamd/streams/notes?as=ndjson&ids=1&marker=1&follow=0")
+    [event, marker] = [json.loads(line) for line in body.splitlines()]
+    expect(code == 0 and event["data"] == {"symbol": "AAPL"}, f"{code} {body}")
+    expect(marker.get("caught_up") is True and int(marker["id"]) == int(event["id"]) + 1, f"{body}")
+
+
 async def curl_publishes(daemon):
     """curl: values are published one at a time and by the line, with an upload of unknown length"""
     code, body = await curl(daemon, "--data-binary", "@-", "http://streamd/streams/notes", data=b"one")
@@ -312,6 +327,7 @@ async def garbage_costs_nobody_else(daemon):
 CHECKS = [
     curl_reads_values,
     curl_reads_streams,
+    curl_filters_events_and_sees_the_newest,
     curl_publishes,
     a_stopped_daemon_ends_responses,
     a_half_closed_peer_is_answered,
