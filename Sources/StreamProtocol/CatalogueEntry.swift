@@ -44,20 +44,25 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var errors: UInt64?
   package var subscribers: Int?
   package var lastID: UInt64?
+  /// Since when neither an event nor a successful fetch has come for longer than `expect_every`, in microseconds since the
+  /// Unix epoch; absent while one has.
+  package var staleSince: UInt64?
   /// Of a stream that hosts share; absent for others.
   package var fleet: Fleet?
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
-    message: String? = nil, errors: UInt64? = nil, subscribers: Int? = nil, lastID: UInt64? = nil, fleet: Fleet? = nil
+    message: String? = nil, errors: UInt64? = nil, subscribers: Int? = nil, lastID: UInt64? = nil,
+    staleSince: UInt64? = nil, fleet: Fleet? = nil
   ) {
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors) = (state, message, errors)
-    (self.subscribers, self.lastID, self.fleet) = (subscribers, lastID, fleet)
+    (self.subscribers, self.lastID, self.staleSince, self.fleet) = (subscribers, lastID, staleSince, fleet)
   }
 
   private enum CodingKeys: String, CodingKey {
     case name, description, type, source, state, message, errors, subscribers, fleet
     case lastID = "last_id"
+    case staleSince = "stale_since"
   }
 }

@@ -16,13 +16,18 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package var lag: UInt64?
     /// Microseconds since the Unix epoch.
     package var newest: UInt64?
+    /// When the newest event was last known to be the present one, in microseconds since the Unix epoch.
+    package var fresh: UInt64?
+    /// As in `CatalogueEntry`.
+    package var staleSince: UInt64?
     /// As `lag` in `CatalogueEntry.Fleet`, at most a second old.
     package var fleetLag: UInt64?
 
     package init(name: String) { self.name = name }
 
     private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest, errors
+      case name, state, subscribers, lag, newest, fresh, errors
+      case staleSince = "stale_since"
       case eventsIn = "events_in"
       case bytesIn = "bytes_in"
       case eventsOut = "events_out"

@@ -5,4 +5,12 @@ extension Duration {
   package var wholeMicroseconds: Int { Int(clamping: attoseconds / 1_000_000_000_000) }
   /// Whole milliseconds, as above.
   package var wholeMilliseconds: Int { Int(clamping: attoseconds / 1_000_000_000_000_000) }
+
+  /// As in a configuration file, in the largest unit of which it is a whole number: `500ms`, `90s`, `5m`, `2d`.
+  package var inUnits: String {
+    let milliseconds = wholeMilliseconds
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)]
+    let unit = units.first { milliseconds > 0 && milliseconds % $0.1 == 0 } ?? ("ms", 1)
+    return "\(milliseconds / unit.1)\(unit.0)"
+  }
 }

@@ -43,6 +43,10 @@ public enum ServerReport: Sendable {
   case userConnectionLimitReached(ClientIdentity, Int, left: Int?)
   /// A client's action, such as `publishes`: for diagnosis, only if details are enabled.
   case clientActs(ClientIdentity, stream: String?, what: String)
+  /// Neither an event nor a successful fetch has come for longer than the stream's limit; once for each change.
+  case streamStale(stream: String, limit: Duration)
+  /// A stream that was stale is not any more: an event or a fetch has come, or its source is idle.
+  case streamNotStale(stream: String, isIdle: Bool)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)
 }

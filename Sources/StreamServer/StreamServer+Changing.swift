@@ -56,6 +56,7 @@ extension StreamServer {
   public func change(_ changes: [StreamChange], removing names: [String]) -> [String: any Error] {
     let removed = names.compactMap { streams.remove($0) }
     for stream in removed {
+      stream.endWatch()
       stream.shutDown()
       retired.withLock { $0.add(stream) }
     }
@@ -76,6 +77,7 @@ extension StreamServer {
         failures[stream.name] = error
       }
       stream.finishChange(in: log === storage ? nil : log, report: report)
+      stream.watchFreshness(on: freshnessLoop, report: report)
       if log !== storage { former.append(storage) }
     }
     release(former)

@@ -135,8 +135,12 @@ public final class StreamServer: Sendable {
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     if systemStreams.add(stream.visibleTo, of: stream.name) { changeViews() }
+    stream.watchFreshness(on: freshnessLoop, report: report)
     stream.log.start()
   }
+
+  /// Of the timers that check whether streams are stale: few and short.
+  var freshnessLoop: EventLoop { workers[0].loop }
 
   /// Appends events to a stream that do not come from its source: at once, or, while its log is being replaced,
   /// afterwards. Whether the stream has subscriptions, and what its source does, does not matter. Thread-safe; the order

@@ -41,6 +41,10 @@ extension MessageID {
   public static let programSaid = MessageID(0x8062_3516_568f_49ba, 0x82ce_5a5f_805c_6ebf)
   /// A source with demand waits because its host is rate-limited or busy; or it has resumed.
   public static let sourceWaiting = MessageID(0xec48_5444_626b_42e7, 0x83e4_2b54_2795_cd90)
+  /// Neither an event nor a successful fetch of a stream has come for longer than its `expect_every`.
+  public static let streamStale = MessageID(0x94de_825f_afb9_48c5, 0xbe8b_b30d_54fc_30c7)
+  /// A stream that was stale is not any more.
+  public static let streamNotStale = MessageID(0x9876_dc88_61be_4aca, 0x98b9_2488_de60_5aa1)
   /// A program of a stream's pipeline failed on an event.
   public static let eventFailed = MessageID(0x07bf_86ed_a56a_44f8, 0x8071_6b24_3a6d_1f01)
   /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.

@@ -40,6 +40,14 @@ extension Journal.Entry {
         .limitReached, .warning, "connection refused: \(client.user) has \(reason)", client.fields(stream: nil))
     case .clientActs(let client, let stream, let what):
       self.init(.clientActs, .debug, "client \(what)", client.fields(stream: stream))
+    case .streamStale(let stream, let limit):
+      self.init(
+        .streamStale, .warning, "stream stale: nothing has come for longer than expect_every, \(limit.inUnits)",
+        [.stream(stream)])
+    case .streamNotStale(let stream, let isIdle):
+      self.init(
+        .streamNotStale, .info, "stream no longer stale" + (isIdle ? ": nothing is expected of it now" : ""),
+        [.stream(stream)])
     case .eventsTooLarge(let stream, let count, let limit):
       self.init(
         .limitReached, .warning,

@@ -38,6 +38,7 @@ extension StreamConfiguration {
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: AccessRules(stream.read),
       write: stream.write.map { AccessRules($0) } ?? .owner)
+    expectEvery = stream.expectEvery
     if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
   }
 }
@@ -134,10 +135,11 @@ extension Configuration.Source {
   ///   - place: the place of a source program.
   ///   - checkpoint: the resumption state in the stream's log.
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
+  ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?, admission: FetchAdmission? = nil,
-    report: @escaping @Sendable (SourceReport) -> Void
+    succeeded: @escaping @Sendable () -> Void = {}, report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
     case .publish: return publishSource.eraseToAnyPublisher()
@@ -152,7 +154,7 @@ extension Configuration.Source {
         let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
           request, every: every, phaseKey: stream.name, resumption: resumption, admission: admission, on: thread,
-          report: report
+          succeeded: succeeded, report: report
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(

@@ -63,6 +63,13 @@ import Testing
       ends: ["p": StreamEnd(position: 300), "s": StreamEnd(position: 1004, countedFrom: 1000)])
   }
 
+  @Test func theTimeOfAStreamWithALimitIsSaved() throws {
+    var end = StreamEnd(position: 7)
+    end.freshness = .init(provedAt: 1 << 40, demandedSince: 1 << 39, isStale: true)
+    let saved = SavedConnections([], ends: ["s": end])
+    #expect(try SavedConnections(state: saved.state(ofFirst: 0)) == saved)
+  }
+
   // MARK: Other versions
 
   @Test func version4IsRead() throws {

@@ -16,6 +16,7 @@ import Testing
       .clientLagged(client, stream: "s", lost: 1), .clientHoldsUp(client, stream: "s", unread: 1),
       .clientCutOff(client, stream: "s", unread: 1), .valuesDropped(client, stream: "s", count: 1),
       .acceptingPaused(SystemError("accept", code: 24)), .connectionLimitReached(1),
+      .streamStale(stream: "s", limit: .seconds(1)), .streamNotStale(stream: "s", isIdle: true),
       .clientActs(client, stream: nil, what: ""), .eventsTooLarge(stream: "s", count: 1, limit: 1),
     ]
     let source: [SourceReport] = [

@@ -237,6 +237,7 @@ struct ConfigurationErrorTests {
     ("start = \"now\"", #"start: expected "subscribed", "first" or "always", got "now""#),
     ("linger = 30", #"linger: expected a duration such as "30s", got 30"#),
     ("linger = \"366d\"", #"linger: expected a duration from 0s to 365d, got "366d""#),
+    ("expect_every = \"0s\"", #"expect_every: expected a duration from 1ms to 365d, got "0s""#),
     ("on_lag = \"block\"", #"on_lag: expected "skip", "latest" or "fail", got "block""#),
     ("retry = { first = \"10m\" }", #"retry.first: expected at most max, which is 5m, got "10m""#),
     ("retry = { first = \"2s\", max = \"1s\" }", #"retry.first: expected at most max, got "2s""#),

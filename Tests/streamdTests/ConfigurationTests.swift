@@ -162,6 +162,7 @@ struct ConfigurationTests {
       buffer = { events = 16, bytes = "4KiB", age = "1d" }
       start = "first"
       linger = "0s"
+      expect_every = "90s"
       on_lag = "fail"
       overflow = "block"
       block_timeout = "2m"
@@ -181,6 +182,7 @@ struct ConfigurationTests {
     stream.buffer = .init(events: 16, bytes: 4096, age: .seconds(86400))
     stream.start = .first
     stream.linger = .zero
+    stream.expectEvery = .seconds(90)
     stream.onLag = .fail
     stream.overflow = .block
     stream.blockTimeout = .seconds(120)

@@ -89,6 +89,7 @@ struct DefinitionDigestTests {
     let changes: [(inout Configuration.Stream) -> Void] = [
       { $0.name = "other" }, { $0.description = "x" }, { $0.type = "text/plain" }, { $0.replay = 7 },
       { $0.buffer = .init(events: 1, bytes: 4096, age: .seconds(1)) }, { $0.start = .always }, { $0.linger = .zero },
+      { $0.expectEvery = .seconds(9) },
       { $0.onLag = .fail }, { $0.retry = .init(first: .seconds(2), max: .seconds(3)) }, { $0.keep = .disk },
       { $0.share = .fleet }, { $0.lead = false }, { $0.read = [.user(1)] }, { $0.write = [.user(1)] },
     ]

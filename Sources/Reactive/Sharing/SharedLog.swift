@@ -307,6 +307,10 @@ public enum ShareStart: Sendable, Equatable {
   /// The oldest unread element of the slowest reader, while upstream could send more but receives no request because
   /// subscribers do not read. Nil while upstream does not wait; always nil for a log that drops elements.
   package var positionUpstreamWaitsFor: UInt64? { state.withLock { $0.machine.positionUpstreamWaitsFor } }
+
+  /// With one value at a time: whether upstream is asked for a value that has not arrived; nil while the log is
+  /// connecting, frozen, suspended or shut down.
+  package var isAwaitingUpstream: Bool? { state.withLock { $0.machine.isAwaitingUpstream } }
 }
 
 extension SharedLog.State {

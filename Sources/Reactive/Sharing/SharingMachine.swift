@@ -176,6 +176,13 @@
     return oldestUnread == .max ? nil : oldestUnread
   }
 
+  /// Whether upstream is asked for a value that has not arrived; nil while that says nothing about the readers' demand:
+  /// the log is connecting, frozen, suspended or shut down.
+  var isAwaitingUpstream: Bool? {
+    guard !isFrozen, !isSuspended, !isShutDown, connection.phase != .connecting else { return nil }
+    return connection.phase == .connected && (connection.isOutstanding || connection.isReceiving)
+  }
+
   /// Records that readers were notified of an append.
   ///
   /// - Returns: Whether no element must be kept for a notification any more.

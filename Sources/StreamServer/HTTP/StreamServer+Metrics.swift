@@ -95,6 +95,13 @@ extension StreamServer {
     add("newest_event_timestamp_seconds", .gauge, "Time of the newest event since the Unix epoch, in seconds.") {
       $0.newest.map { .microseconds($0) }
     }
+    add("fresh_timestamp_seconds", .gauge, "Time at which the newest event was last known to be the present one.") {
+      $0.fresh.map { .microseconds($0) }
+    }
+    let now = EventLog.wallClock()
+    add("stale_seconds", .gauge, "Time for which a stream with expect_every has been stale, in seconds.") { stream in
+      stream.expectEvery.map { _ in .microseconds(stream.staleSince.map { now - min(now, $0) } ?? 0) }
+    }
     add("received_events_total", .counter, "Events received from the source.") { .number($0.eventsIn) }
     add("received_bytes_total", .counter, "Data bytes received from the source.") { .number($0.bytesIn) }
     add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }
@@ -106,7 +113,6 @@ extension StreamServer {
     func addShared(_ name: String, _ help: String, _ value: @escaping (FleetStatus) -> MetricsText.Value) {
       add("fleet_" + name, .gauge, help) { $0.fleet.map(value) }
     }
-    let now = EventLog.wallClock()
     addShared("leading", "1 if this host leads the stream, otherwise 0.") { .number($0.isLeading ? 1 : 0) }
     addShared("term", "Number of the present leadership.") { .number($0.term) }
     addShared("epoch", "Rises when the brokers have lost events.") { .number($0.epoch) }

@@ -10,6 +10,8 @@ struct StreamEnd: Equatable, Sendable {
   var position: UInt64
   /// The first id from which on all ids before `position` were assigned to events; `nil`: unknown.
   var countedFrom: UInt64?
+  /// Of a stream with a limit on the time without an event.
+  var freshness: FreshnessMachine.Saved?
 }
 
 /// The state that a server saves for the next process: its connections, events without space in

@@ -17,6 +17,9 @@ extension SavedConnections: SavedRecord {
       try fields.field(1, &name)
       try fields.field(2, &end.position)
       try fields.field(3, &end.countedFrom)
+      var freshness = end.freshness.map { [$0] } ?? []
+      try fields.field(4, &freshness)
+      end.freshness = freshness.last
     }
   }
 
@@ -28,6 +31,16 @@ extension SavedConnections: SavedRecord {
     try fields.field(2, &ends)
     try fields.field(3, &connections)
     self.ends = Dictionary(ends.map { ($0.name, $0.end) }) { $1 }
+  }
+}
+
+extension FreshnessMachine.Saved: SavedRecord {
+  package init() { self.init(provedAt: 0, demandedSince: 0, isStale: false) }
+
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &provedAt)
+    try fields.field(2, &demandedSince)
+    try fields.field(3, &isStale)
   }
 }
 

@@ -43,6 +43,7 @@ extension StreamServer {
         systemEnds[stream.name].map { StreamEnd(position: max($0, storage.endPosition)) }
           ?? StreamEnd(position: storage.endPosition, countedFrom: storage.countedFrom)
       }
+      saved.ends[stream.name]?.freshness = stream.savedFreshness
     }
     return saved
   }

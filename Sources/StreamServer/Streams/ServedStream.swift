@@ -30,6 +30,7 @@ final class ServedStream: Sendable {
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
   private let holder = Locked<Holder?>(nil)
   private let remark = Locked<String?>(nil)
+  private let freshness = Locked<Freshness?>(nil)
   /// The filters of its subscriptions.
   let filters = StreamFilters()
   /// The debts of users whose subscriptions have ended.
@@ -40,6 +41,23 @@ final class ServedStream: Sendable {
     let client: ClientIdentity
     /// The number of unsent events.
     let unread: UInt64
+  }
+
+  /// Of a stream with a limit on the time without an event.
+  private struct Freshness {
+    var machine: FreshnessMachine
+    /// Since when the stream is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
+    var stale: (since: UInt64, wallTime: UInt64)?
+    /// Of the timer that checks it: a former one ends.
+    let id: UInt64
+
+    /// - Parameter now: nanoseconds of the monotonic clock.
+    mutating func update(at now: UInt64) {
+      let since = machine.staleSince
+      guard since != stale?.since else { return }
+      let wallTime = EventLog.wallClock()
+      stale = since.map { ($0, wallTime - min(wallTime, (now - min(now, $0)) / 1000)) }
+    }
   }
 
   /// The properties that may change while the stream is served.
@@ -127,6 +145,9 @@ final class ServedStream: Sendable {
     log.shutDown()
   }
 
+  /// Ends the checks of a stream that is no longer served.
+  func endWatch() { freshness.withLock { $0 = nil } }
+
   // MARK: Changes
 
   /// Applies a change, except for the log's storage, which stays frozen until `finishChange`.
@@ -149,7 +170,12 @@ final class ServedStream: Sendable {
         terms.withLock { $0.source = source }
         log.replaceUpstream(source)
       }
-      if let status = change.feed?.status { sourceStatus.withLock { $0 = status } } else { status.reset() }
+      if let new = change.feed?.status {
+        new.inherit(from: status)
+        sourceStatus.withLock { $0 = new }
+      } else {
+        status.reset()
+      }
     }
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     configuration.limits = storage.limits
@@ -225,6 +251,7 @@ final class ServedStream: Sendable {
       (storage.appendedEvents, storage.appendedBytes, storage.newestTime)
     }
     let lanes = laneCounters.withLock { Array($0.values) }
+    let (fresh, staleSince) = freshTimes(newest: newest)
     return Statistics.Stream(
       name: name, state: state(showsNames: false).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
@@ -232,7 +259,101 @@ final class ServedStream: Sendable {
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
-      fleet: status.fleet)
+      fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, fleet: status.fleet)
+  }
+
+  // MARK: Freshness
+
+  /// Checks from now on whether the stream is stale, if its configuration has a limit for that. The timer is one for as
+  /// long as the stream is served with a limit.
+  /// - Parameter loop: of the timer.
+  func watchFreshness(on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
+    let limit = configuration.expectEvery.map { UInt64(max(0, $0.wholeNanoseconds)) }
+    let now = EventLoop.monotonicNow()
+    let observation = observation()
+    let (starts, wasStale) = freshness.withLock { freshness -> (Bool, Bool) in
+      guard let limit else {
+        defer { freshness = nil }
+        return (false, freshness?.machine.isStale == true)
+      }
+      guard freshness == nil else {
+        freshness?.machine.limit = limit
+        return (false, false)
+      }
+      let machine = FreshnessMachine(
+        limit: limit, events: observation.events, newestAge: observation.newestAge, at: now)
+      freshness = Freshness(machine: machine, id: now)
+      return (true, false)
+    }
+    if wasStale { report(.streamNotStale(stream: name, isIdle: true)) }
+    if starts { loop.execute { [self] in scheduleCheck(now, on: loop, report: report) } }
+  }
+
+  private func scheduleCheck(_ id: UInt64, on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
+    guard let period = freshness.withLock({ $0?.id == id ? $0?.machine.checkPeriod : nil }) else { return }
+    _ = loop.schedule(after: .nanoseconds(Int64(period))) { [weak self] in
+      guard let self else { return }
+      checkFreshness(report: report)
+      scheduleCheck(id, on: loop, report: report)
+    }
+  }
+
+  private func checkFreshness(report: (ServerReport) -> Void) {
+    let observation = observation()
+    let now = EventLoop.monotonicNow()
+    let change = freshness.withLock { freshness -> FreshnessMachine.Change in
+      defer { freshness?.update(at: now) }
+      return freshness?.machine.check(observation, at: now) ?? .none
+    }
+    switch change {
+    case .none: break
+    case .stale: report(.streamStale(stream: name, limit: configuration.expectEvery ?? .zero))
+    case .recovered: report(.streamNotStale(stream: name, isIdle: false))
+    case .idle: report(.streamNotStale(stream: name, isIdle: true))
+    }
+  }
+
+  private func observation() -> FreshnessMachine.Observation {
+    let (events, newest, hasEnded) = log.read { storage, completion in
+      (storage.appendedEvents, storage.newestTime, completion != nil)
+    }
+    let (status, wallTime) = (status, EventLog.wallClock())
+    var isDemanded = hasEnded ? false : log.isAwaitingUpstream
+    // Only the leader's source is asked, for all hosts, and it alone sees fetches that find nothing new.
+    if !hasEnded, let fleet = status.fleet, publishSource == nil {
+      isDemanded = fleet.isLeading && status.isFleetSourceAsked
+    }
+    return FreshnessMachine.Observation(
+      events: events, newestAge: newest.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil },
+      fetchedAt: status.fetchedAt, isDemanded: isDemanded)
+  }
+
+  /// When the newest event was last known to be the present one, and since when that is unknown; microseconds since the
+  /// Unix epoch. Without a limit the former has the log's time of an event, and is nil if that has not come yet.
+  /// - Parameter newest: the time of the newest event.
+  private func freshTimes(newest: UInt64?) -> (fresh: UInt64?, staleSince: UInt64?) {
+    let observation = observation()
+    let (now, wallTime) = (EventLoop.monotonicNow(), EventLog.wallClock())
+    func onWall(_ time: UInt64) -> UInt64 { wallTime - min(wallTime, (now - min(now, time)) / 1000) }
+    let watched = freshness.withLock { freshness -> (UInt64?, UInt64?)? in
+      freshness?.machine.observe(observation, at: now)
+      return freshness.map { ($0.machine.provedAt, $0.stale?.wallTime) }
+    }
+    if let (provedAt, stale) = watched { return (provedAt.map(onWall), stale) }
+    let event = newest.flatMap { $0 <= wallTime ? $0 : nil }
+    return ([event, observation.fetchedAt.map(onWall)].compactMap { $0 }.max(), nil)
+  }
+
+  /// The state for the next process; nil without a limit.
+  var savedFreshness: FreshnessMachine.Saved? { freshness.withLock { $0?.machine.saved } }
+
+  /// Continues the state of the previous process.
+  private func restore(_ saved: FreshnessMachine.Saved) {
+    let now = EventLoop.monotonicNow()
+    freshness.withLock { freshness in
+      freshness?.machine.restore(saved, at: now)
+      freshness?.update(at: now)
+    }
   }
 
   /// Whether its log was created by this process and is empty.
@@ -249,6 +370,7 @@ final class ServedStream: Sendable {
   func begin(after end: StreamEnd) {
     formerEnd.store(end.position, ordering: .relaxed)
     formerCountedFrom.store(end.countedFrom ?? .max, ordering: .relaxed)
+    if let freshness = end.freshness { restore(freshness) }
     log.read { storage, _ in
       if storage.begin(at: end.position) { firstID.store(end.position, ordering: .relaxed) }
     }
@@ -308,10 +430,23 @@ final class ServedStream: Sendable {
     let last = log.read { storage, _ in storage.newestID }
     let state = state(showsNames: showsNames)
     let fleet = status.listedFleet(at: EventLoop.monotonicNow())
+    let staleSince = freshness.withLock { $0?.stale?.wallTime }
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
-      subscribers: log.subscriberCount, lastID: last, fleet: fleet.map { .init($0, showsNames: showsNames) })
+      subscribers: log.subscriberCount, lastID: last, staleSince: staleSince,
+      fleet: fleet.map { .init($0, showsNames: showsNames) })
+  }
+
+  /// That nothing has come for too long, for the message of its state; nil: something has.
+  private var staleness: String? {
+    guard let limit = configuration.expectEvery, let stale = freshness.withLock({ $0?.stale }) else { return nil }
+    return "\(Self.staleSince(stale.wallTime)): nothing has come for longer than expect_every, \(limit.inUnits)"
+  }
+
+  /// `stale since 2026-01-01T00:00:00Z`
+  fileprivate static func staleSince(_ time: UInt64) -> String {
+    "stale since \(Date(timeIntervalSince1970: Double(time / 1_000_000)).formatted(.iso8601))"
   }
 
   private func state(showsNames: Bool) -> (word: String, message: String?) {
@@ -319,7 +454,7 @@ final class ServedStream: Sendable {
     let status = status
     // Two sentences, if the source has a problem as well.
     func message(_ reason: String?) -> String? {
-      let reasons = [reason, status.fleet?.staleness].compactMap { $0 }
+      let reasons = [reason, staleness, status.fleet?.staleness].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
     }
     switch (ending, status.state) {
@@ -341,8 +476,7 @@ extension FleetStatus {
   /// That newer events may exist elsewhere, for the message of a stream's state; nil: there are none.
   fileprivate var staleness: String? {
     staleSince.map { since in
-      let time = Date(timeIntervalSince1970: Double(since / 1_000_000)).formatted(.iso8601)
-      return "stale since \(time): \(isLeading ? "the brokers do not confirm a record" : "no leader is heard")"
+      "\(ServedStream.staleSince(since)): \(isLeading ? "the brokers do not confirm a record" : "no leader is heard")"
     }
   }
 }

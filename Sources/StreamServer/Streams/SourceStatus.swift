@@ -71,13 +71,21 @@ public final class SourceStatus: Sendable {
     case lastEvent
   }
 
-  private let states = Locked([SourceState](repeating: .healthy, count: Part.allCases.count))
+  private struct Feed {
+    var states = [SourceState](repeating: .healthy, count: Part.allCases.count)
+    /// When a fetch last succeeded, and the one before, in nanoseconds of the monotonic clock; nil: none has.
+    var fetchedAt: UInt64?
+    var formerlyFetchedAt: UInt64?
+  }
+
+  private let feed = Locked(Feed())
 
   private struct Share {
     var status: FleetStatus?
     /// The last one that was listed, and the period of its lag.
     var listed: FleetStatus?
     var lagPeriod: UInt64 = 0
+    var isSourceAsked = false
   }
 
   private let share = Locked(Share())
@@ -111,10 +119,41 @@ public final class SourceStatus: Sendable {
   }
 
   /// The first state on an event's path that is not healthy.
-  public var state: SourceState { states.withLock { $0.first { $0 != .healthy } ?? .healthy } }
+  public var state: SourceState { feed.withLock { $0.states.first { $0 != .healthy } ?? .healthy } }
 
-  /// Sets the state of one part. Thread-safe.
-  public func set(_ state: SourceState, of part: Part = .source) { states.withLock { $0[part.rawValue] = state } }
+  /// Sets the state of one part. If the pipeline fails, the last fetch does not count: its event may be the reason.
+  /// Thread-safe.
+  public func set(_ state: SourceState, of part: Part = .source) {
+    feed.withLock { feed in
+      feed.states[part.rawValue] = state
+      if part != .source, case .failing = state { feed.fetchedAt = feed.formerlyFetchedAt }
+    }
+  }
+
+  /// A fetch has succeeded: it has found an event, or that there is none since the last one. Has no effect while the
+  /// pipeline fails, because the stream lacks an event then. Thread-safe.
+  public func noteFetch() {
+    let now = EventLoop.monotonicNow()
+    feed.withLock { feed in
+      guard feed.states.dropFirst().allSatisfy({ $0 == .healthy }) else { return }
+      (feed.formerlyFetchedAt, feed.fetchedAt) = (feed.fetchedAt, now)
+    }
+  }
+
+  /// When a fetch last succeeded, in nanoseconds of the monotonic clock; nil: none has, or the source does not fetch.
+  var fetchedAt: UInt64? { feed.withLock { $0.fetchedAt } }
+
+  /// Continues the former feed's time of its last fetch.
+  func inherit(from former: SourceStatus) {
+    let time = former.fetchedAt
+    feed.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
+  }
+
+  /// Whether this host's source of a stream that hosts share is asked for an event. Set once a second.
+  public var isFleetSourceAsked: Bool {
+    get { share.withLock { $0.isSourceAsked } }
+    set { share.withLock { $0.isSourceAsked = newValue } }
+  }
 
   /// Every part is healthy: the source is resubscribed to.
   func reset() { for part in Part.allCases { set(.healthy, of: part) } }

@@ -66,6 +66,13 @@ public struct Statistics: Equatable, Sendable {
     public var lag: UInt64?
     /// The time of its newest event, in microseconds since the Unix epoch; nil before the first.
     public var newest: UInt64?
+    /// When the newest event was last known to be the present one: it came, or a fetch found nothing newer. In
+    /// microseconds since the Unix epoch; nil: unknown.
+    public var fresh: UInt64?
+    /// Since when nothing has come for longer than `expectEvery`, in microseconds since the Unix epoch; nil: something has.
+    public var staleSince: UInt64?
+    /// The stream's limit; nil: none.
+    public var expectEvery: Duration?
     /// Of a stream that hosts share; nil for others.
     public var fleet: FleetStatus?
   }
@@ -104,5 +111,6 @@ extension StatisticsSnapshot.Stream {
     (state, subscribers, errors) = (stream.state, UInt64(stream.subscribers), stream.errors)
     (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
     (lag, newest, fleetLag) = (stream.lag, stream.newest, stream.fleet?.lag)
+    (fresh, staleSince) = (stream.fresh, stream.staleSince)
   }
 }

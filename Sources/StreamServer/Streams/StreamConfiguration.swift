@@ -37,6 +37,8 @@ public struct StreamConfiguration: Sendable {
   public var overflow: OverflowPolicy
   /// Maximum bytes of one event, if that is less than the log can store; nil: what the log can store.
   public var eventByteLimit: Int?
+  /// The maximum time without an event and a successful fetch; beyond it the stream is stale. nil: no limit.
+  public var expectEvery: Duration?
   /// Clients that may subscribe.
   public var read: AccessRules
   /// Clients that may publish, if the stream has a publish source.

@@ -21,6 +21,7 @@ public struct HTTPPoll: Publisher, Sendable {
   fileprivate let memory: SourceMemory<PollMachine>
   fileprivate let resumption: SourceResumption?
   fileprivate let admission: FetchAdmission?
+  fileprivate let succeeded: @Sendable () -> Void
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
@@ -28,11 +29,12 @@ public struct HTTPPoll: Publisher, Sendable {
   ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
   ///     checkpoint for later; nil: each subscription treats its first page as new.
   ///   - admission: asked before each fetch; nil: demand is enough.
+  ///   - succeeded: called on the source thread for each fetch that did not fail, before its event if it has one.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, resumption: SourceResumption? = nil,
-    admission: FetchAdmission? = nil, on thread: SourceThread,
+    admission: FetchAdmission? = nil, on thread: SourceThread, succeeded: @escaping @Sendable () -> Void = {},
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
@@ -41,6 +43,7 @@ public struct HTTPPoll: Publisher, Sendable {
     self.report = report
     self.resumption = resumption
     self.admission = admission
+    self.succeeded = succeeded
     memory = SourceMemory {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
@@ -135,7 +138,9 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     let bytes = body
     body = []
     guard isLive else { return }
-    tell(machine?.receive(answer, at: now))
+    let report = machine?.receive(answer, at: now)
+    tell(report)
+    if case .failing = report {} else { source.succeeded() }
     let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
     thread.note(self, rests: asksForRest)
     if case .event(let validators, let digest) = answer {

@@ -38,6 +38,7 @@ extension ConfigurationReader {
     for key in ["block_timeout", "block_pace"] where stream.overflow != .block && table.holds(key) {
       table.addError("expected \(key) only with overflow = \"block\"", at: key)
     }
+    stream.expectEvery = table.value("expect_every", .duration())
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.keep = table.value("keep", .choice, default: stream.keep)
     stream.read = table.values("read", .accessRule) ?? stream.read

@@ -29,6 +29,8 @@ extension Configuration {
     var blockTimeout: Duration? = .seconds(60)
     /// The part of `blockTimeout` that each event read by the subscription restores.
     var blockPace = Duration.seconds(1)
+    /// The maximum time without an event and a successful fetch, beyond which the stream is stale; `nil`: no limit.
+    var expectEvery: Duration?
     var retry = Retry()
     var keep = Keep.memory
     var share = Share.host

@@ -17,7 +17,8 @@ final class FleetFeed: @unchecked Sendable {
   private let take: (EventBatch) -> Void
   private var link: Link?
   private var isOn = false
-  private var isAsked = false
+  /// Whether the source is asked for a batch.
+  private(set) var isAsked = false
   private var timer: TimerID?
 
   /// - Parameters:

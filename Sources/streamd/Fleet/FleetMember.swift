@@ -385,6 +385,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       if since != parts[name]?.stale?.since {
         parts[name]?.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
       }
+      parts[name]?.status.isFleetSourceAsked = parts[name]?.feed.isAsked == true
       parts[name]?.status.fleet = status.map {
         FleetStatus(
           isLeading: $0.isLeading, leader: $0.leader, term: $0.term, epoch: $0.epoch, lag: $0.lag,

@@ -57,6 +57,12 @@ extension Page {
       return `fleet: ${shared.role ?? "shared"}${leader}${lag}`;
     }
 
+    // When a fetch last found that the newest event is still the present one.
+    function fresh(counts) {
+      if (!counts?.fresh || counts.fresh < (counts.newest ?? 0) + 1e6) return "";
+      return `fresh ${duration(Date.now() / 1000 - counts.fresh / 1e6)} ago`;
+    }
+
     function setText(node, text) { if (node.textContent !== text) node.textContent = text; }
 
     function make(name, className, text) {
@@ -145,6 +151,7 @@ extension Page {
         }
       }
       row.fleet = row.cells.source.parentNode.appendChild(make("span", "fleet"));
+      row.fresh = row.cells.age.parentNode.appendChild(make("span", "fleet"));
       row.message = row.cells.source.parentNode.appendChild(make("span", "message"));
       rows.set(name, row);
       observer.observe(row.node);
@@ -153,8 +160,9 @@ extension Page {
 
     function show(row) {
       for (const column of columns) if (column.text) setText(row.cells[column.key], column.text(row));
-      row.cells.state.parentNode.className = ["failing", "failed"].includes(row.entry.state) ? "bad" : "";
+      row.cells.state.parentNode.className = ["failing", "failed"].includes(row.entry.state) || row.entry.stale_since ? "bad" : "";
       setText(row.fleet, fleet(row.entry.fleet));
+      setText(row.fresh, fresh(row.counts));
       setText(row.message, row.entry.message ?? "");
       if (row.isVisible) drawLines(row);
     }
