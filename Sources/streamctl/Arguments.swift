@@ -15,6 +15,7 @@ struct Arguments: Equatable {
     /// `timeout`: maximum wait for the outcome.
     case reload(process: Int32, timeout: Duration)
     case top(Top)
+    case check(name: String, Check)
     case help
     case version
   }
@@ -56,6 +57,16 @@ struct Arguments: Equatable {
     var count: Int?
   }
 
+  /// The options of `check`.
+  struct Check: Equatable {
+    /// The maximum time since the stream was last known to be fresh; `nil`: any.
+    var maxAge: Duration?
+    /// Maximum wait for the daemon's reply.
+    var timeout = Duration.seconds(10)
+    /// Whether it prints a JSON object.
+    var isJSON = false
+  }
+
   var socket: String
   var command: Command
   /// Maximum bytes of a received event.
@@ -80,6 +91,8 @@ struct Arguments: Equatable {
                           has errors
       top                 show the rates of the streams once a second; on a terminal in place, with keys
                           n: sort by name, r: sort by rate, q: quit
+      check NAME          print whether a stream is fresh, for monitoring; exit with code 0 if it is, 1 if it is
+                          blocked, waiting, or idle and old, 2 if it is stale, failing or old, 3 if that is unknown
 
     Options of sub:
       --credit N          request N events at a time, and more when half of them are written (default 256)
@@ -114,8 +127,13 @@ struct Arguments: Equatable {
     Options of reload:
       --timeout TIME      exit with code 69 when the daemon does not reply within this time (default 25s)
 
-    Options of list, status, config and top:
-      --json              print JSON on one line: $streams, $stats, $config, or $stats once a second
+    Options of check:
+      --max-age TIME      the stream is old if neither an event nor a fetch that found it unchanged has come for
+                          this time, such as 30s
+      --timeout TIME      exit with code 3 when the daemon does not reply within this time (default 10s)
+
+    Options of list, status, config, top and check:
+      --json              print JSON on one line: $streams, $stats, $config, $stats once a second, or an object
 
     Options of top:
       --count N           stop after N tables
@@ -190,7 +208,7 @@ extension Arguments {
 
   private static let options: Set = [
     "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
-    "--as", condition,
+    "--as", "--max-age", condition,
   ]
 
   private static func command(
@@ -221,6 +239,11 @@ extension Arguments {
       try refuse(values, except: ["--format", "--max-event", "--timeout"], for: verb)
       let format: EventFormat? = try choice("--format", values)
       return .get(name: try name(operands), format ?? .data, timeout: try time("--timeout", values))
+    case "check":
+      try refuse(values, except: ["--max-age", "--timeout", json], for: verb)
+      var check = Check(maxAge: try time("--max-age", values), isJSON: values[json] != nil)
+      check.timeout = try time("--timeout", values) ?? check.timeout
+      return .check(name: try name(operands), check)
     case "pub":
       try refuse(values, except: ["--as", noReconnect], for: verb)
       guard operands.count <= 3 else { throw .usage("pub accepts one event, not also \"\(operands[3])\"") }
@@ -232,7 +255,7 @@ extension Arguments {
       }
       return .publish(name: try name(Array(operands.prefix(2))), publication)
     case "sub":
-      try refuse(values, except: options.union(flags).subtracting(["--sort", "--as", json]), for: verb)
+      try refuse(values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", json]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       subscription.options.onLag = try choice("--on-lag", values)

@@ -34,6 +34,7 @@ enum Program {
       }
     case .top(let wanted) where wanted.isJSON: try Session(arguments).printSnapshots(count: wanted.count)
     case .top(let wanted): try Session(arguments, screen: Screen()).top(wanted)
+    case .check(let name, let wanted): try check(name, wanted, arguments)
     case .subscribe(let name, let subscription):
       try Session(arguments).follow(name, subscription)
     }
@@ -46,6 +47,33 @@ enum Program {
     var output = Output()
     try format.append(event, to: &output)
     try output.flush()
+  }
+
+  /// Prints whether a stream is fresh.
+  /// - Throws: unless it is, with the exit code; the line that is printed has the reason.
+  private static func check(_ name: String, _ wanted: Arguments.Check, _ arguments: Arguments) throws(Stop) {
+    let result = try result(of: name, wanted, arguments)
+    try Output.print(wanted.isJSON ? result.json : result.text)
+    if result.verdict != .ok { throw .checked(result.verdict) }
+  }
+
+  private static func result(
+    of name: String, _ wanted: Arguments.Check, _ arguments: Arguments
+  ) throws(Stop) -> StreamCheck {
+    do throws(Stop) {
+      let session = try Session(arguments)
+      let streams = try StreamTable(json: session.value(of: "$streams", within: wanted.timeout).data)
+      guard let entry = streams.rows.first(where: { $0.name == name }) else {
+        return StreamCheck(of: name, unknown: "there is no stream \"\(name)\", or no access to it")
+      }
+      let event = try session.value(of: "$stats", within: wanted.timeout)
+      let counts = try StatisticsSnapshot(event).byStream?.first { $0.name == name }
+      return StreamCheck(entry, counts, at: event.time, maxAge: wanted.maxAge)
+    } catch {
+      // A signal, or a reader of the output that is gone.
+      guard let message = error.message else { throw error }
+      return StreamCheck(of: name, unknown: message)
+    }
   }
 
   private static func catalogue(_ session: Session) throws(Stop) -> StreamTable {

@@ -71,7 +71,7 @@ struct StatusReport {
       }
     }
     let failing = streams.rows.filter { $0.state == "failing" }.map { ["failing", "\($0.name): \($0.message ?? "")"] }
-    let stale = streams.rows.filter { $0.fleet?.staleSince != nil && $0.state != "failing" }.map {
+    let stale = streams.rows.filter { $0.isStale && $0.state != "failing" }.map {
       ["stale", "\($0.name): \($0.message ?? "")"]
     }
     return Columns.text(lines + failing + stale)

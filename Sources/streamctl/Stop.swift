@@ -12,6 +12,9 @@ struct Stop: Error, Equatable {
   /// The work is done, or the reader of the output has closed it.
   static let done = Stop(nil, 0)
 
+  /// The outcome of a check, which was printed.
+  static func checked(_ verdict: StreamCheck.Verdict) -> Stop { Stop(nil, verdict.rawValue) }
+
   /// Ended by a signal; the exit code is a shell's for it.
   static func signal(_ number: CInt) -> Stop { Stop(nil, 128 + number) }
 

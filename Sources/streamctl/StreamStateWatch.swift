@@ -40,7 +40,7 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   private func read(_ catalogue: StreamEvent) {
     guard !isReported, !inbox.hasHadEvents, let table = try? StreamTable(json: catalogue.data),
       let row = table.rows.first(where: { $0.name == name }), let state = row.state,
-      ["failing", "failed", "blocked"].contains(state) || row.fleet?.staleSince != nil
+      ["failing", "failed", "blocked"].contains(state) || row.isStale
     else { return }
     isReported = true
     inbox.post("\"\(name)\" is \(state)" + (row.message.map { ": \($0)" } ?? "") + "; waiting for an event")

@@ -97,6 +97,9 @@ enum Columns {
 }
 
 extension CatalogueEntry {
+  /// Whether its newest event may not be the present one: nothing has come for too long, or the fleet has no leader.
+  var isStale: Bool { staleSince != nil || fleet?.staleSince != nil }
+
   /// The stream's remarks, in brackets after the description.
   fileprivate var remarks: String? {
     let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }

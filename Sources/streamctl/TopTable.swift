@@ -14,17 +14,20 @@ struct TopTable {
     let bytesIn: Double?
     let eventsOut: Double?
     let age: UInt64?
+    /// The time since the newest event was last known to be the present one.
+    let freshAge: UInt64?
 
     var cells: [String] {
       [
-        stream.name, stream.state ?? "-", Quantity.rate(eventsIn), Quantity.byteRate(bytesIn),
+        stream.name, (stream.state ?? "-") + (stream.staleSince == nil ? "" : ", stale"), Quantity.rate(eventsIn),
+        Quantity.byteRate(bytesIn),
         Quantity.rate(eventsOut), Quantity.count(stream.subscribers), Quantity.count(stream.lag),
-        Quantity.age(microseconds: age),
+        Quantity.age(microseconds: age), Quantity.age(microseconds: freshAge),
       ]
     }
   }
 
-  private static let header = ["NAME", "STATE", "EVENTS/s", "BYTES/s", "SENT/s", "SUBSCRIBERS", "LAG", "AGE"]
+  private static let header = ["NAME", "STATE", "EVENTS/s", "BYTES/s", "SENT/s", "SUBSCRIBERS", "LAG", "AGE", "FRESH"]
   /// Name and state; the other columns are numbers and right-aligned.
   private static let textColumns = 2
   private static let leastNameWidth = 8
@@ -45,13 +48,16 @@ struct TopTable {
       return Double(now - before) / seconds
     }
     let known = Dictionary((earlier?.byStream ?? []).map { ($0.name, $0) }) { first, _ in first }
+    func age(_ moment: UInt64?) -> UInt64? {
+      moment.flatMap { moment in time.map { $0 > moment ? $0 - moment : 0 } }
+    }
     let rows = (snapshot.byStream ?? []).map { stream in
       let before = known[stream.name]
       return Row(
         stream: stream, eventsIn: rate(stream.eventsIn, before?.eventsIn),
         bytesIn: rate(stream.bytesIn, before?.bytesIn),
         eventsOut: rate(stream.eventsOut, before?.eventsOut),
-        age: stream.newest.flatMap { newest in time.map { $0 > newest ? $0 - newest : 0 } })
+        age: age(stream.newest), freshAge: age(stream.fresh))
     }
     switch order {
     case .name: self.rows = rows.sorted { $0.stream.name < $1.stream.name }

@@ -6,10 +6,11 @@ import Testing
 @Suite struct TopTableTests {
   private func stream(
     _ name: String, state: String = "running", subscribers: UInt64 = 1, in eventsIn: UInt64 = 0, bytes: UInt64 = 0,
-    out: UInt64 = 0, lag: UInt64? = 0, newest: UInt64? = nil
+    out: UInt64 = 0, lag: UInt64? = 0, newest: UInt64? = nil, fresh: UInt64? = nil, stale: UInt64? = nil
   ) -> StatisticsSnapshot.Stream {
     var stream = StatisticsSnapshot.Stream(name: name)
     (stream.state, stream.subscribers, stream.lag, stream.newest) = (state, subscribers, lag, newest)
+    (stream.fresh, stream.staleSince) = (fresh, stale)
     (stream.eventsIn, stream.bytesIn, stream.eventsOut) = (eventsIn, bytes, out)
     return stream
   }
@@ -37,45 +38,51 @@ import Testing
     let before = snapshot(at: 100, busy: [0, 5_000_000], stream("clock", in: 10, bytes: 100, out: 1000))
     let now = snapshot(
       at: 102, eventsIn: 2000, busy: [500_000, 6_500_000],
-      stream("clock", in: 34, bytes: 4196, out: 7000, lag: 12, newest: 1_098_700_000), stream("new", lag: nil))
+      stream("clock", in: 34, bytes: 4196, out: 7000, lag: 12, newest: 1_098_700_000, fresh: 1_101_500_000),
+      stream("new", lag: nil))
     #expect(
       table(now, after: before, order: .name).lines() == [
         "streamd 1.2.3, up 1m 42s, 3 connections, 4 subscribers, 2 streams",
         "in 1.0k/s, 2.0MB/s; out 100k/s, 4.8MB/s, 13 per write; loops busy 50% (busiest 75%)",
         "",
-        "NAME   STATE    EVENTS/s  BYTES/s  SENT/s  SUBSCRIBERS  LAG   AGE",
-        "clock  running        12     2.0K    3.0k            1   12  3.3s",
-        "new    running         -        -       -            1    -     -",
+        "NAME   STATE    EVENTS/s  BYTES/s  SENT/s  SUBSCRIBERS  LAG   AGE  FRESH",
+        "clock  running        12     2.0K    3.0k            1   12  3.3s   0.5s",
+        "new    running         -        -       -            1    -     -      -",
       ])
   }
 
   @Test func theFirstSnapshotHasNoRates() {
     let lines = table(snapshot(at: 1, stream("a", in: 5)), after: nil, order: .name).lines()
     #expect(lines[1] == "in -/s, -B/s; out -/s, -B/s, - per write; loops busy -")
-    #expect(lines[4] == "a     running         -        -       -            1    0    -")
+    #expect(lines[4] == "a     running         -        -       -            1    0    -      -")
   }
 
   @Test func aRestartedDaemonOrARecreatedStreamHasNoNegativeRate() {
     let before = snapshot(at: 500, eventsIn: 9, stream("a", in: 900, bytes: 900, out: 900))
     let restarted = table(snapshot(at: 3, eventsIn: 10, stream("a", in: 950)), after: before, order: .name).lines()
     #expect(restarted[1].hasPrefix("in -/s"))
-    #expect(restarted[4] == "a     running         -        -       -            1    0    -")
+    #expect(restarted[4] == "a     running         -        -       -            1    0    -      -")
     let replaced = table(
       snapshot(at: 501, eventsIn: 10, stream("a", in: 5, bytes: 1900, out: 900)), after: before, order: .name
     ).lines()
     #expect(replaced[1].hasPrefix("in 1.0/s"))
-    #expect(replaced[4] == "a     running         -     1000       0            1    0    -")
+    #expect(replaced[4] == "a     running         -     1000       0            1    0    -      -")
+  }
+
+  @Test func aStaleStreamIsShownAsSuch() {
+    let lines = table(snapshot(at: 1, stream("a", stale: 1)), after: nil, order: .name).lines()
+    #expect(lines[4].hasPrefix("a     running, stale "))
   }
 
   @Test func linesFitTheTerminalAndCountTheHiddenStreams() {
     let streams = (1...9).map { stream("a-stream-with-a-long-name-\($0)") }
     var crowd = snapshot(at: 1)
     crowd.byStream = streams
-    let lines = table(crowd, after: nil, order: .name).lines(width: 70, height: 8)
-    #expect(lines.count == 8 && lines.allSatisfy { $0.count <= 70 })
+    let lines = table(crowd, after: nil, order: .name).lines(width: 77, height: 8)
+    #expect(lines.count == 8 && lines.allSatisfy { $0.count <= 77 })
     #expect(lines[4].hasPrefix("a-stream-w…  running"))
     #expect(lines[7] == "and 6 more")
-    #expect(table(crowd, after: nil, order: .name).lines(width: 70, height: 13).count == 13)
+    #expect(table(crowd, after: nil, order: .name).lines(width: 77, height: 13).count == 13)
     for (width, height) in [(1, 1), (0, 0), (5, 3), (20, 4), (30, 5)] {
       let lines = table(crowd, after: nil, order: .name).lines(width: width, height: height)
       #expect(lines.count <= height && lines.allSatisfy { $0.count <= width })

@@ -80,8 +80,8 @@ import Testing
       #expect(lines.count == 13)
       #expect(lines[0] == "streamd 1.2.3, up 2s, 1 connection, 2 subscribers, 1 stream")
       #expect(lines[3].hasPrefix("NAME "))
-      #expect(lines[4] == "clock  running       5.0        0       0            2    3    -")
-      #expect(lines[10] == "clock  running        20        0       0            2    3    -")
+      #expect(lines[4] == "clock  running       5.0        0       0            2    3    -      -")
+      #expect(lines[10] == "clock  running        20        0       0            2    3    -      -")
     }
   }
 

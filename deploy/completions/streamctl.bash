@@ -24,7 +24,7 @@ _streamctl() {
       continue
     fi
     case $word in
-      --socket | --credit | --count | --from | --on-lag | --format | --max-event | --sort | --timeout | --as | --where) option=$word ;;
+      --socket | --credit | --count | --from | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
       -*) ;;
       *) if [[ ! $command ]]; then command=$word; else name=$word; fi ;;
     esac
@@ -43,7 +43,7 @@ _streamctl() {
     --sort) offered='name rate' ;;
     --credit | --count | --as | --where) ;;
     --max-event) offered='64MiB 256MiB 1GiB' ;;
-    --timeout) offered='5s 30s 5m' ;;
+    --timeout | --max-age) offered='5s 30s 5m' ;;
     *)
       case $command:$current in
         sub:-*)
@@ -52,13 +52,14 @@ _streamctl() {
           ;;
         get:-*) offered='--format --max-event --timeout --socket' ;;
         pub:-*) offered='--as --no-reconnect --socket' ;;
+        check:-*) offered='--json --max-age --timeout --socket' ;;
         list:-* | status:-* | config:-*) offered='--json --socket' ;;
         reload:-*) offered='--timeout --socket' ;;
         top:-*) offered='--count --json --sort --socket' ;;
         :-*) offered='--socket --help --version' ;;
         *:-*) offered='--socket' ;;
-        :*) offered='list sub get pub status config reload top' ;;
-        sub:* | get:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
+        :*) offered='list sub get pub status config reload top check' ;;
+        sub:* | get:* | check:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
         pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;
         reload:*) if [[ ! $name ]]; then offered=$(pidof streamd 2>/dev/null); fi ;;
       esac

@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout --as --where
+        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout --as --max-age --where
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -51,7 +51,8 @@ complete -c streamctl -n __streamctl_wants_command -a status -d 'Print the count
 complete -c streamctl -n __streamctl_wants_command -a config -d 'Print the configuration that the daemon serves'
 complete -c streamctl -n __streamctl_wants_command -a reload -d 'Make the daemon reload its configuration'
 complete -c streamctl -n __streamctl_wants_command -a top -d 'Show the rates of the streams'
-complete -c streamctl -n '__streamctl_wants_name sub get' -a '(__streamctl_names)'
+complete -c streamctl -n __streamctl_wants_command -a check -d 'Print whether a stream is fresh, for monitoring'
+complete -c streamctl -n '__streamctl_wants_name sub get check' -a '(__streamctl_names)'
 complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
 complete -c streamctl -n '__streamctl_wants_name reload' -a '(pidof streamd 2>/dev/null | string split " ")'
 complete -c streamctl -l socket -r -F -d 'The socket of the daemon'
@@ -69,6 +70,7 @@ complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail'
 complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'Output format'
 complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'Size of the largest event'
 complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'Exit when no event arrives for this time'
-complete -c streamctl -n '__streamctl_is reload' -l timeout -x -a '5s 30s 5m' -d 'Exit when the daemon does not reply for this time'
-complete -c streamctl -n '__streamctl_is list status config top' -l json -d 'Print JSON'
+complete -c streamctl -n '__streamctl_is reload check' -l timeout -x -a '5s 30s 5m' -d 'Exit when the daemon does not reply for this time'
+complete -c streamctl -n '__streamctl_is list status config top check' -l json -d 'Print JSON'
+complete -c streamctl -n '__streamctl_is check' -l max-age -x -a '5s 30s 5m' -d 'Age from which the stream is old'
 complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate' -d 'Order of streams'

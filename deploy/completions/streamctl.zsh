@@ -23,9 +23,10 @@ _streamctl() {
     'config:print the configuration that the daemon serves'
     'reload:make the daemon reload its configuration'
     'top:show the rates of the streams'
+    'check:print whether a stream is fresh, for monitoring'
   )
   options=('--socket=[the socket of the daemon]:socket:_files')
-  case ${words[(r)(list|sub|get|pub|status|config|reload|top)]} in
+  case ${words[(r)(list|sub|get|pub|status|config|reload|top|check)]} in
     sub)
       options+=(
         '--credit=[events to request at a time]:number: '
@@ -55,6 +56,13 @@ _streamctl() {
       )
       ;;
     reload) options+=('--timeout=[exit when the daemon does not reply for this time]:time:(5s 30s 5m)') ;;
+    check)
+      options+=(
+        '--json[print JSON]'
+        '--max-age=[age from which it is old]:time:(5s 30s 5m)'
+        '--timeout=[exit when the daemon does not reply for this time]:time:(5s 30s 5m)'
+      )
+      ;;
     list | status | config) options+=('--json[print JSON]') ;;
     top)
       options+=(
@@ -71,7 +79,7 @@ _streamctl() {
     command) _describe command commands && ret=0 ;;
     name)
       case $line[1] in
-        sub | get) _streamctl_names '' && ret=0 ;;
+        sub | get | check) _streamctl_names '' && ret=0 ;;
         pub) _streamctl_names publish && ret=0 ;;
         reload) compadd $(pidof streamd 2>/dev/null) && ret=0 ;;
       esac
