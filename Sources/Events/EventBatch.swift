@@ -15,6 +15,10 @@
 /// as it has the checkpoint; events can be removed at both ends, and without the last one the position is removed, too.
 /// A batch with stamps can be appended to one that it continues (`continues`). Everything else that would add, replace
 /// or remove an event is an error of the program, which ends it.
+///
+/// A batch may have keys: for each event a key, or none. They stay with their events in a part of a batch, in a joined
+/// one and in what `filter` keeps; events that are appended or put in place of others have none, unless they come from
+/// a batch that has keys.
 public struct EventBatch: Equatable, Sendable {
   /// The bytes of all events, one after the other.
   private var bytes: [UInt8] = []
@@ -22,29 +26,32 @@ public struct EventBatch: Equatable, Sendable {
   private var ends: [Int] = []
   private var notes = Notes.none
 
-  /// What a batch has beside its events, in one word, so that a batch without stamps costs no more for them.
+  /// What a batch has beside its events, in one word, so that a batch without stamps and keys costs no more for them.
   private enum Notes: Equatable {
     case none
     case checkpoint(Checkpoint)
-    case stamps(Stamped)
+    case several(Several)
 
-    init(_ checkpoint: Checkpoint?, _ stamps: EventStamps?) {
-      if let stamps {
-        self = .stamps(Stamped(stamps, checkpoint))
+    init(_ checkpoint: Checkpoint?, _ stamps: EventStamps?, _ keys: EventKeys?) {
+      if stamps != nil || keys != nil {
+        self = .several(Several(stamps, keys, checkpoint))
       } else {
         self = checkpoint.map { .checkpoint($0) } ?? .none
       }
     }
   }
 
-  private final class Stamped: Equatable, Sendable {
-    let stamps: EventStamps
+  private final class Several: Equatable, Sendable {
+    let stamps: EventStamps?
+    let keys: EventKeys?
     let checkpoint: Checkpoint?
 
-    init(_ stamps: EventStamps, _ checkpoint: Checkpoint?) { (self.stamps, self.checkpoint) = (stamps, checkpoint) }
+    init(_ stamps: EventStamps?, _ keys: EventKeys?, _ checkpoint: Checkpoint?) {
+      (self.stamps, self.keys, self.checkpoint) = (stamps, keys, checkpoint)
+    }
 
-    static func == (one: Stamped, other: Stamped) -> Bool {
-      one.stamps == other.stamps && one.checkpoint == other.checkpoint
+    static func == (one: Several, other: Several) -> Bool {
+      one.stamps == other.stamps && one.keys == other.keys && one.checkpoint == other.checkpoint
     }
   }
 
@@ -58,16 +65,28 @@ public struct EventBatch: Equatable, Sendable {
       switch notes {
       case .none: nil
       case .checkpoint(let checkpoint): checkpoint
-      case .stamps(let stamped): stamped.checkpoint
+      case .several(let several): several.checkpoint
       }
     }
-    set { notes = Notes(newValue, stamps) }
+    set { notes = Notes(newValue, stamps, keys) }
   }
 
   /// The ids and times of the events; nil: the log assigns them.
   public var stamps: EventStamps? {
-    guard case .stamps(let stamped) = notes else { return nil }
-    return stamped.stamps
+    guard case .several(let several) = notes else { return nil }
+    return several.stamps
+  }
+
+  /// The keys of the events; nil: none has one.
+  public var keys: EventKeys? {
+    guard case .several(let several) = notes else { return nil }
+    return several.keys
+  }
+
+  /// Sets the keys of the events; nil: none has one. There must be as many keys as events.
+  public mutating func setKeys(_ keys: EventKeys?) {
+    precondition(keys.map { $0.count == count } ?? true, "\(keys?.count ?? 0) keys of \(count) events")
+    notes = Notes(checkpoint, stamps, isEmpty ? nil : keys)
   }
 
   /// Sets the ids and times of the events, and the position.
@@ -76,7 +95,7 @@ public struct EventBatch: Equatable, Sendable {
   ///   bits.
   public mutating func setStamps(_ stamps: EventStamps) -> Bool {
     guard let fitted = stamps.fitted(to: count) else { return false }
-    notes = Notes(checkpoint, fitted)
+    notes = Notes(checkpoint, fitted, keys)
     return true
   }
 
@@ -92,9 +111,18 @@ public struct EventBatch: Equatable, Sendable {
   }
 
   private func requireNoStamps() {
-    if case .stamps(let stamped) = notes {
-      preconditionFailure("\(count) events from id \(stamped.stamps.firstID) on have stamps, and cannot change")
+    if let stamps {
+      preconditionFailure("\(count) events from id \(stamps.firstID) on have stamps, and cannot change")
     }
+  }
+
+  /// Before an event without a stamp and without a key is appended.
+  private mutating func willAppend() {
+    guard case .several = notes else { return }
+    requireNoStamps()
+    guard var keys else { return }
+    keys.appendNone()
+    notes = Notes(checkpoint, nil, keys)
   }
 
   /// The total number of bytes of all events.
@@ -112,7 +140,7 @@ public struct EventBatch: Equatable, Sendable {
 
   /// Appends a copy of `event`.
   public mutating func append(_ event: UnsafeRawBufferPointer) {
-    requireNoStamps()
+    willAppend()
     unsafe bytes.append(contentsOf: event)
     ends.append(bytes.count)
   }
@@ -145,7 +173,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
 
   /// Appends an event.
   public mutating func append(_ event: [UInt8]) {
-    requireNoStamps()
+    willAppend()
     bytes += event
     ends.append(bytes.count)
   }
@@ -167,6 +195,12 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     let isLast = range.upperBound == batch.count
     guard isLast || !range.isEmpty else { return }
     join(isLast ? batch.checkpoint : nil, batch.stamps?.part(range, of: batch.count), count: range.count)
+    if !range.isEmpty, keys != nil || batch.keys != nil {
+      var joined = keys ?? EventKeys()
+      joined.appendNone(count: count - joined.count)
+      if let new = batch.keys { joined.append(new, range) } else { joined.appendNone(count: range.count) }
+      notes = Notes(checkpoint, stamps, joined)
+    }
     let offset = bytes.count - former
     bytes += batch.bytes[former..<batch.start(range.upperBound)]
     ends += batch.ends[range].lazy.map { $0 + offset }
@@ -176,10 +210,10 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
   private mutating func join(_ newer: Checkpoint?, _ next: EventStamps?, count: Int) {
     if let next {
       if let stamps, stamps.id(self.count) == next.firstID {
-        notes = Notes(newer ?? checkpoint, stamps.followed(after: self.count, by: next, count))
+        notes = Notes(newer ?? checkpoint, stamps.followed(after: self.count, by: next, count), keys)
       } else {
         precondition(stamps == nil && isEmpty, "\(self.count) events are not continued by id \(next.firstID)")
-        notes = Notes(newer ?? checkpoint, next)
+        notes = Notes(newer ?? checkpoint, next, keys)
       }
     } else {
       if count > 0 { requireNoStamps() }
@@ -191,9 +225,14 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
   /// every event: the ids of the others would change.
   public func filter(_ isIncluded: ([UInt8]) throws -> Bool) rethrows -> EventBatch {
     var included = EventBatch()
-    for event in self where try isIncluded(event) { included.append(event) }
+    let keys = keys
+    var includedKeys = keys.map { _ in EventKeys() }
+    for (index, event) in enumerated() where try isIncluded(event) {
+      included.append(event)
+      if let keys { includedKeys?.append(keys, index..<index + 1) }
+    }
     precondition(stamps == nil || included.count == count, "an event with an id was left out")
-    included.notes = notes
+    included.notes = Notes(checkpoint, stamps, included.isEmpty ? nil : includedKeys)
     return included
   }
 
@@ -205,7 +244,13 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
       let isAtEnd = range.upperBound == count
       precondition(events.isEmpty && (isAtEnd || range.lowerBound == 0), "the ids of events would change")
       let rest = isAtEnd ? 0..<range.lowerBound : range.upperBound..<count
-      notes = Notes(checkpoint, rest.isEmpty ? nil : stamps.part(rest, of: count))
+      notes = Notes(checkpoint, rest.isEmpty ? nil : stamps.part(rest, of: count), keys)
+    }
+    if let keys {
+      var joined = keys.part(0..<range.lowerBound)
+      joined.appendNone(count: events.count)
+      joined.append(keys, range.upperBound..<count)
+      notes = Notes(checkpoint, stamps, joined.count == 0 ? nil : joined)
     }
     let former = start(range.lowerBound)..<start(range.upperBound)
     var end = former.lowerBound

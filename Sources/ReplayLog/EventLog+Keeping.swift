@@ -37,13 +37,15 @@ extension EventLog {
     let state = followsFleet ? LogState(startingAt: 1, boot: state.boot) : state
     let layout = unsafe LogLayout(
       formatting: region.bytes, name: name, slots: LogLayout.slots(for: limits.events), ringBytes: limits.bytes,
-      hasChecksums: hasChecksums, state: state)
+      hasChecksums: hasChecksums, state: state, keyed: limits.state)
+    let keyed = limits.state.flatMap { KeyedState.empty(layout, $0, begin: state.end) }
+    keyed?.use(upTo: state.end)
     if followsFleet {
       var note = layout.fleetNote
       note?.write([], end: state.end)
     }
     self.init(
-      layout, state, limits: limits, owner: region, firstOwnID: firstOwnID, clock: clock, didGrow: didGrow)
+      layout, state, keyed, limits: limits, owner: region, firstOwnID: firstOwnID, clock: clock, didGrow: didGrow)
   }
 
   /// A log in memory with the newest events of another that fit.
@@ -75,7 +77,9 @@ extension EventLog {
 
 extension LogLayout {
   static func byteCount(for limits: EventLog.Limits) -> Int {
-    byteCount(slots: slots(for: limits.events), ringBytes: limits.bytes)
+    byteCount(
+      slots: slots(for: limits.events), ringBytes: limits.bytes,
+      state: limits.state.map { ($0.entries, $0.heapBytes) })
   }
 
   /// Records that ids after its last one may be assigned elsewhere: the log counts as truncated from now on.
@@ -143,22 +147,24 @@ public struct LogRemains {
   public var followsFleet: Bool { layout.fleetNote?.exists ?? false }
 
   /// Whether a log of those limits can continue in the same region.
-  public func fits(_ limits: EventLog.Limits) -> Bool {
-    layout.isCurrent && layout.slots == LogLayout.slots(for: limits.events) && layout.ringBytes == limits.bytes
-  }
+  public func fits(_ limits: EventLog.Limits) -> Bool { layout.fits(limits) }
 
   /// The log, continued in the same region.
   ///
   /// - Precondition: the limits fit.
-  public func log(limits: EventLog.Limits) -> EventLog {
-    EventLog(layout, state, limits: limits, owner: region)
+  public func log(limits: EventLog.Limits, progress: () -> Void = {}) -> EventLog {
+    var state = state
+    let keyed = KeyedState.restored(layout, &state, limits.state, progress: progress)
+    return EventLog(layout, state, keyed, limits: limits, owner: region)
   }
 
   /// The log, continued in the same file; the remains cannot be used afterwards.
   func log(
-    limits: EventLog.Limits, boot: BootID?, didGrow: @escaping @Sendable () -> Void
+    limits: EventLog.Limits, boot: BootID?, progress: () -> Void = {}, didGrow: @escaping @Sendable () -> Void
   ) throws(LogRefusal) -> EventLog {
     var state = state
+    // Before the state, too: until that is written, the next process repeats this.
+    let keyed = KeyedState.restored(layout, &state, limits.state, progress: progress)
     if state.isClosed || isSalvaged || state.boot != boot {
       state.boot = boot ?? .unknown
       state.isClosed = false
@@ -173,7 +179,19 @@ public struct LogRemains {
         throw LogRefusal(unsafe "it cannot be written: \(String(cString: strerror(code)))", .leave)
       }
     }
-    return EventLog(layout, state, limits: limits, owner: region, firstOwnID: firstOwnID, didGrow: didGrow)
+    if keyed?.durable?.end == 0 { try noteFirstMark(keyed) }
+    region.marks = keyed?.marks
+    return EventLog(layout, state, keyed, limits: limits, owner: region, firstOwnID: firstOwnID, didGrow: didGrow)
+  }
+
+  /// Until the disk has a mark, a power failure loses the state.
+  private func noteFirstMark(_ keyed: KeyedState?) throws(LogRefusal) {
+    var code = region.sync()
+    keyed?.noteFirstMark(layout)
+    if code == 0 { code = region.sync() }
+    guard code == 0 else {
+      throw LogRefusal(unsafe "it cannot be written: \(String(cString: strerror(code)))", .leave)
+    }
   }
 
   /// As `EventLog.leaveBehind()`, of remains in a file.
@@ -185,7 +203,7 @@ public struct LogRemains {
   /// A read-only log, from which another takes over; must not be appended to.
   public func log() -> EventLog {
     EventLog(
-      layout, state, limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region,
-      firstOwnID: firstOwnID)
+      layout, state, KeyedState.read(layout, state),
+      limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region, firstOwnID: firstOwnID)
   }
 }

@@ -34,21 +34,27 @@ public final class EventLog {
     public var events: Int
     /// Bytes of the ring; an event takes its data and 24 more, rounded up to 8.
     public var bytes: Int
+    /// The newest event of each key; nil: the stream has no keys.
+    public var state: KeyedState.Settings?
     /// Maximum age; nil: no limit. An event whose time is later than the present by more than this has no known age,
     /// and counts as too old.
     public var age: Duration?
 
-    /// The limits of a stream whose configuration gives none: 65,536 events, 8 MiB, any age.
-    public init(events: Int = 65536, bytes: Int = 8 << 20, age: Duration? = nil) {
+    /// The limits of a stream whose configuration gives none: 65,536 events, 8 MiB, any age, no keys.
+    public init(
+      events: Int = 65536, bytes: Int = 8 << 20, age: Duration? = nil, state: KeyedState.Settings? = nil
+    ) {
       self.events = max(1, events)
       self.bytes = max(Self.leastBytes, bytes) & ~7
       self.age = age
+      self.state = state
     }
 
     static let leastBytes = 4096
 
-    /// Bytes of a full log: the ring, and 8 for each event, their number rounded up to a power of two.
-    public var regionBytes: Int { LogLayout.byteCount(slots: LogLayout.slots(for: events), ringBytes: bytes) }
+    /// Bytes of a full log: the ring, and 8 for each event, their number rounded up to a power of two; of a stream with
+    /// keys 1.5 times the state's bytes and 8 for each key, too.
+    public var regionBytes: Int { LogLayout.byteCount(for: self) }
 
     /// Data bytes of the largest event that fits.
     public var maximumEventBytes: Int { bytes - LogLayout.recordHeaderBytes }
@@ -97,6 +103,9 @@ public final class EventLog {
   /// How many clock steps back `position(since:)` considers.
   private static let maximumStepsBack = 64
 
+  /// The newest event of each key; nil: the stream has no keys, or there is no memory for them.
+  public let state: KeyedState?
+
   let layout: LogLayout
   /// Keeps the region mapped.
   let owner: AnyObject
@@ -138,15 +147,18 @@ public final class EventLog {
   ///
   /// - Parameters:
   ///   - state: the state in the region.
+  ///   - keyed: the newest event of each key.
   ///   - owner: keeps the region mapped.
   ///   - firstOwnID: of a log that follows a fleet: no event without a stamp has a lower id.
   ///   - didGrow: called after an append to the shared log that uses this storage, outside of every lock.
   init(
-    _ layout: LogLayout, _ state: LogState, limits: Limits, owner: AnyObject, firstOwnID: UInt64 = 0,
+    _ layout: LogLayout, _ state: LogState, _ keyed: KeyedState? = nil, limits: Limits, owner: AnyObject,
+    firstOwnID: UInt64 = 0,
     clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
     precondition(layout.slots >= limits.events && layout.ringBytes == limits.bytes, "another geometry than \(limits)")
     self.layout = layout
+    self.state = keyed
     self.limits = limits
     self.owner = owner
     self.firstOwnID = firstOwnID
@@ -217,6 +229,7 @@ public final class EventLog {
     if leavesFleet, !leaveHole(to: nextOwnID) { return batch }
     if checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
     let now = clock()
+    let keys = batch.keys
     var count = 0
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) { data in
       guard data.count <= limits.maximumEventBytes else {
@@ -225,6 +238,7 @@ public final class EventLog {
       }
       let place = place(for: data.count)
       guard place.first <= heldPosition else { return false }
+      if state != nil { unsafe consider(keys, count, data, time: now) }
       unsafe append(data, at: place, time: now)
       count += 1
       return true
@@ -252,6 +266,7 @@ public final class EventLog {
     guard Self.accepts(batch) else { return nil }
     let (end, isNewest) = (stamps.id(batch.count), stamps.id(batch.count) >= endPosition)
     if heldPosition < endPosition, end > endPosition, !hasRoomForAll(of: batch) { return batch }
+    let keys = batch.keys
     var index = Int(min(max(stamps.firstID, endPosition) - stamps.firstID, UInt64(batch.count)))
     unsafe batch.withUnsafeBytes(of: index..<batch.count) { data in
       let id = stamps.id(index)
@@ -260,7 +275,7 @@ public final class EventLog {
         guard leaveHole(to: id + 1) else { return false }
         leftOutCount += 1
       } else {
-        guard unsafe appendIfItFits(data, time: stamps.time(index)) else { return false }
+        guard unsafe appendIfItFits(data, time: stamps.time(index), keys, index) else { return false }
       }
       index += 1
       return true
@@ -337,6 +352,7 @@ public final class EventLog {
     countStart += position - endPosition
     (firstPosition, endPosition, committedEnd) = (position, position, position)
     (holeStart, holeEnd, historyStart, hasNewHole) = (0, 0, position, false)
+    state?.commit(position)
     if endPosition >= reserveAgainAt { reserveMore() }
     return true
   }
@@ -364,6 +380,7 @@ public final class EventLog {
     _ = leaveHole(to: other.endPosition)
     if let checkpoint = other.checkpoint { write(checkpoint) }
     if let bytes = other.fleetBytes { writeFleet(bytes) }
+    takeOverState(other)
     commit()
     appendedBytes = other.appendedBytes
     countStart = endPosition - other.appendedEvents
@@ -475,7 +492,7 @@ public final class EventLog {
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 
-  private func following(_ position: UInt64) -> UInt64 { skip(position + 1) }
+  func following(_ position: UInt64) -> UInt64 { skip(position + 1) }
 
   /// When an event was taken in, in microseconds since the Unix epoch.
   package func time(of position: UInt64) -> UInt64 { layout.time(at: layout.offset(of: position)) }
@@ -493,11 +510,12 @@ public final class EventLog {
     if distance(from: committedEnd, to: first) > 0 { commit() }
   }
 
-  @inline(__always) private func commit() {
+  @inline(__always) func commit() {
     guard committedEnd != endPosition else { return }
     committedEnd = endPosition
     if endPosition >= reserveAgainAt { reserveMore() }
     if hasNewHole { writeState() } else { positions.commit(end: endPosition) }
+    state?.commit(endPosition)
   }
 
   /// Writes the whole state as one.
@@ -533,9 +551,12 @@ public final class EventLog {
   }
 
   /// Separate from the loop over events without stamps, which the functions for each event are part of.
-  @inline(never) private func appendIfItFits(_ data: UnsafeRawBufferPointer, time: UInt64) -> Bool {
+  @inline(never) private func appendIfItFits(
+    _ data: UnsafeRawBufferPointer, time: UInt64, _ keys: EventKeys? = nil, _ index: Int = 0
+  ) -> Bool {
     let place = place(for: data.count)
     guard place.first <= heldPosition else { return false }
+    if state != nil { unsafe consider(keys, index, data, time: time) }
     unsafe append(data, at: place, time: time)
     return true
   }

@@ -3,10 +3,11 @@ import Synchronization
 
 // The layout of a log's region, which outlives its process, and the rules by which the next process checks it.
 //
-// A region, version 3 (host byte order unless stated otherwise):
+// A region, version 3 or 4 (host byte order unless stated otherwise):
 //
 //     0     header: u64 magic, u32 version, u32 flags (1: records have checksums), u64 slots, u64 bytes of the ring,
-//           u64 which of two states is active, u32 checksum of the preceding fields and of the name
+//           u64 which of two states is active, u32 checksum of the preceding fields, of the name and, in version 4, of
+//           the fields that follow; u32 0; of version 4: u32 0, u32 entries of the state's table, u64 bytes of its heap
 //     64    state 0: u64 first position, u64 end position, u64 start and u64 end of the hole, 16 bytes boot,
 //           u32 whether the log was closed, u32 checksum of all fields but the first two
 //     128   state 1
@@ -18,8 +19,9 @@ import Synchronization
 //     …     ring: records, each in one piece, aligned to 8
 //           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
 //     …     notes: see `LogNotes`
+//     …     in version 4, at a multiple of 64: the newest event of each key: see `StateArea`
 //
-// Version 2 had neither copies nor notes; it is read, and copied into a region of this version. Where the history has
+// A region without a state has version 3. Version 2 had neither copies nor notes; it is read, and copied into a region of version 3 or 4. Where the history has
 // no valid checksum, as in regions of earlier programs, it begins with the first position.
 //
 // Id, time and data are adjacent because a payload on the wire contains them in this order.
@@ -42,6 +44,7 @@ import Synchronization
   static let recordHeaderBytes = 24
   private static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
   private static let version: UInt32 = 3
+  private static let versionWithState: UInt32 = 4
   private static let oldestVersion: UInt32 = 2
   private static let stateOffset = 64
   private static let stateBytes = 64
@@ -57,8 +60,10 @@ import Synchronization
   let slots: Int
   let ringBytes: Int
   let hasChecksums: Bool
-  /// Whether the layout is the present version; otherwise the log can only be read.
+  /// Whether the layout is one of the present versions; otherwise the log can only be read.
   let isCurrent: Bool
+  /// The newest event of each key; nil: the stream has no keys.
+  let stateArea: StateArea?
   private let slotMask: UInt64
   private let index: UnsafeMutablePointer<UInt64>
   private let ring: UnsafeMutableRawPointer
@@ -67,12 +72,20 @@ import Synchronization
   static func slots(for events: Int) -> Int { 1 << (Int.bitWidth - (events - 1).leadingZeroBitCount) }
 
   /// - Returns: bytes of a region.
-  static func byteCount(slots: Int, ringBytes: Int, isCurrent: Bool = true) -> Int {
-    headerBytes + slots * 8 + ringBytes + (isCurrent ? LogNote.areaBytes : 0)
+  static func byteCount(
+    slots: Int, ringBytes: Int, isCurrent: Bool = true, state: (entries: Int, heapBytes: Int)? = nil
+  ) -> Int {
+    let end = headerBytes + slots * 8 + ringBytes + (isCurrent ? LogNote.areaBytes : 0)
+    guard let state else { return end }
+    return aligned(end) + StateArea.byteCount(entries: state.entries, heapBytes: state.heapBytes)
   }
 
+  /// Where the state's area begins.
+  private static func aligned(_ end: Int) -> Int { (end + 63) & ~63 }
+
   private init(
-    _ bytes: UnsafeMutableRawBufferPointer, slots: Int, ringBytes: Int, hasChecksums: Bool, isCurrent: Bool
+    _ bytes: UnsafeMutableRawBufferPointer, slots: Int, ringBytes: Int, hasChecksums: Bool, isCurrent: Bool,
+    state: (entries: Int, heapBytes: Int)?
   ) {
     unsafe self.bytes = unsafe bytes
     self.isCurrent = isCurrent
@@ -83,21 +96,42 @@ import Synchronization
     let index = unsafe bytes.baseAddress! + Self.headerBytes
     unsafe self.index = unsafe index.assumingMemoryBound(to: UInt64.self)
     unsafe ring = unsafe index + slots * 8
+    guard let state else {
+      stateArea = nil
+      return
+    }
+    let notes = unsafe ring + ringBytes
+    let start = Self.aligned(Self.byteCount(slots: slots, ringBytes: ringBytes))
+    stateArea = unsafe StateArea(
+      at: bytes.baseAddress! + start, entries: state.entries, heapBytes: state.heapBytes,
+      notes: LogNote.state(inAreaAt: notes))
   }
 
   /// Initializes an empty log.
   ///
   /// - Parameters:
-  ///   - bytes: `byteCount(slots:ringBytes:)` of them, aligned to a page.
+  ///   - bytes: `byteCount(slots:ringBytes:state:)` of them, zero, aligned to a page.
   ///   - name: at most 255 bytes of it are stored.
   init(
     formatting bytes: UnsafeMutableRawBufferPointer, name: String, slots: Int, ringBytes: Int, hasChecksums: Bool,
-    state: LogState
+    state: LogState, keyed: KeyedState.Settings? = nil
   ) {
-    unsafe self.init(bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums, isCurrent: true)
-    precondition(bytes.count == Self.byteCount(slots: slots, ringBytes: ringBytes), "\(bytes.count) bytes for a log")
+    let area = keyed.map { (entries: $0.entries, heapBytes: $0.heapBytes) }
+    unsafe self.init(
+      bytes, slots: slots, ringBytes: ringBytes, hasChecksums: hasChecksums, isCurrent: true, state: area)
+    precondition(
+      bytes.count == Self.byteCount(slots: slots, ringBytes: ringBytes, state: area), "\(bytes.count) bytes for a log")
     let header = bytes.baseAddress!
-    unsafe header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
+    unsafe header.storeBytes(
+      of: area == nil ? Self.version : Self.versionWithState, toByteOffset: 8, as: UInt32.self)
+    if let area {
+      unsafe header.storeBytes(of: UInt32(area.entries), toByteOffset: 52, as: UInt32.self)
+      unsafe header.storeBytes(of: UInt64(area.heapBytes), toByteOffset: 56, as: UInt64.self)
+    }
+    if let keyed {
+      var note = stateArea?.description
+      note?.write(StateDescription(keyDigest: keyed.keyDigest, begin: state.first).bytes, end: state.first)
+    }
     unsafe header.storeBytes(of: hasChecksums ? 1 : 0, toByteOffset: 12, as: UInt32.self)
     unsafe header.storeBytes(of: UInt64(slots), toByteOffset: 16, as: UInt64.self)
     unsafe header.storeBytes(of: UInt64(ringBytes), toByteOffset: 24, as: UInt64.self)
@@ -115,23 +149,38 @@ import Synchronization
     let header = bytes.baseAddress!
     guard unsafe header.load(as: UInt64.self) == Self.magic else { throw LogRefusal("it is not a streamd log") }
     let version = unsafe header.load(fromByteOffset: 8, as: UInt32.self)
-    guard version <= Self.version, version >= Self.oldestVersion else {
+    guard version <= Self.versionWithState, version >= Self.oldestVersion else {
       throw LogRefusal(
-        "its layout is version \(version), but this program supports version \(Self.version)",
+        "its layout is version \(version), but this program supports version \(Self.versionWithState)",
         .setAside("version-\(version)"))
     }
-    let isCurrent = version == Self.version
+    let isCurrent = version >= Self.version
     let slots = unsafe header.load(fromByteOffset: 16, as: UInt64.self)
     let ringBytes = unsafe header.load(fromByteOffset: 24, as: UInt64.self)
     guard slots.nonzeroBitCount == 1, slots <= bytes.count / 8, ringBytes <= bytes.count,
-      ringBytes >= EventLog.Limits.leastBytes, ringBytes % 8 == 0,
-      bytes.count == Self.byteCount(slots: Int(slots), ringBytes: Int(ringBytes), isCurrent: isCurrent)
+      ringBytes >= EventLog.Limits.leastBytes, ringBytes % 8 == 0
+    else {
+      throw LogRefusal("its \(bytes.count) bytes are not \(slots) slots and a ring of \(ringBytes) bytes")
+    }
+    var state: (entries: Int, heapBytes: Int)?
+    if version == Self.versionWithState {
+      let entries = unsafe header.load(fromByteOffset: 52, as: UInt32.self)
+      let heapBytes = unsafe header.load(fromByteOffset: 56, as: UInt64.self)
+      guard entries > 0, heapBytes <= bytes.count, heapBytes % 16 == 0, heapBytes <= StateHeap.maximumByteCount else {
+        throw LogRefusal("its \(bytes.count) bytes are not a state of \(entries) entries and \(heapBytes) bytes")
+      }
+      state = (Int(entries), Int(heapBytes))
+    }
+    guard
+      bytes.count
+        == Self.byteCount(slots: Int(slots), ringBytes: Int(ringBytes), isCurrent: isCurrent, state: state)
     else {
       throw LogRefusal("its \(bytes.count) bytes are not \(slots) slots and a ring of \(ringBytes) bytes")
     }
     unsafe self.init(
       bytes, slots: Int(slots), ringBytes: Int(ringBytes),
-      hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0, isCurrent: isCurrent)
+      hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0, isCurrent: isCurrent,
+      state: state)
     guard unsafe header.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
       throw LogRefusal("its header is damaged")
     }
@@ -141,6 +190,19 @@ import Synchronization
   var name: String {
     let count = unsafe Int(bytes[Self.nameOffset])
     return unsafe String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
+  }
+
+  /// Whether the region has the size and the areas that the limits require.
+  func fits(_ limits: EventLog.Limits) -> Bool {
+    isCurrent && slots == Self.slots(for: limits.events) && ringBytes == limits.bytes
+      && stateArea?.entries == limits.state?.entries && stateArea?.heapBytes == limits.state?.heapBytes
+  }
+
+  /// The data of a stored event.
+  func data(of position: UInt64) -> UnsafeRawBufferPointer {
+    let offset = offset(of: position)
+    return unsafe UnsafeRawBufferPointer(
+      start: record(at: offset) + Self.recordHeaderBytes, count: dataBytes(at: offset))
   }
 
   /// The source's checkpoint; nil for a version without notes.
@@ -159,6 +221,7 @@ import Synchronization
   private func headerChecksum() -> UInt32 {
     var parts = unsafe Array(bytes[..<32])
     unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
+    if stateArea != nil { unsafe parts += bytes[48..<Self.stateOffset] }
     return unsafe crc32c(parts, parts.count)
   }
 }

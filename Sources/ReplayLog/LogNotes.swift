@@ -8,7 +8,8 @@ import Synchronization
 //     0      two slots of the checkpoint, 4,160 bytes each
 //     8320   two slots of the fleet's position, 128 bytes each; of a log that follows a fleet. A note without bytes is
 //            an unknown position
-//     8576   room for 63 pairs of slots of 128 bytes, unused
+//     8576   two pairs of slots of 128 bytes each, of a region with a state: see `StateArea`
+//     9088   room for 61 pairs of slots of 128 bytes, unused
 //     28672  the region's end
 //     slot: u64 number, u64 end position for which it holds, u32 byte count, u32 checksum of all else, bytes
 //
@@ -18,7 +19,7 @@ import Synchronization
 // ids are assigned: otherwise another event would get the id that they wait for.
 
 /// One note of a log.
-@safe struct LogNote {
+@safe struct LogNote: @unchecked Sendable {  // one thread at a time uses its slots
   static let areaBytes = 28672
   /// Maximum bytes of the checkpoint.
   static let checkpointBytes = 4096
@@ -43,6 +44,16 @@ import Synchronization
 
   static func fleet(inAreaAt area: UnsafeMutableRawPointer) -> LogNote {
     unsafe LogNote(at: area + 8320, slotBytes: 128)
+  }
+
+  /// The place of the notes of a state: two pairs of slots of 128 bytes.
+  static func state(inAreaAt area: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer { unsafe area + 8576 }
+
+  /// The notes of at most so many events, the newest first. Does not change the slots.
+  func all(upTo end: UInt64 = .max) -> [(end: UInt64, bytes: [UInt8])] {
+    [read(0), read(1)].compactMap(\.self).filter { $0.end <= end }.sorted { $0.number > $1.number }.map {
+      ($0.end, $0.bytes)
+    }
   }
 
   /// Whether a slot has a note, of whatever events.

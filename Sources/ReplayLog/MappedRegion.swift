@@ -9,6 +9,8 @@ import Synchronization
   let bytes: UnsafeMutableRawBufferPointer
   /// Owned by the region.
   let descriptor: CInt
+  /// The marks of the state in a file, set before the first `syncSoon`.
+  var marks: StateMarks?
   private let isSyncDue = Atomic(false)
 
   /// Maximum delay before appended events are written to the disk, without the disk's own time.
@@ -79,8 +81,13 @@ import Synchronization
     Self.syncQueue.asyncAfter(deadline: .now() + Self.syncDelay) { [self] in
       // First: changes after this point may miss this sync, and request the next.
       isSyncDue.store(false, ordering: .sequentiallyConsistent)
+      let synced = marks?.willSync()
       let code = sync()
-      if code != 0 { failed(code) }
+      if code != 0 {
+        failed(code)
+      } else if let synced, marks?.didSync(synced) == true {
+        syncSoon(failed: failed)
+      }
     }
   }
 }

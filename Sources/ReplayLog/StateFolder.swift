@@ -117,7 +117,7 @@ import Glibc
   /// Continues the log in the same file.
   /// - Precondition: the limits fit.
   public func log(of remains: LogRemains, limits: EventLog.Limits) throws(LogRefusal) -> EventLog {
-    try remains.log(limits: limits, boot: boot, didGrow: sync(remains.region, of: remains.stream))
+    try remains.log(limits: limits, boot: boot, progress: progress, didGrow: sync(remains.region, of: remains.stream))
   }
 
   /// A log in a new file, which replaces the existing one. All of its space is allocated here, so that a full disk
@@ -151,6 +151,8 @@ import Glibc
       state: LogState(startingAt: firstID(of: stream), boot: boot ?? .unknown), followsFleet: followsFleet,
       didGrow: sync(region, of: stream))
     if let other { log.takeOver(other) }
+    log.state?.noteFirstMark(log.layout)
+    region.marks = log.state?.marks
     progress()
     let failure = region.sync()
     guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }

@@ -211,7 +211,7 @@ extension EventLog {
   @Test func anUnknownVersionIsRefusedWithAMessage() throws {
     let place = try DamagedRegion()
     place.region.bytes.storeBytes(of: 7, toByteOffset: 8, as: UInt32.self)
-    let sentence = "its layout is version 7, but this program supports version 3"
+    let sentence = "its layout is version 7, but this program supports version 4"
     #expect(throws: LogRefusal(sentence, .setAside("version-7"))) { try place.remains() }
   }
 

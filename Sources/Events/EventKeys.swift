@@ -1,0 +1,90 @@
+/// What identifies the subject of an event in its stream: of the events with one key, the newest is its state.
+public struct EventKey: Hashable, Sendable {
+  /// The maximum size in bytes.
+  public static let maximumByteCount = 1024
+
+  /// The key in its normal form: equal keys have equal bytes.
+  public let bytes: [UInt8]
+  /// Whether the event removes the key from the state.
+  public let isTombstone: Bool
+
+  /// - Returns: nil unless there are 1 to `maximumByteCount` bytes.
+  public init?(_ bytes: [UInt8], isTombstone: Bool = false) {
+    guard (1...Self.maximumByteCount).contains(bytes.count) else { return nil }
+    (self.bytes, self.isTombstone) = (bytes, isTombstone)
+  }
+}
+
+/// The keys of consecutive events: for each event a key, or none. The bytes of all keys are in one piece of memory.
+public struct EventKeys: Equatable, Sendable {
+  /// The bytes of all keys, one after the other.
+  private var bytes: [UInt8] = []
+  /// For each event the end offset of its key in `bytes`, times 2, plus 1 for a tombstone. A key has at least one byte,
+  /// so an event without a key has the end of the event before it.
+  private var ends: [Int] = []
+
+  /// Keys of no event.
+  public init() {}
+
+  /// The number of events.
+  public var count: Int { ends.count }
+
+  /// Adds the next event's key.
+  ///
+  /// - Parameters:
+  ///   - key: its normal form; one without bytes, or with more than `EventKey.maximumByteCount`, counts as none.
+  ///   - isTombstone: whether the event removes the key from the state.
+  public mutating func append(_ key: UnsafeRawBufferPointer, isTombstone: Bool = false) {
+    guard unsafe !key.isEmpty, key.count <= EventKey.maximumByteCount else { return appendNone() }
+    unsafe bytes.append(contentsOf: key)
+    ends.append(bytes.count << 1 | (isTombstone ? 1 : 0))
+  }
+
+  /// Adds the next event's key; nil: it has none.
+  public mutating func append(_ key: EventKey?) {
+    guard let key else { return appendNone() }
+    bytes += key.bytes
+    ends.append(bytes.count << 1 | (key.isTombstone ? 1 : 0))
+  }
+
+  /// Adds `count` events without keys.
+  public mutating func appendNone(count: Int = 1) {
+    ends.append(contentsOf: repeatElement(bytes.count << 1, count: count))
+  }
+
+  /// A copy of the key of the event with this index; nil: it has none.
+  public subscript(index: Int) -> EventKey? {
+    let range = range(index)
+    return EventKey(Array(bytes[range]), isTombstone: ends[index] & 1 != 0)
+  }
+
+  /// Calls `body` with the key of the event with this index, in place; empty: it has none.
+  @inline(__always) public func withKey<Result>(
+    of index: Int, _ body: (_ key: UnsafeRawBufferPointer, _ isTombstone: Bool) -> Result
+  ) -> Result {
+    let range = range(index)
+    let isTombstone = ends[index] & 1 != 0
+    return unsafe bytes.withUnsafeBytes { unsafe body(UnsafeRawBufferPointer(rebasing: $0[range]), isTombstone) }
+  }
+
+  private func range(_ index: Int) -> Range<Int> { start(index)..<ends[index] >> 1 }
+
+  private func start(_ index: Int) -> Int { index == 0 ? 0 : ends[index - 1] >> 1 }
+
+  /// Adds the keys of a range of events of another value.
+  mutating func append(_ other: EventKeys, _ range: Range<Int>) {
+    guard !range.isEmpty else { return }
+    let former = other.start(range.lowerBound)
+    let offset = bytes.count - former
+    bytes += other.bytes[former..<other.start(range.upperBound)]
+    // An even number changes the ends, and no tombstone.
+    ends += other.ends[range].lazy.map { $0 + offset << 1 }
+  }
+
+  /// The keys of a range of events.
+  func part(_ range: Range<Int>) -> EventKeys {
+    var part = EventKeys()
+    part.append(self, range)
+    return part
+  }
+}

@@ -1,0 +1,77 @@
+import Events
+import Testing
+
+@Suite struct EventKeysTests {
+  private let events: [[UInt8]] = [[1], [], [2, 3], [4]]
+  private let all = [EventKey([1]), nil, EventKey([2, 2], isTombstone: true), EventKey([3, 3, 3])]
+
+  private func keyed(_ events: [[UInt8]], _ all: [EventKey?]) -> EventBatch {
+    var batch = EventBatch(events)
+    var keys = EventKeys()
+    for key in all { keys.append(key) }
+    batch.setKeys(keys)
+    return batch
+  }
+
+  private var batch: EventBatch { keyed(events, all) }
+
+  private func keys(_ batch: EventBatch) -> [EventKey?]? {
+    batch.keys.map { keys in (0..<keys.count).map { keys[$0] } }
+  }
+
+  @Test func aKeyHas1To1024Bytes() {
+    #expect(EventKey([]) == nil && EventKey([UInt8](repeating: 1, count: 1025)) == nil)
+    #expect(EventKey([UInt8](repeating: 1, count: 1024)) != nil)
+    var keys = EventKeys()
+    for count in [0, 1025] { [UInt8](repeating: 1, count: count).withUnsafeBytes { keys.append($0) } }
+    #expect(keys.count == 2 && keys[0] == nil && keys[1] == nil)
+  }
+
+  @Test func eachPartHasTheKeysOfItsEvents() {
+    #expect(keys(batch) == all)
+    for low in 0...4 {
+      for high in low...4 {
+        let part = EventBatch(batch[low..<high])
+        #expect(keys(part) ?? [] == Array(all[low..<high]))
+      }
+    }
+    for (index, key) in all.enumerated() {
+      let bytes = batch.keys?.withKey(of: index) { bytes, _ in Array(bytes) }
+      #expect(bytes == key?.bytes ?? [])
+    }
+  }
+
+  @Test func joinedAndAppendedEventsHaveTheirOwnKeys() {
+    var joined = batch
+    joined += batch
+    #expect(keys(joined) == all + all)
+    joined.append([9])
+    joined += EventBatch([[8]])
+    #expect(keys(joined) == all + all + [nil, nil])
+    var late = EventBatch([[7]])
+    late += batch
+    #expect(keys(late) == [nil] + all)
+    #expect(EventBatch(events).keys == nil)
+  }
+
+  @Test func keysStayWithTheEventsThatAreKept() {
+    #expect(keys(batch.filter { !$0.isEmpty }) == [all[0], all[2], all[3]])
+    #expect(batch.filter { _ in false }.keys == nil)
+    var replaced = batch
+    replaced.replaceSubrange(1..<3, with: [[5], [6], [7]])
+    #expect(keys(replaced) == [all[0], nil, nil, nil, all[3]])
+    replaced.removeFirst()
+    replaced.checkpoint = Checkpoint([1])
+    #expect(keys(replaced) == [nil, nil, nil, all[3]] && replaced.checkpoint == Checkpoint([1]))
+  }
+
+  @Test func keysAndStampsBelongTogether() throws {
+    var batch = batch
+    let isSet = batch.setStamps(try #require(EventStamps(firstID: 7, time: 1)))
+    #expect(isSet && keys(batch) == all && batch.stamps?.firstID == 7)
+    let part = EventBatch(batch[2...])
+    #expect(keys(part) == Array(all[2...]) && part.stamps?.firstID == 9)
+    batch.removeFirst(2)
+    #expect(batch == part)
+  }
+}
