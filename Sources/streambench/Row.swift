@@ -14,6 +14,9 @@ struct Row: Sendable {
     Row(name: "idle", summary: "wake-ups with 9,000 subscribers on a quiet stream", measure: measureIdle),
     Row(
       name: "throughput", summary: "deliveries per second to 1, 100 and 1,000 subscribers", measure: measureThroughput),
+    Row(
+      name: "filters", summary: "published events per second with 1,000 subscribers that have filters",
+      measure: measureFilters),
     Row(name: "latency", summary: "from publishing to receiving, at 1,000 events per second", measure: measureLatency),
     Row(
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
