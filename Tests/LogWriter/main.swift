@@ -6,7 +6,8 @@
 //     logwriter memory PATH    a memfd of another process, such as /proc/PID/fd/7
 //     logwriter disk FOLDER    the log of the stream "killed" in there
 //
-// With a third argument the events have stamps, some of them after a hole, and the checkpoint is the position, too.
+// With the third argument "stamps" the events have stamps, some of them after a hole, and the checkpoint is the position,
+// too; with "keys" they have keys.
 
 import Glibc
 import Events
@@ -25,7 +26,12 @@ func content(of id: UInt64) -> [UInt8] {
   return [UInt8](repeating: UInt8(truncatingIfNeeded: next()), count: count)
 }
 
-let limits = EventLog.Limits(events: 300, bytes: 32 << 10)
+let hasKeys = CommandLine.arguments.count > 3 && CommandLine.arguments[3] == "keys"
+let limits = EventLog.Limits(
+  events: 300, bytes: 32 << 10, state: hasKeys ? KeyedState.Settings(keys: 40, bytes: 256 << 10) : nil)
+
+/// The key of the event with an id; the tests know it, too.
+func key(of id: UInt64) -> EventKey? { EventKey([1, UInt8(id &* 7 % 40)], isTombstone: id % 5 == 0) }
 
 func open(_ kind: String, _ path: String) throws -> EventLog {
   if kind == "memory" {
@@ -37,13 +43,18 @@ func open(_ kind: String, _ path: String) throws -> EventLog {
 }
 
 let log = try open(CommandLine.arguments[1], CommandLine.arguments[2])
-let hasStamps = CommandLine.arguments.count > 3
+let hasStamps = CommandLine.arguments.count > 3 && !hasKeys
 var batch = 1
 while true {
   let first = log.endPosition + (hasStamps && log.endPosition % 11 == 0 ? log.endPosition % 7 : 0)
   var events = EventBatch((0..<UInt64(batch)).map { content(of: first + $0) })
   let last = Array(String(first + UInt64(batch) - 1).utf8)
   events.checkpoint = Checkpoint(last)
+  if hasKeys {
+    var keys = EventKeys()
+    for index in 0..<UInt64(batch) { keys.append(key(of: first + index)) }
+    events.setKeys(keys)
+  }
   if hasStamps {
     let times = (0..<UInt64(batch)).map { first + $0 }
     let stamps = EventStamps(firstID: first, times: times, position: last)

@@ -26,9 +26,9 @@ import Testing
   /// Lets a writer append until it has acknowledged some, and kills it a moment later.
   /// - Returns: the last id that it acknowledged.
   private func kill(
-    _ kind: String, _ path: String, hasStamps: Bool = false, _ random: inout SystemRandom
+    _ kind: String, _ path: String, with option: String? = nil, _ random: inout SystemRandom
   ) async throws -> UInt64 {
-    let writer = try ChildProcess(ChildProcess.built("logwriter"), [kind, path] + (hasStamps ? ["stamps"] : []))
+    let writer = try ChildProcess(ChildProcess.built("logwriter"), [kind, path] + (option.map { [$0] } ?? []))
     defer { writer.signal(SIGKILL) }
     var last: UInt64 = 0
     func readOne() -> Bool {
@@ -93,7 +93,7 @@ import Testing
     var end: UInt64 = 0
     for _ in 0..<Self.rounds {
       let path = kind == "memory" ? "/proc/\(getpid())/fd/\(memory.descriptor)" : folder.path
-      let last = try await kill(kind, path, hasStamps: true, &random)
+      let last = try await kill(kind, path, with: "stamps", &random)
       let log: EventLog
       if kind == "memory" {
         log = try LogRemains(memory: dup(memory.descriptor)).log(limits: Self.limits)
@@ -104,6 +104,36 @@ import Testing
         log = left.log(limits: Self.limits)
       }
       end = checkStamps(log, acknowledged: last, before: end)
+    }
+  }
+
+  @Test(arguments: ["memory", "disk"]) func afterAKillTheStateIsTheFoldOfTheEvents(kind: String) async throws {
+    var random = SystemRandom(8)
+    var limits = Self.limits
+    limits.state = KeyedState.Settings(keys: 40, bytes: 256 << 10)
+    let memory = try #require(EventLog(name: "killed", limits: limits))
+    let folder = try TemporaryFolder()
+    var newest: [UInt8: UInt64] = [:]
+    var next: UInt64?
+    for _ in 0..<60 {
+      let path = kind == "memory" ? "/proc/\(getpid())/fd/\(memory.descriptor)" : folder.path
+      _ = try await kill(kind, path, with: "keys", &random)
+      let log: EventLog
+      if kind == "memory" {
+        log = try LogRemains(memory: dup(memory.descriptor)).log(limits: limits)
+      } else {
+        let state = StateFolder(path: folder.path, boot: BootID.current()) { _, reason in Issue.record("\(reason)") }
+        log = try #require(try state.remains(of: "killed")).log(limits: limits)
+      }
+      let state = try #require(log.state)
+      let first = next ?? state.description.begin
+      for id in first..<log.endPosition { newest[UInt8(id &* 7 % 40)] = id % 5 == 0 ? nil : id }
+      next = log.endPosition
+      try #require(state.isComplete)
+      let events = try #require(state.events(asOf: log.endPosition))
+      let hasNewest = events.map(\.id) == newest.values.sorted()
+      let isIntact = events.allSatisfy { $0.data == content(of: $0.id) }
+      try #require(hasNewest && isIntact)
     }
   }
 
