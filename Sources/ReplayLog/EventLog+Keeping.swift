@@ -76,12 +76,6 @@ extension EventLog {
 }
 
 extension LogLayout {
-  static func byteCount(for limits: EventLog.Limits) -> Int {
-    byteCount(
-      slots: slots(for: limits.events), ringBytes: limits.bytes,
-      state: limits.state.map { ($0.entries, $0.heapBytes) })
-  }
-
   /// Records that ids after its last one may be assigned elsewhere: the log counts as truncated from now on.
   fileprivate func leaveBehind() {
     guard var state = try? state() else { return }

@@ -80,6 +80,12 @@ import Synchronization
     return aligned(end) + StateArea.byteCount(entries: state.entries, heapBytes: state.heapBytes)
   }
 
+  static func byteCount(for limits: EventLog.Limits) -> Int {
+    byteCount(
+      slots: slots(for: limits.events), ringBytes: limits.bytes,
+      state: limits.state.map { ($0.entries, $0.heapBytes) })
+  }
+
   /// Where the state's area begins.
   private static func aligned(_ end: Int) -> Int { (end + 63) & ~63 }
 
