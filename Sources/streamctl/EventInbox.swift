@@ -57,12 +57,15 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
+  /// The message for a lost connection.
+  static let lossNotice = "connection lost, reconnecting"
+
   /// Adds one message per loss or recovery of the connection. At least one event lies between two losses, so the
   /// messages are limited by the requested events.
   func post(_ report: ReconnectPolicy.Report) {
     let notice =
       switch report {
-      case .lost: "connection lost, reconnecting"
+      case .lost: Self.lossNotice
       case .resumed: "reconnected"  // the gap is reported with the event
       case .forgotten:
         "reconnected; the daemon has forgotten this publisher: unconfirmed events may be in the stream twice"

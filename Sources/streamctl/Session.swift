@@ -109,7 +109,7 @@ struct Session {
       let (events, end) = inbox.takeAll()
       for notice in inbox.takeNotices() {  // after the events to which they belong
         Stop.say(notice)
-        isCurrent = false
+        if notice == EventInbox.lossNotice { isCurrent = false }
       }
       for event in events {
         let isMarker = event.kind == .marker

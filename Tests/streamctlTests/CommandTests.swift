@@ -494,19 +494,31 @@ import Testing
     }
   }
 
-  @Test func aMarkerDoesNotRestartTheTimeout() async throws {
-    try await ScriptedServer.run(script: { peer, event in
-      guard case .request(let id, _, let count, _, _) = event, count > 1 else { return }
+  @Test func aMarkerIsNoEventForTheTimeoutAndTheReportOfTheState() async throws {
+    let isGone = Locked(false)
+    @Sendable func sendMarkers(_ peer: Peer, _ id: StreamID) {
+      guard !isGone.withLock({ $0 }) else { return }
       peer.send("", on: id, number: 7, kind: 1)
-      _ = peer.loop.schedule(after: .seconds(1)) {
-        peer.send("", on: id, number: 7, kind: 1)
-        peer.flush()
+      peer.flush()
+      _ = peer.loop.schedule(after: .milliseconds(500)) { sendMarkers(peer, id) }
+    }
+    try await ScriptedServer.run(script: { peer, event in
+      switch event {
+      case .request(let id, _, _, "$streams", _):
+        peer.send(#"[{"name":"s","state":"failing"}]"#, on: id, isComplete: true)
+      case .request(let id, _, _, _, _): sendMarkers(peer, id)
+      case .gone: isGone.withLock { $0 = true }
+      default: break
       }
     }) { server in
-      let command = try Command(["--socket", server.path, "sub", "s", "--marker", "--timeout", "3s"])
-      #expect(
-        await command.end()
-          == (69, "streamctl: caught up with event 7\nstreamctl: no event of \"s\" for 3.0 seconds\n"))
+      let command = try Command(["--socket", server.path, "sub", "s", "--marker", "--timeout", "6s"])
+      let errors = """
+        streamctl: caught up with event 7
+        streamctl: "s" is failing; waiting for an event
+        streamctl: no event of "s" for 6.0 seconds
+
+        """
+      #expect(await command.end() == (69, errors))
     }
   }
 }
