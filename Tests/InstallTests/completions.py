@@ -73,7 +73,8 @@ def commands_are_offered(installation):
     of_sub |= options_of(installation, "streamctl", "Options of sub and pub")
     of_pub = options_of(installation, "streamctl", "Options of pub")
     of_pub |= options_of(installation, "streamctl", "Options of sub and pub")
-    of_json = options_of(installation, "streamctl", "Options of list, status, config and top")
+    of_json = options_of(installation, "streamctl", "Options of list, status, config, top and check")
+    of_check = options_of(installation, "streamctl", "Options of check") | of_json
     of_reload = options_of(installation, "streamctl", "Options of reload")
     of_top = options_of(installation, "streamctl", "Options of top") | of_json
     daemon = options_of(installation, "streamd")
@@ -83,13 +84,15 @@ def commands_are_offered(installation):
         (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | {"--socket"}),
         (["streamctl", "get", "--"], of_both | {"--socket"}), (["streamctl", "top", "--"], of_top | {"--socket"}),
         (["streamctl", "list", "--"], of_json | {"--socket"}), (["streamctl", "pub", "x", "--"], of_pub | {"--socket"}),
-        (["streamctl", "config", "--"], of_json | {"--socket"}), (["streamctl", "reload", "--"], of_reload | {"--socket"}),
+        (["streamctl", "config", "--"], of_json | {"--socket"}), (["streamctl", "check", "--"], of_check | {"--socket"}),
+        (["streamctl", "reload", "--"], of_reload | {"--socket"}),
         (["streamd", "--"], daemon),
     ]:
         expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")
         offered = {offer for offer in fish(installation, " ".join(words)) if offer.startswith("--")}
         expect_equal(offered, wanted, f"fish, {' '.join(words)}")
-    for program, names in [("streamctl", others | of_sub | of_both | of_pub | of_top | commands), ("streamd", daemon)]:
+    of_streamctl = others | of_sub | of_both | of_pub | of_top | of_check | commands
+    for program, names in [("streamctl", of_streamctl), ("streamd", daemon)]:
         text = next((installation.prefix / "share/zsh").glob(f"*/_{program}")).read_text()
         missing = [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
         expect(not missing, f"zsh does not know {missing}")
