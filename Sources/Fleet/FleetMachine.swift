@@ -142,6 +142,8 @@ package final class FleetMachine {
   private var incomingByteCount = 0
   private var names: [HostID: String] = [:]
   private var isStarted = false
+  /// Whether entries that are applied now were appended a moment ago.
+  private var isTail = false
 
   /// Bytes of one message, below the 1 MiB that NATS accepts by default.
   private static let messageByteCount = 1 << 20 - 8192
@@ -202,6 +204,18 @@ package final class FleetMachine {
   /// When the leader took the stream's last batch in, by its clock; microseconds since the Unix epoch; nil: unknown.
   package func lastTime(of stream: String) -> UInt64? {
     shards[shard(of: stream)]?.heads[stream].flatMap { $0.time > 0 ? $0.time : nil }
+  }
+
+  /// What is left of the schedule in the stream's last record.
+  ///
+  /// By this host's monotonic clock if it has received the record when it was appended. Otherwise by the wall clocks, which
+  /// may differ; then it waits for no longer than the record says. Nothing of another definition's schedule is left.
+  package func schedule(of stream: String, at now: UInt64, wallTime: UInt64) -> FleetSchedule {
+    guard let head = shards[shard(of: stream)]?.heads[stream], head.definition == streams[stream]?.definition else {
+      return FleetSchedule()
+    }
+    let age = head.heardAt.map { (now - min(now, $0)) / 1000 } ?? (wallTime - min(wallTime, head.scheduledAt))
+    return head.schedule.after(age)
   }
 
   /// - Returns: nil for a stream that is not of this host.
@@ -388,7 +402,9 @@ package final class FleetMachine {
 
   /// An entry of the tail.
   package func received(_ entry: [UInt8], shard index: Int, at sequence: UInt64, now: UInt64) -> [Action] {
-    perform(shards[index]?.machine.receive(entry, at: sequence, now: now) ?? [], on: index, at: now)
+    isTail = true
+    defer { isTail = false }
+    return perform(shards[index]?.machine.receive(entry, at: sequence, now: now) ?? [], on: index, at: now)
   }
 
   /// - Parameters:
@@ -481,7 +497,13 @@ package final class FleetMachine {
   private func adopt(_ bytes: [UInt8], isGap: Bool, by index: Int, at now: UInt64) -> [Action] {
     guard let heads = try? ShardHeads(bytes) else { return [.report(.damaged(shard: index))] }
     let former = shards[index]?.heads ?? [:]
-    shards[index]?.heads = Dictionary(heads.heads.map { ($0.stream, $0) }) { first, _ in first }
+    shards[index]?.heads = Dictionary(
+      heads.heads.map { head in
+        var head = head
+        if let last = former[head.stream], last.scheduledAt == head.scheduledAt { head.heardAt = last.heardAt }
+        return (head.stream, head)
+      }
+    ) { first, _ in first }
     shards[index]?.ahead = [:]
     shards[index]?.recordCount = 0
     shards[index]?.byteCount = 0
@@ -524,7 +546,10 @@ package final class FleetMachine {
     guard count == 0 || record.firstID >= head.nextID else { return [.report(.damaged(shard: index))] }
     if count > 0 { head.nextID = record.firstID + count }
     let isOther = head.definition != record.definition
-    (head.definition, head.time) = (record.definition, record.time)
+    head.definition = record.definition
+    // What has neither is the wish of a server, not a batch.
+    if count > 0 || record.events.checkpoint != nil { head.time = record.time }
+    (head.schedule, head.scheduledAt, head.heardAt) = (record.schedule, record.time, isTail ? now : nil)
     head.checkpoint = record.events.checkpoint ?? head.checkpoint
     if !record.sender.isEmpty { head.note(record.sender, number: record.number) }
     shards[index]?.heads[record.stream] = head
@@ -646,10 +671,18 @@ package final class FleetMachine {
 
   // MARK: Records
 
-  /// Events of a stream that this host fetches. Only while `mayFetch`.
-  package func fetched(_ events: EventBatch, of stream: String, at now: UInt64, wallTime: UInt64) -> [Action] {
+  /// Events of a stream that this host fetches, and the schedule of its source from now on. Only while `mayFetch`.
+  package func fetched(
+    _ events: EventBatch, of stream: String, _ schedule: FleetSchedule = .init(), at now: UInt64, wallTime: UInt64
+  ) -> [Action] {
     guard isLed(stream) else { return [] }
-    return submit(FleetRecord(stream: stream, events: events), at: now, wallTime: wallTime)
+    return submit(FleetRecord(stream: stream, events: events, schedule: schedule), at: now, wallTime: wallTime)
+  }
+
+  /// The server of a stream that this host fetches has asked for no request, from now on. The next leader learns it by a
+  /// record without events; if none can be appended now, its first request gets the same answer.
+  package func rests(_ stream: String, _ schedule: FleetSchedule, at now: UInt64, wallTime: UInt64) -> [Action] {
+    mayFetch(stream) ? fetched([], of: stream, schedule, at: now, wallTime: wallTime) : []
   }
 
   /// Values that clients have published here. One batch of a stream at a time, until `stored`.

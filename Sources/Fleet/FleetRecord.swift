@@ -16,6 +16,8 @@ struct FleetRecord: Equatable {
   var sender: [UInt8] = []
   /// Rises by 1 from batch to batch of a sender to a stream.
   var number: UInt64 = 0
+  /// Of the source after it. Earlier versions skip it, and have none.
+  var schedule = FleetSchedule()
 
   static let nameByteCount = 255
 }
@@ -32,6 +34,8 @@ extension FleetRecord: SavedRecord {
     try fields.field(6, &checkpoint)
     try fields.field(7, &sender)
     try fields.field(8, &number)
+    try fields.field(9, &schedule.slot)
+    try fields.field(10, &schedule.rest)
     guard fields.isReading else { return }
     guard let events = EventBytes.events(in: bytes) else { throw Malformed(reason: "its events are cut off") }
     self.events = events
@@ -76,6 +80,21 @@ private enum EventBytes {
   }
 }
 
+/// How long the source of a stream waits before its next request, from some time on. In microseconds.
+package struct FleetSchedule: Equatable, Sendable {
+  /// Until the next slot of a poll; 0: unknown.
+  package var slot: UInt64
+  /// Until the end of the time for which the server has asked for no request; 0: it has not.
+  package var rest: UInt64
+
+  package init(slot: UInt64 = 0, rest: UInt64 = 0) { (self.slot, self.rest) = (slot, rest) }
+
+  /// What is left of it after some time.
+  func after(_ microseconds: UInt64) -> FleetSchedule {
+    FleetSchedule(slot: slot - min(slot, microseconds), rest: rest - min(rest, microseconds))
+  }
+}
+
 /// What the log of a shard says of one stream: where it continues, and with what.
 struct StreamHead: Equatable {
   var stream = ""
@@ -89,6 +108,11 @@ struct StreamHead: Equatable {
   var checkpoint: Checkpoint?
   /// Those that publish to it, the last one that did at the end.
   private(set) var senders: [Sender] = []
+  /// Of the last record that has a source's schedule, and the time of that record.
+  var schedule = FleetSchedule()
+  var scheduledAt: UInt64 = 0
+  /// When this host has received that record soon after it was appended, on its monotonic clock; nil: it has not.
+  var heardAt: UInt64?
 
   /// A host that has sent values.
   struct Sender: Equatable {
@@ -120,6 +144,9 @@ extension StreamHead: SavedRecord {
     var checkpoint = checkpoint.map { [1] + $0.bytes } ?? []
     try fields.field(5, &checkpoint)
     try fields.field(6, &senders)
+    try fields.field(7, &scheduledAt)
+    try fields.field(8, &schedule.slot)
+    try fields.field(9, &schedule.rest)
     guard fields.isReading else { return }
     self.checkpoint = checkpoint.isEmpty ? nil : Checkpoint(Array(checkpoint.dropFirst()))
     guard (1...FleetRecord.nameByteCount).contains(stream.utf8.count) else {

@@ -37,6 +37,8 @@ struct RestartMachine: TransferMachine {
   /// Whether the last report was a failure or a wait.
   private var isFailing = false
   private var hasWaited = false
+  /// Whether the server has asked for no request until the next run is due.
+  private var isResting = false
 
   init(retry: Backoff, seed: UInt64) {
     self.retry = retry
@@ -58,9 +60,22 @@ struct RestartMachine: TransferMachine {
     if case .running = phase { phase = .idle(due: now + retry.first) }
   }
 
+  /// Continues the schedule of another process: does not begin while the server has asked for no request.
+  mutating func resume(_ schedule: SourceSchedule, at now: Duration) {
+    guard let rest = schedule.rest, case .idle(let due) = phase else { return }
+    phase = .idle(due: max(due, min(rest, now + UpstreamHost.longestRest)))
+  }
+
+  /// When the next run is due after a Retry-After.
+  var schedule: SourceSchedule {
+    guard isResting, case .idle(let due) = phase else { return SourceSchedule() }
+    return SourceSchedule(rest: due)
+  }
+
   /// Retries a failed run at once, whatever the server asked for.
   mutating func endRest(at now: Duration) {
     if failures > 0, case .idle = phase { phase = .idle(due: now) }
+    isResting = false
   }
 
   /// Cancels the request: it waited for its host, and there is no demand any more. It is due again at the next demand.
@@ -142,6 +157,7 @@ struct RestartMachine: TransferMachine {
   mutating func failed(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
     failures += 1
     isFailing = true
+    isResting = retryAfter != nil
     let pause = max(retry.delay(afterFailures: failures, fraction: random.fraction()), serversPause)
     let delay = max(pause, min(retryAfter ?? .zero, UpstreamHost.longestRest))
     phase = .idle(due: now + delay)

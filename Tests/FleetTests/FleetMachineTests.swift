@@ -1,4 +1,5 @@
 import Events
+import StateFormat
 import Testing
 
 @testable import Fleet
@@ -44,5 +45,111 @@ import Testing
     #expect(machine.wants("s", true, at: 0).contains(.fetch(true, stream: "s")))
     #expect(machine.setStreams([stream(2)], at: 0) == [] && machine.isFetched("s"))
     #expect(machine.setStreams([], at: 0).contains(.fetch(false, stream: "s")) && !machine.isFetched("s"))
+  }
+
+  // MARK: Schedules
+
+  private static let second: UInt64 = 1_000_000_000
+
+  /// A leader that has fetched nothing but a schedule of 10 s to the next slot and 60 s of rest.
+  /// - Returns: its entries.
+  private func rest() throws -> [[UInt8]] {
+    _ = machine.setStreams([stream()], at: 0)
+    _ = machine.connected(at: 0)
+    _ = machine.foundClaim(shard: 0, FleetClaim.none(last: 0), at: 0)
+    var entries: [[UInt8]] = []
+    var actions = machine.gathered(shard: 0, [], FleetNewest(last: 0, entry: nil), at: 0, wallTime: 1000)
+    for _ in 0..<2 {
+      guard case .append(let bytes, _, _, _, let attempt)? = actions.first else { break }
+      entries.append(bytes)
+      _ = machine.appended(shard: 0, attempt: attempt, .stored, at: 0)
+      actions = machine.rests("s", FleetSchedule(slot: 10_000_000, rest: 60_000_000), at: 0, wallTime: 1000)
+    }
+    try #require(entries.count == 2)
+    return entries
+  }
+
+  private func follower() -> FleetMachine {
+    let machine = FleetMachine(host: .random(), hostName: "b", shardCount: 1) { values, _ in values }
+    _ = machine.setStreams([stream()], at: 0)
+    _ = machine.connected(at: 0)
+    return machine
+  }
+
+  @Test func anotherHostHasTheScheduleWhateverItsWallClock() throws {
+    let entries = try rest()
+    let other = follower()
+    _ = other.foundClaim(shard: 0, .found(entries[0], sequence: 1), at: 0)
+    let actions = other.received(entries[1], shard: 0, at: 2, now: 100 * Self.second)
+    #expect(actions.allSatisfy { if case .store(let events, _, _, _, _) = $0 { events.isEmpty } else { true } })
+    for wallTime in [0, 1000, 3_600_000_000] as [UInt64] {
+      #expect(
+        other.schedule(of: "s", at: 104 * Self.second, wallTime: wallTime)
+          == FleetSchedule(slot: 6_000_000, rest: 56_000_000))
+      #expect(other.schedule(of: "s", at: 115 * Self.second, wallTime: wallTime) == FleetSchedule(rest: 45_000_000))
+      #expect(other.schedule(of: "s", at: 160 * Self.second, wallTime: wallTime) == FleetSchedule())
+    }
+    #expect(other.lastTime(of: "s") == nil)  // it is no event
+  }
+
+  @Test func aHostThatReadsTheScheduleLaterTakesTheWallClock() throws {
+    let entries = try rest()
+    let other = follower()
+    _ = other.foundClaim(shard: 0, .found(entries[0], sequence: 1), at: 0)
+    _ = other.read(
+      shard: 0, after: 1, FleetEntries(entries: [(2, entries[1])], first: 1, last: 2), at: 100 * Self.second)
+    let time = 100 * Self.second
+    #expect(other.schedule(of: "s", at: time, wallTime: 20_001_000) == FleetSchedule(rest: 40_000_000))
+    // A clock that is late lets it wait for no longer than the record says.
+    #expect(
+      other.schedule(of: "s", at: time, wallTime: 0) == FleetSchedule(slot: 10_000_000, rest: 60_000_000))
+  }
+
+  @Test func aClaimHasTheSchedule() throws {
+    let entries = try rest()
+    let other = follower()
+    _ = other.foundClaim(shard: 0, .found(entries[0], sequence: 1), at: 0)
+    _ = other.read(shard: 0, after: 1, FleetEntries(entries: [], first: 1, last: 1), at: 0)
+    _ = other.received(entries[1], shard: 0, at: 2, now: 0)
+    #expect(other.tick(at: 10 * Self.second, wallTime: 1000).contains(.gather(shard: 0)))
+    let actions = other.gathered(
+      shard: 0, [], FleetNewest(last: 2, entry: entries[1]), at: 10 * Self.second, wallTime: 1000)
+    guard case .append(let claim, isClaim: true, _, _, let attempt)? = actions.first else {
+      Issue.record("\(actions)")
+      return
+    }
+    _ = other.appended(shard: 0, attempt: attempt, .stored, at: 11 * Self.second)
+    #expect(other.isLeading("s"))
+    #expect(
+      other.schedule(of: "s", at: 11 * Self.second, wallTime: 3_600_000_000) == FleetSchedule(rest: 49_000_000))
+    let third = follower()
+    _ = third.foundClaim(shard: 0, .found(claim, sequence: 3), at: 0)
+    #expect(third.schedule(of: "s", at: 0, wallTime: 30_001_000) == FleetSchedule(rest: 30_000_000))
+  }
+
+  @Test func aRecordReadsAsItWasWrittenAndFormerVersionsSkipItsSchedule() throws {
+    let record = FleetRecord(
+      stream: "s", definition: 1, firstID: 2, time: 3, events: [[97]], schedule: FleetSchedule(slot: 4, rest: 5))
+    let bytes = StateFields.bytes(of: record)
+    #expect(try StateFields.read(FleetRecord.self, from: bytes[...]) == record)
+    let former = try StateFields.read(FormerRecord.self, from: bytes[...])
+    #expect(former.stream == "s" && former.firstID == 2)
+    var plain = record
+    plain.schedule = FleetSchedule()
+    #expect(StateFields.bytes(of: plain).count < bytes.count)
+    #expect(try StateFields.read(FleetRecord.self, from: StateFields.bytes(of: plain)[...]) == plain)
+  }
+
+  /// As version 0.2 reads a record: nothing after field 8.
+  private struct FormerRecord: SavedRecord {
+    var stream = ""
+    var firstID: UInt64 = 0
+    var number: UInt64 = 0
+
+    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+      try fields.field(1, &stream)
+      try fields.field(3, &firstID)
+      try fields.field(8, &number)
+    }
   }
 }

@@ -50,6 +50,51 @@ private struct Bench {
     #expect(bench.next() == .rest)
   }
 
+  @Test func theScheduleOfAnotherProcessContinues() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    bench.machine.resume(SourceSchedule(slot: bench.now + .seconds(4)), at: bench.now)
+    let wait = try bench.wait()
+    #expect(wait >= .seconds(4) && wait <= .seconds(4.5))
+    bench.fetch()
+    #expect(bench.machine.schedule.slot == Duration.seconds(1014))
+  }
+
+  @Test func aSlotThatHasPassedOrIsNoneOfThisIntervalDelaysNoFetch() throws {
+    for slot in [-1, 0] {
+      var bench = Bench()
+      bench.machine.request(.max(1))
+      bench.machine.resume(SourceSchedule(slot: bench.now + .seconds(slot)), at: bench.now)
+      #expect(bench.next() == .fetch(nil))
+    }
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    bench.machine.resume(SourceSchedule(slot: bench.now + .seconds(1_000_000)), at: bench.now)
+    #expect(try bench.wait() <= .seconds(10.5))
+  }
+
+  @Test func theRetryAfterOfAnotherProcessIsRespectedForADayAtMost() throws {
+    var bench = Bench()
+    bench.machine.request(.max(1))
+    var failure = HTTPFailure.status(429, retryAfter: .seconds(300))
+    #expect(bench.next() == .fetch(nil))
+    _ = bench.receive(.failed(failure))
+    let schedule = bench.machine.schedule
+    #expect(schedule.slot == nil && schedule.rest.map { $0 >= bench.now + .seconds(300) } == true)
+    var other = Bench(seed: 2)
+    other.machine.request(.max(1))
+    other.machine.resume(schedule, at: other.now)
+    #expect(try other.wait() >= .seconds(300))
+    #expect(other.next() == .fetch(nil))
+    failure.retryAfter = nil
+    _ = other.receive(.failed(failure))
+    #expect(other.machine.schedule == SourceSchedule())
+    other = Bench()
+    other.machine.request(.max(1))
+    other.machine.resume(SourceSchedule(rest: .seconds(1_000_000_000)), at: other.now)
+    #expect(try other.wait() == .seconds(24 * 3600))
+  }
+
   @Test func aQueuedFetchRecoversWithItsResult() {
     var bench = Bench()
     bench.machine.request(.max(2))

@@ -140,6 +140,21 @@ import Testing
     #expect(try #require(time(machine.next(at: .seconds(30)))) == .seconds(130))
   }
 
+  @Test func theRetryAfterOfAnotherProcessIsRespected() throws {
+    var first = machine()
+    first.request(.max(1))
+    #expect(first.next(at: .zero) == .begin)
+    _ = first.ended(.status(503, retryAfter: .seconds(300)), at: .seconds(1))
+    #expect(first.schedule == SourceSchedule(rest: .seconds(301)))
+    var other = machine()
+    other.request(.max(1))
+    other.resume(first.schedule, at: .seconds(10))
+    #expect(time(other.next(at: .seconds(10))) == .seconds(301))
+    #expect(other.next(at: .seconds(301)) == .begin)
+    _ = other.ended(down, at: .seconds(302))
+    #expect(other.schedule == SourceSchedule())
+  }
+
   @Test func aSubscriptionKeepsTheBackoffOfTheLast() throws {  // row 10
     var machine = machine()
     machine.request(.unlimited)

@@ -21,6 +21,7 @@ public struct HTTPPoll: Publisher, Sendable {
   fileprivate let memory: SourceMemory<PollMachine>
   fileprivate let resumption: SourceResumption?
   fileprivate let admission: FetchAdmission?
+  fileprivate let handover: SourceHandover?
   fileprivate let succeeded: @Sendable () -> Void
 
   /// - Parameters:
@@ -29,12 +30,14 @@ public struct HTTPPoll: Publisher, Sendable {
   ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
   ///     checkpoint for later; nil: each subscription treats its first page as new.
   ///   - admission: asked before each fetch; nil: demand is enough.
+  ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - succeeded: called on the source thread for each fetch that did not fail, before its event if it has one.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, resumption: SourceResumption? = nil,
-    admission: FetchAdmission? = nil, on thread: SourceThread, succeeded: @escaping @Sendable () -> Void = {},
+    admission: FetchAdmission? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
+    succeeded: @escaping @Sendable () -> Void = {},
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
@@ -43,6 +46,7 @@ public struct HTTPPoll: Publisher, Sendable {
     self.report = report
     self.resumption = resumption
     self.admission = admission
+    self.handover = handover
     self.succeeded = succeeded
     memory = SourceMemory {
       PollMachine(
@@ -76,6 +80,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   override func begin() {
     super.begin()
+    if let handover = source.handover { machine?.resume(handover.former(), at: now) }
     resume()
   }
 
@@ -143,6 +148,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     if case .failing = report {} else { source.succeeded() }
     let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
     thread.note(self, rests: asksForRest)
+    if let handover = source.handover, let machine { handover.changed(machine.schedule) }
     if case .event(let validators, let digest) = answer {
       var events: EventBatch = [bytes]
       events.checkpoint = checkpoint(validators, digest)

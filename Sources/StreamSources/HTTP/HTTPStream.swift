@@ -29,6 +29,7 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let resumption: SourceResumption?
+  fileprivate let handover: SourceHandover?
   fileprivate let memory: Memory
 
   /// - Parameters:
@@ -37,12 +38,14 @@ public struct HTTPStream: Publisher, Sendable {
   ///   - idleTimeout: a response that is being read fails after this time without a byte; nil: no limit.
   ///   - resumption: where each subscription resumes, by Last-Event-ID, and the checkpoint that each batch carries.
   ///     nil: after the last event of the previous subscription.
+  ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
     idleTimeout: Duration? = nil,
-    resumption: SourceResumption? = nil, on thread: SourceThread, report: @escaping @Sendable (SourceReport) -> Void
+    resumption: SourceResumption? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
+    report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
     self.format = format
@@ -50,6 +53,7 @@ public struct HTTPStream: Publisher, Sendable {
     self.idleTimeout = idleTimeout
     self.thread = thread
     self.resumption = format == .serverSentEvents ? resumption : nil
+    self.handover = handover
     self.report = report
     memory = Memory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
@@ -85,6 +89,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   override func begin() {
     super.begin()
+    if let handover = source.handover { machine?.resume(handover.former(), at: now) }
     resume()
   }
 
@@ -174,6 +179,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     letGo()
     tell(machine?.ended(failure, at: now))
     thread.note(self, rests: failure?.retryAfter != nil)
+    if let handover = source.handover, let machine { handover.changed(machine.schedule) }
     advance()
   }
 

@@ -45,6 +45,8 @@ struct PollMachine: TransferMachine {
   private var tick = Duration.zero
   private var failures = 0
   private var hasWaited = false
+  /// Whether the server has asked for no request until the next one is due.
+  private var isResting = false
   private var validators: Validators?
   /// Of the last event.
   private var digest: BodyDigest?
@@ -87,9 +89,34 @@ struct PollMachine: TransferMachine {
     (self.validators, self.digest) = (validators, digest)
   }
 
+  /// Continues the schedule of another process: does not fetch before its next slot, nor while the server has asked for
+  /// none. A slot that has passed counts as one without demand.
+  mutating func resume(_ schedule: SourceSchedule, at now: Duration) {
+    var due = now
+    if let slot = schedule.slot, slot > now {
+      due = min(slot, now + every)
+      tick = due
+      due += jitter()
+    }
+    if let rest = schedule.rest { due = max(due, min(rest, now + UpstreamHost.longestRest)) }
+    guard due > now else { return }
+    switch phase {
+    case .idle(let own): phase = .idle(due: max(own, due))
+    case nil: phase = .idle(due: due)
+    case .fetching: break
+    }
+  }
+
+  /// When the next fetch is due; nil during a fetch.
+  var schedule: SourceSchedule {
+    guard case .idle(let due) = phase else { return SourceSchedule() }
+    return isResting ? SourceSchedule(rest: due) : SourceSchedule(slot: failures == 0 ? tick : nil)
+  }
+
   /// Retries a failed fetch at once, whatever the server asked for.
   mutating func endRest(at now: Duration) {
     if failures > 0, case .idle = phase { phase = .idle(due: now) }
+    isResting = false
   }
 
   /// Cancels the fetch: it waited for its host, and there is no demand any more. It is due again at the next demand.
@@ -140,6 +167,7 @@ struct PollMachine: TransferMachine {
       if let status = failure.status, (400...499).contains(status) { validators = nil }
       return fail(failure, at: now)
     }
+    isResting = false
     tick = tickAfter(now)
     phase = .idle(due: tick + jitter())
     defer { (failures, hasWaited) = (0, false) }
@@ -148,6 +176,7 @@ struct PollMachine: TransferMachine {
 
   private mutating func fail(_ failure: HTTPFailure, at now: Duration) -> SourceReport {
     failures += 1
+    isResting = failure.retryAfter != nil
     var delay = retry.delay(afterFailures: failures, fraction: random.fraction())
     if let wanted = failure.retryAfter { delay = max(delay, min(wanted, UpstreamHost.longestRest) + jitter()) }
     phase = .idle(due: now + delay)

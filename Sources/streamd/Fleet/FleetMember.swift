@@ -31,6 +31,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     let status: SourceStatus
     /// Since when it is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
     var stale: (since: UInt64, wallTime: UInt64)?
+    /// Of its source on this host.
+    var schedule = SourceSchedule()
   }
 
   private let loop: EventLoop
@@ -134,6 +136,30 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     machine.lastTime(of: stream).map { .microseconds(Int64(clamping: Self.wallTime) - Int64(clamping: $0)) }
   }
 
+  /// Passes the schedule of a stream's source on from host to host.
+  func handover(of stream: String) -> SourceHandover {
+    SourceHandover(
+      former: { [weak self] in self?.formerSchedule(of: stream) ?? SourceSchedule() },
+      changed: { [weak self] in self?.scheduled($0, of: stream) })
+  }
+
+  private func formerSchedule(of stream: String) -> SourceSchedule {
+    loop.assertOnLoop()
+    let now = EventLoop.monotonicNow()
+    let schedule = machine.schedule(of: stream, at: now, wallTime: Self.wallTime)
+    func time(after delay: UInt64) -> Duration? {
+      delay == 0 ? nil : .nanoseconds(Int64(clamping: now)) + .microseconds(Int64(clamping: delay))
+    }
+    return SourceSchedule(slot: time(after: schedule.slot), rest: time(after: schedule.rest))
+  }
+
+  private func scheduled(_ schedule: SourceSchedule, of stream: String) {
+    loop.assertOnLoop()
+    parts[stream]?.schedule = schedule
+    guard schedule.rest != nil else { return }
+    update { $0.rests(stream, schedule.remaining, at: $1, wallTime: Self.wallTime) }
+  }
+
   /// Decides whether a poll fetches now: only if any host wants the event. On the source thread.
   func admitFetch(of stream: String, _ decide: @escaping @Sendable (Bool) -> Void) {
     loop.assertOnLoop()
@@ -199,7 +225,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     }
     // The last part has the checkpoint: after a failure in between, the source repeats the others.
     for part in fitting.parts(ofAtMost: limit) {
-      update { $0.fetched(part, of: stream, at: $1, wallTime: Self.wallTime) }
+      let schedule = parts[stream]?.schedule.remaining ?? FleetSchedule()
+      update { $0.fetched(part, of: stream, schedule, at: $1, wallTime: Self.wallTime) }
     }
   }
 
@@ -408,6 +435,16 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
         "\(counted(stale.count, "stream")) of the fleet may lack newer events: no leader is heard, or it cannot append")
       isStale = true
     }
+  }
+}
+
+extension SourceSchedule {
+  /// From now on.
+  fileprivate var remaining: FleetSchedule {
+    func delay(_ time: Duration?) -> UInt64 {
+      UInt64(clamping: ((time ?? .zero) - EventLoop.monotonicTime).wholeMicroseconds)
+    }
+    return FleetSchedule(slot: delay(slot), rest: delay(rest))
   }
 }
 

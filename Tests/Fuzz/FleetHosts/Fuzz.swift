@@ -77,7 +77,9 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
       actions = machine.receive(StateFields.bytes(of: message), at: now, wallTime: input.number()).actions
     case 8: actions = machine.wants("a", input.byte() & 1 == 0, at: now)
     case 9: actions = machine.learned("a", isWanted: input.byte() & 1 == 0, at: now)
-    case 10: actions = machine.fetched([input.take()], of: "a", at: now, wallTime: input.number())
+    case 10:
+      actions = machine.fetched([input.take()], of: "a", schedule(&input), at: now, wallTime: input.number())
+      _ = machine.schedule(of: "a", at: input.number(), wallTime: input.number())
     case 11: actions = machine.publish([input.take()], to: "b", at: now, wallTime: input.number())
     case 12: actions = machine.read(shard: 0, after: sequence, nil, at: now)
     case 13: actions = machine.connected(at: now)
@@ -102,10 +104,16 @@ private func record(_ input: inout Input, _ kind: UInt8) -> [UInt8] {
     of: FleetRecord(
       stream: input.byte() & 1 == 0 ? "a" : "b", definition: 1, firstID: input.number(), time: input.number(),
       events: [input.take()], sender: input.byte() & 1 == 0 ? [] : [UInt8](repeating: 2, count: 16),
-      number: input.number()))
+      number: input.number(), schedule: schedule(&input)))
+}
+
+private func schedule(_ input: inout Input) -> FleetSchedule {
+  input.byte() & 3 == 0 ? FleetSchedule(slot: input.number(), rest: input.number()) : FleetSchedule()
 }
 
 private func heads(_ input: inout Input, _ kind: UInt8) -> [UInt8] {
   guard kind & 0x80 != 0 else { return input.take() }
-  return ShardHeads([StreamHead(stream: "a", definition: 1, nextID: input.number(), time: input.number())]).bytes()
+  var head = StreamHead(stream: "a", definition: 1, nextID: input.number(), time: input.number())
+  (head.schedule, head.scheduledAt) = (schedule(&input), input.number())
+  return ShardHeads([head]).bytes()
 }
