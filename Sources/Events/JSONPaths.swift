@@ -40,11 +40,14 @@ import Glibc
   /// The number of paths.
   package let count: Int
 
-  /// - Parameter paths: a path without steps is the whole text.
+  /// - Parameter paths: a path without steps is the whole text. One with more than `JSONSyntax.depthLimit` steps leads to
+  ///   nothing.
   package init(_ paths: [[Step]]) {
     count = paths.count
     var tree = Tree()
-    tree.add(paths.enumerated().map { ($0.offset, $0.element[...]) }, at: 0)
+    // The tree is built recursively, a level for each step.
+    let possible = paths.enumerated().filter { $0.element.count <= JSONSyntax.depthLimit }
+    tree.add(possible.map { ($0.offset, $0.element[...]) }, at: 0)
     unsafe (nodes, children) = unsafe (Self.copy(tree.nodes), Self.copy(tree.children))
     unsafe (names, order) = unsafe (Self.copy(tree.names), Self.copy(tree.order))
   }
@@ -120,7 +123,7 @@ import Glibc
   }
 
   /// - Returns: nil for what is no index of an array.
-  private static func index(_ digits: [UInt8]) -> Int? {
+  static func index(_ digits: [UInt8]) -> Int? {
     guard 1...18 ~= digits.count, digits.allSatisfy({ 0x30...0x39 ~= $0 }), digits.count == 1 || digits[0] != 0x30
     else { return nil }
     return Int(String(decoding: digits, as: UTF8.self))

@@ -23,6 +23,13 @@ import Testing
     #expect(Self.found([pointer], in: text) == [value])
   }
 
+  @Test func pathDeeperThanAnyTextLeadsToNothing() {
+    let limit = JSONSyntax.depthLimit
+    let pointers = [limit, limit + 1, 100_000].map { String(repeating: "/0", count: $0) }
+    let text = String(repeating: "[", count: limit) + "7" + String(repeating: "]", count: limit)
+    #expect(Self.found(pointers, in: text) == ["7", nil, nil])
+  }
+
   @Test(arguments: [
     ("/a", #"{"b":1}"#), ("/a", "[1]"), ("/a", "7"), ("/a/b", #"{"a":1}"#), ("/a/b", #"{"a":{"b":1},"a":2}"#),
     ("/0", "[]"), ("/01", "[1,2]"), ("/-1", "[1]"), ("/2", "[1,2]"), ("/a", #"{"A":1}"#), ("/a", #"{"x":{"a":1}}"#),
