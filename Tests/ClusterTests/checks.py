@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from fleet import Failure, Gate, until
+from fleet import PATIENCE, Failure, Gate, until
 from load import CreditSubscriber, Poster, Subscriber
 from nats import fields, number, rival_claims
 
@@ -14,6 +14,8 @@ LEASE_SECONDS = 6
 # After this time without a request, there are no more; a slot of `idle` is half a second.
 QUIET_SECONDS = 4
 CONTROL_COUNT = 5
+# On a busy machine another host may lead before the value is sent.
+TEAR_COUNT = 5
 
 CHECKS = []
 
@@ -34,8 +36,7 @@ def other(host):
 async def plain(suite):
     """all hosts have the same events, and the upstream one reader"""
     await suite.recovers("all events after")
-    if suite.upstream.open_streams != 1:
-        raise Failure(f"{suite.upstream.open_streams} requests of /sse are open")
+    await until("one request of /sse is open", lambda: suite.upstream.open_streams == 1)
 
 
 async def kill(suite, processes, hosts):
@@ -110,7 +111,7 @@ async def stop_following_broker(suite):
     await stop(suite, [suite.fleet.brokers[other(await suite.fleet.leading_broker("sse"))]], [])
 
 
-@check(False)  # nats-server 2.9.10 may be stuck after it: "stream has high message lag", and no append is stored any more
+@check(True)
 async def kill_both(suite):
     """the leader's daemon and the leading broker are killed together"""
     host = suite.fleet.leader("sse")
@@ -144,7 +145,7 @@ async def divide_leading_broker(suite):
     await divide(suite, await suite.fleet.leading_broker("sse"))
 
 
-@check(True)
+@check(False)  # a host that a busy machine lets lag cannot catch up meanwhile: it reads slower than the others append
 async def lost_answers(suite):
     """a third of the brokers' answers is lost"""
     suite.fleet.lose_answers(1 / 3)
@@ -185,13 +186,23 @@ async def claim_together(suite):
 @check(True)
 async def tear(suite):
     """a leader is killed within a value of 3 MiB"""
+    for attempt in range(TEAR_COUNT):
+        await tear_value(suite, f"torn-{attempt}")
+        if is_torn(await suite.fleet.entries("large")):
+            return
+    raise Failure("no record is torn")
+
+
+async def tear_value(suite, name):
     host = suite.fleet.leader("large")
-    poster = Poster("torn", other(host), suite.fleet, stream="large", padding=3 << 20)
+    poster = Poster(name, other(host), suite.fleet, stream="large", padding=3 << 20)
     links = suite.fleet.limit(host, 3 << 19)  # a part and a half
     suite.begin_task(poster.run())
     await until("the value is sent", lambda: poster.pending is not None)
     poster.is_finished = True  # after this value
-    await until("the leader has sent a part", lambda: any(link.is_exhausted.is_set() for link in links))
+    await until(
+        "the leader has sent a part",
+        lambda: any(link.is_exhausted.is_set() for link in links) or suite.fleet.leader("large") != host)
     suite.fleet.daemons[host].kill()
     suite.fleet.limit(host, None)
     await suite.recovers("others", without=[host])
@@ -199,8 +210,6 @@ async def tear(suite):
     await suite.recovers("all")
     await until("the value is confirmed", lambda: bool(poster.confirmed))
     await until("the value is there once", lambda: suite.oracle.published[poster.confirmed[0]] == 1)
-    if not is_torn(await suite.fleet.entries("large")):
-        raise Failure("no record is torn")
 
 
 def is_torn(entries):
@@ -214,14 +223,13 @@ def is_torn(entries):
     return False
 
 
-@check(False)  # with nats-server 2.9.10, its replica may lack entries for good
+@check(False)
 async def wipe_broker(suite):
     """the leading broker loses its files"""
     broker = await suite.fleet.leading_broker("sse")
     suite.fleet.brokers[broker].kill()
     shutil.rmtree(suite.fleet.folder / f"broker-{broker}")
     await suite.recovers("others")
-    suite.has_wiped_broker = True
     suite.fleet.brokers[broker].start()
     await suite.recovers("all")
 
@@ -334,7 +342,7 @@ async def demand(suite):
             former = requests["/idle"]
             if event:
                 subscriber.request()
-            await asyncio.wait_for(subscriber.receive(), 60)
+            await asyncio.wait_for(subscriber.receive(), PATIENCE)
             if requests["/idle"] == former:
                 raise Failure("an event of idle, and no request")
             await until("/idle is not fetched for a subscriber without credit", is_quiet)
@@ -349,7 +357,7 @@ async def demand(suite):
 async def replicas(suite):
     """each replica has the events that all hosts have"""
     await suite.recovers("all")
-    await suite.replicas(are_complete=not suite.has_wiped_broker)
+    await suite.replicas()
 
 
 async def travel(suite):
@@ -376,6 +384,4 @@ async def control(suite):
     raise Failure(f"the brokers have refused one of two claims {CONTROL_COUNT} times")
 
 
-LAST_CHECKS = [travel, publishing, demand]
-# After kills a replica of nats-server 2.9.10 may have another entry than the others: only with --long.
-LONG_LAST_CHECKS = [replicas]
+LAST_CHECKS = [travel, publishing, demand, replicas]

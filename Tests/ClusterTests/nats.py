@@ -125,6 +125,8 @@ def records(entries):
             continue
         record = fields(b"".join(parts))
         previous, parts = None, []
+        if not record:  # a leader's sign of life
+            continue
         stream, identifier, time = record[1].decode(), number(record.get(3)), number(record.get(4))
         events = record.get(5, b"")
         while events:
