@@ -92,7 +92,7 @@ func brokers(_ options: Options, stream: String = StreamdBroker.stream) throws -
   return brokers
 }
 
-private func findProgram(_ name: String) -> String? {
+func findProgram(_ name: String) -> String? {
   let folders = unsafe (getenv("PATH").map { unsafe String(cString: $0) } ?? "").split(separator: ":").map(String.init)
   return (folders + ["/usr/sbin"]).map { "\($0)/\(name)" }.first { unsafe access($0, X_OK) == 0 }
 }

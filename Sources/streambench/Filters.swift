@@ -1,4 +1,3 @@
-import CLinux
 import Glibc
 import RSocket
 import StreamRuntime
@@ -30,13 +29,7 @@ func measureFilters(_ options: Options) throws {
     """
   private let broker: StreamdBroker
   private let pool: SubscriberPool
-  private let socket: CInt
-  /// Whole rounds of events, one for each symbol.
-  private let block: [UInt8]
-  private let eventByteCount: Int
-  private var sentByteCount = 0
-  private var credit = 0
-  private var answers = [UInt8](repeating: 0, count: 64 << 10)
+  private let publisher: RoundPublisher
 
   init(_ options: Options, subscribers: Int, filters: Int) throws {
     broker = try StreamdBroker(options.program, stream: Self.stream)
@@ -50,24 +43,12 @@ func measureFilters(_ options: Options) throws {
     var shape = broker.shape
     shape.byteCount += 8  // the number of events left out
     pool = try SubscriberPool("streamd", sockets, shape: shape, firstNumber: nil, verifiesAll: false)
-    socket = try broker.connectPublisher()
-    _ = fcntl(socket, F_SETFL, O_NONBLOCK)
-    let events = (0..<Self.symbolCount).map { symbol -> [UInt8] in
-      let text = #"{"symbol":"S\#(symbol)","n":187.25,"pad":""#
-      let data = Array((text + String(repeating: "x", count: 62 - text.utf8.count) + "\"}").utf8)
-      return StreamdBroker.encoded(
-        .payload(StreamID(1), Payload(data: data), follows: false, isComplete: false, isNext: true))
-    }
-    eventByteCount = events[0].count
-    let round = events.flatMap(\.self)
-    block = Array(repeatElement(round, count: (64 << 10) / round.count).joined())
-    try pool.watch(publisher: socket)
-    pool.onPublisher = { [weak self] in try self?.hear() }
+    publisher = try RoundPublisher(
+      broker,
+      (0..<Self.symbolCount).map { #"{"symbol":"S\#($0)","n":187.25,"pad":""# })
+    try pool.watch(publisher: publisher.socket)
+    pool.onPublisher = { [publisher] in try publisher.hear() }
   }
-
-  deinit { close(socket) }
-
-  private var sent: Int { sentByteCount / eventByteCount }
 
   /// - Returns: published events per second that all subscribers have been sent as far as they fit.
   func eventsPerSecond(over seconds: Double) throws -> Double {
@@ -80,38 +61,11 @@ func measureFilters(_ options: Options) throws {
   private func run(for seconds: Double) throws {
     let end = monotonicSeconds() + seconds
     while monotonicSeconds() < end {
-      try feed()
+      try publisher.feed()
       try pool.read(timeout: 100)
     }
-    guard pool.most <= sent / Self.symbolCount + 1 else { throw BenchError("more events than fit were received") }
-  }
-
-  /// Sends as many events as there is credit for.
-  private func feed() throws {
-    while credit > 0 {
-      let offset = sentByteCount % block.count
-      let count = min(block.count - offset, credit * eventByteCount - sentByteCount % eventByteCount)
-      let written = unsafe block.withUnsafeBytes {
-        unsafe send(socket, $0.baseAddress.map { unsafe $0 + offset }, count, CInt(MSG_NOSIGNAL))
-      }
-      guard written > 0 else {
-        if errno == EAGAIN || errno == EINTR { return }
-        throw SystemError("send", "streamd")
-      }
-      let before = sent
-      sentByteCount += written
-      credit -= sent - before
-    }
-  }
-
-  private func hear() throws {
-    while true {
-      let count = unsafe recv(socket, &answers, answers.count, 0)
-      if count < 0, errno == EAGAIN || errno == EINTR { return }
-      guard count > 0 else { throw BenchError("streamd hung up on the publisher after \(sent) events") }
-      credit += try unsafe answers.withUnsafeBytes {
-        try unsafe broker.credit(from: UnsafeRawBufferPointer(rebasing: $0[..<count]))
-      }
+    guard pool.most <= publisher.sent / Self.symbolCount + 1 else {
+      throw BenchError("more events than fit were received")
     }
   }
 }

@@ -42,7 +42,8 @@ final class NatsBroker: Broker {
   let shape: EventShape
   private let port: UInt16
 
-  init(_ program: String) throws {
+  /// - Parameter dataByteCount: of each event, at least `EventShape.dataByteCount`.
+  init(_ program: String, dataByteCount: Int = EventShape.dataByteCount) throws {
     let port = try Handshake.freePort()
     self.port = port
     let configuration = """
@@ -52,11 +53,12 @@ final class NatsBroker: Broker {
       ping_interval: "1h"
       """
     process = try ServerProcess(program, files: ["nats.conf": configuration]) { ["-c", $0 + "/nats.conf"] }
-    let head = "MSG b 1 64\r\n"
-    let request = "PUB b 64\r\n"
+    let head = "MSG b 1 \(dataByteCount)\r\n"
+    let request = "PUB b \(dataByteCount)\r\n"
+    let data = [UInt8](repeating: UInt8(ascii: "x"), count: dataByteCount)
     shape = EventShape(
-      byteCount: head.utf8.count + EventShape.dataByteCount + 2, dataOffset: head.utf8.count,
-      request: Array(request.utf8) + EventShape.data + Array("\r\n".utf8), requestDataOffset: request.utf8.count)
+      byteCount: head.utf8.count + dataByteCount + 2, dataOffset: head.utf8.count,
+      request: Array(request.utf8) + data + Array("\r\n".utf8), requestDataOffset: request.utf8.count)
     try process.waitUntilItServes(connectPublisher)
   }
 

@@ -47,7 +47,8 @@ private func replayed(_ broker: StreamdBroker, firstNumber: UInt64?, count: Int?
   return (pool.total, seconds)
 }
 
-private func bareReplay(_ server: BareServer, count: Int) throws -> Double {
+/// Events per second of one subscription to the bare server.
+func bareReplay(_ server: BareServer, count: Int) throws -> Double {
   let start = monotonicSeconds()
   let pool = try SubscriberPool(
     "bare limit", [Handshake.connect(to: server.path)], shape: BareServer.shape, firstNumber: nil, verifiesAll: false)

@@ -17,11 +17,13 @@ struct Row: Sendable {
     Row(
       name: "filters", summary: "published events per second with 1,000 subscribers that have filters",
       measure: measureFilters),
+    Row(name: "keys", summary: "ingest, state and memory of a stream with 100,000 keys", measure: measureKeys),
     Row(name: "latency", summary: "from publishing to receiving, at 1,000 events per second", measure: measureLatency),
     Row(
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
     Row(name: "http", summary: "server-sent events and GET, beside RSocket, nchan and nginx", measure: measureHTTP),
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
+    Row(name: "fleet", summary: "streams that three hosts share over NATS JetStream", measure: measureFleet),
     Row(name: "replay", summary: "of a full 64 MiB log to a new subscriber", measure: measureReplay),
     Row(name: "reactive", summary: "the library's operators, in units of a closure call", measure: measureReactive),
     Row(

@@ -31,7 +31,13 @@ final class ServerProcess {
   deinit {
     kill(id, SIGTERM)
     waitpid(id, nil, 0)
-    for name in (try? names(in: folder)) ?? [] { unsafe unlink("\(folder)/\(name)") }
+    remove(folder)
+  }
+
+  private func remove(_ folder: String) {
+    for path in ((try? names(in: folder)) ?? []).map({ "\(folder)/\($0)" }) where unsafe unlink(path) != 0 {
+      remove(path)
+    }
     unsafe rmdir(folder)
   }
 

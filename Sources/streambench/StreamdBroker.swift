@@ -23,8 +23,14 @@ final class StreamdBroker: Broker {
     timer = { every = "1d" }
     """
 
+  /// Of each event that is published; at least `EventShape.dataByteCount`.
+  private let dataByteCount: Int
+
   /// - Parameter stream: the configuration of a stream `b`.
-  init(_ program: String, stream: String = StreamdBroker.stream) throws {
+  init(
+    _ program: String, stream: String = StreamdBroker.stream, dataByteCount: Int = EventShape.dataByteCount
+  ) throws {
+    self.dataByteCount = dataByteCount
     var notify: CInt = -1
     defer { close(notify) }
     var start = 0.0
@@ -41,14 +47,14 @@ final class StreamdBroker: Broker {
     secondsToReady = monotonicSeconds() - start
     let header = PayloadFrame.headerByteCount
     let stamp = 16
-    var request = [UInt8](repeating: 0, count: header + EventShape.dataByteCount)
+    var request = [UInt8](repeating: 0, count: header + dataByteCount)
     unsafe request.withUnsafeMutableBytes { bytes in
       guard let base = bytes.baseAddress else { return }
       _ = unsafe PayloadFrame.writeHeader(
-        StreamID(1), .next, metadataByteCount: nil, dataByteCount: EventShape.dataByteCount, at: base)
+        StreamID(1), .next, metadataByteCount: nil, dataByteCount: dataByteCount, at: base)
     }
     shape = EventShape(
-      byteCount: header + PayloadFrame.metadataLengthByteCount + stamp + EventShape.dataByteCount,
+      byteCount: header + PayloadFrame.metadataLengthByteCount + stamp + dataByteCount,
       dataOffset: header + PayloadFrame.metadataLengthByteCount + stamp,
       idOffset: header + PayloadFrame.metadataLengthByteCount, request: request, requestDataOffset: header)
   }
@@ -102,7 +108,7 @@ final class StreamdBroker: Broker {
     unread = []
     let raw = try Handshake.connect(to: path)
     var bytes = Self.encoded(Self.setup)
-    let first = [UInt8](repeating: 0, count: EventShape.dataByteCount)
+    let first = [UInt8](repeating: 0, count: dataByteCount)
     bytes += Self.encoded(Self.request(.channel, StreamID(1), "b", credit: 1, data: first))
     try Handshake.say(bytes, to: raw)
     return raw
