@@ -8,6 +8,7 @@ extension EventLog {
     _ keys: EventKeys?, _ index: Int, _ data: UnsafeRawBufferPointer, time: UInt64
   ) {
     guard let state, let keys else { return }
+    if index % KeyedState.approachedCount == 0 { state.approach(keys, from: index) }
     unsafe keys.withKey(of: index) { key, isTombstone in
       guard unsafe !key.isEmpty else { return }
       unsafe state.put(key, isTombstone: isTombstone, data, id: endPosition, time: time, commit: commit)

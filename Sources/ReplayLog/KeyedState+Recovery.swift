@@ -82,8 +82,7 @@ extension KeyedState {
       if low < high { unsafe stamp += content[low..<high] }
       position += content.count
     }
-    guard isWhole, (1...EventKey.maximumByteCount).contains(keyBytes), !hasChecksums || record.isChecksum(of: sum),
-      !record.isTombstone || record.dataBytes == 0
+    guard isWhole, (1...EventKey.maximumByteCount).contains(keyBytes), !hasChecksums || record.isChecksum(of: sum)
     else { return nil }
     let id = stamp.reduce(0 as UInt64) { $0 << 8 | UInt64($1) }
     return record.id == id && id < LogLayout.idLimit ? id : nil

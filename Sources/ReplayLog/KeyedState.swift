@@ -1,4 +1,5 @@
 import CChecksum
+import CLinux
 import Events
 import Glibc
 import Synchronization
@@ -30,6 +31,9 @@ import Synchronization
     public let since: UInt64
     /// Why it was left out.
     public let cause: Cause
+
+    /// Creates a description of what is left out.
+    public init(since: UInt64, cause: Cause) { (self.since, self.cause) = (since, cause) }
   }
 
   /// What a state is of, and its maximum content. Equal if all but `key` is equal.
@@ -104,6 +108,8 @@ import Synchronization
   private(set) var end: UInt64
   /// A walk as of an end below has fallen behind: a version that it needs may be gone.
   private(set) var horizon: UInt64 = 0
+  /// A walk that began as of an end below cannot be renewed: a tombstone after that may be gone.
+  private(set) var tombstoneHorizon: UInt64 = 1
 
   let area: StateArea
   private let hasChecksums: Bool
@@ -129,6 +135,8 @@ import Synchronization
   private var committedEnd: UInt64
   /// The lowest end as of which a walk reads.
   private var lowestWalk = UInt64.max
+  /// The lowest end as of which a walk began that can be renewed: later tombstones are kept.
+  private var lowestBegin = UInt64.max
   private(set) var durable: StateMark?
   /// Whether the note in the region is that of this state.
   private var isInUse = false
@@ -161,6 +169,9 @@ import Synchronization
   /// Whether the state has the newest event of each key.
   public var isComplete: Bool { incompleteness == nil }
 
+  /// Identifies the definition of its keys.
+  public var keyDigest: UInt64 { description.keyDigest }
+
   /// Why the state is incomplete; nil: it is complete.
   public var incompleteness: Incompleteness? {
     description.incompleteness
@@ -184,22 +195,42 @@ import Synchronization
   /// - Parameters:
   ///   - position: the first id that is visited.
   ///   - end: the log's `endPosition`, or an earlier one; the walk has then fallen behind if versions are gone.
-  public func walk(from position: UInt64 = 0, asOf end: UInt64) -> StateWalk {
-    let walk = StateWalk(position: position, end: end, index: walks.count)
+  ///   - begin: of a walk that this one continues; nil: `end`.
+  public func walk(from position: UInt64 = 0, asOf end: UInt64, begin: UInt64? = nil) -> StateWalk {
+    let walk = StateWalk(self, position: position, end: end, begin: begin ?? end, index: walks.count)
     walks.append(walk)
     if end >= horizon { lowestWalk = min(lowestWalk, end) }
+    if canRenew(walk) { lowestBegin = min(lowestBegin, walk.begin) }
     return walk
   }
 
-  /// Continues a walk that has fallen behind as of a newer end, from its position on.
-  public func renew(_ walk: StateWalk, asOf end: UInt64) {
+  /// Whether the state still has all tombstones from the walk's begin on, so that it can be renewed.
+  public func canRenew(_ walk: StateWalk) -> Bool { hasTombstones(from: walk.begin) }
+
+  /// Whether the state still has the tombstones, from an id on, of all keys that are removed.
+  public func hasTombstones(from id: UInt64) -> Bool { id >= tombstoneHorizon }
+
+  /// Continues a walk that has fallen behind as of a newer end, from its position on. It then visits tombstones, too, of
+  /// keys that were removed after its begin: it may have visited these keys before.
+  /// - Returns: false if that is not possible, because a tombstone may be gone.
+  public func renew(_ walk: StateWalk, asOf end: UInt64) -> Bool {
+    guard canRenew(walk) else { return false }
     walk.end = end
     findLowestWalk()
+    return true
   }
 
-  /// Of the walks that have not fallen behind.
   private func findLowestWalk() {
     lowestWalk = walks.lazy.map(\.end).filter { $0 >= self.horizon }.min() ?? .max
+    lowestBegin = walks.lazy.map(\.begin).filter { $0 >= self.tombstoneHorizon }.min() ?? .max
+  }
+
+  /// Lets the walk visit events again that it has visited, from an id on, or leave out some that it has not.
+  /// - Complexity: O(events between).
+  public func move(_ walk: StateWalk, to position: UInt64) {
+    while walk.node != 0, id(walk.node) >= position { walk.node = unsafe nodes[Int(walk.node)].former }
+    if walk.node != 0 { unsafe nodes[Int(walk.node)].hash |= Node.hasWalk }
+    walk.position = position
   }
 
   /// Releases what the walk needs. The walk must be one of this state that has not been finished.
@@ -210,7 +241,7 @@ import Synchronization
       walks[walk.index] = last
       last.index = walk.index
     }
-    if walk.end == lowestWalk { findLowestWalk() }
+    if walk.end == lowestWalk || walk.begin == lowestBegin { findLowestWalk() }
   }
 
   /// Visits the next events of a walk, in the order of their ids.
@@ -236,7 +267,9 @@ import Synchronization
       guard id < walk.end else { return .finished }
       if id >= walk.position {
         let version = unsafe nodes[Int(next)]
-        if !version.has(Node.isTombstone), !version.has(Node.isReplaced) || self.id(version.link) >= walk.end {
+        if !version.has(Node.isTombstone) || id >= walk.begin,
+          !version.has(Node.isReplaced) || self.id(version.link) >= walk.end
+        {
           guard unsafe visit(record(next), id) else { return .more }
         }
         walk.position = id + 1
@@ -339,38 +372,76 @@ import Synchronization
 
   // MARK: Writing
 
+  /// Keys whose memory is brought closer at a time: one after the other, each would wait for memory three times.
+  static let approachedCount = 32
+
+  /// Brings what `put` reads of the next keys into the processor's caches.
+  func approach(_ keys: EventKeys, from first: Int) {
+    let end = min(first + Self.approachedCount, keys.count)
+    guard end - first > 1 else { return }
+    unsafe withUnsafeTemporaryAllocation(of: UInt32.self, capacity: Self.approachedCount) { found in
+      for index in first..<end {
+        let bucket: Int = unsafe keys.withKey(of: index) { key, _ in unsafe self.bucket(hash(key)) }
+        unsafe found[index - first] = UInt32(bucket)
+        unsafe prefetch(buckets + bucket)
+      }
+      for index in 0..<end - first {
+        let node = unsafe buckets[Int(found[index])]
+        unsafe found[index] = node
+        unsafe prefetch(nodes + Int(node))
+      }
+      for index in 0..<end - first where unsafe found[index] != 0 {
+        let unit = unsafe Int(nodes[Int(found[index])].offset) - 1
+        unsafe prefetch(area.heap + unit * StateHeap.unitBytes)
+      }
+    }
+  }
+
   /// Considers the next event. It takes effect when the log's end is committed after it.
   ///
   /// - Parameters:
   ///   - key: 1 to `EventKey.maximumByteCount` bytes.
   ///   - id: an event with an id below `end` was considered before, and is ignored.
+  ///   - isAdopted: it was in another state; a tombstone is needed although its key is not in this one.
   ///   - commit: commits the log up to the event before this one; called if there is no space otherwise.
   /// - Complexity: O(1), and the event's bytes.
   func put(
     _ key: UnsafeRawBufferPointer, isTombstone: Bool, _ data: UnsafeRawBufferPointer, id: UInt64, time: UInt64,
-    commit: () -> Void
+    isAdopted: Bool = false, commit: () -> Void
   ) {
     guard id >= end else { return }
     end = id + 1
     let hash = unsafe hash(key)
     var found = unsafe find(key, hash)
     var former = found.node == 0 ? Former.absent : former(found.node)
-    if isTombstone, former.isAbsent { return }
-    let byteCount = isTombstone ? 0 : data.count
-    let units = StateRecord.units(StateArea.headerBytes + key.count + EventLog.stampBytes + byteCount)
+    if isTombstone, former.isAbsent, !isAdopted { return }
+    var data = unsafe data
+    // Only a walk that is renewed reads a tombstone's data.
+    if isTombstone, lowestBegin == .max, !isAdopted {
+      unsafe data = unsafe UnsafeRawBufferPointer(start: data.baseAddress, count: 0)
+      tombstoneHorizon = id + 1
+    }
+    var units = StateRecord.units(StateArea.headerBytes + key.count + EventLog.stampBytes + data.count)
     if !isTombstone {
       if former.isAbsent, count >= maximumCount { return leaveOut(id, .keys) }
       if self.byteCount - former.units * StateHeap.unitBytes + units * StateHeap.unitBytes > maximumByteCount {
         return leaveOut(id, .bytes)
       }
     }
-    let data = unsafe UnsafeRawBufferPointer(rebasing: data.prefix(byteCount))
     var unit = unsafe write(key, isTombstone: isTombstone, data, units: units, id: id, time: time)
     if unit == nil {
       // The version that this one replaces is not freed, but the others of its bucket may be.
       unit = makeRoom(commit) { unsafe write(key, isTombstone: isTombstone, data, units: units, id: id, time: time) }
       found = unsafe find(key, hash)
       former = found.node == 0 ? Former.absent : self.former(found.node)
+    }
+    if unit == nil, isTombstone, data.count > 0 {
+      // It is kept without its data.
+      unsafe data = unsafe UnsafeRawBufferPointer(start: data.baseAddress, count: 0)
+      units = StateRecord.units(StateArea.headerBytes + key.count + EventLog.stampBytes)
+      tombstoneHorizon = id + 1
+      findLowestWalk()
+      unit = unsafe write(key, isTombstone: true, data, units: units, id: id, time: time)
     }
     guard let unit else { return leaveOut(id, .bytes) }
     let node = newNode()
@@ -522,8 +593,8 @@ import Synchronization
     while free(below: min(committedEnd, disk), atMost: 64) {
       if let unit = write() { return unit }
     }
-    findLowestWalk()
     sweepTombstones(.max)
+    findLowestWalk()
     if let unit = write() { return unit }
     // Not safe from a power failure until the next mark is on the disk.
     while free(below: committedEnd, atMost: 64) {
@@ -564,7 +635,7 @@ import Synchronization
 
   private func reclaim(_ count: Int) {
     _ = free(below: min(committedEnd, durable?.end ?? .max, lowestWalk), atMost: count)
-    sweepTombstones(count)
+    sweepTombstones(count, below: lowestBegin)
   }
 
   /// Passes the versions below `limit`, and frees those that they replaced.
@@ -586,18 +657,20 @@ import Synchronization
     return true
   }
 
-  /// Frees the tombstones without an older version. In a file a tombstone stays until the disk has that version's
-  /// cleared entry: the version would return otherwise.
-  private func sweepTombstones(_ count: Int) {
-    let limit = durable?.clearedEnd ?? .max
+  /// Frees the tombstones without an older version below `end`. In a file a tombstone stays until the disk has that
+  /// version's cleared entry: the version would return otherwise.
+  private func sweepTombstones(_ count: Int, below end: UInt64 = .max) {
+    let limit = min(durable?.clearedEnd ?? .max, end)
     var left = count
     while tombstoneCursor != cursor, left > 0 {
       let node = tombstoneCursor
-      guard id(node) < limit else { return }
+      let id = id(node)
+      guard id < limit else { return }
       let version = unsafe nodes[Int(node)]
       tombstoneCursor = version.next
       left -= 1
       guard version.has(Node.isTombstone), !version.has(Node.isReplaced) else { continue }
+      tombstoneHorizon = max(tombstoneHorizon, id + 1)
       let found = unsafe withKey(Int(version.offset) - 1) { unsafe find($0, version.hash & Node.hashMask) }
       replaceInBucket(node, found.former, by: version.link)
       hashedCount -= 1
@@ -672,19 +745,21 @@ import Synchronization
     reclaim(4)
   }
 
-  /// Copies the newest events below an end of a state, whose record is valid during the call only.
+  /// Copies the newest events below an end of a state, whose record is valid during the call only; and the tombstones that
+  /// its walks need.
   func take(_ other: KeyedState, upTo end: UInt64) {
     description.begin = other.description.begin
+    tombstoneHorizon = other.lowestBegin < .max ? other.tombstoneHorizon : end
     var node = unsafe other.nodes[0].next
     while node != 0 {
       let version = unsafe other.nodes[Int(node)]
       let id = other.id(node)
-      if id < end, version.hash & (Node.isReplaced | Node.isTombstone) == 0 {
+      if id < end, !version.has(Node.isReplaced), !version.has(Node.isTombstone) || id >= other.lowestBegin {
         let record = unsafe other.record(node)
         unsafe other.withKey(Int(version.offset) - 1) { key in
           let time = unsafe UInt64(bigEndian: record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
           let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...])
-          unsafe put(key, isTombstone: false, data, id: id, time: time) {}
+          unsafe put(key, isTombstone: version.has(Node.isTombstone), data, id: id, time: time, isAdopted: true) {}
         }
       }
       node = version.next
@@ -759,7 +834,7 @@ public final class StateWalk {
     case finished
     /// There may be more, or an event was not taken.
     case more
-    /// Versions that the walk needs are gone: `renew` it, from its position on, as of the present end.
+    /// Versions that the walk needs are gone: `renew` it as of the present end.
     case fellBehind
   }
 
@@ -767,12 +842,17 @@ public final class StateWalk {
   public fileprivate(set) var position: UInt64
   /// The walk reads the state of the events below.
   public fileprivate(set) var end: UInt64
+  /// Its first `end`: from there on it visits tombstones, too.
+  public let begin: UInt64
   /// The last version before `position` that was passed.
   fileprivate var node: UInt32 = 0
   fileprivate var index: Int
 
-  fileprivate init(position: UInt64, end: UInt64, index: Int) {
-    (self.position, self.end, self.index) = (position, end, index)
+  /// The state that it reads; nil once that is released, as by a reload: the walk is of no use then.
+  public private(set) weak var state: KeyedState?
+
+  fileprivate init(_ state: KeyedState, position: UInt64, end: UInt64, begin: UInt64, index: Int) {
+    (self.state, self.position, self.end, self.begin, self.index) = (state, position, end, begin, index)
   }
 }
 

@@ -44,6 +44,10 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var errors: UInt64?
   package var subscribers: Int?
   package var lastID: UInt64?
+  /// The number of keys in its state; absent for a stream without keys.
+  package var keys: Int?
+  /// The first event that its state lacks; absent while it is complete.
+  package var incompleteSince: UInt64?
   /// Since when neither an event nor a successful fetch has come for longer than `expect_every`, in microseconds since the
   /// Unix epoch; absent while one has.
   package var staleSince: UInt64?
@@ -53,16 +57,18 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
     message: String? = nil, errors: UInt64? = nil, subscribers: Int? = nil, lastID: UInt64? = nil,
-    staleSince: UInt64? = nil, fleet: Fleet? = nil
+    keys: Int? = nil, incompleteSince: UInt64? = nil, staleSince: UInt64? = nil, fleet: Fleet? = nil
   ) {
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors) = (state, message, errors)
     (self.subscribers, self.lastID, self.staleSince, self.fleet) = (subscribers, lastID, staleSince, fleet)
+    (self.keys, self.incompleteSince) = (keys, incompleteSince)
   }
 
   private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, errors, subscribers, fleet
+    case name, description, type, source, state, message, errors, subscribers, keys, fleet
     case lastID = "last_id"
+    case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"
   }
 }

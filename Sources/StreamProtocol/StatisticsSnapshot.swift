@@ -19,6 +19,10 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     /// When the newest event was last known to be the present one, in microseconds since the Unix epoch.
     package var fresh: UInt64?
     /// As in `CatalogueEntry`.
+    package var keys: UInt64?
+    /// The size of the state of a stream with keys.
+    package var stateBytes: UInt64?
+    /// As in `CatalogueEntry`.
     package var staleSince: UInt64?
     /// As `lag` in `CatalogueEntry.Fleet`, at most a second old.
     package var fleetLag: UInt64?
@@ -26,7 +30,8 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package init(name: String) { self.name = name }
 
     private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest, fresh, errors
+      case name, state, subscribers, lag, newest, fresh, errors, keys
+      case stateBytes = "state_bytes"
       case staleSince = "stale_since"
       case eventsIn = "events_in"
       case bytesIn = "bytes_in"

@@ -6,7 +6,7 @@ public enum LagPolicy: String, CaseIterable, Sendable {
   case skip
   /// Continues with the newest event.
   case latest
-  /// Its request ends with ``ErrorCode/lagged``, and the number of lost events.
+  /// Its request ends with `ErrorCode.lagged`, and the number of lost events.
   case fail
 }
 

@@ -1,3 +1,4 @@
+import ReplayLog
 import StreamRuntime
 
 /// A client, as named in log entries.
@@ -47,6 +48,10 @@ public enum ServerReport: Sendable {
   case streamStale(stream: String, limit: Duration)
   /// A stream that was stale is not any more: an event or a fetch has come, or its source is idle.
   case streamNotStale(stream: String, isIdle: Bool)
+  /// The state of a stream's keys lacks events, and is refused; once for each change.
+  case stateIncomplete(stream: String, KeyedState.Incompleteness)
+  /// A state that was incomplete is complete: its limits were raised.
+  case stateComplete(stream: String)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)
 }

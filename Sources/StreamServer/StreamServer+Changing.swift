@@ -78,6 +78,7 @@ extension StreamServer {
       }
       stream.finishChange(in: log === storage ? nil : log, report: report)
       stream.watchFreshness(on: freshnessLoop, report: report)
+      stream.watchState(report: report)
       if log !== storage { former.append(storage) }
     }
     release(former)

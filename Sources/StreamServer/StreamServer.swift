@@ -136,6 +136,7 @@ public final class StreamServer: Sendable {
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     if systemStreams.add(stream.visibleTo, of: stream.name) { changeViews() }
     stream.watchFreshness(on: freshnessLoop, report: report)
+    stream.watchState(report: report)
     stream.log.start()
   }
 

@@ -45,6 +45,10 @@ extension MessageID {
   public static let streamStale = MessageID(0x94de_825f_afb9_48c5, 0xbe8b_b30d_54fc_30c7)
   /// A stream that was stale is not any more.
   public static let streamNotStale = MessageID(0x9876_dc88_61be_4aca, 0x98b9_2488_de60_5aa1)
+  /// The state of a stream's keys lacks events.
+  public static let stateIncomplete = MessageID(0x3888_2f65_801d_4966, 0x9893_4da7_c5ab_5483)
+  /// The state of a stream's keys has all events again.
+  public static let stateComplete = MessageID(0xb6ea_2483_bbd2_437e, 0xb63e_177a_41f6_3940)
   /// A program of a stream's pipeline failed on an event.
   public static let eventFailed = MessageID(0x07bf_86ed_a56a_44f8, 0x8071_6b24_3a6d_1f01)
   /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.

@@ -48,6 +48,10 @@ extension Journal.Entry {
       self.init(
         .streamNotStale, .info, "stream no longer stale" + (isIdle ? ": nothing is expected of it now" : ""),
         [.stream(stream)])
+    case .stateIncomplete(let stream, let lack):
+      self.init(.stateIncomplete, .warning, "\(lack.sentence); it is refused", [.stream(stream)])
+    case .stateComplete(let stream):
+      self.init(.stateComplete, .info, "the state is complete again", [.stream(stream)])
     case .eventsTooLarge(let stream, let count, let limit):
       self.init(
         .limitReached, .warning,

@@ -61,7 +61,7 @@ struct MemoryBudget: Equatable {
   /// Maximum bytes of the buffers in memory. Buffers on disk are in the page cache, which the kernel can reclaim.
   static func demand(of streams: [Configuration.Stream]) -> Int {
     streams.filter { $0.keep != .disk }.reduce(0) { sum, stream in
-      let (total, overflow) = sum.addingReportingOverflow(EventLog.Limits(stream.buffer).regionBytes)
+      let (total, overflow) = sum.addingReportingOverflow(EventLog.Limits(stream).regionBytes)
       return overflow ? .max : total
     }
   }

@@ -7,7 +7,10 @@ import Fleet
 import Reactive
 import ReplayLog
 import StreamServer
+import StreamRuntime
 import StreamSources
+
+import func HTTP.sha256
 
 extension ServerLimits {
   init(_ server: Configuration.Server) {
@@ -33,12 +36,12 @@ extension StreamConfiguration {
     self.init(
       name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
       replay: stream.replay,
-      limits: EventLog.Limits(stream.buffer),
+      limits: EventLog.Limits(stream),
       start: start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: AccessRules(stream.read),
       write: stream.write.map { AccessRules($0) } ?? .owner)
-    expectEvery = stream.expectEvery
+    (expectEvery, key) = (stream.expectEvery, stream.key)
     if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
   }
 }
@@ -59,6 +62,23 @@ extension AccessRules {
 extension EventLog.Limits {
   init(_ buffer: Configuration.Buffer) {
     self.init(events: buffer.events, bytes: buffer.bytes, age: buffer.age)
+  }
+
+  init(_ stream: Configuration.Stream) {
+    self.init(stream.buffer)
+    guard let key = stream.key else { return }
+    let text = [key.key, key.tombstone ?? ""].map { "\($0.utf8.count) \($0)" }.joined()
+    let digest = sha256(Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    state = unsafe KeyedState.Settings(
+      keys: stream.maxKeys, bytes: stream.stateBytes, keyDigest: digest, key: EventKeyReader(key).map(Self.keys))
+  }
+
+  /// Reads the keys of stored events.
+  private static func keys(
+    _ reader: EventKeyReader
+  ) -> @Sendable (_ event: UnsafeRawBufferPointer) -> EventKey? {
+    let reader = Locked(reader)
+    return { event in reader.withLock { $0.key(of: unsafe event.bindMemory(to: UInt8.self).span) } }
   }
 }
 
@@ -135,11 +155,13 @@ extension Configuration.Source {
   ///   - place: the place of a source program.
   ///   - checkpoint: the resumption state in the stream's log.
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
+  ///   - handover: continues the schedule of another host; nil: there is none.
   ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?, admission: FetchAdmission? = nil,
-    succeeded: @escaping @Sendable () -> Void = {}, report: @escaping @Sendable (SourceReport) -> Void
+    handover: SourceHandover? = nil, succeeded: @escaping @Sendable () -> Void = {},
+    report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
     case .publish: return publishSource.eraseToAnyPublisher()
@@ -153,14 +175,14 @@ extension Configuration.Source {
       case .poll(let every):
         let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
-          request, every: every, phaseKey: stream.name, resumption: resumption, admission: admission, on: thread,
-          succeeded: succeeded, report: report
+          request, every: every, phaseKey: stream.name, resumption: resumption, admission: admission,
+          handover: handover, on: thread, succeeded: succeeded, report: report
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(
           request, format: format == .lines ? .lines : .serverSentEvents,
           form: ServerSentEventForm(rawValue: http.eventForm.rawValue) ?? .data, idleTimeout: idleTimeout,
-          resumption: SourceResumption { checkpoint(false) }, on: thread, report: report
+          resumption: SourceResumption { checkpoint(false) }, handover: handover, on: thread, report: report
         ).eraseToAnyPublisher()
       }
     case .exec(let exec):

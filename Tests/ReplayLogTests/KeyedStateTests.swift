@@ -15,10 +15,23 @@ struct StateModel: Equatable {
   }
 
   private(set) var newest: [[UInt8]: Event] = [:]
+  /// The tombstones of the keys that were removed.
+  private(set) var tombstones: [[UInt8]: Event] = [:]
 
   mutating func put(_ event: LoggedEvent, _ key: EventKey?) {
     guard let key else { return }
-    newest[key.bytes] = key.isTombstone ? nil : Event(id: event.id, time: event.time, data: event.data)
+    let stored = Event(id: event.id, time: event.time, data: event.data)
+    if key.isTombstone {
+      if newest.removeValue(forKey: key.bytes) != nil { tombstones[key.bytes] = stored }
+    } else {
+      newest[key.bytes] = stored
+      tombstones[key.bytes] = nil
+    }
+  }
+
+  /// What a walk visits from `position` on that is renewed now, and began as of an end.
+  func events(from position: UInt64, begin: UInt64) -> [Event] {
+    (newest.values + tombstones.values.filter { $0.id >= begin }).filter { $0.id >= position }.sorted { $0.id < $1.id }
   }
 
   var events: [Event] { newest.values.sorted { $0.id < $1.id } }
@@ -99,6 +112,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     var log = try #require(EventLog(name: "test", limits: Self.limits(), firstID: 1000))
     var model = StateModel()
     var walks: [(StateWalk, [StateModel.Event])] = []
+    var (renewed, lost) = (0, 0)
     for _ in 0..<400 {
       switch random.next(below: 60) {
       case 0:
@@ -126,15 +140,20 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
           seen.append(StateModel.Event(record, id))
           return true
         }
-        let isExpected = seen == Array(events.prefix(seen.count))
+        let isExpected = seen.map(\.data) == events.prefix(seen.count).map(\.data)
         try #require(isExpected)
         walks[index].1.removeFirst(min(seen.count, events.count))
         if progress == .finished { #expect(walks[index].1.isEmpty) }
-        if progress == .fellBehind {
-          state.renew(walk, asOf: log.endPosition)
-          walks[index].1 = model.events.filter { $0.id >= walk.position }
+        // A subscription renews a walk, too, where the log does not have the events after it.
+        var isLost = false
+        if progress == .fellBehind || random.next(below: 10) == 0 {
+          isLost = !state.renew(walk, asOf: log.endPosition)
+          if isLost { lost += 1 } else { renewed += 1 }
+          walks[index].1 = model.events(from: walk.position, begin: walk.begin)
+        } else if progress == .finished {
+          isLost = true
         }
-        if progress == .finished || random.next(below: 8) == 0 {
+        if isLost || random.next(below: 20) == 0 {
           state.finish(walk)
           walks.remove(at: index)
         }
@@ -158,6 +177,38 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
       }
       try check(log, model)
     }
+    #expect(renewed > lost)
+  }
+
+  @Test func tombstonesAreKeptForAWalkUntilTheirSpaceIsNeeded() throws {
+    let settings = KeyedState.Settings(keys: 10, bytes: 8192, keyDigest: 1)
+    let log = try #require(EventLog(name: "test", limits: Self.limits(settings), firstID: 1000))
+    for key in [1, 2, 4] as [UInt8] { log.append(keyed([[key]])) }
+    let state = try #require(log.state)
+    let walk = state.walk(asOf: log.endPosition)
+    #expect(state.advance(walk, atMost: 1) { _, _ in true } == .more)
+    log.append(keyed([[1, 0, 9], [5], [5, 0, 9], [7]]))
+    #expect(state.renew(walk, asOf: log.endPosition))
+    var data: [[UInt8]] = []
+    let progress = state.advance(walk, atMost: 10) { record, _ in
+      data.append(Array(record[16...]))
+      return true
+    }
+    #expect(progress == .finished && data == [[2], [4], [1, 0, 9], [5, 0, 9], [7]])
+    // As of the first end, with all events after it, there are none.
+    let other = state.walk(asOf: log.endPosition)
+    #expect(state.events(asOf: log.endPosition)?.map(\.data) == [[2], [4], [7]])
+    for _ in 0..<30 {
+      for key in [10, 11, 13] as [UInt8] {
+        log.append(keyed([[key] + [UInt8](repeating: key, count: 400), [key, 0]]))
+      }
+    }
+    #expect(state.isComplete && !state.canRenew(other) && !state.renew(other, asOf: log.endPosition))
+    state.finish(other)
+    state.finish(walk)
+    let again = state.walk(asOf: log.endPosition)
+    #expect(state.canRenew(again))
+    state.finish(again)
   }
 
   @Test func aStateOverALimitIsIncompleteUntilLargerLimitsConsiderAllEvents() throws {
@@ -235,7 +286,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     for _ in 0..<3 { for key in 1...9 as ClosedRange<UInt8> { log.append(keyed([event(key)])) } }
     #expect(state.isComplete, "versions for a walk took the space of a key's newest one")
     #expect(advance(100) == .fellBehind)
-    state.renew(walk, asOf: log.endPosition)
+    #expect(state.renew(walk, asOf: log.endPosition))
     #expect(advance(100) == .finished)
     #expect(ids == [1000, 1001, 1002] + Array(1027..<1036))
     state.finish(walk)

@@ -11,12 +11,17 @@ import Testing
 @Suite struct MarkerTests {
   private static let asked = #"{"from":"replay","marker":true}"#
 
-  private func add(_ harness: ServerHarness, stored: EventBatch = []) throws -> HandFedSource {
+  private func add(
+    _ harness: ServerHarness, stored: EventBatch = [], expire: Bool = false
+  ) throws -> HandFedSource {
     var configuration = StreamConfiguration(name: "s", replay: 100, start: .always)
     configuration.type = "application/json"
     let source = HandFedSource()
-    let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: 1000))
+    var limits = configuration.limits
+    if expire { limits.age = .microseconds(1) }
+    let log = try #require(EventLog(name: "s", limits: limits, firstID: 1000))
     log.append(stored)
+    while expire, log.firstPosition < log.endPosition { log.dropExpired() }
     try harness.server.add(configuration, log: log, source: source)
     return source
   }
@@ -151,6 +156,33 @@ import Testing
       let events = ParsedEvent.all(in: try client.response().text)
       #expect(events.map(\.type) == ["message", "caught-up", "end"])
       #expect(events[1].id == "1000" && events[1].data.hasPrefix(#"{"id":1000,"time":""#))
+    }
+  }
+
+  @Test func gapPrecedesAMarkerOfAnEventStream() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Array("1".utf8))
+      let client = try HTTPWireClient(harness)
+      client.request("GET", "/streams/s?as=sse&follow=0&marker=1&lastEventID=5000", [])
+      let events = ParsedEvent.all(in: try client.response().text)
+      #expect(events.map(\.type) == ["gap", "caught-up", "end"])
+      #expect(events[0].data == #"{"lost":null}"#)
+    }
+  }
+
+  /// The log has lost its event, and continues with a later id: the client has all events before that.
+  @Test func positionOfAMarkerIsNotBeforeTheResponse() async throws {
+    try await withServer { harness in
+      _ = try add(harness, stored: [Array("1".utf8)], expire: true)
+      harness.server.streams["s"]?.begin(after: StreamEnd(position: 3000))
+      let client = try HTTPWireClient(harness)
+      client.request("GET", "/streams/s?as=sse&follow=0&marker=1&from=new", [])
+      let response = try client.response()
+      let events = ParsedEvent.all(in: response.text)
+      #expect(response["Last-Event-ID"] == "2999")
+      #expect(events.map(\.type) == ["caught-up", "end"])
+      #expect(events[0].id == "2999" && events[0].data.hasPrefix(#"{"id":1000,"time":""#))
     }
   }
 

@@ -17,6 +17,7 @@ import Testing
       .clientCutOff(client, stream: "s", unread: 1), .valuesDropped(client, stream: "s", count: 1),
       .acceptingPaused(SystemError("accept", code: 24)), .connectionLimitReached(1),
       .streamStale(stream: "s", limit: .seconds(1)), .streamNotStale(stream: "s", isIdle: true),
+      .stateIncomplete(stream: "s", .init(since: 1, cause: .keys)), .stateComplete(stream: "s"),
       .clientActs(client, stream: nil, what: ""), .eventsTooLarge(stream: "s", count: 1, limit: 1),
     ]
     let source: [SourceReport] = [

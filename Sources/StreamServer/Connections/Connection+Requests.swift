@@ -113,10 +113,11 @@ extension Connection {
   ///   - encoding: what its events become.
   ///   - follows: false: only the events that are there now, which limits the demand.
   ///   - missed: events before the first one that the client has missed; nil: those that `options` show.
+  ///   - first: the id from which on a state is read.
   func subscribe(
     _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand,
     _ options: SubscribeOptions, as encoding: EventFormat.Encoding = .rsocket, follows: Bool = true,
-    missed: Gap? = nil
+    missed: Gap? = nil, stateFrom first: UInt64 = 0
   ) {
     worker.loop.assertOnLoop()
     guard !hasLostReader else { return forget(request) }
@@ -126,16 +127,18 @@ extension Connection {
     do throws(SubscribeOptions.Malformed) {
       let start = options.from
       let isCurrent = start == .new || refresh(stream)
-      let (position, gap, count) = try stream.log.read { storage, _ in
+      var (position, gap, count) = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Malformed) in
           let position = try start.position(in: storage, replay: stream.configuration.replay)
           return (
-            position, start.gap(before: position, in: storage),
-            storage.count(from: position, to: storage.endPosition)
+            position, start.gap(before: position, in: storage), storage.count(from: position, to: storage.endPosition)
           )
         }
       }.get()
-      let extras = try extras(options.filter, hasMarkers: options.marker, of: stream)
+      let extras = try extras(options.filter, hasMarkers: options.marker, isReading: start == .state, of: stream)
+      if start == .state, let keys = extras?.beginReading(of: stream, from: first) {
+        (position, count) = (first, UInt64(keys))
+      }
       var demand = demand
       if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count) + (options.marker ? 1 : 0))) }
       let machine = SubscriptionMachine(
@@ -155,9 +158,9 @@ extension Connection {
 
   /// What a subscription with these options has beside its machine; it joins the others with its filter.
   private func extras(
-    _ filter: EventFilter?, hasMarkers: Bool, of stream: ServedStream
+    _ filter: EventFilter?, hasMarkers: Bool, isReading: Bool = false, of stream: ServedStream
   ) throws(SubscribeOptions.Malformed) -> SubscriptionExtras? {
-    guard filter != nil || hasMarkers else { return nil }
+    guard filter != nil || hasMarkers || isReading else { return nil }
     var verdicts: FilterVerdicts?
     if let filter { verdicts = try stream.filters.join(filter, share.account.user, of: stream) }
     return SubscriptionExtras(verdicts: verdicts, hasMarkers: hasMarkers)
@@ -302,22 +305,30 @@ extension Connection {
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     if let failure = Self.typeFailure(of: stream, saved.format) { return sendFailure(request, failure) }
-    guard let cursor = stream.restored(saved.cursor) else {
+    guard let cursor = saved.state == nil ? stream.restored(saved.cursor) : saved.cursor else {
       return sendFailure(
         request, .lagged("lagged: event \(saved.cursor.position) was lost after a part of it had been sent"))
     }
-    let lost = stream.eventsLost(from: saved.cursor)
+    let lost = saved.state == nil ? stream.eventsLost(from: saved.cursor) : 0
     if lost > 0 { worker.countLost(lost, by: identity, of: stream) }
     guard lost == 0 || saved.onLag != .fail else {
       return sendFailure(request, .lagged("lagged: \(lost) events lost"))
     }
     let extras: SubscriptionExtras?
     do {
-      extras = try self.extras(saved.filter, hasMarkers: saved.markers != .none, of: stream)
+      extras = try self.extras(
+        saved.filter, hasMarkers: saved.markers != .none, isReading: saved.state != nil, of: stream)
     } catch {
       return sendFailure(request, .rejected(error.sentence))
     }
     extras?.leftOut = saved.leftOut
+    if let state = saved.state {
+      extras?.beginReading(of: stream, from: cursor.position, continuing: state)
+      guard extras?.reading != nil else {
+        if let filter = saved.filter { stream.filters.leave(filter) }
+        return sendFailure(request, .canceled("\"\(name)\" has other keys now"))
+      }
+    }
     if saved.markers == .current { extras?.sentAt = worker.loop.now }
     var gap = saved.gap
     if cursor.position != saved.cursor.position { gap? += stream.gap(from: saved.cursor) }

@@ -5,7 +5,7 @@ extension SubscribeOptions.Start {
   /// The start position in `log`; called under the log's lock.
   ///
   /// - Parameter replay: the stream's `replay`.
-  /// - Returns: a position in `firstPosition...endPosition`, not in the hole.
+  /// - Returns: a position in `firstPosition...endPosition`, not in the hole; 0 for the state.
   /// - Throws: for an id that no event has yet: treating it as "now" would hide a loss.
   func position(in log: EventLog, replay: Int) throws(SubscribeOptions.Malformed) -> UInt64 {
     log.dropExpired()
@@ -13,7 +13,9 @@ extension SubscribeOptions.Start {
     case .replay: return log.position(ofLast: UInt64(clamping: replay))
     case .latest: return log.position(ofLast: 1)
     case .new: return log.endPosition
-    case .state: throw .init("the stream has no keys, and so no state")
+    case .state:
+      _ = try Self.state(of: log)
+      return 0
     case .after(let id):
       guard id < log.endPosition else { throw .init("no event has the id \(id) yet") }
       return log.skip(max(log.firstPosition, id + 1))
@@ -26,6 +28,14 @@ extension SubscribeOptions.Start {
       case nil: throw .init("\"\(text)\" is no time")
       }
     }
+  }
+
+  /// The state of the stream; called under the log's lock.
+  /// - Throws: if it is not served.
+  static func state(of log: EventLog) throws(SubscribeOptions.Malformed) -> KeyedState {
+    guard let state = log.state else { throw .init("the stream has no keys, and so no state") }
+    if let lack = state.incompleteness { throw .init(lack.sentence) }
+    return state
   }
 
   /// The gap of a subscription that begins at `position`: the events after the id from which it resumes.

@@ -7,32 +7,34 @@ import ReplayLog
 /// to the next, and is patched in place.
 ///
 /// The bytes are pieces; a table of their ends determines the cursor after any number of bytes. Every
-/// piece except the last is the end of an event; only the last can be a part that another part follows. With a filter the
-/// events are not adjacent, and a second table has their positions.
+/// piece except the last is the end of an event; only the last can be a part that another part follows. With a filter,
+/// or of a state, the events are not adjacent, and a second table has their positions.
 @safe final class EventBlock {
   /// The size from which on no pieces are added; large, so that one write covers many small events.
   static let targetBytes = 64 << 10
   /// At least that many bytes are around the data of an event, or nearly: then the table limits the block.
-  private static let maximumPieceCount = targetBytes / 8
+  static let maximumPieceCount = targetBytes / 8
 
   private let base: UnsafeMutableRawPointer
   /// For each piece, the number of the block's bytes up to its end.
   private let ends: UnsafeMutablePointer<UInt32>
-  /// For each piece, the position of its event; only with a filter.
+  /// For each piece, the position of its event; only with a filter, or of a state.
   private var positions: [UInt64] = []
   private var verdicts: FilterVerdicts?
-  private var pieceCount = 0
+  /// The end of the state that the events are of; nil: they are of the log.
+  var stateEnd: UInt64?
+  var pieceCount = 0
   private var log: ObjectIdentifier?
   private var format = EventFormat(ids: true, completes: false)
   private var label: EventLabel?
-  private var writer = EventWriter(EventFormat(ids: true, completes: false))
+  private(set) var writer = EventWriter(EventFormat(ids: true, completes: false))
   /// What precedes the first event.
   private var before = EventWriter.Before()
   /// Events that the filter has left out since the last one in the block, or in all.
-  private var leftOut: UInt64 = 0
-  private var request = RequestID(0)
-  private var start = Cursor(position: 0)
-  private var end = Cursor(position: 0)
+  var leftOut: UInt64 = 0
+  var request = RequestID(0)
+  var start = Cursor(position: 0)
+  var end = Cursor(position: 0)
   /// The log's end at the last fill.
   private var logEnd: UInt64 = 0
   /// Whether the only piece is a marker.
@@ -50,7 +52,7 @@ import ReplayLog
     unsafe ends.deallocate()
   }
 
-  private var byteCount: Int { end(ofFirst: pieceCount) }
+  var byteCount: Int { end(ofFirst: pieceCount) }
 
   /// Events that end in the block.
   private var eventCount: Int { end.sentBytes > 0 ? pieceCount - 1 : pieceCount }
@@ -59,7 +61,7 @@ import ReplayLog
   private func end(ofFirst count: Int) -> Int { unsafe count == 0 ? 0 : Int(ends[count - 1]) }
 
   /// Bytes that one turn examines for a filter: about 0.1 ms.
-  private static let examinedBytes = 64 << 10
+  static let examinedBytes = 64 << 10
 
   /// What a subscription has beside its machine.
   struct Subscriber {
@@ -70,6 +72,8 @@ import ReplayLog
     let verdicts: FilterVerdicts?
     /// Whether a marker is due if there is no event.
     let isMarkerDue: Bool
+    /// While it reads a state.
+    var reading: StateReading?
   }
 
   /// Fills the block for the subscription; under the log's lock.
@@ -80,6 +84,9 @@ import ReplayLog
   ) -> SubscriptionMachine.Finding {
     let cursor = machine.cursor
     logEnd = storage.endPosition
+    if let reading = subscriber.reading {
+      return fillState(reading, from: storage, for: machine, subscriber, jsonVerdicts)
+    }
     let position = storage.skip(cursor.position)
     guard position == cursor.position else { return .inGap(end: position) }
     guard position >= storage.firstPosition else {
@@ -96,10 +103,9 @@ import ReplayLog
     guard machine.demand > .none, !machine.format.isNotice else { return .events }
     var before = subscriber.before
     if cursor.sentBytes > 0 || !machine.format.ids { before.gap = .none }
-    let fits =
-      log == ObjectIdentifier(storage) && start == cursor && format == machine.format && self.before == before
-      && label == subscriber.label && verdicts === subscriber.verdicts
-    if !fits { clear(storage, at: cursor, machine.format, subscriber, before) }
+    if !continues(storage, machine, subscriber, before, stateEnd: nil) {
+      clear(storage, at: cursor, machine.format, subscriber, before)
+    }
     extend(from: storage, to: machine.demand.max ?? .max, jsonVerdicts)
     guard pieceCount > 0 else { return end == start ? .unexamined : .passed(upTo: end.position) }
     if request != subscriber.request { address(to: subscriber.request) }
@@ -112,7 +118,8 @@ import ReplayLog
     let id = storage.newestID ?? storage.endPosition &- 1
     let stamp = [id.bigEndian, EventLog.wallClock().bigEndian]
     let piece = unsafe stamp.withUnsafeBytes {
-      unsafe writer.writeMarker($0, before, for: subscriber.request, at: base)
+      unsafe writer.writeMarker(
+        $0, before, upTo: machine.cursor.position &- 1, for: subscriber.request, at: base)
     }
     unsafe ends[0] = UInt32(piece.byteCount)
     (pieceCount, isMarker, leftOut) = (1, true, 0)
@@ -158,7 +165,7 @@ import ReplayLog
   }
 
   private func position(ofPiece piece: Int) -> UInt64 {
-    verdicts == nil ? start.position + UInt64(piece) : positions[piece]
+    verdicts == nil && stateEnd == nil ? start.position + UInt64(piece) : positions[piece]
   }
 
   /// The number of pieces of which a byte is among the first `sent`.
@@ -171,7 +178,7 @@ import ReplayLog
     return low
   }
 
-  private func clear(
+  func clear(
     _ storage: EventLog, at cursor: Cursor, _ format: EventFormat, _ subscriber: Subscriber,
     _ before: EventWriter.Before
   ) {
@@ -179,7 +186,7 @@ import ReplayLog
     (self.format, label, request, verdicts) = (format, subscriber.label, subscriber.request, subscriber.verdicts)
     (self.before, leftOut) = (before, before.leftOut)
     writer = EventWriter(format, label)
-    pieceCount = 0
+    (pieceCount, stateEnd) = (0, nil)
     positions.removeAll(keepingCapacity: true)
   }
 
@@ -234,6 +241,50 @@ import ReplayLog
     return isFit
   }
 
+  /// Whether the block has what a subscription is to be sent next.
+  func continues(
+    _ storage: EventLog, _ machine: SubscriptionMachine, _ subscriber: Subscriber, _ before: EventWriter.Before,
+    stateEnd: UInt64?
+  ) -> Bool {
+    log == ObjectIdentifier(storage) && start == machine.cursor && format == machine.format && self.before == before
+      && label == subscriber.label && verdicts === subscriber.verdicts && self.stateEnd == stateEnd
+  }
+
+  /// Whether an event of a state fits the filter.
+  func fits(_ record: UnsafeRawBufferPointer, at id: UInt64, _ budget: inout Int) -> Bool {
+    guard let verdicts, end.sentBytes == 0 else { return true }
+    return unsafe verdicts.fits(record, &budget)
+  }
+
+  /// Adds the next piece of an event of a state.
+  ///
+  /// - Parameter writer: the block's, which the caller has copied once.
+  /// - Returns: whether the event is complete.
+  func write(
+    _ record: UnsafeRawBufferPointer, at id: UInt64, from storage: EventLog, by writer: EventWriter,
+    _ jsonVerdicts: JSONVerdicts
+  ) -> Bool {
+    var isOther = false
+    if writer.embedsJSON {
+      guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: id, in: storage) else { return false }
+      isOther = !isJSON
+    }
+    let start = byteCount
+    let piece = unsafe writer.write(
+      record, from: end.sentBytes, EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut),
+      isOther: isOther, for: request, at: base + start)
+    unsafe ends[pieceCount] = UInt32(start + piece.byteCount)
+    pieceCount += 1
+    positions.append(id)
+    leftOut = 0
+    guard !piece.follows else {
+      end = Cursor(position: id, sentBytes: end.sentBytes + piece.dataByteCount)
+      return false
+    }
+    end = Cursor(position: id + 1)
+    return true
+  }
+
   /// Moves the end past the hole in the log's ids, if it is there.
   /// - Returns: whether it moved.
   private func cross(_ storage: EventLog) -> Bool {
@@ -243,7 +294,7 @@ import ReplayLog
     return crossesGap
   }
 
-  private func address(to request: RequestID) {
+  func address(to request: RequestID) {
     self.request = request
     for piece in 0..<pieceCount { unsafe format.address(base + end(ofFirst: piece), to: request) }
   }

@@ -172,17 +172,22 @@ struct EventWriter {
   ///
   /// - Parameters:
   ///   - stamp: id and time, 8 bytes each.
+  ///   - position: the id before the next event; not that of the newest one if ids were skipped.
   ///   - piece: as above.
   func writeMarker(
-    _ stamp: UnsafeRawBufferPointer, _ before: Before, for request: RequestID, at piece: UnsafeMutableRawPointer
+    _ stamp: UnsafeRawBufferPointer, _ before: Before, upTo position: UInt64, for request: RequestID,
+    at piece: UnsafeMutableRawPointer
   ) -> Piece {
     switch encoding {
     case .rsocket: return unsafe writeFrame(stamp, from: 0, before, isMarker: true, for: request, at: piece)
     case .webSocket: return unsafe writeMessage(stamp, from: 0, before, isMarker: true, for: request, at: piece)
     case .body(let body, let coding):
       var head = unsafe head(of: stamp)
-      if let label, let id = head.id { head.position = "\(label.before)\(id)\(label.after)" }
       var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(start: piece, count: Self.maximumPieceBytes))
+      if body.format == .serverSentEvents {
+        head.position = "\(label?.before ?? "")\(position)\(label?.after ?? "")"
+        if before.gap != .none { Self.write(before.gap, label, coding, to: &writer) }
+      }
       if coding.isChunked {
         var counter = ByteWriter()
         body.writeMarker(head, to: &counter)

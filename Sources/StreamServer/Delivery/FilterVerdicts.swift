@@ -57,6 +57,18 @@ final class FilterVerdicts: @unchecked Sendable {
     return .none(before: position)
   }
 
+  /// Whether an event fits that need not be in the log. The verdict is not remembered.
+  ///
+  /// - Parameters:
+  ///   - record: id and time, 8 bytes each, then the data.
+  ///   - budget: reduced by the cost, also below 0.
+  func fits(_ record: UnsafeRawBufferPointer, _ budget: inout Int) -> Bool {
+    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
+    partial = nil
+    budget -= data.count + Self.eventCost
+    return unsafe matcher.fits(data.span)
+  }
+
   /// - Returns: nil at the end of the budget.
   private func verdict(on position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
     guard budget > 0 else { return nil }

@@ -115,8 +115,10 @@ extension Lane {
     stream.filters.leave(verdicts.filter)
   }
 
-  /// Up to where a member has been sent what it is to receive.
+  /// Up to where a member has been sent what it is to receive of the log.
   func position(of member: StreamSubscription) -> UInt64 {
+    // What it reads of a state is not in the log.
+    if let reading = member.extras?.reading { return reading.walk.end }
     guard member.state == .waiting, let group = group(of: member) else { return member.cursor.position }
     return max(member.cursor.position, group.position)
   }

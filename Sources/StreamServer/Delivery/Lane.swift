@@ -64,10 +64,10 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
     if subscription.extras?.hasMarkers == true { watchForMarkers() }
-    if stream.log.isLossless, subscription.cursor.position < oldestUnread {
-      oldestUnread = stream.log.reader(self, oldestUnread: subscription.cursor.position)
-      let position = subscription.cursor.position
-      subscription.machine.move(to: Cursor(position: oldestUnread))
+    let position = position(of: subscription)
+    if stream.log.isLossless, position < oldestUnread {
+      oldestUnread = stream.log.reader(self, oldestUnread: position)
+      if subscription.extras?.reading == nil { subscription.machine.move(to: Cursor(position: oldestUnread)) }
       if oldestUnread != position {
         subscription.miss(
           Gap(stream.log.read { [oldestUnread] storage, _ in storage.missedEvents(from: position, to: oldestUnread) }))
@@ -84,7 +84,9 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     worker.loop.assertOnLoop()
     let cursor = subscription.cursor
     let first = stream.log.read { storage, _ in storage.firstPosition }
-    if cursor.position < first { subscription.machine.move(to: Cursor(position: first)) }
+    if cursor.position < first, subscription.extras?.reading == nil {
+      subscription.machine.move(to: Cursor(position: first))
+    }
     add(subscription)
     subscription.machine.move(to: cursor)
   }
@@ -94,6 +96,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     worker.loop.assertOnLoop()
     if subscription.state == .waiting { stopWaiting(subscription) }
     leaveFilter(subscription)
+    if let reading = subscription.extras?.reading { release(reading) }
     keepDebt(of: subscription)
     subscription.machine.end()
     subscription.clearGap()
@@ -110,11 +113,18 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
       stopWatchingForStalls()
       stopWatchingForMarkers()
     } else if requestedThrough > 0 && subscription.machine.requestedThrough == requestedThrough
-      || subscription.cursor.position == oldestUnread || subscription.extras?.verdicts != nil
+      || position(of: subscription) == oldestUnread || subscription.extras?.verdicts != nil
     {
       worker.remeasure(self)
     }
     stream.log.subscriberLeft()
+  }
+
+  /// A subscription has read a state, or ends.
+  func release(_ reading: StateReading) {
+    stream.log.read { storage, _ in
+      if let state = storage.state, state === reading.walk.state { state.finish(reading.walk) }
+    }
   }
 
   /// The client requested more.

@@ -1,4 +1,5 @@
 import Reactive
+import ReplayLog
 
 /// Missed events of a subscription that were not reported.
 struct Gap: Equatable {
@@ -19,12 +20,22 @@ struct Gap: Equatable {
   }
 }
 
-/// What few subscriptions have: a filter, or markers.
+/// A state that a subscription reads before the log.
+struct StateReading {
+  /// Continues in another state, if the log was replaced.
+  var walk: StateWalk
+  /// Of the state's keys.
+  let keyDigest: UInt64
+}
+
+/// What few subscriptions have: a filter, markers, or a state to read first.
 final class SubscriptionExtras {
   /// Of its filter; nil: it receives every event.
   let verdicts: FilterVerdicts?
   /// Events that the filter has left out since the last payload.
   var leftOut: UInt64 = 0
+  /// While it reads a state: its cursor is the id of the next event of that.
+  var reading: StateReading?
   /// Whether payloads without data show that it is current.
   let hasMarkers: Bool
   /// When it was last sent a payload, in nanoseconds on the loop's clock; nil until its first marker.
@@ -33,6 +44,34 @@ final class SubscriptionExtras {
   var leftOutBefore: UInt64 = 0
 
   init(verdicts: FilterVerdicts?, hasMarkers: Bool) { (self.verdicts, self.hasMarkers) = (verdicts, hasMarkers) }
+
+  /// Begins to read the stream's state, if it has one.
+  ///
+  /// - Parameters:
+  ///   - position: the id of the first event that is read.
+  ///   - saved: what an earlier process has begun to read; nil: the state of all events.
+  /// - Returns: the number of keys; nil if it has none.
+  @discardableResult func beginReading(
+    of stream: ServedStream, from position: UInt64 = 0, continuing saved: SavedConnection.State? = nil
+  ) -> Int? {
+    stream.log.read { storage, _ in
+      guard let state = storage.state, saved.map({ $0.keyDigest == state.keyDigest }) ?? true else { return nil }
+      reading = StateReading(
+        walk: state.walk(
+          from: position, asOf: min(saved?.end ?? .max, storage.endPosition),
+          begin: saved?.begin ?? (position > 0 ? position : nil)),
+        keyDigest: state.keyDigest)
+      return state.count
+    }
+  }
+
+  /// Continues in another state of the same keys, if the log was replaced; under its lock.
+  func continueReading(in storage: EventLog, from position: UInt64) {
+    guard let reading, let state = storage.state, reading.walk.state !== state, state.keyDigest == reading.keyDigest
+    else { return }
+    self.reading?.walk = state.walk(
+      from: position, asOf: min(reading.walk.end, storage.endPosition), begin: reading.walk.begin)
+  }
 
   /// Whether a marker is due if there is nothing else to send.
   /// - Parameter interval: the longest time without a payload.

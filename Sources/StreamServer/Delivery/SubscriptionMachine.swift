@@ -67,6 +67,8 @@ struct SubscriptionMachine: Equatable {
   enum Failure: Equatable {
     /// The rest of a partly sent event was evicted: the subscription cannot continue.
     case cutOff(position: UInt64)
+    /// The state that it reads is gone, or lacks events.
+    case lostState
     /// This number of events was evicted, and `on_lag` is `"fail"`.
     case lagged(UInt64)
   }
@@ -81,6 +83,10 @@ struct SubscriptionMachine: Equatable {
     case marker
     /// None of the events before this position fits the filter; there may be more to examine.
     case passed(upTo: UInt64)
+    /// The same of the events of a state; at the end of the state its end.
+    case readState(upTo: UInt64)
+    /// The state that it reads is gone, or lacks events.
+    case lostState
     /// An event whose form is not known yet: a part of it was examined, and the next turn examines more.
     case unexamined
     /// The cursor's event was evicted, with the number of all evicted events; `next` is the position to continue at,
@@ -180,7 +186,8 @@ struct SubscriptionMachine: Equatable {
       cursor = Cursor(position: end)
       return .enqueue
     case .unexamined: return .enqueue
-    case .passed(let end):
+    case .lostState: return .fail(.lostState)
+    case .passed(let end), .readState(let end):
       cursor = Cursor(position: end)
       return .enqueue
     case .nothing where hasEnded: return .finish

@@ -30,6 +30,10 @@ extension Worker {
       // A part of an event was sent, and the rest was evicted.
       subscription.connection.fail(
         subscription, .lagged("lagged: event \(position) left the buffer while it was being sent"))
+    case .fail(.lostState):
+      let name = subscription.lane.stream.name
+      subscription.connection.fail(
+        subscription, .canceled("the rest of the state of \"\(name)\" is lost: subscribe again"))
     case .fail(.lagged(let lost)):
       subscription.connection.fail(subscription, .lagged("lagged: \(lost) events lost"))
     }
@@ -137,12 +141,14 @@ extension Worker {
     }
     let block = block(for: format)
     let extras = subscription.extras
-    let subscriber = EventBlock.Subscriber(
+    var subscriber = EventBlock.Subscriber(
       before: .init(gap: subscription.gap, leftOut: extras?.leftOut ?? 0), request: subscription.request,
       label: format.isNamed ? subscription.connection.label(of: subscription) : nil, verdicts: extras?.verdicts,
       isMarkerDue: extras?.isMarkerDue(at: loop.now, after: limits.markerInterval) ?? false)
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
+      extras?.continueReading(in: storage, from: subscription.cursor.position)
+      subscriber.reading = extras?.reading
       let finding = block.fill(
         from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
       return (finding, completion != nil)
@@ -156,7 +162,12 @@ extension Worker {
       }
       if finding == .events { subscription.lane.endScouting(by: subscription, found: true) }
       return send(block, to: subscription, hasEnded: hasEnded)
-    case .events, .nothing, .marker, .unexamined: break
+    case .events, .nothing, .marker, .unexamined, .lostState: break
+    case .readState(let end):
+      extras?.leftOut = block.leftOut
+      endReading(of: subscription)
+      if end > position { subscription.lane.moved(subscription, from: position, past: 0) }
+      subscription.lane.raiseRequest(for: subscription)
     case .passed:
       subscription.lane.passed(from: position, by: subscription)
       subscription.lane.moved(subscription, from: position, past: 0)
@@ -204,6 +215,7 @@ extension Worker {
     let position = subscription.cursor.position
     let action = subscription.machine.wrote(
       progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: isLast, hasEnded: hasEnded)
+    endReading(of: subscription)
     // Before the log receives the new position, and possibly appends the next event.
     if action == .wait { perform(action, subscription) }
     subscription.lane.moved(subscription, from: position, past: progress.eventCount)
@@ -215,6 +227,15 @@ extension Worker {
     if action != .wait { perform(action, subscription) }
     if subscription.machine.format.isBody { connection.didSend(subscription, isAll: action == .wait) }
     return max(1, sent)
+  }
+
+  /// Releases the state that the subscription has read to its end.
+  private func endReading(of subscription: StreamSubscription) {
+    guard let extras = subscription.extras, let reading = extras.reading,
+      subscription.cursor.position == reading.walk.end
+    else { return }
+    subscription.lane.release(reading)
+    extras.reading = nil
   }
 
   /// Counts and reports events that were evicted before a subscription was sent them.

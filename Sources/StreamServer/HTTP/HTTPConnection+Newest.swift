@@ -1,3 +1,4 @@
+import Events
 import HTTP
 import Reactive
 import ReplayLog
@@ -51,12 +52,51 @@ extension HTTPConnection {
     stream.log.read { storage, completion in
       storage.dropExpired()
       guard storage.firstPosition < storage.endPosition else { return (nil, completion) }
-      let id = storage.position(ofLast: 1)
-      let byteCount = unsafe storage.record(at: id).count - EventLog.stampBytes
-      let data =
-        byteCount > inlineBytes
-        ? nil : unsafe Array(UnsafeRawBufferPointer(rebasing: storage.record(at: id)[EventLog.stampBytes...]))
-      return (Newest(id: id, time: storage.time(of: id), byteCount: byteCount, data: data), completion)
+      return unsafe (newest(storage.record(at: storage.position(ofLast: 1))), completion)
+    }
+  }
+
+  /// - Parameter record: id and time, 8 bytes each, then the data.
+  private static func newest(_ record: UnsafeRawBufferPointer) -> Newest {
+    let stamp = (0..<2).map { UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: $0 * 8, as: UInt64.self)) }
+    let data = unsafe record[EventLog.stampBytes...]
+    return unsafe Newest(
+      id: stamp[0], time: stamp[1], byteCount: data.count, data: data.count > inlineBytes ? nil : Array(data))
+  }
+
+  /// The newest event of a key in the state of a stream.
+  private static func newest(
+    of keys: [[UInt8]], in stream: ServedStream
+  ) -> Result<Newest?, SubscribeOptions.Malformed> {
+    stream.log.read { storage, _ in
+      Result { () throws(SubscribeOptions.Malformed) in
+        let state = try SubscribeOptions.Start.state(of: storage)
+        for key in keys {
+          if let record = unsafe key.withUnsafeBytes({ unsafe state.newest($0) }) { return unsafe newest(record) }
+        }
+        return nil
+      }
+    }
+  }
+
+  /// - Parameter text: of the key; see `EventKeyReader.keys(namedBy:)`.
+  func respond(
+    withNewestOf text: String, in stream: ServedStream, _ request: HTTPRequest, _ condition: String?
+  ) throws(Rejection) {
+    let keys = EventKeyReader.keys(namedBy: text)
+    let event: Newest?
+    do throws(SubscribeOptions.Malformed) {
+      event = try Self.newest(of: keys, in: stream).get()
+    } catch {
+      throw Rejection(.badRequest, error.sentence)
+    }
+    guard let event else { throw Rejection(.notFound, "no event of \"\(stream.name)\" has this key") }
+    let isKnown = condition.map { EntityTag(eventID: event.id).isNamed(by: $0) } ?? false
+    respond(with: event, of: stream, request, isKnown: isKnown) {
+      self.sendEvent(event.id, of: stream, request, fromState: true)
+      // Another thread may have replaced the event: the state would be read from the next one on.
+      let newest = try? Self.newest(of: keys, in: stream).get()
+      if newest?.id != event.id { self.cutOff(event.id) }
     }
   }
 
@@ -76,8 +116,12 @@ extension HTTPConnection {
     respond(with: event, of: stream, request, isKnown: condition != nil && isKnown)
   }
 
-  /// - Parameter isKnown: the event's tag is named by If-None-Match.
-  private func respond(with event: Newest?, of stream: ServedStream, _ request: HTTPRequest, isKnown: Bool) {
+  /// - Parameters:
+  ///   - isKnown: the event's tag is named by If-None-Match.
+  ///   - send: sends a large event; nil: from the log.
+  private func respond(
+    with event: Newest?, of stream: ServedStream, _ request: HTTPRequest, isKnown: Bool, send: (() -> Void)? = nil
+  ) {
     guard let event else { return respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") } }
     let tag = EntityTag(eventID: event.id)
     func addFields(_ head: inout ResponseHead) {
@@ -98,7 +142,7 @@ extension HTTPConnection {
     addFields(&head)
     head.append(to: &output)
     guard !request.isHead else { return endExchange(keeps: request.keepsConnection) }
-    sendEvent(event.id, of: stream, request)
+    if let send { send() } else { sendEvent(event.id, of: stream, request) }
   }
 
   /// Waits for an event, `knownID` aside.

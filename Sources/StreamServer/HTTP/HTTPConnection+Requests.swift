@@ -122,6 +122,9 @@ extension HTTPConnection {
     if format == nil { format = try Self.format(streams, head["Accept"]) }
     guard let format else {
       try Self.check(query, isStreaming: false)
+      if let key = query.key {
+        return try respond(withNewestOf: key, in: streams[0], request, head["If-None-Match"])
+      }
       return try respondWithNewest(of: streams[0], request, query, head["If-None-Match"])
     }
     try Self.check(query, isStreaming: true)
@@ -170,13 +173,19 @@ extension HTTPConnection {
   }
 
   private static func check(_ query: StreamQuery, isStreaming: Bool) throws(Rejection) {
-    if isStreaming, query.wait != nil { throw Rejection(.badRequest, "parameter \"wait\" is for the newest event") }
+    if isStreaming, let name = query.wait != nil ? "wait" : query.key != nil ? "key" : nil {
+      throw Rejection(.badRequest, "parameter \"\(name)\" is for the newest event")
+    }
+    if query.wait != nil, query.key != nil {
+      throw Rejection(.badRequest, "parameter \"wait\" is for the newest event of all keys")
+    }
     if !isStreaming,
       query.from != nil || query.count != nil || !query.follows || query.onLag != nil || query.ids
         || query.lastEventID != nil || query.filter != nil || query.marker
     {
       throw Rejection(
-        .badRequest, "only parameter \"wait\" is for the newest event: for a streaming response add \"as\" or Accept")
+        .badRequest,
+        "only parameters \"wait\" and \"key\" are for the newest event: for a streaming response add \"as\" or Accept")
     }
   }
 }

@@ -101,11 +101,12 @@ extension HTTPConnection {
       options.gaps = true
       subscribe(
         RequestID(UInt32(index + 1)), to: stream, isSingle: false, query.count.map { .max($0) } ?? .unlimited, options,
-        as: .body(encodings[index], response.coding), follows: query.follows, missed: start.missed)
+        as: .body(encodings[index], response.coding), follows: query.follows, missed: start.missed,
+        stateFrom: start.first)
     }
     guard case .streaming = exchange else { return }
     limitSendBuffer()
-    responseHead(for: response, subscriptions[RequestID(1)].map { $0.cursor.position &- 1 }).append(to: &output)
+    responseHead(for: response, positionBeforeFirstEvent).append(to: &output)
     response.hasBegun = true
     if response.isEventStream {
       write(ServerSentEvents.retry(milliseconds: 2000), of: response)
@@ -113,6 +114,12 @@ extension HTTPConnection {
       setClock(after: times.silence)
     }
     for subscription in subscriptions where subscription.machine.demand == .none { finish(subscription, response) }
+  }
+
+  /// The id before the first event of the response; nil: the state begins with the event that it has.
+  private var positionBeforeFirstEvent: UInt64? {
+    guard let subscription = subscriptions[RequestID(1)], subscription.cursor.position > 0 else { return nil }
+    return subscription.cursor.position - 1
   }
 
   private func responseHead(for response: StreamingResponse, _ position: UInt64?) -> ResponseHead {
@@ -149,30 +156,42 @@ extension HTTPConnection {
   /// Where a response begins: after an event that is still to come, now, as far as that is a loss that can be reported.
   private static func start(
     _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream
-  ) -> (from: SubscribeOptions.Start, missed: Gap?) {
+  ) -> (from: SubscribeOptions.Start, missed: Gap?, first: UInt64) {
     // No event has the id 0: what is not held before the first event is no loss of a client that begins there.
-    guard let position else { return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil) }
-    let isKnown = stream.log.read { storage, _ in position < storage.endPosition }
-    return isKnown ? (.after(id: position), nil) : (.new, .unknown)
+    guard let position else { return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil, 0) }
+    return stream.log.read { storage, _ in
+      let isKnown = position < storage.endPosition
+      guard query.from == .state, !isKnown || position + 1 < storage.firstPosition else {
+        return isKnown ? (.after(id: position), nil, 0) : (.new, .unknown, 0)
+      }
+      // The client has read the state up to there, or also later events. With all tombstones since then, it has every
+      // key's newest event once it has read the rest of the state.
+      let isContinued = isKnown && storage.state?.hasTombstones(from: position + 1) == true
+      return isContinued ? (.state, nil, position + 1) : (.state, .unknown, 0)
+    }
   }
 
-  /// One event of a known size, from the log.
-  func sendEvent(_ id: UInt64, of stream: ServedStream, _ request: HTTPRequest) {
+  /// One event of a known size, from the log or from the state.
+  func sendEvent(_ id: UInt64, of stream: ServedStream, _ request: HTTPRequest, fromState: Bool = false) {
     guard let raw = EventEncoding(.raw, .binary, hasEnvelope: false) else { return }
     let response = StreamingResponse(
       request, raw, isChunked: false, [stream.name], follows: true, isSingle: true, hasBegun: true)
     begin(.streaming(response))
     watchReading()
-    let start: SubscribeOptions.Start = id > 0 ? .after(id: id - 1) : .replay
+    let start: SubscribeOptions.Start = fromState ? .state : id > 0 ? .after(id: id - 1) : .replay
     limitSendBuffer()
     subscribe(
       RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .fail),
-      as: .body(raw, response.coding))
+      as: .body(raw, response.coding), stateFrom: id)
     // Another thread may have evicted the event: the size in the head would be that of another one.
-    if let subscription = subscriptions[RequestID(1)], subscription.cursor.position != id {
-      response.ending = ("event \(id) was evicted", false)
-      remove(subscription)
-    }
+    if subscriptions[RequestID(1)].map({ $0.cursor.position != id }) == true { cutOff(id) }
+  }
+
+  /// Ends a response with an event that is not there any more.
+  func cutOff(_ id: UInt64) {
+    guard case .streaming(let response) = exchange, let subscription = subscriptions[RequestID(1)] else { return }
+    response.ending = ("event \(id) was evicted", false)
+    remove(subscription)
   }
 
   func limitSendBuffer() {

@@ -120,6 +120,8 @@ struct StreamQuery: Equatable {
   var marker = false
   /// How long to wait for a newer event.
   var wait: Duration?
+  /// Whose newest event is requested; nil: that of the stream.
+  var key: String?
 
   /// The longest wait.
   static let longestWait = Duration.seconds(60)
@@ -179,6 +181,7 @@ struct StreamQuery: Equatable {
         throw mistake("a duration such as 500ms or 30s, at most \(Self.longestWait.components.seconds)s")
       }
       wait = duration
+    case "key": key = value
     default: throw Rejection(.badRequest, "unknown parameter \"\(name)\"")
     }
   }

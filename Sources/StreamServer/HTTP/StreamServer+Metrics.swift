@@ -102,6 +102,15 @@ extension StreamServer {
     add("stale_seconds", .gauge, "Time for which a stream with expect_every has been stale, in seconds.") { stream in
       stream.expectEvery.map { _ in .microseconds(stream.staleSince.map { now - min(now, $0) } ?? 0) }
     }
+    add("state_keys", .gauge, "Keys in the state of a stream with keys.") {
+      $0.keyedState.map { .number(UInt64($0.keys)) }
+    }
+    add("state_bytes", .gauge, "Size of the state of a stream with keys, as state_bytes limits it.") {
+      $0.keyedState.map { .number(UInt64($0.bytes)) }
+    }
+    add("state_incomplete", .gauge, "1 if the state lacks events, and is refused; otherwise 0.") {
+      $0.keyedState.map { .number($0.incompleteness == nil ? 0 : 1) }
+    }
     add("received_events_total", .counter, "Events received from the source.") { .number($0.eventsIn) }
     add("received_bytes_total", .counter, "Data bytes received from the source.") { .number($0.bytesIn) }
     add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }

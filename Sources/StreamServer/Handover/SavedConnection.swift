@@ -18,6 +18,17 @@ struct SavedConnection: Equatable, Sendable {
     /// Events that the filter has left out since the last payload.
     var leftOut: UInt64 = 0
     var markers = Markers.none
+    /// While it reads a state: the cursor is the id of the next event of that.
+    var state: State?
+  }
+
+  /// A state that is read.
+  struct State: Equatable, Sendable {
+    /// It is that of the events below.
+    var end: UInt64 = 0
+    var keyDigest: UInt64 = 0
+    /// Where it began; 0: it cannot be read on as of a later end.
+    var begin: UInt64 = 0
   }
 
   /// The markers of a subscription.
@@ -107,6 +118,10 @@ extension SavedConnection.Subscription {
       gap: subscription.reportsGaps ? subscription.gap : nil)
     guard let extras = subscription.extras else { return }
     (filter, leftOut) = (extras.verdicts?.filter, extras.leftOut)
+    state = extras.reading.map { reading in
+      let isWhole = reading.walk.state?.canRenew(reading.walk) ?? false
+      return .init(end: reading.walk.end, keyDigest: reading.keyDigest, begin: isWhole ? reading.walk.begin : 0)
+    }
     markers = !extras.hasMarkers ? .none : extras.sentAt == nil ? .pending : .current
   }
 }

@@ -105,6 +105,9 @@ extension SavedConnection.Subscription: SavedRecord {
     try fields.field(11, &leftOut)
     try fields.field(StateFields.mandatoryBit | 1, &json)
     try fields.field(StateFields.mandatoryBit | 2, &markers)
+    var states = state.map { [$0] } ?? []
+    try fields.field(StateFields.mandatoryBit | 3, &states)
+    state = states.last
     try fields.require(id)
     do throws(SubscribeOptions.Malformed) {
       filter = try json.isEmpty ? nil : EventFilter(json: json)
@@ -126,6 +129,14 @@ extension SavedConnection.Subscription: SavedRecord {
     cursor = Cursor(position: position, sentBytes: Int(clamping: sentBytes))
     self.credit = credit >= Int.max ? .unlimited : .max(Int(credit))
     self.gap = gap.map { Gap(count: $0) }
+  }
+}
+
+extension SavedConnection.State: SavedRecord {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    try fields.field(1, &end)
+    try fields.field(2, &keyDigest)
+    try fields.field(3, &begin)
   }
 }
 

@@ -24,6 +24,7 @@ final class ServedStream: Sendable {
   private let terms: Locked<Terms>
   /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
+  private let keying: Keying
   private let valueErrors = Atomic<UInt64>(0)
   private let lagged = Atomic<UInt64>(0)
   private let sourceStatus: Locked<SourceStatus>
@@ -31,6 +32,8 @@ final class ServedStream: Sendable {
   private let holder = Locked<Holder?>(nil)
   private let remark = Locked<String?>(nil)
   private let freshness = Locked<Freshness?>(nil)
+  /// Of a stream that has, or had, keys.
+  private let stateWatcher = Locked<StateWatcher?>(nil)
   /// The filters of its subscriptions.
   let filters = StreamFilters()
   /// The debts of users whose subscriptions have ended.
@@ -68,6 +71,32 @@ final class ServedStream: Sendable {
     var publishSource: PublishSource?
   }
 
+  /// Reads the keys of events before they enter the log. Separate from the stream, as the limit is.
+  private final class Keying: Sendable {
+    private let isActive: Atomic<Bool>
+    private let reader: Locked<EventKeyReader?>
+
+    init(_ definition: KeyDefinition?) {
+      let reader = definition.flatMap { EventKeyReader($0) }
+      isActive = Atomic(reader != nil)
+      self.reader = Locked(reader)
+    }
+
+    func change(to definition: KeyDefinition?) {
+      let new = definition.flatMap { EventKeyReader($0) }
+      reader.withLock { $0 = new }
+      isActive.store(new != nil, ordering: .relaxed)
+    }
+
+    /// Gives the events their keys, if the stream has any.
+    func key(_ batch: consuming EventBatch) -> EventBatch {
+      guard isActive.load(ordering: .relaxed), batch.keys == nil, !batch.isEmpty else { return batch }
+      let events = batch
+      batch.setKeys(reader.withLock { $0?.keys(of: events) })
+      return batch
+    }
+  }
+
   /// Separate from the stream, to avoid a reference cycle through its source.
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
@@ -86,6 +115,7 @@ final class ServedStream: Sendable {
     sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
     eventLimit = EventLimit(configuration.maximumEventBytes(in: configuration.limits))
+    keying = Keying(configuration.key)
     self.feed = feed
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
@@ -105,9 +135,10 @@ final class ServedStream: Sendable {
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>,
     _ report: @escaping @Sendable (ServerReport) -> Void
   ) -> AnyPublisher<EventBatch, StreamFailure> {
-    source.map { [name, eventLimit] events in
+    source.map { [name, eventLimit, keying] events in
       let batch = events as? EventBatch ?? EventBatch(events)
-      return Self.fitting(batch, into: name, eventLimit.bytes.load(ordering: .relaxed), report: report)
+      return keying.key(
+        Self.fitting(batch, into: name, eventLimit.bytes.load(ordering: .relaxed), report: report))
     }.eraseToAnyPublisher()
   }
 
@@ -178,6 +209,7 @@ final class ServedStream: Sendable {
       }
     }
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
+    keying.change(to: configuration.key)
     configuration.limits = storage.limits
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     if change.makeLog != nil { remark.withLock { $0 = nil } }
@@ -189,7 +221,11 @@ final class ServedStream: Sendable {
     let limits = storage?.limits ?? configuration.limits
     let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
-    log.thaw(storage) { Self.fitting($0, into: name, limit) { reports.append($0) } }
+    log.thaw(storage) {
+      var batch = Self.fitting($0, into: name, limit) { reports.append($0) }
+      batch.setKeys(nil)  // they may be by another definition
+      return keying.key(batch)
+    }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
       return terms.publishSource
@@ -259,7 +295,29 @@ final class ServedStream: Sendable {
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
-      fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, fleet: status.fleet)
+      fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, keyedState: keyedState,
+      fleet: status.fleet)
+  }
+
+  // MARK: State
+
+  /// How large its state is, and whether it is incomplete; nil for a stream without keys.
+  var keyedState: KeyedStateStatus? {
+    log.read { storage, _ in
+      storage.state.map { .init(keys: $0.count, bytes: $0.byteCount, incompleteness: $0.incompleteness) }
+    }
+  }
+
+  /// Reports whenever its state becomes incomplete, or is complete again. Called after each change of the stream.
+  func watchState(report: @escaping @Sendable (ServerReport) -> Void) {
+    let (watcher, isNew) = stateWatcher.withLock { watcher -> (StateWatcher?, Bool) in
+      guard watcher == nil, configuration.key != nil else { return (watcher, false) }
+      watcher = StateWatcher(self, report)
+      return (watcher, true)
+    }
+    guard let watcher else { return }
+    if isNew { log.attach(watcher) }
+    watcher.logDidChange()
   }
 
   // MARK: Freshness
@@ -413,7 +471,8 @@ final class ServedStream: Sendable {
   /// - Returns: false, without any effect, after the stream's end, and for ids that no log accepts.
   @discardableResult func append(_ batch: EventBatch, report: (ServerReport) -> Void) -> Bool {
     guard EventLog.accepts(batch) else { return false }
-    let isTaken = log.append(Self.fitting(batch, into: name, maximumEventBytes, report: report))
+    let isTaken = log.append(
+      keying.key(Self.fitting(batch, into: name, maximumEventBytes, report: report)))
     if batch.stamps != nil { reportLeftOut(report) }
     return isTaken
   }
@@ -431,10 +490,12 @@ final class ServedStream: Sendable {
     let state = state(showsNames: showsNames)
     let fleet = status.listedFleet(at: EventLoop.monotonicNow())
     let staleSince = freshness.withLock { $0?.stale?.wallTime }
+    let keyedState = keyedState
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
-      subscribers: log.subscriberCount, lastID: last, staleSince: staleSince,
+      subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
+      incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
       fleet: fleet.map { .init($0, showsNames: showsNames) })
   }
 
@@ -454,7 +515,7 @@ final class ServedStream: Sendable {
     let status = status
     // Two sentences, if the source has a problem as well.
     func message(_ reason: String?) -> String? {
-      let reasons = [reason, staleness, status.fleet?.staleness].compactMap { $0 }
+      let reasons = [reason, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
     }
     switch (ending, status.state) {

@@ -73,6 +73,8 @@ public struct Statistics: Equatable, Sendable {
     public var staleSince: UInt64?
     /// The stream's limit; nil: none.
     public var expectEvery: Duration?
+    /// Of a stream with keys; nil for others.
+    public var keyedState: KeyedStateStatus?
     /// Of a stream that hosts share; nil for others.
     public var fleet: FleetStatus?
   }
@@ -112,5 +114,6 @@ extension StatisticsSnapshot.Stream {
     (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
     (lag, newest, fleetLag) = (stream.lag, stream.newest, stream.fleet?.lag)
     (fresh, staleSince) = (stream.fresh, stream.staleSince)
+    (keys, stateBytes) = (stream.keyedState.map { UInt64($0.keys) }, stream.keyedState.map { UInt64($0.bytes) })
   }
 }

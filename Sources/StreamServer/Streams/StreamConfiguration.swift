@@ -1,5 +1,6 @@
 // `LagPolicy` is part of a stream's configuration.
 @_exported import StreamProtocol
+import Events
 import Reactive
 import ReplayLog
 
@@ -39,6 +40,8 @@ public struct StreamConfiguration: Sendable {
   public var eventByteLimit: Int?
   /// The maximum time without an event and a successful fetch; beyond it the stream is stale. nil: no limit.
   public var expectEvery: Duration?
+  /// What the keys of its events are, by paths; nil: they have none.
+  package var key: KeyDefinition?
   /// Clients that may subscribe.
   public var read: AccessRules
   /// Clients that may publish, if the stream has a publish source.

@@ -43,6 +43,10 @@ extension Configuration.Stream {
     case .whole: fields.append(("distinct", "true"))
     case .by(let key): fields.append(("distinct", "by \(key)"))
     }
+    if let key {
+      fields.append(("key", key.key))
+      if let tombstone = key.tombstone { fields.append(("tombstone", tombstone)) }
+    }
     if let throttle { fields.append(("throttle", throttle.definition)) }
     return fields
   }

@@ -1,3 +1,4 @@
+import Events
 import StreamSources
 
 extension ConfigurationReader {
@@ -10,6 +11,21 @@ extension ConfigurationReader {
     stream.throttle = table.value("throttle", .duration())
   }
 
+  /// Reads what the keys of a stream's events are, and the limits of its state.
+  func keys(_ table: ConfigurationTable, into stream: inout Configuration.Stream) {
+    let key = table.value("key", .path("a path such as \".symbol\""))
+    let tombstone = table.value("tombstone", .path("a path such as \".deleted\""))
+    stream.key = key.map { KeyDefinition(key: $0, tombstone: tombstone) }
+    stream.maxKeys = table.value("max_keys", .count(1...Self.mostKeys), default: stream.maxKeys)
+    stream.stateBytes = table.value("state_bytes", .size(4096...32 << 30), default: stream.stateBytes)
+    for name in ["tombstone", "max_keys", "state_bytes"] where table.holds(name) && !table.holds("key") {
+      table.addError("expected \(name) only with key", at: name)
+    }
+  }
+
+  /// The highest number of keys; more is assumed to be a typing error.
+  private static let mostKeys = 1 << 27
+
   private func check(_ program: String?, _ table: ConfigurationTable, _ key: String) {
     guard let program, let mistake = JQTransform.compileError(in: program) else { return }
     table.addError("not a jq program: \(mistake)", at: key)
@@ -19,6 +35,11 @@ extension ConfigurationReader {
 extension ConfigurationShape where Value == String {
   /// A non-empty text.
   fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
+
+  /// A jq program that is nothing but a path.
+  fileprivate static func path(_ what: String) -> Self {
+    text(what) { EventKeyReader(KeyDefinition(key: $0)) != nil }
+  }
 }
 
 extension ConfigurationShape where Value == Configuration.Distinct {

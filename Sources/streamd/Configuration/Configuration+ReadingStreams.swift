@@ -17,6 +17,7 @@ extension ConfigurationReader {
       "description", .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }, default: stream.description)
     stream.type = table.value("type", .mediaType, default: stream.type)
     pipeline(table, into: &stream)
+    keys(table, into: &stream)
     let errorsBefore = collector.errors.count
     stream.buffer = table.table("buffer", buffer) ?? stream.buffer
     if collector.errors.count == errorsBefore, let (key, bytes) = stream.sizeOverBuffer {

@@ -1,3 +1,4 @@
+import Events
 import StreamProtocol
 import ReplayLog
 
@@ -16,6 +17,11 @@ extension Configuration {
     var distinct = Distinct.no
     /// The interval in which at most one event passes, the newest; 1 ms to 365 days.
     var throttle: Duration?
+    /// What the keys of its events are; `nil`: they have none.
+    var key: KeyDefinition?
+    /// Maximum number of keys, and bytes of their newest events with the keys.
+    var maxKeys = 100_000
+    var stateBytes = 64 << 20
     /// Events that a new subscription receives first, `0...buffer.events`.
     var replay = 1
     var buffer = Buffer()

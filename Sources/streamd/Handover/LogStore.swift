@@ -202,7 +202,7 @@ final class LogStore {
 
   /// Restores or creates a stream's log.
   private func findLog(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
-    let limits = EventLog.Limits(stream.buffer)
+    let limits = EventLog.Limits(stream)
     var held = held.removeValue(forKey: stream.name)
     var file: LogRemains?
     var refusal: LogRefusal?
@@ -275,7 +275,7 @@ final class LogStore {
   }
 
   private func makeLog(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
-    let (name, limits) = (stream.name, EventLog.Limits(stream.buffer))
+    let (name, limits) = (stream.name, EventLog.Limits(stream))
     var refusal: LogRefusal?
     let startsAnew = stream.share == .fleet && !old.followsFleet
     if startsAnew { journal.write(.stateLost, .warning, "the stream starts anew: \(LogRefusal.ownIDs)", .stream(name)) }

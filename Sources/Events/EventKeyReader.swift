@@ -1,0 +1,161 @@
+/// What the keys of a stream's events are: jq programs.
+package struct KeyDefinition: Hashable, Sendable {
+  /// Its result is the key, if that is a string, a number or a boolean.
+  package let key: String
+  /// Its result is `true` for an event that removes the key from the state; nil: no event does.
+  package let tombstone: String?
+
+  /// Any programs.
+  package init(key: String, tombstone: String? = nil) { (self.key, self.tombstone) = (key, tombstone) }
+}
+
+/// Reads the keys of events that are JSON texts, by paths. Not thread-safe.
+package struct EventKeyReader: Sendable {
+  private var finder: JSONFinder
+  private let hasTombstones: Bool
+  /// Kept for its memory.
+  private var bytes: [UInt8] = []
+
+  /// The first byte of a key's normal form, which keeps keys of different types apart.
+  private enum Kind {
+    static let string = UInt8(ascii: "s")
+    static let number = UInt8(ascii: "n")
+  }
+
+  /// - Returns: nil if one of the programs is more than a path.
+  package init?(_ definition: KeyDefinition) {
+    guard let key = JSONPaths.steps(ofProgram: definition.key) else { return nil }
+    var paths = [key]
+    if let tombstone = definition.tombstone {
+      guard let steps = JSONPaths.steps(ofProgram: tombstone) else { return nil }
+      paths.append(steps)
+    }
+    (finder, hasTombstones) = (JSONFinder(JSONPaths(paths)), paths.count > 1)
+  }
+
+  /// Adds the key of the next event.
+  package mutating func append(keyOf event: Span<UInt8>, to keys: inout EventKeys) {
+    let isTombstone = read(event)
+    unsafe bytes.withUnsafeBytes { unsafe keys.append($0, isTombstone: isTombstone) }
+  }
+
+  /// The keys of all events of a batch.
+  package mutating func keys(of batch: EventBatch) -> EventKeys {
+    var keys = EventKeys()
+    unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
+      append(keyOf: unsafe event.bindMemory(to: UInt8.self).span, to: &keys)
+      return true
+    }
+    return keys
+  }
+
+  /// The key of an event; nil: it has none.
+  package mutating func key(of event: Span<UInt8>) -> EventKey? {
+    let isTombstone = read(event)
+    return EventKey(bytes, isTombstone: isTombstone)
+  }
+
+  /// Sets `bytes` to the key; to none if there is no key.
+  /// - Returns: whether the event is a tombstone.
+  private mutating func read(_ event: Span<UInt8>) -> Bool {
+    bytes.removeAll(keepingCapacity: true)
+    guard finder.find(in: event), let place = finder[0] else { return false }
+    Self.append(event.extracting(place), to: &bytes)
+    guard hasTombstones, let flag = finder[1] else { return false }
+    return event[flag.lowerBound] == UInt8(ascii: "t")
+  }
+
+  /// The keys that a text can mean: a string in quotes as in JSON, that string; a number or a boolean, that or else the
+  /// string; anything else, the string.
+  package static func keys(namedBy text: String) -> [[UInt8]] {
+    let bytes = Array(text.utf8)
+    let string = [Kind.string] + bytes
+    guard let first = bytes.first, !bytes.contains(where: { $0 <= 0x20 && first != UInt8(ascii: "\"") }),
+      JSONSyntax.holds(for: bytes.span)
+    else { return [string] }
+    var key: [UInt8] = []
+    append(bytes.span, to: &key)
+    return key.isEmpty ? [string] : key[0] == Kind.string ? [key] : [key, string]
+  }
+
+  /// Appends the normal form of a scalar, as written in JSON; nothing for what is no key.
+  package static func append(_ value: Span<UInt8>, to bytes: inout [UInt8]) {
+    switch JSONScalar.kind(value[0]) {
+    case .string:
+      bytes.append(Kind.string)
+      JSONScalar.appendUnescaped(value.extracting(1..<value.count - 1), to: &bytes)
+    case .number:
+      bytes.append(Kind.number)
+      JSONNumber(value).appendNormalForm(in: value, to: &bytes)
+    case .boolean: bytes.append(value[0])
+    case .null, .array, .object: break
+    }
+  }
+}
+
+extension JSONPaths {
+  /// The steps of a jq program that is nothing but a path: `.a.b`, `.["a b"]`, `."a"`, `.a[0]`, or `.` alone.
+  /// - Returns: nil for any other program, and for a path deeper than any text.
+  package static func steps(ofProgram text: String) -> [Step]? {
+    var rest = Array(text.utf8)[...]
+    while rest.first == 0x20 { rest.removeFirst() }
+    while rest.last == 0x20 { rest.removeLast() }
+    guard rest.first == UInt8(ascii: ".") else { return nil }
+    guard rest.count > 1 else { return [] }
+    var steps: [Step] = []
+    while let byte = rest.first {
+      guard steps.count < JSONSyntax.depthLimit else { return nil }
+      if byte == UInt8(ascii: "[") {
+        guard !steps.isEmpty, let step = bracketed(&rest) else { return nil }
+        steps.append(step)
+        continue
+      }
+      guard byte == UInt8(ascii: ".") else { return nil }
+      rest.removeFirst()
+      switch rest.first {
+      case UInt8(ascii: "["): if let step = bracketed(&rest) { steps.append(step) } else { return nil }
+      case UInt8(ascii: "\""): if let name = quoted(&rest) { steps.append(Step(name: name)) } else { return nil }
+      case _:
+        let name = rest.prefix { isIdentifier($0) }
+        guard let first = name.first, !(0x30...0x39 ~= first) else { return nil }
+        rest.removeFirst(name.count)
+        steps.append(Step(name: Array(name)))
+      }
+    }
+    return steps
+  }
+
+  private static func isIdentifier(_ byte: UInt8) -> Bool {
+    byte == UInt8(ascii: "_") || 0x30...0x39 ~= byte || 0x41...0x5a ~= byte || 0x61...0x7a ~= byte
+  }
+
+  /// `["name"]` or `[0]`.
+  private static func bracketed(_ rest: inout ArraySlice<UInt8>) -> Step? {
+    rest.removeFirst()
+    let step: Step
+    if rest.first == UInt8(ascii: "\"") {
+      guard let name = quoted(&rest) else { return nil }
+      step = Step(name: name)
+    } else {
+      let digits = Array(rest.prefix { 0x30...0x39 ~= $0 })
+      guard let index = index(digits) else { return nil }
+      rest.removeFirst(digits.count)
+      step = Step(name: nil, index: index)
+    }
+    guard rest.popFirst() == UInt8(ascii: "]") else { return nil }
+    return step
+  }
+
+  /// A string as in JSON; jq's `\(…)` is none.
+  private static func quoted(_ rest: inout ArraySlice<UInt8>) -> [UInt8]? {
+    var end = rest.startIndex + 1
+    while end < rest.endIndex, rest[end] != UInt8(ascii: "\"") { end += rest[end] == UInt8(ascii: "\\") ? 2 : 1 }
+    guard end < rest.endIndex else { return nil }
+    let text = Array(rest[rest.startIndex...end])
+    guard JSONSyntax.holds(for: text.span) else { return nil }
+    var name: [UInt8] = []
+    JSONScalar.appendUnescaped(text.span.extracting(1..<text.count - 1), to: &name)
+    rest = rest[(end + 1)...]
+    return name
+  }
+}

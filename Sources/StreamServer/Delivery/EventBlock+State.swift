@@ -1,0 +1,77 @@
+import ReplayLog
+
+extension EventBlock {
+  /// Versions of a state that one turn considers.
+  private static let consideredVersions = 2048
+
+  /// Fills the block with events of a state; under the log's lock.
+  ///
+  /// The state is read as of one end, from the cursor on in the order of ids. If the log does not have the events from that
+  /// end on any more, or the state has not kept what it had then, it is read on as of the present end, with tombstones: so
+  /// the subscriber has every key's newest event as of the last end, in order and none twice.
+  func fillState(
+    _ reading: StateReading, from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber,
+    _ jsonVerdicts: JSONVerdicts
+  ) -> SubscriptionMachine.Finding {
+    let (walk, cursor) = (reading.walk, machine.cursor)
+    guard let state = storage.state, walk.state === state, state.keyDigest == reading.keyDigest,
+      state.incompleteness.map({ $0.since >= walk.end }) ?? true
+    else { return .lostState }
+    guard machine.demand > .none, !machine.format.isNotice else { return .events }
+    var before = subscriber.before
+    if cursor.sentBytes > 0 || !machine.format.ids { before.gap = .none }
+    if !continues(storage, machine, subscriber, before, stateEnd: walk.end) {
+      clear(storage, at: cursor, machine.format, subscriber, before)
+      stateEnd = walk.end
+    }
+    // A part of it was sent, or a response has its size.
+    let isExact = cursor.sentBytes > 0 || machine.format.completes && machine.format.isBody
+    var isEndLost = false
+    switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, jsonVerdicts) {
+    case .more?: break
+    case nil: isEndLost = true
+    case .finished? where storage.firstPosition <= walk.end && storage.skip(walk.end) == walk.end:
+      end = Cursor(position: walk.end)
+    case .finished?, .fellBehind?:
+      isEndLost = !state.renew(walk, asOf: storage.endPosition)
+      stateEnd = walk.end
+    }
+    guard pieceCount > 0 else {
+      if isEndLost || isExact && end.position != cursor.position { return .lostState }
+      return end == start ? .unexamined : .readState(upTo: end.position)
+    }
+    if request != subscriber.request { address(to: subscriber.request) }
+    return .events
+  }
+
+  /// Adds events while there are fewer than `demand`, and room.
+  ///
+  /// - Parameter isExact: the event at the cursor is the next one.
+  /// - Returns: nil if there is another event in its place.
+  private func extend(
+    with state: KeyedState, _ walk: StateWalk, from storage: EventLog, to demand: Int, _ isExact: Bool,
+    _ jsonVerdicts: JSONVerdicts
+  ) -> StateWalk.Progress? {
+    guard end.sentBytes == 0 || pieceCount == 0 else { return .more }
+    if end.position == walk.end { return .finished }
+    if walk.position != end.position { state.move(walk, to: end.position) }
+    let most = min(demand, Self.maximumPieceCount)
+    var budget = Self.examinedBytes
+    let writer = writer
+    var isReplaced = false
+    let progress = unsafe state.advance(walk, atMost: Self.consideredVersions) { record, id in
+      guard byteCount < Self.targetBytes, pieceCount < most, budget > 0 else { return false }
+      if isExact, pieceCount == 0, id != end.position {
+        isReplaced = true
+        return false
+      }
+      guard unsafe fits(record, at: id, &budget) else {
+        leftOut += 1
+        end = Cursor(position: id + 1)
+        return true
+      }
+      return unsafe write(record, at: id, from: storage, by: writer, jsonVerdicts)
+    }
+    return isReplaced ? nil : progress
+  }
+}

@@ -1,0 +1,424 @@
+import Events
+import RSocket
+import Reactive
+import ReplayLog
+import StreamProtocol
+import TestSupport
+import Testing
+
+@testable import StreamServer
+
+/// The position `state`: the newest event of each key, then every event.
+@Suite struct StateTests {
+  private static let unlimited: UInt32 = 0x7FFF_FFFF
+  private static let state = #"{"from":"state"}"#
+
+  /// `{"k":"a","v":7,"d":false}`
+  private static func event(_ key: String, _ value: Int = 0, isTombstone: Bool = false) -> [UInt8] {
+    Array(#"{"k":"\#(key)","v":\#(value),"d":\#(isTombstone)}"#.utf8)
+  }
+
+  /// Ids 1000 and so on.
+  private func add(
+    _ harness: ServerHarness, events: Int = 1024, keys: Int = 100, stored: [[UInt8]] = [],
+    _ change: (inout StreamConfiguration) -> Void = { _ in }
+  ) throws -> HandFedSource {
+    let source = HandFedSource()
+    let configuration = Self.configuration(events: events, keys: keys, change)
+    let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: 1000))
+    var batch = EventBatch(stored)
+    var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
+    batch.setKeys(reader.keys(of: batch))
+    log.append(batch)
+    try harness.server.add(configuration, log: log, source: source)
+    return source
+  }
+
+  private static func configuration(
+    events: Int = 1024, keys: Int = 100, _ change: (inout StreamConfiguration) -> Void = { _ in }
+  ) -> StreamConfiguration {
+    var configuration = StreamConfiguration(name: "s", replay: 65536, start: .always)
+    configuration.key = KeyDefinition(key: ".k", tombstone: ".d")
+    configuration.limits = EventLog.Limits(
+      events: events, bytes: 8 << 20,
+      state: KeyedState.Settings(keys: keys, bytes: 1 << 20, keyDigest: 1) { event in
+        var reader = EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d"))
+        return reader?.key(of: event.bindMemory(to: UInt8.self).span)
+      })
+    change(&configuration)
+    return configuration
+  }
+
+  private func expect(_ client: WireClient, _ id: UInt64, _ data: [UInt8], leftOut: UInt64? = nil) throws {
+    let (metadata, found) = try client.payload()
+    let numbers = stride(from: 0, to: metadata.count, by: 8).map { start in
+      metadata[start..<start + 8].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+    }
+    #expect(numbers[0] == id && found == data)
+    #expect(numbers.dropFirst(2).first == leftOut)
+  }
+
+  @Test func newestEventOfEachKeyPrecedesEveryLaterEvent() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a"), Self.event("b"), Self.event("a", 1), Array("no JSON".utf8), Self.event("c"))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: Self.unlimited, options: Self.state)
+      try expect(client, 1001, Self.event("b"))
+      try expect(client, 1002, Self.event("a", 1))
+      try expect(client, 1004, Self.event("c"))
+      #expect(try client.isSilent())
+      source.send(Self.event("a", 2), Array("x".utf8), Self.event("a", 3))
+      try expect(client, 1005, Self.event("a", 2))
+      try expect(client, 1006, Array("x".utf8))
+      try expect(client, 1007, Self.event("a", 3))
+    }
+  }
+
+  @Test func stateIsThatOfTheBeginningHoweverSlowTheSubscriberIs() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a"), Self.event("b"), Self.event("c"))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      try expect(client, 1000, Self.event("a"))
+      #expect(try client.isSilent())
+      for (value, key) in ["b", "c", "a", "b", "d"].enumerated() { source.send(Self.event(key, value)) }
+      client.send(.requestN(StreamID(1), 1))
+      try expect(client, 1001, Self.event("b"))
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      try expect(client, 1002, Self.event("c"))
+      for (value, key) in ["b", "c", "a", "b", "d"].enumerated() {
+        try expect(client, UInt64(1003 + value), Self.event(key, value))
+      }
+    }
+  }
+
+  @Test func stateIsReadOnWhereTheLogHasLostTheEventsAfterIt() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 4)
+      source.send(Self.event("a"), Self.event("b"), Self.event("c"))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: #"{"from":"state","on_lag":"fail"}"#)
+      try expect(client, 1000, Self.event("a"))
+      for value in 1...20 { source.send(Self.event(value.isMultiple(of: 2) ? "a" : "b", value)) }
+      harness.eventually { harness.server.statistics.eventsIn == 23 }
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      try expect(client, 1001, Self.event("b"))
+      try expect(client, 1002, Self.event("c"))
+      try expect(client, 1021, Self.event("b", 19))
+      try expect(client, 1022, Self.event("a", 20))
+      #expect(try client.isSilent())
+      source.send(Self.event("c", 21))
+      try expect(client, 1023, Self.event("c", 21))
+    }
+  }
+
+  @Test func tombstoneRemovesAKeyAndIsAnEventForOthers() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      let other = try WireClient.ready(harness.path)
+      other.subscribe("s", credit: Self.unlimited)
+      source.send(Self.event("a"), Self.event("b"), Self.event("a", isTombstone: true))
+      try expect(other, 1000, Self.event("a"))
+      try expect(other, 1001, Self.event("b"))
+      try expect(other, 1002, Self.event("a", isTombstone: true))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: Self.unlimited, options: Self.state)
+      try expect(client, 1001, Self.event("b"))
+      #expect(try client.isSilent())
+    }
+  }
+
+  @Test func streamWithoutKeysHasNoState() async throws {
+    try await withServer { harness in
+      _ = try harness.add("plain")
+      let client = try WireClient.ready(harness.path)
+      for name in ["plain", "$streams"] {
+        client.subscribe(name, credit: 1, options: Self.state)
+        #expect(try client.receive() == .error(StreamID(1), .invalid, "the stream has no keys, and so no state"))
+      }
+    }
+  }
+
+  @Test func incompleteStateIsRefused() async throws {
+    try await withServer { harness in
+      let source = try add(harness, keys: 2)
+      source.send(Self.event("a"), Self.event("b"), Self.event("c"))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      let sentence = "the state is incomplete since event 1002: there are more keys than max_keys"
+      #expect(try client.receive() == .error(StreamID(1), .invalid, sentence))
+    }
+  }
+
+  @Test func filterAppliesToTheStateToo() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a", 1), Self.event("b", 2), Self.event("c", 3), Self.event("d", 4))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: Self.unlimited, options: #"{"from":"state","where":{"/v":{"in":[2,4,6]}}}"#)
+      try expect(client, 1001, Self.event("b", 2), leftOut: 1)
+      try expect(client, 1003, Self.event("d", 4), leftOut: 1)
+      source.send(Self.event("a", 5), Self.event("b", 6))
+      try expect(client, 1005, Self.event("b", 6), leftOut: 1)
+    }
+  }
+
+  @Test func filterThatFitsNothingOfTheStatePassesIt() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a", 1), Self.event("b", 2))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 5, options: #"{"from":"state","where":{"/v":9},"marker":true}"#)
+      let metadata = try client.payload().metadata
+      #expect(Array(metadata[16...]) == [0, 0, 0, 0, 0, 0, 0, 2, 1])
+      source.send(Self.event("a", 9))
+      #expect(Array(try client.payload().metadata[16...]) == [0, 0, 0, 0, 0, 0, 0, 0, 0])
+    }
+  }
+
+  @Test func largeEventsOfTheStateAreSentInFragments() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      let large = Array(#"{"k":"a","v":""#.utf8) + [UInt8](repeating: 120, count: 300_000) + Array("\"}".utf8)
+      source.send(large, Self.event("b"))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      try expect(client, 1000, large)
+      source.send(Self.event("a", 1))
+      client.send(.requestN(StreamID(1), 2))
+      try expect(client, 1001, Self.event("b"))
+      try expect(client, 1002, Self.event("a", 1))
+    }
+  }
+
+  @Test func nextProcessReadsOn() async throws {
+    try await withTwoServers { first, next in
+      let source = try add(first)
+      let stored = ["a", "b", "c"].map { Self.event($0) }
+      _ = try add(next, stored: stored)  // as if the log had been restored, too
+      for event in stored { source.send(event) }
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1, options: #"{"from":"state","marker":true}"#)
+      #expect(try client.payload().data == stored[0])
+      try await first.handOver(to: next)
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      #expect(try client.payload().data == stored[1])
+      #expect(try client.payload().data == stored[2])
+      #expect(try client.payload().metadata.last == 1)
+    }
+  }
+
+  @Test func reloadThatChangesTheKeyEndsWhoReadsTheState() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a"), Self.event("b"))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      try expect(client, 1000, Self.event("a"))
+      let changed = Self.configuration { configuration in
+        configuration.key = nil
+        configuration.limits.state = nil
+      }
+      let change = StreamChange(changed) { old in
+        try #require(EventLog(name: "s", limits: changed.limits, takingOver: old))
+      }
+      #expect(harness.server.change([change], removing: []).isEmpty)
+      client.send(.requestN(StreamID(1), 1))
+      guard case .error(StreamID(1), .canceled, _)? = try client.receive() else {
+        Issue.record("it goes on")
+        return
+      }
+    }
+  }
+
+  @Test func partOfAnEventThatIsReplacedAndGoneEndsTheSubscription() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 4)
+      func large(_ letter: UInt8) -> [UInt8] {
+        Array(#"{"k":"a","v":""#.utf8) + [UInt8](repeating: letter, count: 500_000) + Array("\"}".utf8)
+      }
+      source.send(large(120))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: Self.unlimited, options: Self.state)
+      harness.eventually { harness.server.statistics.bytesOut > 100_000 }
+      for letter in 97...104 as ClosedRange<UInt8> { source.send(large(letter)) }
+      harness.eventually { harness.server.statistics.eventsIn == 9 }
+      var last: Frame?
+      while let frame = try client.receive() {
+        last = frame
+        if case .error = frame { break }
+      }
+      #expect(last == .error(StreamID(1), .canceled, #"the rest of the state of "s" is lost: subscribe again"#))
+    }
+  }
+
+  @Test func incompleteStateIsListedAndReportedOnce() async throws {
+    try await withServer { harness in
+      let source = try add(harness, keys: 2)
+      func entry() -> CatalogueEntry? { harness.server.streams["s"]?.summary(showsNames: true) }
+      source.send(Self.event("a"), Self.event("b"))
+      harness.eventually { entry()?.keys == 2 }
+      #expect(entry()?.incompleteSince == nil)
+      for key in ["c", "d", "e"] { source.send(Self.event(key)) }
+      harness.eventually { entry()?.incompleteSince == 1002 }
+      let sentence = "the state is incomplete since event 1002: there are more keys than max_keys"
+      #expect(entry()?.message == sentence)
+      let larger = Self.configuration(keys: 10)
+      let change = StreamChange(larger) { old in
+        try #require(EventLog(name: "s", limits: larger.limits, takingOver: old))
+      }
+      #expect(harness.server.change([change], removing: []).isEmpty)
+      harness.eventually { entry()?.incompleteSince == nil }
+      let lacks = harness.reports.compactMap { report in
+        if case .stateIncomplete("s", let lack) = report { lack } else { nil }
+      }
+      let isComplete = harness.reports.contains { if case .stateComplete("s") = $0 { true } else { false } }
+      #expect(lacks == [.init(since: 1002, cause: .keys)] && isComplete)
+    }
+  }
+
+  @Test func newestEventOfAKeyHasATag() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 2)
+      let number = Array(#"{"k":1.50,"v":1}"#.utf8)
+      source.send(Self.event("a"), Self.event("b"), number, Self.event("true"), Self.event("a", 1))
+      source.send(Self.event("x"), Self.event("x", isTombstone: true), Self.event("new york"))
+      let client = try HTTPWireClient(harness)
+      func get(_ key: String, _ fields: [String] = []) throws -> (status: Int, text: String, tag: String?) {
+        client.request("GET", "/streams/s?key=\(key)", fields)
+        let response = try client.response()
+        return (response.status, response.text, response["ETag"])
+      }
+      let a = try get("a")
+      #expect(a.status == 200 && Array(a.text.utf8) == Self.event("a", 1) && a.tag == "\"1004\"")
+      #expect(try get("a", ["If-None-Match: \"1004\""]).status == 304)
+      #expect(try get("a", ["If-None-Match: \"1000\""]).status == 200)
+      for name in ["1.5", "15e-1"] { #expect(try get(name).text == #"{"k":1.50,"v":1}"#) }
+      // A string, because no event has the boolean.
+      #expect(try get("true").text.utf8.elementsEqual(Self.event("true")))
+      #expect(try get("%22a%22").tag == "\"1004\"")
+      #expect(try get("new%20york").tag == "\"1007\"")
+      for name in ["x", "c", "%221.5%22", "", "%22a"] { #expect(try get(name).status == 404) }
+      client.request("GET", "/streams/s?key=a&from=state", [])
+      #expect(try client.response().status == 400)
+    }
+  }
+
+  @Test func largeEventOfAKeyIsSentFromTheState() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 2)
+      let large = Array(#"{"k":"a","v":""#.utf8) + [UInt8](repeating: 120, count: 300_000) + Array("\"}".utf8)
+      source.send(large, Self.event("b"), Self.event("c"), Self.event("d"))
+      let client = try HTTPWireClient(harness)
+      harness.eventually { harness.server.statistics.eventsIn == 4 }
+      for _ in 0..<2 {
+        client.request("GET", "/streams/s?key=a", [])
+        let response = try client.response()
+        #expect(response.status == 200 && response.text.utf8.elementsEqual(large))
+      }
+    }
+  }
+
+  @Test func responseBeginsWithTheState() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a"), Self.event("b"), Self.event("a", 1))
+      let client = try HTTPWireClient(harness)
+      client.request("GET", "/streams/s?as=ndjson&from=state&follow=0", [])
+      let text = try client.response().text
+      #expect(
+        text == [Self.event("b"), Self.event("a", 1)].map { String(decoding: $0, as: UTF8.self) + "\n" }.joined())
+    }
+  }
+
+  @Test func responseContinuesWithTheStateWhereTheLogHasLostTheEvents() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 4)
+      for (value, key) in ["a", "b", "c", "d", "b", "b", "b", "b"].enumerated() { source.send(Self.event(key, value)) }
+      harness.eventually { harness.server.statistics.eventsIn == 8 }
+      func ids(_ query: String) throws -> (ids: [String], hasGap: Bool, before: String?) {
+        let client = try HTTPWireClient(harness)
+        client.request("GET", "/streams/s?as=sse&follow=0&from=state\(query)", [])
+        let response = try client.response()
+        let ids = response.text.split(separator: "\n").filter { $0.hasPrefix("id: ") }.map { String($0.dropFirst(4)) }
+        return (ids, response.text.contains("event: gap\ndata: {\"lost\":null}\n\n"), response["Last-Event-ID"])
+      }
+      #expect(try ids("") == (["1000", "1002", "1003", "1007"], false, nil))
+      #expect(try ids("&lastEventID=1000") == (["1002", "1003", "1007"], false, "1000"))
+      // The log has what follows.
+      #expect(try ids("&lastEventID=1003") == (["1004", "1005", "1006", "1007"], false, "1003"))
+      #expect(try ids("&lastEventID=2000") == (["1000", "1002", "1003", "1007"], true, nil))
+      // A key that the client may have is gone.
+      source.send(Self.event("d", isTombstone: true))
+      harness.eventually { harness.server.statistics.eventsIn == 9 }
+      #expect(try ids("&lastEventID=1000") == (["1000", "1002", "1007"], true, nil))
+    }
+  }
+
+  /// Whatever is granted, evicted and replaced: at a marker a subscriber has the state as of its id, and no id comes twice.
+  @Test(arguments: 1...40) func foldOfWhatIsReceivedIsTheState(seed: UInt64) async throws {
+    try await withServer { harness in
+      var random = SplitMix64(seed)
+      let source = try add(harness, events: 8)
+      let clients = try (0..<6).map { _ in try WireClient.ready(harness.path) }
+      var (events, nextID) = ([UInt64: (key: String, data: [UInt8], isTombstone: Bool)](), UInt64(1000))
+      var last = [UInt64](repeating: 0, count: clients.count)
+      var folds = [[String: [UInt8]]](repeating: [:], count: clients.count)
+      var hasGap = [Bool](repeating: false, count: clients.count)
+      var markers = 0
+      func send(_ count: Int) {
+        let batch = (0..<count).map { _ in
+          (key: "k\(random.next() % 12)", value: Int(random.next() % 1000), isTombstone: random.next() % 5 == 0)
+        }
+        for event in batch {
+          let data = Self.event(event.key, event.value, isTombstone: event.isTombstone)
+          events[nextID] = (event.key, data, event.isTombstone)
+          nextID += 1
+        }
+        source.send(batch: EventBatch(batch.map { Self.event($0.key, $0.value, isTombstone: $0.isTombstone) }))
+      }
+      func takeAll() throws {
+        for (index, client) in clients.enumerated() {
+          while client.hasInput {
+            let (metadata, data) = try client.payload()
+            let id = metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+            if metadata.count > 17 { hasGap[index] = true }  // it fell behind in the log
+            guard metadata.last == 1 else {
+              let event = try #require(events[id])
+              #expect(id > last[index] && event.data == data)
+              folds[index][event.key] = event.isTombstone ? nil : data
+              last[index] = id
+              continue
+            }
+            markers += 1
+            var truth: [String: [UInt8]] = [:]
+            for (_, event) in events.filter({ $0.key <= id }).sorted(by: { $0.key < $1.key }) {
+              truth[event.key] = event.isTombstone ? nil : event.data
+            }
+            #expect(hasGap[index] || folds[index] == truth)
+          }
+        }
+      }
+      send(30)
+      for client in clients {
+        client.subscribe(
+          "s", credit: UInt32(random.next() % 4 + 1), options: #"{"from":"state","marker":true,"gaps":true}"#)
+      }
+      harness.eventually { harness.server.statistics.subscribers == clients.count }
+      for _ in 0..<60 {
+        if random.next() % 2 == 0 { send(Int(random.next() % 3) + 1) }
+        for client in clients where random.next() % 3 == 0 {
+          client.send(.requestN(StreamID(1), UInt32(random.next() % 3 + 1)))
+        }
+        try takeAll()
+      }
+      for client in clients { client.send(.requestN(StreamID(1), Self.unlimited)) }
+      harness.eventually {
+        try? takeAll()
+        return markers >= clients.count
+      }
+    }
+  }
+}
