@@ -139,8 +139,8 @@ let package = Package(
     .testTarget(
       name: "StreamClientTests",
       dependencies: [
-        "ClientTestSupport", "RSocket", "Reactive", "StreamClient", "StreamRuntime", "StreamServer", "TestSupport",
-        "example",
+        "ClientTestSupport", "Events", "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamRuntime",
+        "StreamServer", "TestSupport", "example",
       ],
       swiftSettings: settings),
     .testTarget(

@@ -4,10 +4,12 @@
 /// following failures count as a loss: ``StreamError/disconnected(_:)``, ``StreamError/canceled(_:)``, and, after a
 /// first successful connection, ``StreamError/cannotConnect(_:)``. A first connection that is refused, and every other
 /// failure, end the stream. A loss after an event without an id also ends it, because there is no position to resume
-/// from. Before the first event, a new subscription repeats the original request.
+/// from. Before the first event, a new subscription repeats the original request. A loss within a state, before the
+/// first marker, ends a stream that begins with ``SubscribeOptions/Start/state``: keys may have been removed since then.
+/// ``RemoteState`` takes the state again.
 ///
-/// A marker is a position to resume from, like an event. A filtered subscription with ids receives markers also without
-/// ``SubscribeOptions/marker``, and does not deliver them: events that were left out before a loss are therefore neither
+/// A marker is a position to resume from, like an event. A subscription with ids that is filtered or begins with the
+/// state receives markers also without ``SubscribeOptions/marker``, and does not deliver them: events that were left out before a loss are therefore neither
 /// examined again nor reported as missing, except those of the last 10 s, or since the subscriber's demand was met.
 public struct ReconnectPolicy: Sendable {
   /// A report besides the events. Delivered on the connection's event loop, before the event that it concerns.
@@ -16,7 +18,7 @@ public struct ReconnectPolicy: Sendable {
     /// to reconnect.
     case lost(StreamError)
     /// Events or markers arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, also `nil` if no
-    /// event had arrived before the loss. With ``SubscribeOptions/LagPolicy/fail``, too, a gap is not a failure: that
+    /// event had arrived before the loss. With ``LagPolicy/fail``, too, a gap is not a failure: that
     /// policy concerns a subscriber that falls behind while it is connected.
     case resumed(missing: EventGap?)
     /// Values are published again, but the stream no longer has the publisher's name: values that were sent and not
@@ -31,7 +33,10 @@ public struct ReconnectPolicy: Sendable {
   public let longest: Duration
   let report: @Sendable (Report) -> Void
 
-  /// - Parameter report: must not block; may cancel.
+  /// - Parameters:
+  ///   - first: the delay after the first loss.
+  ///   - longest: the maximum delay.
+  ///   - report: must not block; may cancel.
   /// - Precondition: `first` is positive. A `longest` below it counts as `first`.
   public init(
     first: Duration = .milliseconds(100), longest: Duration = .seconds(10),
@@ -82,13 +87,19 @@ struct Resumption {
   /// The newest id before the loss: later connections skip events up to it.
   private var resumedAfter: UInt64?
   private var hasBareEvents = false
-  private var wasConnected = false
+  /// Whether the events may be those of a state, whose ids are no positions.
+  private var isInState: Bool
+  private var wasConnected: Bool
   /// Whether no event has arrived since a loss.
-  private var isInterrupted = false
+  private var isInterrupted: Bool
   private var lossCount = 0
 
-  init(policy: ReconnectPolicy, hidesMarkers: Bool = false) {
-    (self.policy, self.hidesMarkers) = (policy, hidesMarkers)
+  init(
+    policy: ReconnectPolicy, hidesMarkers: Bool = false, beginsWithState: Bool = false, wasConnected: Bool = false,
+    isInterrupted: Bool = false
+  ) {
+    (self.policy, self.hidesMarkers, isInState) = (policy, hidesMarkers, beginsWithState)
+    (self.wasConnected, self.isInterrupted) = (wasConnected, isInterrupted)
   }
 
   /// - Parameter event: gets what hidden markers before it have.
@@ -104,6 +115,7 @@ struct Resumption {
     }
     wasConnected = true
     lossCount = 0
+    if event.kind == .marker { isInState = false }
     if hiddenGap != nil || hiddenLeftOutCount > 0 {
       event = event.after(hiddenGap, leftOutCount: hiddenLeftOutCount)
     }
@@ -121,7 +133,7 @@ struct Resumption {
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
   mutating func fail(_ error: StreamError, isRefused: Bool, fraction: Double) -> Consequence {
     let isLoss = error.isLoss(wasConnected: wasConnected, isRefused: isRefused)
-    guard isLoss, !hasBareEvents else { return .end }
+    guard isLoss, !hasBareEvents, !isInState || lastID == nil else { return .end }
     wasConnected = true
     resumedAfter = lastID
     lossCount += 1

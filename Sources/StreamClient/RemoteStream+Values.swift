@@ -53,8 +53,8 @@ final class EventIntake: Sendable {
   private let queue: EventQueue
   private let subscription: RemoteSubscription<EventQueue>
 
-  init(_ request: RemoteRequest) {
-    queue = EventQueue()
+  init(_ request: RemoteRequest, capacity: Int = 16) {
+    queue = EventQueue(capacity: capacity)
     subscription = RemoteSubscription(request, queue)
   }
 
@@ -93,7 +93,9 @@ final class EventQueue: Subscriber, Sendable {
   private let state = Locked(State())
 
   /// The largest number of events requested and not taken; refilled at half.
-  private static let capacity = 16
+  private let capacity: Int
+
+  init(capacity: Int) { self.capacity = capacity }
 
   /// - Returns: true the first time.
   func begin() -> Bool {
@@ -120,14 +122,14 @@ final class EventQueue: Subscriber, Sendable {
   /// Returns the number of events to request, once it justifies a frame.
   func takeRefill() -> Int {
     state.withLock { state in
-      guard state.refill >= Self.capacity / 2, state.completion == nil else { return 0 }
+      guard state.refill >= capacity / 2, state.completion == nil else { return 0 }
       defer { state.refill = 0 }
       return state.refill
     }
   }
 
   func receive(subscription: any Subscription) {
-    subscription.request(.max(Self.capacity))
+    subscription.request(.max(capacity))
   }
 
   func receive(_ event: StreamEvent) -> Subscribers.Demand {

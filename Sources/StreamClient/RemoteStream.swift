@@ -47,6 +47,10 @@ struct RemoteRequest: Sendable {
   var options = SubscribeOptions()
   /// `nil`: a loss of the connection ends the stream.
   var reconnect: ReconnectPolicy?
+  /// Whether an earlier request of the same subscriber had events: a daemon that is away is then a loss.
+  var wasConnected = false
+  /// Whether a loss ended that request, and was reported.
+  var isInterrupted = false
   /// The metadata entry of a named publisher.
   var publisher: PublisherEntry?
 

@@ -47,11 +47,16 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   init(_ request: RemoteRequest, _ down: Down) {
     transport = request.connection.transport
     let options = request.options
-    // Markers are positions to resume from: see `ReconnectPolicy`.
-    let hidesMarkers = request.reconnect != nil && options.filter != nil && options.ids && !options.marker
+    // Markers are positions to resume from, and the end of a state: see `ReconnectPolicy`.
+    let needsMarkers = options.filter != nil || options.from == .state
+    let hidesMarkers = request.reconnect != nil && needsMarkers && options.ids && !options.marker
     isFiltered = options.filter != nil
     hasKind = options.marker || hidesMarkers
-    resumption = request.reconnect.map { Resumption(policy: $0, hidesMarkers: hidesMarkers) }
+    resumption = request.reconnect.map { policy in
+      Resumption(
+        policy: policy, hidesMarkers: hidesMarkers, beginsWithState: options.from == .state,
+        wasConnected: request.wasConnected, isInterrupted: request.isInterrupted)
+    }
     self.request = request
     self.request?.options.marker = hasKind
     self.down = down

@@ -5,6 +5,7 @@ extension StreamConnection {
   /// Creates a subscriber that publishes its values to the stream called `name`, 1 to 255 bytes. For one publisher.
   ///
   /// - Parameters:
+  ///   - name: the stream, 1 to 255 bytes.
   ///   - publisher: the name under which the sink outlives its connection, without lost or repeated values; `nil`: it
   ///     ends with its connection. Must be `nil` for a server other than streamd.
   ///   - receiveCompletion: called once, on the connection's loop, unless the sink is cancelled: `.finished` when the
@@ -20,7 +21,10 @@ extension StreamConnection {
   /// server grants credit.
   ///
   /// - Parameters:
+  ///   - publisher: the values.
+  ///   - name: the stream, 1 to 255 bytes.
   ///   - publisherName: as in ``sink(to:as:receiveCompletion:)``, also for `receiveCompletion`.
+  ///   - receiveCompletion: called once, as there.
   /// - Returns: a cancellable that stops publishing when it is cancelled or released.
   public func publish<P: Publisher>(
     _ publisher: P, to name: String, as publisherName: PublisherName? = nil,

@@ -15,7 +15,7 @@ public final class StreamConnection: Sendable {
   let transport: ClientTransport
 
   /// - Parameters:
-  ///   - socket: path of the Unix socket, at most 107 bytes. First used by the first request.
+  ///   - path: path of the Unix socket, at most 107 bytes. First used by the first request.
   ///   - loop: the loop that runs the connection and delivers every value; its owner starts it. `nil`: a background
   ///     loop that all such connections of the process share.
   ///   - keepaliveInterval: the interval between KEEPALIVE frames to the server.
@@ -48,6 +48,8 @@ public final class StreamConnection: Sendable {
   ///     let apple = try connection.stream("quotes", where: EventFilter(.init("/symbol", .equals("AAPL"))))
   ///
   /// - Parameters:
+  ///   - name: as above.
+  ///   - options: the start, the lag policy, and what events have besides their data.
   ///   - filter: only events that it fits are delivered, in place of those of `options.filter`.
   ///   - reconnect: how the stream resumes after a loss of its connection; `nil`: it fails.
   public func stream(

@@ -97,8 +97,8 @@ struct Arguments: Equatable {
     Options of sub:
       --credit N          request N events at a time, and more when half of them are written (default 256)
       --count N           stop after N events; request no more than that
-      --from POS          begin with: replay (default), latest, new, the events after an event id,
-                          those since an RFC 3339 time, or since a duration ago such as -5m
+      --from POS          begin with: replay (default), latest, new, state (the newest event of each key), the
+                          events after an event id, those since an RFC 3339 time, or since a duration ago such as -5m
       --marker            show when all events are printed, and every 10 s while none arrives: with the format
                           json as an object with caught_up, otherwise on standard error
       --no-follow         stop after the events that are there
@@ -293,6 +293,7 @@ extension Arguments {
     case "replay": .replay
     case "latest": .latest
     case "new": .new
+    case "state": .state
     default: UInt64(text).map { .after(id: $0) } ?? .since(text)
     }
   }

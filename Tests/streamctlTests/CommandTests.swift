@@ -494,6 +494,21 @@ import Testing
     }
   }
 
+  @Test func stateIsPrintedAndNoFollowEndsAfterIt() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      peer.send("1", on: id, number: 7, kind: 0)
+      peer.send("2", on: id, number: 9, kind: 0)
+      peer.send("", on: id, number: 20, kind: 1)
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--from", "state", "--no-follow"])
+      let options = #"{"from":"state","gaps":true,"marker":true}"#
+      #expect(await server.next() == .request(StreamID(1), .stream, 256, "s", options))
+      #expect(await command.rest() == "1\n2\n")
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
   @Test func aMarkerIsNoEventForTheTimeoutAndTheReportOfTheState() async throws {
     let isGone = Locked(false)
     @Sendable func sendMarkers(_ peer: Peer, _ id: StreamID) {

@@ -37,7 +37,7 @@ _streamctl() {
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
       ;;
-    --from) offered='replay latest new -1m -5m -1h' ;;
+    --from) offered='replay latest new state -1m -5m -1h' ;;
     --on-lag) offered='skip latest fail' ;;
     --format) offered='data json raw' ;;
     --sort) offered='name rate' ;;

@@ -60,7 +60,7 @@ complete -c streamctl -n __streamctl_wants_command -s h -l help -d 'Print a shor
 complete -c streamctl -n __streamctl_wants_command -l version -d 'Print the version'
 complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Events to request at a time'
 complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after this number'
-complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new -1m -5m -1h' -d 'First event'
+complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new state -1m -5m -1h' -d 'First event'
 complete -c streamctl -n '__streamctl_is sub' -l marker -d 'Show when all events are printed'
 complete -c streamctl -n '__streamctl_is sub' -l no-follow -d 'Stop after the events that are there'
 complete -c streamctl -n '__streamctl_is sub' -l where -x -d 'Print only events for which this holds'

@@ -31,7 +31,7 @@ _streamctl() {
       options+=(
         '--credit=[events to request at a time]:number: '
         '--count=[stop after this number of events]:number: '
-        '--from=[first event]:position:(replay latest new -1m -5m -1h)'
+        '--from=[first event]:position:(replay latest new state -1m -5m -1h)'
         '--marker[show when all events are printed]'
         '--no-follow[stop after the events that are there]'
         '--no-reconnect[exit when the connection is lost]'
