@@ -24,6 +24,8 @@ enum EventForm {
   case lines
   /// What is not UTF-8 is replaced.
   case text
+  /// As ``text``, but a JSON text as it is; a string, which cannot be told from a text, without its quotes.
+  case embedded
 
   func applied(to data: [UInt8]) -> [UInt8] {
     switch self {
@@ -36,6 +38,9 @@ enum EventForm {
       }
       return bytes
     case .text: return Array(String(decoding: data, as: UTF8.self).utf8)
+    case .embedded:
+      guard data.count > 1, data.first == 34, data.last == 34 else { return Self.text.applied(to: data) }
+      return Array(data[1..<data.count - 1])
     }
   }
 }
@@ -49,6 +54,8 @@ struct EventReader {
     var time: UInt64?
     var data: [UInt8]?
     var retry: Int?
+    /// Whether it is no event, but shows that the client has all events.
+    var isMarker = false
     /// Of its first byte in the connection.
     let place: Int
   }
@@ -102,7 +109,7 @@ struct EventReader {
       }
       bytes = bytes.dropLast()
       guard !hasEnvelope else { return envelope(bytes, at: takePlace(end)) }
-      // What upstreams and publishers send is no JSON text, and comes as a string.
+      // What is no JSON text comes as a string.
       return Item(data: bytes.first == 34 ? string(bytes) : Array(bytes), place: takePlace(end))
     }
   }
@@ -154,7 +161,7 @@ struct EventReader {
     return item
   }
 
-  /// `{"stream":"s0","id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`
+  /// `{"stream":"s0","id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`, or for a marker `"caught_up":true`
   private func envelope(_ bytes: ArraySlice<UInt8>, at place: Int) -> Item {
     var (rest, item) = (bytes, Item(place: place))
     func skip(_ text: String) -> Bool {
@@ -175,7 +182,11 @@ struct EventReader {
     item.time = Self.microseconds(text(upTo: "\","))
     wants(item.time != nil, "an envelope with a wrong time")
     rest = rest.dropLast()
-    if skip("\"data_base64\":\"") {
+    if skip("\"caught_up\":true") {
+      item.isMarker = true
+      item.data = []
+      wants(rest.isEmpty, "a marker with something behind it")
+    } else if skip("\"data_base64\":\"") {
       item.data = Data(base64Encoded: String(decoding: rest.dropLast(), as: UTF8.self)).map { Array($0) }
       wants(rest.last == 34 && item.data != nil, "data that are not base64")
     } else {

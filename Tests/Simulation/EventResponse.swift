@@ -9,6 +9,8 @@ struct EventResponse {
     let streams: [String]
     let format: EventStreamFormat
     let onLag: String
+    let filter: Filter?
+    let hasMarkers: Bool
     let ids: [UInt64]
   }
 
@@ -33,7 +35,7 @@ struct EventResponse {
   /// - Parameter after: the ids from which it resumes; nil: it begins somewhere else.
   init(
     of streams: [String], as format: EventStreamFormat, isChunked: Bool, hasEnvelope: Bool, onLag: String,
-    after: [UInt64]?, count: Int?, by client: Client
+    after: [UInt64]?, where filter: Filter?, hasMarkers: Bool, count: Int?, by client: Client
   ) {
     (self.streams, self.format, self.isChunked, self.onLag) = (streams, format, isChunked, onLag)
     let world = client.world
@@ -42,8 +44,8 @@ struct EventResponse {
       let isSystem = World.systemStreams.contains(stream.0)
       return Subscription(
         to: stream.0, gaps: format == .events, ids: format == .events || hasEnvelope || !isSystem,
-        onLag: onLag, after: isSystem ? nil : after?[index], as: Self.form(format, stream.1, hasEnvelope),
-        credit: count ?? Subscription.unlimited, by: client)
+        onLag: onLag, after: isSystem ? nil : after?[index], where: filter, hasMarkers: hasMarkers,
+        as: Self.form(format, stream.1, hasEnvelope), credit: count ?? Subscription.unlimited, by: client)
     }
     reader = EventReader(
       format, hasEnvelope: hasEnvelope,
@@ -58,7 +60,7 @@ struct EventResponse {
     case (.events, _): .lines
     case (.raw, _): .exact
     case (.lines, "text/plain"), (.sequence, "text/plain"): .text
-    case (.lines, _), (.sequence, _): hasEnvelope ? .exact : .text
+    case (.lines, _), (.sequence, _): hasEnvelope ? .exact : .embedded
     }
   }
 
@@ -77,11 +79,25 @@ struct EventResponse {
     guard hasBegun, !hasEnded, format == .events else { return nil }
     let ids = isNamed ? covered : subscriptions.compactMap(\.last)
     guard ids.count == streams.count, !ids.contains(0) else { return nil }
-    return Position(peer: peer, streams: streams, format: format, onLag: onLag, ids: ids)
+    return Position(
+      peer: peer, streams: streams, format: format, onLag: onLag, filter: subscriptions[0].filter,
+      hasMarkers: subscriptions[0].hasMarkers, ids: ids)
   }
 
   mutating func review(at place: Int, for client: Client) {
     for index in subscriptions.indices { subscriptions[index].review(at: place, for: client) }
+  }
+
+  mutating func handedOver() {
+    for index in subscriptions.indices { subscriptions[index].handedOver() }
+  }
+
+  /// All is at rest. The part of a stream that has ended is over.
+  func checkAtRest(_ client: Client) {
+    guard hasBegun, !hasEnded else { return }
+    for subscription in subscriptions where !client.world.endedStreams.contains(subscription.stream) {
+      subscription.checkAtRest(client)
+    }
   }
 
   mutating func begin(_ head: ResponseReader.Head, _ client: Client) {
@@ -124,6 +140,7 @@ struct EventResponse {
     }
     require(!hasEnded, "responses", "\(client.name) got something after the end of a response")
     if format == .events, item.id == nil { return receiveNotice(item, data, client) }
+    if format == .events, item.name == "caught-up" { return receiveMarker(item, data, client) }
     var index = 0
     if isNamed {
       guard let named = streams.firstIndex(where: { $0 == item.name }) else {
@@ -135,6 +152,7 @@ struct EventResponse {
     subscriptions[index].begins(at: place, client)
     guard subscriptions[index].ids else { return subscriptions[index].received(nil, data, from: place, client) }
     let id = item.id.map { position($0, of: index, client) } ?? find(data, client)
+    if item.isMarker { return receiveMarker(id, index, client) }
     receive(id, item.time, data, index, at: place, client)
   }
 
@@ -144,7 +162,7 @@ struct EventResponse {
     let gap = gaps[index]?.count
     gaps[index] = nil
     if let first, subscriptions[index].last == nil {
-      let isNext = id == first + 1 || format != .events || gap != nil
+      let isNext = id == first + 1 || format != .events || gap != nil || subscriptions[index].filter != nil
       require(
         id > first && (isNext || client.world.truths[streams[index]]?.begins(between: first, and: id) ?? true),
         "gaps are reported", "\(client.name) got event \(id) of \(streams[index]) first, and \(first) as the one before"
@@ -153,8 +171,10 @@ struct EventResponse {
     subscriptions[index].received(Stamp(id: id, time: time, gap: gap), data, from: place, client)
   }
 
-  /// An event's id, with those of the other streams if there are several.
-  private mutating func position(_ text: String, of index: Int, _ client: Client) -> UInt64 {
+  /// An event's id, or a marker's, with those of the other streams if there are several.
+  private mutating func position(
+    _ text: String, of index: Int, isMarker: Bool = false, _ client: Client
+  ) -> UInt64 {
     let ids = text.split(separator: ",", omittingEmptySubsequences: false).compactMap { UInt64($0) }
     guard format == .events, isNamed else {
       guard ids.count == 1 else { fail("responses", "\(client.name) got the id \(text)") }
@@ -162,7 +182,7 @@ struct EventResponse {
     }
     require(ids.count == streams.count, "responses", "\(client.name) got the id \(text) for \(streams)")
     require(
-      ids[index] > covered[index], "ids rise",
+      ids[index] > covered[index] || isMarker, "ids rise",
       "\(client.name) got event \(ids[index]) of \(streams[index]), and \(covered[index]) as the last one before")
     for (other, id) in ids.enumerated() {
       require(
@@ -196,6 +216,29 @@ struct EventResponse {
     require(
       count >= 4096, "same id, same bytes",
       "\(client.name) got \(bytes.count) bytes that are no event of \(streams[0]) after \(last)")
+  }
+
+  /// `event: caught-up`, with the stream, the id and the time as data.
+  private mutating func receiveMarker(_ item: EventReader.Item, _ data: [UInt8], _ client: Client) {
+    let text = String(decoding: data, as: UTF8.self)
+    let index = isNamed ? streams.firstIndex { text.hasPrefix("{\"stream\":\"\($0)\",\"id\":") } : 0
+    guard let index else { fail("markers", "\(client.name) got the marker \(text)") }
+    subscriptions[index].begins(at: gaps[index]?.place ?? item.place, client)
+    let id = position(item.id ?? "", of: index, isMarker: true, client)
+    let start = isNamed ? "{\"stream\":\"\(streams[index])\",\"id\":" : "{\"id\":"
+    // The newest event's; the position is behind ids that were skipped, too.
+    let newest = text.hasPrefix(start) ? UInt64(text.dropFirst(start.count).prefix(while: \.isNumber)) : nil
+    require(
+      newest.map { $0 <= id && text.hasPrefix("\(start)\($0),\"time\":\"") } == true && text.hasSuffix("Z\"}"),
+      "markers",
+      "\(client.name) got the marker \(text) with the id \(id)")
+    receiveMarker(id, index, client)
+  }
+
+  private mutating func receiveMarker(_ id: UInt64, _ index: Int, _ client: Client) {
+    let gap = gaps[index]?.count
+    gaps[index] = nil
+    subscriptions[index].receivedMarker(Stamp(id: id, time: nil, gap: gap), client)
   }
 
   /// `event: gap` or `event: end`.

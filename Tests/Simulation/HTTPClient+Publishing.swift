@@ -36,7 +36,7 @@ extension HTTPClient {
       var size = random.below(random.chance(world.profile.largeEvents / 2) ? limit : 300)
       if random.chance(1) { size = specification.largestEvent + 1 + random.below(100) }
       body += Content(maker, 0, UInt64(number + 1))
-        .bytes(count: size, hasLines: !hasLines && specification.isText)
+        .bytes(count: size, as: specification.content, hasLines: !hasLines && specification.isText)
       guard hasLines else { continue }
       if number + 1 < count || random.chance(50) { body += random.pick([[10], [13, 10], [10, 10]]) }
     }

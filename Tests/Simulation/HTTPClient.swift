@@ -59,6 +59,8 @@ final class HTTPClient: Client {
   private var hasDawdled = false
   private var hasHalfClosed = false
   private var isRefused = false
+  /// A response to HEAD may have a body: the server refused the connection before all of the method had arrived.
+  private var mayHaveRest = false
   private var lastSentAt = sim_now()
   /// Where in the connection another process has continued.
   private var handovers: [Int] = []
@@ -153,17 +155,26 @@ final class HTTPClient: Client {
     // Without marks between events, one that another event begins with cannot be told from it.
     if format == .raw, isPublished || streams.count > 1 { format = .lines }
     if format == .sequence, isPublished { format = .events }
-    follow(streams, as: format, options, after: after.map { [$0] }, &random)
+    let filter = world.profile.someFilter(of: stream, &random)
+    // One filter for all, of which that of a text has the stream's name.
+    let isShared = filter != .text && !streams.contains(where: World.systemStreams.contains)
+    let hasMarkers = format != .raw && random.chance(world.profile.markers)
+    follow(
+      streams, as: format, options, after: after.map { [$0] }, where: streams.count == 1 || isShared ? filter : nil,
+      hasMarkers: hasMarkers, &random)
   }
 
   /// Continues what another connection has begun.
   func resume(_ position: EventResponse.Position, _ random: inout Random) {
     Report.shared.count("HTTP: event streams resumed")
-    follow(position.streams, as: position.format, ["on_lag=\(position.onLag)"], after: position.ids, &random)
+    follow(
+      position.streams, as: position.format, ["on_lag=\(position.onLag)"], after: position.ids,
+      where: position.filter, hasMarkers: position.hasMarkers, &random)
   }
 
   private func follow(
-    _ streams: [String], as format: EventStreamFormat, _ options: [String], after: [UInt64]?, _ random: inout Random
+    _ streams: [String], as format: EventStreamFormat, _ options: [String], after: [UInt64]?,
+    where filter: Filter?, hasMarkers: Bool, _ random: inout Random
   ) {
     var (options, fields) = (options, [String]())
     let onLag =
@@ -186,8 +197,10 @@ final class HTTPClient: Client {
     }
     let isPlain =
       streams.count == 1 && (world.specification(of: streams[0])?.type ?? "application/json") == "application/json"
-    let hasEnvelope = (format == .lines || format == .sequence) && (!isPlain || random.chance(50))
+    let hasEnvelope = (format == .lines || format == .sequence) && (!isPlain || hasMarkers || random.chance(50))
     if hasEnvelope { options.append("ids=1") }
+    if let filter { options.append("where=\(Self.quoted(filter.json(for: streams[0])))") }
+    if hasMarkers { options.append("marker=1") }
     let count = streams.count == 1 && random.chance(10) ? 1 + random.below(20) : nil
     if let count { options.append("count=\(count)") }
     if random.chance(8) { options.append("follow=0") }
@@ -196,10 +209,18 @@ final class HTTPClient: Client {
     let path = path(of: streams) + "?" + options.joined(separator: "&")
     let response = EventResponse(
       of: streams, as: format, isChunked: isChunked, hasEnvelope: hasEnvelope, onLag: onLag, after: after,
-      count: count, by: self)
+      where: filter, hasMarkers: hasMarkers, count: count, by: self)
     send(
       "GET", path, fields, version: isChunked ? "1.1" : "1.0",
       Exchange(.events(response), streams, path: path, by: self), &random)
+  }
+
+  /// As the value of a parameter.
+  private static func quoted(_ text: String) -> String {
+    text.utf8.map { byte in
+      let isPlain = UInt8(ascii: "a")...UInt8(ascii: "z") ~= byte || UInt8(ascii: "0")...UInt8(ascii: "9") ~= byte
+      return isPlain ? String(UnicodeScalar(byte)) : "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16)
+    }.joined()
   }
 
   override func ask(_ stream: String) {
@@ -278,6 +299,10 @@ final class HTTPClient: Client {
 
   override func handedOver(at place: Int) {
     handovers.append(place)
+    if var response = events {
+      response.handedOver()
+      events = response
+    }
     if case .publish(var posting)? = exchanges.last?.kind {
       posting.wasHandedOver = true
       exchanges[exchanges.count - 1].kind = .publish(posting)
@@ -295,7 +320,9 @@ final class HTTPClient: Client {
     let isAnswered: Bool
     switch first.kind {
     case .newest(_, let wait, _): isAnswered = wait != nil
-    case .events(let response): isAnswered = response.hasBegun
+    case .events(let response):
+      isAnswered = response.hasBegun
+      response.checkAtRest(self)
     case .publish(let posting): isAnswered = !posting.rest.isEmpty || world.specification(of: first.streams[0])!.blocks
     case .other: isAnswered = false
     }
@@ -306,6 +333,7 @@ final class HTTPClient: Client {
 
   override func judge(_ bytes: UnsafeRawBufferPointer, at place: Int) -> Int {
     if place == 0, bytes.first == 0 { return judgeRefusal(bytes) }
+    if mayHaveRest { return bytes.count }
     var offset = 0
     while let part = reader.next(in: bytes, &offset, hasBody: exchanges.first?.isHead != true) {
       switch part {
@@ -321,6 +349,7 @@ final class HTTPClient: Client {
         }
       case .end: end()
       }
+      if mayHaveRest { return bytes.count }
     }
     return offset
   }
@@ -367,6 +396,7 @@ final class HTTPClient: Client {
     }
     var exchange = exchanges.removeFirst()
     exchange.review(for: self)
+    mayHaveRest = exchange.isHead && head.status == 503 && head.isLast && requestCount == 1
     Report.shared.say("\(name) gets \(head.status) for \(exchange.path)")
     let kind =
       switch exchange.kind {

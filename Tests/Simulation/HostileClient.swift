@@ -7,13 +7,19 @@ final class HostileClient: Client {
   /// What it has sent last, to be sent again.
   private var sent: [UInt8] = []
   private let speaksHTTP: Bool
+  /// Whether it keeps to the protocol as far as the server can tell, so that its connection lasts, but uses a few ids again
+  /// and again, without waiting for replies: no reply can be judged, as it may be to a former request.
+  private let reusesIDs: Bool
+  /// The few ids that it has not cancelled.
+  private var openIDs: Set<UInt32> = []
 
   override var isOrderly: Bool { false }
 
   override init(_ number: Int, _ peer: Peer, _ descriptor: CInt, _ world: World) {
     speaksHTTP = world.profile.isHostileOverHTTP(&world.random)
+    reusesIDs = !speaksHTTP && world.random.chance(40)
     super.init(number, peer, descriptor, world)
-    guard !speaksHTTP, world.random.chance(80) else { return }
+    guard !speaksHTTP, reusesIDs || world.random.chance(80) else { return }
     var bytes: [UInt8] = []
     Frame.setup(Setup(honorsLease: world.random.chance(10), metadataMIMEType: MetadataFormat.text.mimeType))
       .encode(into: &bytes)
@@ -35,6 +41,7 @@ final class HostileClient: Client {
   }
 
   func sendNoise(_ random: inout Random) {
+    guard !reusesIDs else { return send(requestsWithFewIDs(random.pick([2, 8, 30]), &random)) }
     var bytes: [UInt8] = []
     for _ in 0..<random.pick([1, 1, 3, 20]) {
       if speaksHTTP { bytes += HostileRequest.some(&random) } else { frame(&random).encode(into: &bytes) }
@@ -67,14 +74,10 @@ final class HostileClient: Client {
           isComplete: false
         ).encode(into: &bytes)
       }
-    case 2:  // subscribe, and cancel; or the same few ids again and again
-      let few = random.chance(80) ? (0...UInt32(random.below(3))).map { StreamID(nextID + 2 * $0) } : []
+    case 2:  // subscribe, and cancel
       for _ in 0..<60 {
-        let id = random.maybe(few) ?? someID(&random)
-        Frame.request(
-          id, .stream, initialRequest: UInt32(random.pick([1, 0x7fff_ffff])), Payload(metadata: streamName(&random)),
-          follows: false, isComplete: false
-        ).encode(into: &bytes)
+        let id = someID(&random)
+        subscription(id, &random).encode(into: &bytes)
         if random.chance(60) { Frame.cancel(id).encode(into: &bytes) }
       }
     default:
@@ -86,8 +89,29 @@ final class HostileClient: Client {
         ).encode(into: &bytes)
       }
     }
+    if reusesIDs { bytes = requestsWithFewIDs(60, &random) }
     Report.shared.say("\(name) floods with \(bytes.count) bytes")
     send(bytes)
+  }
+
+  /// Subscriptions to any streams, each cancelled before its id is used again.
+  private func requestsWithFewIDs(_ count: Int, _ random: inout Random) -> [UInt8] {
+    var bytes: [UInt8] = []
+    for _ in 0..<count {
+      let id = UInt32(1 + 2 * random.below(4))
+      if openIDs.remove(id) != nil { Frame.cancel(StreamID(id)).encode(into: &bytes) }
+      guard random.chance(80) else { continue }
+      openIDs.insert(id)
+      subscription(StreamID(id), &random).encode(into: &bytes)
+      if random.chance(20) { Frame.requestN(StreamID(id), UInt32(random.pick([1, 3]))).encode(into: &bytes) }
+    }
+    return bytes
+  }
+
+  private func subscription(_ id: StreamID, _ random: inout Random) -> Frame {
+    .request(
+      id, .stream, initialRequest: UInt32(random.pick([1, 0x7fff_ffff])), Payload(metadata: streamName(&random)),
+      follows: false, isComplete: false)
   }
 
   private func streamName(_ random: inout Random) -> [UInt8] {

@@ -362,7 +362,7 @@ final class Machine {
     /// Its state's name.
     let state: String
     let hasCredit: Bool
-    /// Ids before this one are sent.
+    /// Ids before this one are sent, or left out.
     let position: UInt64
     /// Ids before this one are covered by its credit.
     let reach: UInt64
@@ -375,12 +375,13 @@ final class Machine {
     for stream in server.streams.all {
       let end = stream.log.read { storage, _ in storage.endPosition }
       for worker in server.workers {
-        for member in worker.existingLane(of: stream)?.members ?? [] {
+        guard let lane = worker.existingLane(of: stream) else { continue }
+        for member in lane.members {
           found.append(
             Standing(
               stream: stream.name, state: String("\(member.state)".prefix { $0 != "(" }),
-              hasCredit: member.machine.demand > .none, position: member.cursor.position,
-              reach: member.machine.requestedThrough, end: end))
+              hasCredit: member.machine.demand > .none, position: lane.position(of: member),
+              reach: lane.requestedThrough(of: member), end: end))
         }
       }
     }

@@ -14,45 +14,13 @@ func require(_ condition: Bool, _ rule: String, _ details: @autoclosure () -> St
   if !condition { fail(rule, details()) }
 }
 
-/// What the world's events are made of: who made it, the number of the run of values that it is in, and its number.
-struct Content {
-  /// The upstream's stream, or the publisher.
-  let maker: String
-  /// Raised when values may be lost on their way, or come twice.
-  let epoch: Int
-  let number: UInt64
-
-  /// - Parameter hasLines: whether there are ends of lines in it.
-  func bytes(count: Int, hasLines: Bool = false) -> [UInt8] {
-    var bytes = Array("\(maker) \(epoch) \(number) ".utf8)
-    let filler = UInt8(truncatingIfNeeded: 97 + number % 26)
-    if bytes.count < count { bytes.append(contentsOf: repeatElement(filler, count: count - bytes.count)) }
-    guard hasLines, number % 3 > 0 else { return bytes }
-    for index in stride(from: 60, to: count, by: 61) {
-      if number % 3 == 1 { bytes[index - 1] = 13 }
-      bytes[index] = 10
-    }
-    return bytes
-  }
-
-  init(_ maker: String, _ epoch: Int, _ number: UInt64) {
-    (self.maker, self.epoch, self.number) = (maker, epoch, number)
-  }
-
-  init?(_ bytes: [UInt8]) {
-    let parts = bytes.prefix(80).split(separator: 32, maxSplits: 3, omittingEmptySubsequences: false)
-    guard parts.count == 4, let epoch = Int(String(decoding: parts[1], as: UTF8.self)),
-      let number = UInt64(String(decoding: parts[2], as: UTF8.self))
-    else { return nil }
-    self.init(String(decoding: parts[0], as: UTF8.self), epoch, number)
-  }
-}
-
 /// What is true of one stream, whatever becomes of processes: the events that it has had.
 final class Truth {
   struct Event {
     let data: [UInt8]
     let time: UInt64
+    /// nil where nothing that keeps to the rules has made it.
+    let content: Content?
     /// `Truth.losses` when it was appended.
     let losses: Int
     var wasDelivered = false
@@ -95,11 +63,12 @@ final class Truth {
   func append(_ id: UInt64, _ time: UInt64, _ data: [UInt8]) {
     require(id > last, "ids rise", "\(name) gave id \(id) after \(last)")
     (last, held, end) = (id, id, id + 1)
-    events[id] = Event(data: data, time: time, losses: losses)
+    let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
+    events[id] = Event(data: data, time: time, content: content, losses: losses)
     ids.append(id)
     Report.shared.events += 1
     sim_trace_add(id ^ hash(data))
-    guard let content = Content(data), content.maker.first != "x" else {
+    guard let content else {
       // Of a hostile client.
       return require(name.hasPrefix("p"), "bytes", "\(name) has an event \(id) that nothing made")
     }
@@ -149,17 +118,34 @@ final class Truth {
     !ids.contains { $0 > id && $0 < other && events[$0] != nil }
   }
 
-  /// The server has said that no values of a maker come after this one.
-  func end(_ maker: String, at number: UInt64) { finalNumbers[maker] = number }
+  /// The events after `id`, and before `end`, that surely fit a filter.
+  func fitting(_ filter: Filter?, after id: UInt64, before end: UInt64 = .max) -> [UInt64] {
+    ids[index(after: id)...].prefix { $0 < end }.filter { fits(filter, $0) == true }
+  }
 
-  /// The first event after another one that a client gets as these bytes.
-  func id(after id: UInt64, of data: [UInt8], as form: EventForm) -> UInt64? {
+  /// Whether an event fits a filter; nil: not known, as of one of a hostile client.
+  func fits(_ filter: Filter?, _ id: UInt64) -> Bool? {
+    guard let event = events[id] else { return nil }
+    guard let filter else { return true }
+    return event.content.map { filter.fits($0, of: name) }
+  }
+
+  /// In `ids`, of the first one after another.
+  private func index(after id: UInt64) -> Int {
     var (low, high) = (0, ids.count)
     while low < high {
       let middle = (low + high) / 2
       if ids[middle] <= id { low = middle + 1 } else { high = middle }
     }
-    return ids[low...].first { events[$0].map { form.applied(to: $0.data) == data } ?? false }
+    return low
+  }
+
+  /// The server has said that no values of a maker come after this one.
+  func end(_ maker: String, at number: UInt64) { finalNumbers[maker] = number }
+
+  /// The first event after another one that a client gets as these bytes.
+  func id(after id: UInt64, of data: [UInt8], as form: EventForm) -> UInt64? {
+    ids[index(after: id)...].first { events[$0].map { form.applied(to: $0.data) == data } ?? false }
   }
 
   /// The log of a process that has just begun.
@@ -167,7 +153,8 @@ final class Truth {
     guard let known = events[id] else {
       // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
       if id > last { return append(id, time, data) }
-      events[id] = Event(data: data, time: time, losses: losses)
+      let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
+      events[id] = Event(data: data, time: time, content: content, losses: losses)
       ids = events.keys.sorted()
       return
     }

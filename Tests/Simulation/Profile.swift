@@ -41,6 +41,10 @@ struct Profile {
   private(set) var blockingStreams = 30
   /// Of 100 requests, so many are to a system stream.
   private(set) var systemStreams = 12
+  /// Of 100 subscriptions, so many have a filter, and so many have markers.
+  private(set) var (filters, markers) = (0, 0)
+  /// The filters of the run: few, so that they are shared.
+  private var someFilters: [Filter] = []
   /// Of 100 restarts, so many have another configuration.
   private(set) var changedRestarts = 60
   /// How much is begun immediately before a restart.
@@ -67,6 +71,16 @@ struct Profile {
     systemStreams = random.pick([4, 12, 40])
     changedRestarts = random.pick([0, 60, 60])
     rushes = random.pick([[0], [0, 4, 12], [12, 30]])
+    (filters, markers) = (random.pick([0, 40, 80]), random.pick([0, 30, 60]))
+    someFilters = Array(random.shuffled(Filter.allCases).prefix(1 + random.below(4)))
+  }
+
+  /// - Returns: nil for a subscription to all events.
+  func someFilter(of stream: String, _ random: inout Random) -> Filter? {
+    guard random.chance(filters) else { return nil }
+    let filter = random.pick(someFilters)
+    // Of a system stream that is to show something.
+    return World.systemStreams.contains(stream) ? .json : filter
   }
 
   /// How many events come at once.

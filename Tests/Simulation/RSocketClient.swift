@@ -86,11 +86,17 @@ class RSocketClient: Client {
     if gaps { options.append(#""gaps":true"#) }
     let ids = random.chance(90)
     if !ids { options.append(#""ids":false"#) }
+    let filter = world.profile.someFilter(of: stream, &random)
+    if let filter { options.append("\"where\":\(filter.json(for: stream))") }
+    let hasMarkers = ids && random.chance(world.profile.markers)
+    if hasMarkers { options.append(#""marker":true"#) }
     let credit = random.pick([1, 2, 5, 32, Subscription.unlimited])
     Report.shared.say("\(name) subscribes to \(stream) as \(id), credit \(credit), {\(options.joined(separator: ","))}")
     request(
-      id, Subscription(to: stream, gaps: gaps, ids: ids, onLag: onLag, after: after, credit: credit, by: self),
-      options: options)
+      id,
+      Subscription(
+        to: stream, gaps: gaps, ids: ids, onLag: onLag, after: after, where: filter, hasMarkers: hasMarkers,
+        credit: credit, by: self), options: options)
   }
 
   /// As the bystander does: reads a stream, all of it.
@@ -162,9 +168,13 @@ class RSocketClient: Client {
       send(
         .request(
           StreamID(id), .channel, initialRequest: 1,
-          Payload(metadata: metadata(stream), data: Content(maker, 0, 1).bytes(count: random.below(200))),
+          Payload(metadata: metadata(stream), data: content(maker, 1, of: stream, count: random.below(200))),
           follows: false, isComplete: false))
     }
+  }
+
+  private func content(_ maker: String, _ number: UInt64, of stream: String, count: Int) -> [UInt8] {
+    Content(maker, 0, number).bytes(count: count, as: world.specification(of: stream)?.content ?? .plain)
   }
 
   override func sendValues(_ random: inout Random) {
@@ -178,7 +188,7 @@ class RSocketClient: Client {
     for _ in 0..<count {
       let size = random.below(random.chance(world.profile.largeEvents / 2) ? 70_000 : 300)
       let data = Content(channel.maker, channel.epoch, channel.next)
-        .bytes(count: min(limit, size), hasLines: specification?.isText ?? false)
+        .bytes(count: min(limit, size), as: specification?.content ?? .plain, hasLines: specification?.isText ?? false)
       let half = random.chance(90) || data.count < 2 ? 0 : 1 + random.below(data.count - 1)
       if half > 0 {
         Frame.payload(StreamID(id), Payload(data: Array(data[..<half])), follows: true, isComplete: false, isNext: true)
@@ -208,7 +218,7 @@ class RSocketClient: Client {
 
   override func fireAndForget(to stream: String, _ random: inout Random) {
     guard let id = takeID() else { return }
-    let data = Content("f\(number)", 0, UInt64(id)).bytes(count: random.below(300))
+    let data = content("f\(number)", UInt64(id), of: stream, count: random.below(300))
     Report.shared.say("\(name) publishes one value to \(stream), number \(id)")
     send(
       .request(
@@ -220,6 +230,14 @@ class RSocketClient: Client {
 
   override func review(at place: Int) {
     for id in subscriptions.keys { subscriptions[id]?.review(at: place, for: self) }
+  }
+
+  override func handedOver(at place: Int) {
+    for id in subscriptions.keys { subscriptions[id]?.handedOver() }
+  }
+
+  override func checkAtRest() {
+    for subscription in subscriptions.values { subscription.checkAtRest(self) }
   }
 
   override var catalogues: [Subscription] { subscriptions.values.filter { $0.stream == "$streams" } }
@@ -280,14 +298,31 @@ class RSocketClient: Client {
     whole.data += payload.data
     partial[id] = follows ? (whole, start) : nil
     guard !follows else { return }
-    let metadata = whole.metadata ?? []
+    var metadata = (whole.metadata ?? [])[...]
+    let least = 16 + (subscription.filter == nil ? 0 : 8) + (subscription.hasMarkers ? 1 : 0)
     require(
-      subscription.ids ? [16, 24].contains(metadata.count) : whole.metadata == nil, "frames",
-      "\(name) got \(metadata.count) bytes of metadata")
-    func number(_ offset: Int) -> UInt64 { metadata[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
-    let stamp =
-      subscription.ids ? Stamp(id: number(0), time: number(8), gap: metadata.count == 24 ? number(16) : nil) : nil
-    subscriptions[id]?.received(stamp, whole.data, from: start, self)
+      subscription.ids
+        ? metadata.count == least || metadata.count == least + 8 && subscription.gaps
+        : whole.metadata == nil, "frames", "\(name) got \(metadata.count) bytes of metadata")
+    guard subscription.ids else {
+      subscriptions[id]?.received(nil, whole.data, from: start, self)
+      return
+    }
+    let hasGap = metadata.count > least
+    func number() -> UInt64 {
+      defer { metadata = metadata.dropFirst(8) }
+      return metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+    let (event, time) = (number(), number())
+    let leftOut = subscription.filter == nil ? nil : number()
+    let stamp = Stamp(id: event, time: time, gap: hasGap ? number() : nil, leftOut: leftOut)
+    require([nil, 0, 1].contains(metadata.first), "frames", "\(name) got a payload of the kind \(metadata.first ?? 0)")
+    if metadata.first == 1 {
+      require(whole.data.isEmpty, "markers", "\(name) got a marker of \(subscription.stream) with data")
+      subscriptions[id]?.receivedMarker(stamp, self)
+    } else {
+      subscriptions[id]?.received(stamp, whole.data, from: start, self)
+    }
     if subscription.isOne { subscriptions[id] = nil }
   }
 

@@ -26,6 +26,8 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// The media type of its events.
   var type = "application/json"
   var isText: Bool { type.hasPrefix("text/") }
+  /// What its events are.
+  var content = Content.Form.plain
   /// The path of the origin's socket.
   let origin: String
   /// Whether clients publish to it.
@@ -92,7 +94,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
 
   /// What differs from the defaults.
   var description: String {
-    var parts: [String] = isServed ? [type] : ["not served"]
+    var parts: [String] = isServed ? [type, "\(content)"] : ["not served"]
     if keep != .memory { parts.append("keep \(keep)") }
     parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
     if blocks { parts.append("blocks, \(blockTimeout.map { "\($0)" } ?? "for ever")") }
@@ -129,6 +131,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   ) -> Self {
     var made = Self(name, feed, origin: origin)
     made.type = random.pick(["application/json", "application/json", "text/plain", "text/plain", "image/png"])
+    made.content = random.pick([.plain, .plain, .plain, .plain, .string, .object, .object, .mixed])
     for _ in 0..<random.below(8) { made.change(&random) }
     if random.chance(profile.blockingStreams) { made.blocks = true }
     if random.chance(profile.largeEvents) {

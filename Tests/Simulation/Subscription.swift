@@ -1,3 +1,4 @@
+import CSimulation
 import FoundationEssentials
 import StreamProtocol
 
@@ -8,6 +9,8 @@ struct Stamp {
   let time: UInt64?
   /// Events missed before it, as the server reports; nil: it reports none.
   let gap: UInt64?
+  /// Events that the filter has left out since the last payload; nil: it does not say.
+  var leftOut: UInt64?
 }
 
 /// One request for events, by any protocol, and what it may bring.
@@ -22,6 +25,13 @@ struct Subscription {
   /// Whether it ends with its first event.
   let isOne: Bool
   let after: UInt64?
+  /// The events that it is to bring; nil: all.
+  let filter: Filter?
+  /// Whether markers show that it has brought them.
+  let hasMarkers: Bool
+  private(set) var markerCount = 0
+  /// When the last payload was read, or another process had continued.
+  private var heardAt = sim_now()
   /// What has become of the events' bytes.
   let form: EventForm
   var credit: Int
@@ -36,10 +46,11 @@ struct Subscription {
 
   init(
     to stream: String, gaps: Bool, ids: Bool, onLag: String = "skip", isOne: Bool = false, after: UInt64? = nil,
-    as form: EventForm = .exact, credit: Int, by client: Client
+    where filter: Filter? = nil, hasMarkers: Bool = false, as form: EventForm = .exact, credit: Int, by client: Client
   ) {
     (self.stream, self.gaps, self.ids, self.onLag) = (stream, gaps && ids, ids, onLag)
     (self.isOne, self.after, self.form, self.credit) = (isOne, after, form, credit)
+    (self.filter, self.hasMarkers) = (filter, hasMarkers && ids)
     visible = World.systemStreams.contains(stream) ? [(0, client.world.visible(to: client.peer))] : []
   }
 
@@ -77,12 +88,20 @@ struct Subscription {
   ///   - place: where it began.
   mutating func received(_ stamp: Stamp?, _ data: [UInt8], from place: Int, _ client: Client) {
     if credit < Self.unlimited { credit -= 1 }
+    heardAt = sim_now()
     if World.systemStreams.contains(stream) { judgeCatalogue(data, from: place, client) }
     guard let stamp else {
       Report.shared.deliveries += 1
       return
     }
-    judgePlace(stamp.id, stamp.gap, client)
+    if let filter {
+      require(
+        client.world.truths[stream]?.fits(filter, stamp.id) != false, "filters",
+        "\(client.name) got event \(stamp.id) of \(stream), which does not fit \(filter)")
+      judgeFiltered(stamp, isMarker: false, client)
+    } else {
+      judgePlace(stamp.id, stamp.gap, client)
+    }
     last = stamp.id
     client.world.received(stamp.id, of: stream, by: client)
     // The server's own streams have views, each with ids of its own.
@@ -131,6 +150,80 @@ struct Subscription {
     require(
       isNext, "nothing is dropped",
       "\(client.name) got event \(event) of \(stream) after \(last), which drops nothing")
+  }
+
+  // MARK: Filters and markers
+
+  /// A payload without data: the client has every event up to its id.
+  mutating func receivedMarker(_ stamp: Stamp, _ client: Client) {
+    Report.shared.count("markers")
+    require(hasMarkers, "markers", "\(client.name) got a marker of \(stream), and wants none")
+    if credit < Self.unlimited { credit -= 1 }
+    (heardAt, markerCount) = (sim_now(), markerCount + 1)
+    judgeFiltered(stamp, isMarker: true, client)
+    last = stamp.id
+  }
+
+  /// Whether all that fits and lies between this payload and the one before it was reported as missed.
+  private func judgeFiltered(_ stamp: Stamp, isMarker: Bool, _ client: Client) {
+    let text = "\(client.name) got \(isMarker ? "a marker" : "event") \(stamp.id) of \(stream)"
+    let end = isMarker ? stamp.id + 1 : stamp.id
+    if let last { require(end > last, "ids rise", "\(text) after \(last)") }
+    // The server's own streams have views, each with ids of its own.
+    guard let truth = client.world.truths[stream] else { return }
+    Report.shared.count("events left out", Int(stamp.leftOut ?? 0))
+    guard let start = last ?? after else {
+      guard gaps, let leftOut = stamp.leftOut, leftOut > 0, leftOut < end, stamp.gap == nil,
+        !truth.begins(between: end - leftOut - 1, and: end)
+      else { return }
+      let fitting = truth.fitting(filter, after: end - leftOut - 1, before: end)
+      return require(fitting.isEmpty, "filters", "\(text), with \(leftOut) left out, of which \(fitting) fit")
+    }
+    if last == nil, stamp.id <= start {
+      return require(isMarker, "ids rise", "\(text), and asked for what comes after \(start)")
+    }
+    // A marker may stand immediately before the first event of another log.
+    guard !truth.begins(between: start, and: end), stamp.gap != .max else { return }
+    let count = end - start - 1
+    let leftOut = stamp.leftOut ?? (filter == nil ? 0 : nil)
+    let fitting = truth.fitting(filter, after: start, before: end)
+    let missed = stamp.gap ?? (gaps || leftOut == nil ? 0 : count - min(count, leftOut!))
+    let details =
+      "\(text) after \(start), with \(leftOut.map { "\($0)" } ?? "unknown") left out, "
+      + "a gap of \(stamp.gap.map { "\($0)" } ?? "none"), and \(fitting) between that fit \(filter.map { "\($0)" } ?? "")"
+    require((leftOut ?? 0) + missed <= count, "gaps are reported", details)
+    if gaps, last != nil, let leftOut { require(leftOut + missed == count, "gaps are reported", details) }
+    if gaps || leftOut != nil {
+      require(fitting.count <= missed, "filters", details)
+      require(UInt64(fitting.count) + (leftOut ?? 0) <= count, "filters", details)
+    }
+    guard last != nil else { return }
+    if onLag == "fail" { require(missed == 0, "gaps are reported", details + "; it asked to fail") }
+    guard client.world.specification(of: stream)?.blocks == true, count > 0,
+      truth.events[start + 1]?.losses == truth.losses
+    else { return }
+    require(missed == 0 && fitting.isEmpty, "nothing is dropped", details)
+  }
+
+  /// Another process continues with the connection.
+  mutating func handedOver() { heardAt = sim_now() }
+
+  /// All is at rest, and the client has read what was sent.
+  func checkAtRest(_ client: Client) {
+    guard credit > 0, !isOne else { return }
+    if hasMarkers {
+      let silence = (sim_now() - heardAt) / 1_000_000
+      require(markerCount > 0, "markers", "\(client.name) has got all of \(stream), and no marker")
+      require(silence <= 12_000, "markers", "\(client.name) has heard nothing of \(stream) for \(silence) ms")
+    }
+    guard ids, let truth = client.world.truths[stream], filter != nil || hasMarkers, onLag != "latest",
+      let start = last ?? after
+    else { return }
+    let fitting = truth.fitting(filter, after: start)
+    let held = fitting.filter { client.world.machine.firstEvent(of: stream, after: $0 - 1) == $0 }
+    require(
+      held.isEmpty, "filters", "\(client.name) has no events of \(stream) after \(start), and \(held) are there and fit"
+    )
   }
 
   // MARK: System streams

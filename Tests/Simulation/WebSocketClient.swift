@@ -75,12 +75,16 @@ final class WebSocketClient: RSocketClient {
     super.keepAlive()
   }
 
-  override func handedOver(at place: Int) { handovers.append(place) }
+  override func handedOver(at place: Int) {
+    handovers.append(place)
+    super.handedOver(at: place)
+  }
 
   override func checkAtRest() {
     require(
       isOpen || isOver || isRefused, "every request is answered",
       "\(name) has no response to its request for a WebSocket")
+    super.checkAtRest()
   }
 
   // MARK: Judgement

@@ -303,7 +303,7 @@ final class World {
       sequences[stream.name]!.next += 1
       let size = random.below(random.chance(profile.largeEvents) ? largest : 400)
       let event = Content(stream.name, epoch, number)
-        .bytes(count: min(size, largest), hasLines: stream.isText && !stream.feed.isHTTP)
+        .bytes(count: min(size, largest), as: stream.content, hasLines: stream.isText && !stream.feed.isHTTP)
       if stream.feed.isHTTP { origin?.append(event, to: stream.name) } else { batch.append(event) }
     }
     Report.shared.say("\(stream.name) has events up to \(sequences[stream.name]!.next - 1)")
