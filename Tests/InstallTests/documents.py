@@ -146,16 +146,37 @@ def columns_are_in_their_page(installation):
         expect_equal(set(re.findall(r"^\.It Sy (.*)$", part[1], re.M)), set(columns), f"{PAGES[1]}, {heading}")
 
 
+def run_in_clone(installation, name, script):
+    """the output of a script that expects the programs where a clone has them"""
+    clone = installation.folder / name
+    (clone / ".build").mkdir(parents=True)
+    (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
+    return said("timeout", "60", "bash", "-c", script, cwd=clone)
+
+
 def first_steps_work(installation):
     """the first steps of README.md work as pasted"""
     steps = re.search(r"^## First steps.*?^```sh\n(.*?)^```$", (PROJECT / "README.md").read_text(), re.M | re.S)[1]
-    clone = installation.folder / "clone"
-    (clone / ".build").mkdir(parents=True)
-    (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
     script = steps + 'wait $!; echo "ended with $?"; rm -r "$here"\n'
-    output = said("timeout", "60", "bash", "-c", script, cwd=clone)
+    output = run_in_clone(installation, "first-steps", script)
     for wanted in [r'^\{"tick":1,.*\n\{"tick":2,', r"^a first event$", r"^ended with 0$"]:
         expect(re.search(wanted, output, re.M), f"there is no {wanted} in: {output}")
+
+
+def examples_work(installation):
+    """the commands of EXAMPLES.md print what it says; ids and times differ"""
+    text = (PROJECT / "docs" / "EXAMPLES.md").read_text()
+    setup = re.search(r"^```sh\n(.*?)^```$", text, re.M | re.S)[1]
+    commands = re.findall(r"^    \$ (.*)\n((?:    [^$].*\n)*)", text, re.M)
+    expect(len(commands) > 5, f"EXAMPLES.md has the commands {commands}")
+    steps = "".join(f"echo; echo '--- command'\n{command}\n" for command, _ in commands)
+    script = setup + steps + 'echo; echo "--- end"; kill $!; wait $!; rm -r "$here"\n'
+    first, *outputs, _ = re.split(r"^--- .*\n", run_in_clone(installation, "examples", script), flags=re.M)
+    expect('{"accepted":5}' in first, f"publishing printed {first}")
+    bare = lambda text: re.sub(r'"(id|time)":(\d+|".*?")', r'"\1":0', text)
+    for (command, wanted), output in zip(commands, outputs, strict=True):
+        output, wanted = output.strip(), re.sub("^    ", "", wanted, flags=re.M).strip()
+        expect(bare(output) == bare(wanted), f"{command} printed {output}, and EXAMPLES.md says {wanted}")
 
 
 def libraries_can_be_used_by_version(installation):
@@ -262,6 +283,7 @@ CHECKS = [
     system_streams_are_in_their_page,
     columns_are_in_their_page,
     first_steps_work,
+    examples_work,
     libraries_can_be_used_by_version,
     broker_configurations_are_valid,
     catalogue_is_complete,
