@@ -20,11 +20,10 @@ import Testing
 
   /// Ids 1000 and so on.
   private func add(
-    _ harness: ServerHarness, events: Int = 1024, keys: Int = 100, stored: [[UInt8]] = [],
-    _ change: (inout StreamConfiguration) -> Void = { _ in }
+    _ harness: ServerHarness, events: Int = 1024, keys: Int = 100, stateBytes: Int = 1 << 20, stored: [[UInt8]] = []
   ) throws -> HandFedSource {
     let source = HandFedSource()
-    let configuration = Self.configuration(events: events, keys: keys, change)
+    let configuration = Self.configuration(events: events, keys: keys, stateBytes: stateBytes)
     let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: 1000))
     var batch = EventBatch(stored)
     var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
@@ -35,13 +34,14 @@ import Testing
   }
 
   private static func configuration(
-    events: Int = 1024, keys: Int = 100, _ change: (inout StreamConfiguration) -> Void = { _ in }
+    events: Int = 1024, keys: Int = 100, stateBytes: Int = 1 << 20,
+    _ change: (inout StreamConfiguration) -> Void = { _ in }
   ) -> StreamConfiguration {
     var configuration = StreamConfiguration(name: "s", replay: 65536, start: .always)
     configuration.key = KeyDefinition(key: ".k", tombstone: ".d")
     configuration.limits = EventLog.Limits(
       events: events, bytes: 8 << 20,
-      state: KeyedState.Settings(keys: keys, bytes: 1 << 20, keyDigest: 1) { event in
+      state: KeyedState.Settings(keys: keys, bytes: stateBytes, keyDigest: 1) { event in
         var reader = EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d"))
         return reader?.key(of: event.bindMemory(to: UInt8.self).span)
       })
@@ -354,6 +354,24 @@ import Testing
       source.send(Self.event("d", isTombstone: true))
       harness.eventually { harness.server.statistics.eventsIn == 9 }
       #expect(try ids("&lastEventID=1000") == (["1000", "1002", "1007"], true, nil))
+    }
+  }
+
+  @Test func manyReplacedVersionsArePassed() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 10_000)
+      source.send(Self.event("a"), Self.event("b"))
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("s", credit: 1, options: Self.state)
+      try expect(slow, 1000, Self.event("a"))
+      source.send(batch: EventBatch((0..<5000).map { Self.event("a", $0) }))
+      source.send(Self.event("c"))
+      harness.eventually { harness.server.statistics.eventsIn == 5003 }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: Self.unlimited, options: Self.state)
+      try expect(client, 1001, Self.event("b"))
+      try expect(client, 6001, Self.event("a", 4999))
+      try expect(client, 6002, Self.event("c"))
     }
   }
 

@@ -28,7 +28,10 @@ extension EventBlock {
     let isExact = cursor.sentBytes > 0 || machine.format.completes && machine.format.isBody
     var isEndLost = false
     switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, jsonVerdicts) {
-    case .more?: break
+    case .more?:
+      // Of what was considered before the walk's position, nothing is in the state.
+      guard pieceCount == 0, walk.position > end.position else { break }
+      if isExact { isEndLost = true } else { end = Cursor(position: walk.position) }
     case nil: isEndLost = true
     case .finished? where storage.firstPosition <= walk.end && storage.skip(walk.end) == walk.end:
       end = Cursor(position: walk.end)
