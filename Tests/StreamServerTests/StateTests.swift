@@ -375,6 +375,27 @@ import Testing
     }
   }
 
+  /// Lines of a response are examined in slices: readers at different events do not take the slices from each other.
+  @Test func largeEventsThatTheLogHasLostAreExaminedForSeveralReaders() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 2, stateBytes: 16 << 20)
+      func large(_ key: String) -> [UInt8] {
+        Array(#"{"k":"\#(key)","v":""#.utf8) + [UInt8](repeating: 120, count: 3_000_000) + Array("\"}".utf8)
+      }
+      source.send(large("a"), large("b"), Self.event("c"), Self.event("d"))
+      harness.eventually { harness.server.statistics.eventsIn == 4 }
+      let clients = try (0..<8).map { _ in try HTTPWireClient(harness) }
+      for (index, client) in clients.enumerated() {
+        let position = index.isMultiple(of: 2) ? "&lastEventID=1000" : ""
+        client.request("GET", "/streams/s?as=ndjson&from=state&follow=0\(position)", [])
+      }
+      for (index, client) in clients.enumerated() {
+        let events = (index.isMultiple(of: 2) ? [] : [large("a")]) + [large("b"), Self.event("c"), Self.event("d")]
+        #expect(try client.response().text.utf8.elementsEqual(events.joined(separator: [10]) + [10]))
+      }
+    }
+  }
+
   /// Whatever is granted, evicted and replaced: at a marker a subscriber has the state as of its id, and no id comes twice.
   @Test(arguments: 1...40) func foldOfWhatIsReceivedIsTheState(seed: UInt64) async throws {
     try await withServer { harness in

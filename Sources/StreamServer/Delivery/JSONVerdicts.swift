@@ -9,6 +9,9 @@ final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the s
   /// Bytes of a large event that are examined at a time: 0.1 ms.
   static let sliceByteCount = 64 << 10
 
+  /// With so many examinations under way, those of evicted events begin anew: as many large events as a state of 64 MiB has.
+  private static let mostExaminations = 4096
+
   private var verdicts: [UInt64: Bool] = [:]
   private var examinations: [UInt64: JSONSyntax.Examination] = [:]
   /// With so many verdicts, those on evicted events are dropped.
@@ -28,8 +31,10 @@ final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the s
     if let known = verdicts[id] { return known }
     var examination = examinations.removeValue(forKey: id) ?? JSONSyntax.Examination()
     guard let isJSON = examination.advance(in: unsafe data.span, by: Self.sliceByteCount) else {
-      // Of an event that was evicted meanwhile nothing is left.
-      examinations = examinations.filter { $0.key >= storage.firstPosition }
+      // Readers of a state may examine several events that the log has lost; of what nobody reads on nothing must stay.
+      if examinations.count >= Self.mostExaminations {
+        examinations = examinations.filter { $0.key >= storage.firstPosition }
+      }
       examinations[id] = examination
       return nil
     }
