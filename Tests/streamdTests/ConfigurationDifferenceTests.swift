@@ -1,3 +1,4 @@
+import Events
 import Testing
 
 @testable import streamd
@@ -72,7 +73,12 @@ import Testing
     for change in [change { $0.read = [.user(1)] }, change { $0.start = .always }, change { $0.overflow = .block }] {
       #expect(!change.hasOtherFeed && !change.hasOtherLog)
     }
-    for change in [change { $0.keep = .disk }, change { $0.buffer.age = .seconds(1) }] {
+    let key = KeyDefinition(key: ".a")
+    for change in [
+      change { $0.keep = .disk }, change { $0.buffer.age = .seconds(1) }, change { $0.key = key },
+      difference([stream("s") { $0.key = key }], [stream("s") { ($0.key, $0.maxKeys) = (key, 7) }]).changed[0],
+      difference([stream("s") { $0.key = key }], [stream("s") { ($0.key, $0.stateBytes) = (key, 1 << 20) }]).changed[0],
+    ] {
       #expect(!change.hasOtherFeed && change.hasOtherLog)
     }
   }

@@ -20,9 +20,11 @@ struct ConfigurationDifference: Equatable {
       if case .http(let http) = stream.source { stream.maxBodyBytes(http) } else { nil }
     }
 
-    /// Whether its events are stored elsewhere, or with other limits.
+    /// Whether its events are stored elsewhere or with other limits, or its state is another one.
     var hasOtherLog: Bool {
       stream.buffer != former.buffer || stream.keep != former.keep || stream.share == .fleet && former.share != .fleet
+        || stream.key != former.key
+        || stream.key != nil && (stream.maxKeys, stream.stateBytes) != (former.maxKeys, former.stateBytes)
     }
   }
 
