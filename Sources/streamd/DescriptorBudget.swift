@@ -52,7 +52,7 @@ struct DescriptorBudget: Equatable {
     case .exec: count += 8
     case .timer, .publish: break
     }
-    if stream.jq != nil || stream.distinct != .no { count += 4 }
+    if stream.jq != nil || stream.distinct != .no || stream.programKey != nil { count += 4 }
     return count
   }
 

@@ -98,7 +98,9 @@ extension Configuration.Stream {
   /// Text that identifies the pipeline.
   var pipelineText: String {
     let distinctText = if case .by(let key) = distinct { "by \(key)" } else { "\(distinct)" }
-    return [jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""].map { "\($0.utf8.count) \($0)" }.joined()
+    let programs = programKey.map { [$0.key, $0.tombstone ?? ""] } ?? []
+    return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs).map { "\($0.utf8.count) \($0)" }
+      .joined()
   }
 
   /// The operators between a source and the stream's log: jq, distinct, throttle.
@@ -114,7 +116,8 @@ extension Configuration.Stream {
   ) -> AnyPublisher<EventBatch, Never> {
     var events = source
     var transform = JQTransform(program: jq)
-    if case .by(let key) = distinct { transform.distinctBy = key }
+    if case .by(let program) = distinct { transform.distinctBy = program }
+    transform.key = programKey
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {

@@ -357,6 +357,64 @@ import Testing
     }
   }
 
+  /// Of a definition that is more than paths: the events bring their keys.
+  private static func programConfiguration(events: Int, digest: UInt64) -> StreamConfiguration {
+    configuration(events: events) { configuration in
+      configuration.key = KeyDefinition(key: digest == 1 ? ".k | ." : ".l | .")
+      configuration.overflow = .block(timeout: nil)
+      configuration.limits.state = KeyedState.Settings(keys: 100, bytes: 1 << 20, keyDigest: digest)
+    }
+  }
+
+  private static func keyed(_ keys: String...) -> EventBatch {
+    var batch = EventBatch(keys.map { event($0) })
+    batch.setKeys(keys.reduce(into: EventKeys()) { $0.append(EventKey(Array($1.utf8))) })
+    return batch
+  }
+
+  @Test(arguments: [1, 2] as [UInt64]) func eventsThatWaitKeepTheirKeysOverAHandover(digest: UInt64) async throws {
+    try await withTwoServers { first, next in
+      let source = HandFedSource()
+      let former = Self.programConfiguration(events: 4, digest: 1)
+      let log = try #require(EventLog(name: "s", limits: former.limits, firstID: 1000))
+      try first.server.add(former, log: log, source: source)
+      let later = Self.programConfiguration(events: 16, digest: digest)
+      let nextLog = try #require(EventLog(name: "s", limits: later.limits, firstID: 1005))
+      try next.server.add(later, log: nextLog, source: HandFedSource())
+      let slow = try WireClient.ready(first.path)
+      slow.subscribe("s", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      source.send(batch: Self.keyed("a", "b", "c", "d", "e"))
+      try expect(slow, 1000, Self.event("a"))
+      source.send(batch: Self.keyed("f", "g"))
+      try await first.handOver(to: next)
+      #expect(nextLog.endPosition == 1007 && nextLog.state?.count == (digest == 1 ? 2 : 0))
+    }
+  }
+
+  @Test(arguments: [1, 2] as [UInt64]) func eventsThatWaitKeepTheirKeysOverAReload(digest: UInt64) async throws {
+    try await withServer { harness in
+      let source = HandFedSource()
+      let former = Self.programConfiguration(events: 4, digest: 1)
+      let log = try #require(EventLog(name: "s", limits: former.limits, firstID: 1000))
+      try harness.server.add(former, log: log, source: source)
+      let slow = try WireClient.ready(harness.path)
+      slow.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send(batch: Self.keyed("a", "b", "c", "d", "e"))
+      try expect(slow, 1000, Self.event("a"))
+      source.send(batch: Self.keyed("f", "g"))
+      let later = Self.programConfiguration(events: 16, digest: digest)
+      let change = StreamChange(later) { old in
+        try #require(EventLog(name: "s", limits: later.limits, takingOver: old))
+      }
+      #expect(harness.server.change([change], removing: []).isEmpty)
+      harness.eventually { harness.server.statistics.eventsIn == 7 }
+      let count = harness.server.streams["s"]?.log.read { storage, _ in storage.state?.count }
+      #expect(count == (digest == 1 ? 7 : 0))
+    }
+  }
+
   @Test func manyReplacedVersionsArePassed() async throws {
     try await withServer { harness in
       let source = try add(harness, events: 10_000)

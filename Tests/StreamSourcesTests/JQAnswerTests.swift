@@ -1,13 +1,17 @@
+import Events
 import Testing
 
 @testable import StreamSources
 
 struct JQAnswerTests {
   private let answers = [
+    JQAnswer(outputs: [
+      .init(key: EventKey([115, 1])), .init(event: [1], distinctBy: [2], key: EventKey([3], isTombstone: true)),
+    ]),
     JQAnswer(),
     JQAnswer(failure: "é"),
-    JQAnswer(outputs: [.init(), .init(event: []), .init(event: [1, 2]), .init(event: nil, key: [])]),
-    JQAnswer(outputs: [.init(event: Array(repeating: 7, count: 300), key: [3])], failure: "distinct: x"),
+    JQAnswer(outputs: [.init(), .init(event: []), .init(event: [1, 2]), .init(event: nil, distinctBy: [])]),
+    JQAnswer(outputs: [.init(event: Array(repeating: 7, count: 300), distinctBy: [3])], failure: "distinct: x"),
   ]
 
   @Test(arguments: [1, 2, 3, 7, 1000]) func answersSurviveAnySplit(size: Int) throws {
@@ -31,19 +35,45 @@ struct JQAnswerTests {
       }
     }
     #expect(JQAnswer([0, 1, 255, 255, 255, 255, 1]) == nil)
+    #expect(JQAnswer([0, 4, 0, 0, 0, 0]) == nil, "a key without bytes")
+    #expect(JQAnswer([0, 4, 1, 4, 0, 0] + [UInt8](repeating: 1, count: 1025)) == nil, "a key of 1,025 bytes")
   }
 
-  @Test func keysAreTheResultsOfTheSecondProgram() throws {
-    let key = try JQProgram(".id // error(\"no id\")")
+  @Test func comparedAreTheResultsOfTheSecondProgram() throws {
+    let distinctBy = try JQProgram(".id // error(\"no id\")")
     let split = try JQProgram(".[]")
     let event = Array(#"[{"id":1,"x":2},{"x":3}]"#.utf8)
-    let answer = JQWorker.answer(event, split, key)
-    #expect(answer.outputs.map(\.key) == [Array("1".utf8), nil])
+    let answer = JQWorker.answer(event, [split, distinctBy, nil, nil])
+    #expect(answer.outputs.map(\.distinctBy) == [Array("1".utf8), nil])
     #expect(answer.failure == "distinct: no id")
     // Without a first program the event is unchanged.
-    #expect(JQWorker.answer(Array(#"{ "id": 5 }"#.utf8), nil, key).outputs == [.init(event: nil, key: [0x35])])
-    #expect(JQWorker.answer(Array("x".utf8), nil, key).outputs == [.init()])
-    #expect(JQWorker.answer(Array("x".utf8), split, key).outputs.isEmpty)
-    #expect(JQWorker.answer(Array("1".utf8), nil, try JQProgram("., 2")).outputs.map(\.key) == [Array("1\n2".utf8)])
+    func outputs(_ text: String, _ program: JQProgram?, _ distinctBy: JQProgram) -> [JQAnswer.Output] {
+      JQWorker.answer(Array(text.utf8), [program, distinctBy, nil, nil]).outputs
+    }
+    #expect(outputs(#"{ "id": 5 }"#, nil, distinctBy) == [.init(event: nil, distinctBy: [0x35])])
+    #expect(outputs("x", nil, distinctBy) == [.init()])
+    #expect(outputs("x", split, distinctBy).isEmpty)
+    #expect(outputs("1", nil, try JQProgram("., 2")).map(\.distinctBy) == [Array("1\n2".utf8)])
+  }
+
+  @Test(
+    arguments: [
+      ("\"a\"", "sa", nil), ("1.50", "n15e1", nil), ("true", "t", nil), ("null", nil, nil), ("[]", nil, nil),
+      ("empty", nil, nil), ("1, 2", nil, "key: 2 outputs, where one at most is expected"),
+      ("error(\"no\")", nil, "key: no"),
+      ("\"x\" * 1024", nil, nil),
+    ] as [(String, String?, String?)])
+  func keyIsTheOnlyResultIfThatIsAScalar(program: String, key: String?, failure: String?) throws {
+    let answer = JQWorker.answer(Array("1".utf8), [nil, nil, try JQProgram(program), nil])
+    #expect(answer.outputs.map { $0.key.map { String(decoding: $0.bytes, as: UTF8.self) } } == [key])
+    #expect(answer.failure == failure)
+  }
+
+  @Test func tombstoneIsAnEventForWhichTheProgramIsTrue() throws {
+    for (program, isTombstone) in [("true", true), ("1", false), ("\"true\"", false), ("empty", false)] {
+      let programs = try ["\"a\"", program].map { try JQProgram($0) }
+      let answer = JQWorker.answer(Array("1".utf8), [nil, nil] + programs)
+      #expect(answer.outputs.map(\.key) == [EventKey(Array("sa".utf8), isTombstone: isTombstone)])
+    }
   }
 }

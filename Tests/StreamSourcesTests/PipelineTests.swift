@@ -14,13 +14,14 @@ import Testing
   }
 
   private func jq(
-    _ feed: Feed, _ program: String?, distinctBy key: String? = nil, timePerEvent: Duration = .seconds(60),
-    executable: String? = nil, on thread: SourceThread
+    _ feed: Feed, _ program: String?, distinctBy: String? = nil, key: KeyDefinition? = nil,
+    timePerEvent: Duration = .seconds(60), executable: String? = nil, on thread: SourceThread
   ) throws -> AnyPublisher<EventBatch, Never> {
     let executable = try executable ?? ChildProcess.built("streamd")
+    var transform = JQTransform(program: program, distinctBy: distinctBy)
+    transform.key = key
     return feed.jq(
-      JQTransform(program: program, distinctBy: key), name: "test", executable: executable, timePerEvent: timePerEvent,
-      on: thread
+      transform, name: "test", executable: executable, timePerEvent: timePerEvent, on: thread
     ) { [reports] report in reports.withLock { $0.append(report) } }
   }
 
@@ -186,6 +187,30 @@ import Testing
         while !reports.withLock({ $0.contains(where: isReported) }) { try await Task.sleep(for: .milliseconds(1)) }
         taker.cancel()
       }
+    }
+  }
+
+  // MARK: keys
+
+  @Test func eventsKeepTheirKeysThroughThePipeline() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed([[#"[{"k":1},{"k":1},{"k":2,"gone":1},{"x":0},{"k":3}]"#]])
+      let keys = Shared<[String]>([])
+      let key = KeyDefinition(key: ".k | tostring?", tombstone: ".gone == 1")
+      let taker = Taker(.unlimited)
+      try jq(feed, ".[]", key: key, on: thread).distinct().map { batch in
+        let found = batch.keys
+        keys.withLock { keys in
+          for index in batch.indices {
+            let key = found?[index]
+            keys.append(
+              (key.map { String(decoding: $0.bytes, as: UTF8.self) } ?? "") + (key?.isTombstone == true ? "!" : ""))
+          }
+        }
+        return batch
+      }.eraseToAnyPublisher().subscribe(taker)
+      _ = await taker.next(9)
+      #expect(keys.withLock { $0 } == ["s1", "s2!", "snull", "s3"])
     }
   }
 

@@ -40,6 +40,19 @@ struct ThrottleMachineTests {
     #expect(machine.next(at: second) == .begin(.seconds(2)))
   }
 
+  @Test func theNewestEventKeepsItsKey() {
+    var machine = ThrottleMachine(interval: second)
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    func keyed(_ texts: String...) -> EventBatch {
+      var batch = EventBatch(texts.map { Array($0.utf8) })
+      batch.setKeys(texts.reduce(into: EventKeys()) { $0.append(EventKey(Array($1.utf8), isTombstone: true)) })
+      return batch
+    }
+    machine.receive(keyed("a", "b"))
+    #expect(machine.next(at: .zero) == .deliver(keyed("b")))
+  }
+
   @Test func anEventAfterAQuietIntervalPassesAtOnce() {
     var machine = delivered()
     machine.request(.max(1))

@@ -433,6 +433,10 @@ struct ConfigurationErrorTests {
     ("distinct = \"nope\"", "distinct: not a jq program: nope/0 is not defined"),
     ("distinct = \"\"", "distinct: expected true, false or a jq path such as \".id\", got \"\""),
     ("distinct = 1", "distinct: expected true, false or a jq path such as \".id\", got 1"),
+    ("key = \".a | nope\"", "key: not a jq program: nope/0 is not defined"),
+    ("key = \"\"", "key: expected a jq program such as \".symbol\", got \"\""),
+    ("tombstone = \".b\"", "tombstone: expected tombstone only with key"),
+    ("max_keys = 5", "max_keys: expected max_keys only with key"),
     ("throttle = \"0s\"", "throttle: expected a duration from 1ms to 365d, got \"0s\""),
     ("throttle = 5", "throttle: expected a duration such as \"30s\", got 5"),
   ])

@@ -69,9 +69,12 @@ final class ServedStream: Sendable {
     /// Without events that cannot fit into the log, whatever its present size.
     var source: AnyPublisher<EventBatch, StreamFailure>?
     var publishSource: PublishSource?
+    /// During a change: whether events that wait have keys by another definition.
+    var hasOtherKey: Bool?
   }
 
-  /// Reads the keys of events before they enter the log. Separate from the stream, as the limit is.
+  /// Reads the keys of events before they enter the log, unless these bring their keys: see `StreamConfiguration.key`.
+  /// Separate from the stream, as the limit is.
   private final class Keying: Sendable {
     private let isActive: Atomic<Bool>
     private let reader: Locked<EventKeyReader?>
@@ -211,7 +214,10 @@ final class ServedStream: Sendable {
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     keying.change(to: configuration.key)
     configuration.limits = storage.limits
-    terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
+    terms.withLock {
+      $0.hasOtherKey = $0.configuration.key != configuration.key
+      ($0.configuration, $0.publishSource) = (configuration, newPublishSource)
+    }
     if change.makeLog != nil { remark.withLock { $0 = nil } }
     return storage
   }
@@ -221,9 +227,10 @@ final class ServedStream: Sendable {
     let limits = storage?.limits ?? configuration.limits
     let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
+    let hasOtherKey = terms.withLock { $0.hasOtherKey.take() } ?? false
     log.thaw(storage) {
       var batch = Self.fitting($0, into: name, limit) { reports.append($0) }
-      batch.setKeys(nil)  // they may be by another definition
+      if hasOtherKey { batch.setKeys(nil) }
       return keying.key(batch)
     }
     let publishSource = terms.withLock { terms in
@@ -466,8 +473,23 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// Appends events that were held in the previous process, or that come from a fleet, without events that cannot fit
-  /// into this log.
+  /// Appends events that waited for space in the previous process.
+  func append(_ waiting: SavedConnections.Waiting, report: (ServerReport) -> Void) {
+    var events = waiting.events
+    if waiting.keyDigest != configuration.limits.state?.keyDigest { events.setKeys(nil) }
+    append(events, report: report)
+  }
+
+  /// What waits for space in the log, for the next process; nil: nothing.
+  func takeWaiting() -> SavedConnections.Waiting? {
+    // A batch with stamps comes again: the log's position is before it.
+    let events = log.takeOverflow().filter { $0.stamps == nil }.reduce(into: EventBatch()) { $0 += $1 }
+    guard events != EventBatch() else { return nil }
+    return .init(stream: name, events: events, keyDigest: configuration.limits.state?.keyDigest)
+  }
+
+  /// Appends events that come from a fleet, or that waited in the previous process, without events that cannot fit into
+  /// this log.
   /// - Returns: false, without any effect, after the stream's end, and for ids that no log accepts.
   @discardableResult func append(_ batch: EventBatch, report: (ServerReport) -> Void) -> Bool {
     guard EventLog.accepts(batch) else { return false }

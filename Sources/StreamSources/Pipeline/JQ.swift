@@ -18,14 +18,18 @@ public enum PipelineReport: Sendable, Equatable {
 public struct JQTransform: Sendable, Equatable {
   /// Makes none, one or many events of each event; nil: leaves it unchanged.
   public var program: String?
-  /// Computes the key by which consecutive events are compared; equal ones are dropped. nil: no comparison.
+  /// Computes what consecutive events are compared by; equal ones are dropped. nil: no comparison.
   public var distinctBy: String?
+  /// Compute the keys of the resulting events; nil: these get no keys.
+  package var key: KeyDefinition?
 
   /// Takes texts in which `JQTransform.compileError(in:)` finds no error.
   public init(program: String? = nil, distinctBy: String? = nil) {
-    self.program = program
-    self.distinctBy = distinctBy
+    (self.program, self.distinctBy) = (program, distinctBy)
   }
+
+  /// In the order in which the process receives them.
+  var programs: [String?] { [program, distinctBy, key?.key, key?.tombstone] }
 
   /// jq's error message for a text that is not a program, as a sentence; nil for a valid one. The first call for a text
   /// takes some 30 ms with jq 1.6.
@@ -51,7 +55,8 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// Runs events through jq programs, in a process of their own.
   ///
   /// An event on which the first program fails is removed; exceeding 10 s of processor time or 1 GiB of memory is a
-  /// failure, too. An event on which the second fails passes as distinct. A batch that becomes empty uses no demand.
+  /// failure, too. An event on which the one for comparison fails passes as distinct, and one on which those of the key fail
+  /// has no key. A batch that becomes empty uses no demand.
   /// For one subscription at a time, such as a shared log's: each compares with the last event of the previous
   /// subscription. The process runs from the first demand until the subscription ends.
   /// - Parameters:
@@ -78,13 +83,13 @@ extension Publisher where Output == EventBatch, Failure == Never {
   ) -> AnyPublisher<EventBatch, Never> {
     let makeProcess: MakeProcess = { owner throws(SystemError) in
       try JQProcess(
-        executable: executable, timePerEvent: timePerEvent, name: name, program: transform.program,
-        key: transform.distinctBy,
-        on: thread, owner: owner)
+        executable: executable, timePerEvent: timePerEvent, name: name, transform: transform, on: thread, owner: owner)
     }
     let memory = DistinctMemory(transform.distinctBy == nil ? nil : resumption)
-    return JQ(upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess, memory: memory)
-      .eraseToAnyPublisher()
+    return JQ(
+      upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess, memory: memory,
+      hasKeys: transform.key != nil
+    ).eraseToAnyPublisher()
   }
 }
 
@@ -98,15 +103,17 @@ private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
   let report: @Sendable (PipelineReport) -> Void
   let makeProcess: MakeProcess
   let memory: DistinctMemory
+  let hasKeys: Bool
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    upstream.subscribe(JQLink(memory, report, makeProcess, on: loop, to: AnySubscriber(subscriber)))
+    upstream.subscribe(JQLink(memory, hasKeys, report, makeProcess, on: loop, to: AnySubscriber(subscriber)))
   }
 }
 
 /// A subscription: connects the machine to its process.
 private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Sendable {
   private let memory: DistinctMemory
+  private let hasKeys: Bool
   private let report: @Sendable (PipelineReport) -> Void
   private let makeProcess: MakeProcess
   private var process: JQProcess?
@@ -124,10 +131,10 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   private static let hasReportedRights = Atomic(false)
 
   init(
-    _ memory: DistinctMemory, _ report: @escaping @Sendable (PipelineReport) -> Void,
+    _ memory: DistinctMemory, _ hasKeys: Bool, _ report: @escaping @Sendable (PipelineReport) -> Void,
     _ makeProcess: @escaping MakeProcess, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>
   ) {
-    self.memory = memory
+    (self.memory, self.hasKeys) = (memory, hasKeys)
     self.report = report
     self.makeProcess = makeProcess
     super.init(JQMachine(), on: loop, to: down)
@@ -198,8 +205,10 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     if isFailing || answer.failure != nil, !isLost { report(.passing) }
     isFailing = isLost
     guard let event = machine.unanswered.first else { return }
-    let events = answer.outputs.compactMap { memory.admits($0.key) ? $0.event ?? event : nil }
-    machine.answered(EventBatch(events))
+    let admitted = answer.outputs.filter { memory.admits($0.distinctBy) }
+    var events = EventBatch(admitted.map { $0.event ?? event })
+    if hasKeys { events.setKeys(admitted.reduce(into: EventKeys()) { $0.append($1.key) }) }
+    machine.answered(events)
     advance()
   }
 

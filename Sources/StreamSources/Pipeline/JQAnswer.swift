@@ -1,20 +1,24 @@
+import Events
+
 /// The result of one event in the process that runs programs.
 struct JQAnswer: Equatable {
   /// One resulting event.
   struct Output: Equatable {
     /// nil: the input event, byte for byte.
     var event: [UInt8]?
-    /// The key for the comparison; nil: differs from every other key.
-    var key: [UInt8]?
+    /// What consecutive events are compared by; nil: differs from everything else.
+    var distinctBy: [UInt8]?
+    /// The key in the stream's state; nil: it has none.
+    var key: EventKey?
   }
 
   var outputs: [Output] = []
-  /// A program's error message, if one failed.
+  /// The error message of the last program that failed.
   var failure: String?
 }
 
 // Between the two processes, which run the same executable, each message is its length (u32) and its bytes. The daemon
-// sends the two programs, empty for none, and then events. The child sends one answer for the programs, whose output is
+// sends the programs, empty for none, and then events. The child sends one answer for the programs, whose output is
 // the reason if it could not drop its privileges, and one answer for each event.
 
 /// Assembles messages from the bytes read.
@@ -75,16 +79,22 @@ extension ArraySlice<UInt8> {
 extension JQAnswer {
   private static let holdsFailure: UInt8 = 1
   private static let holdsEvent: UInt8 = 1
-  private static let holdsKey: UInt8 = 2
+  private static let holdsDistinctBy: UInt8 = 2
+  private static let holdsKey: UInt8 = 4
+  private static let isTombstone: UInt8 = 8
 
   /// The message without its length.
   var encoded: [UInt8] {
     var bytes: [UInt8] = [failure == nil ? 0 : Self.holdsFailure]
     if let failure { bytes.appendMessage(failure.utf8) }
     for output in outputs {
-      bytes.append((output.event == nil ? 0 : Self.holdsEvent) | (output.key == nil ? 0 : Self.holdsKey))
-      if let event = output.event { bytes.appendMessage(event) }
-      if let key = output.key { bytes.appendMessage(key) }
+      var flags: UInt8 = output.event == nil ? 0 : Self.holdsEvent
+      if output.distinctBy != nil { flags |= Self.holdsDistinctBy }
+      if let key = output.key { flags |= Self.holdsKey | (key.isTombstone ? Self.isTombstone : 0) }
+      bytes.append(flags)
+      for field in [output.event, output.distinctBy, output.key?.bytes] {
+        if let field { bytes.appendMessage(field) }
+      }
     }
     return bytes
   }
@@ -103,8 +113,13 @@ extension JQAnswer {
         guard let event = rest.takeMessage() else { return nil }
         output.event = event
       }
+      if flags & Self.holdsDistinctBy != 0 {
+        guard let result = rest.takeMessage() else { return nil }
+        output.distinctBy = result
+      }
       if flags & Self.holdsKey != 0 {
-        guard let key = rest.takeMessage() else { return nil }
+        guard let bytes = rest.takeMessage(), let key = EventKey(bytes, isTombstone: flags & Self.isTombstone != 0)
+        else { return nil }
         output.key = key
       }
       outputs.append(output)

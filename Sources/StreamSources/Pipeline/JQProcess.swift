@@ -28,12 +28,10 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
   ///   - timePerEvent: processor time, at least a millisecond.
   ///   - name: the stream's name, for the process list.
-  ///   - program: jq's text; nil: none.
-  ///   - key: the program whose result is compared.
+  ///   - transform: the programs.
   /// - Throws: the system call that failed.
   init(
-    executable: String, timePerEvent: Duration, name: String, program: String?, key: String?,
-    on thread: SourceThread,
+    executable: String, timePerEvent: Duration, name: String, transform: JQTransform, on thread: SourceThread,
     owner: any Owner
   ) throws(SystemError) {
     guard !thread.isStopped else { throw SystemError("posix_spawn", executable, code: ECANCELED) }
@@ -50,7 +48,7 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     guard fcntl(socket.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
     registration = try thread.loop.register(socket.raw, for: .readable, handler: self)
     thread.keep(self)
-    send([program, key].map { [UInt8](($0 ?? "").utf8) })
+    send(transform.programs.map { [UInt8](($0 ?? "").utf8) })
   }
 
   deinit {

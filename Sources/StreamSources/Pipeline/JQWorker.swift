@@ -1,4 +1,5 @@
 import CLinux
+import Events
 import Glibc
 import StreamRuntime
 
@@ -25,11 +26,12 @@ enum JQWorker {
     limitResources()
     let milliseconds = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 0
     let socket = Connection()
-    guard let text = socket.next(), let keyText = socket.next() else { exit(0) }
-    let (program, key): (JQProgram?, JQProgram?)
+    var programs: [JQProgram?] = []
     do throws(JQProgram.CompileError) {
-      program = try compile(text)
-      key = try compile(keyText)
+      for _ in JQTransform().programs {
+        guard let text = socket.next() else { exit(0) }
+        programs.append(try compile(text))
+      }
     } catch {
       socket.send(JQAnswer(failure: error.sentence))
       exit(0)
@@ -39,7 +41,7 @@ enum JQWorker {
     socket.send(ready)
     while let event = socket.next() {
       limitTime(to: milliseconds)  // a signal ends the process at the limit; the daemon sees which
-      let answer = answer(Array(event), program, key)
+      let answer = answer(Array(event), programs)
       limitTime(to: 0)
       socket.send(answer)
     }
@@ -67,32 +69,60 @@ enum JQWorker {
     return program
   }
 
-  /// - Parameters:
-  ///   - program: transforms the event; nil leaves it unchanged.
-  ///   - key: computes the key that events are compared by.
-  static func answer(_ event: [UInt8], _ program: JQProgram?, _ key: JQProgram?) -> JQAnswer {
+  /// - Parameter programs: as `JQTransform.programs`.
+  static func answer(_ event: [UInt8], _ programs: [JQProgram?]) -> JQAnswer {
+    let (program, distinctBy, key, tombstone) = (programs[0], programs[1], programs[2], programs[3])
     var answer = JQAnswer()
     do throws(JQProgram.ValueError) {
       answer.outputs = try program?.outputs(for: event).map { JQAnswer.Output(event: $0) } ?? [JQAnswer.Output()]
     } catch {
       answer.failure = error.sentence
     }
-    guard let key else { return answer }
     var byteCount = 0
     for index in answer.outputs.indices {
-      do throws(JQProgram.ValueError) {
-        let outputs = try key.outputs(for: answer.outputs[index].event ?? event)
-        let joined = Array(outputs.joined(separator: [UInt8(ascii: "\n")]))
-        byteCount += joined.count
-        guard byteCount <= JQProgram.bytesLimit else {
-          throw .init("more than \(JQProgram.bytesLimit >> 20) MiB of keys")
+      let event = answer.outputs[index].event ?? event
+      if let distinctBy {
+        do throws(JQProgram.ValueError) {
+          let joined = Array(try distinctBy.outputs(for: event).joined(separator: [UInt8(ascii: "\n")]))
+          byteCount += joined.count
+          guard byteCount <= JQProgram.bytesLimit else {
+            throw .init("more than \(JQProgram.bytesLimit >> 20) MiB are compared")
+          }
+          answer.outputs[index].distinctBy = joined
+        } catch {
+          answer.failure = "distinct: \(error.sentence)"
         }
-        answer.outputs[index].key = joined
-      } catch {
-        answer.failure = "distinct: \(error.sentence)"
+      }
+      if let key {
+        do throws(JQProgram.ValueError) {
+          answer.outputs[index].key = try self.key(of: event, key, tombstone)
+        } catch {
+          answer.failure = "key: \(error.sentence)"
+        }
       }
     }
     return answer
+  }
+
+  private static func key(
+    of event: [UInt8], _ key: JQProgram, _ tombstone: JQProgram?
+  ) throws(JQProgram.ValueError) -> EventKey? {
+    guard let value = try result(of: key, for: event) else { return nil }
+    var bytes: [UInt8] = []
+    EventKeyReader.append(value.span, to: &bytes)
+    let isTombstone = try tombstone.map { program throws(JQProgram.ValueError) in
+      try result(of: program, for: event) == Array("true".utf8)
+    }
+    return EventKey(bytes, isTombstone: isTombstone ?? false)
+  }
+
+  /// - Returns: the only output; nil if there is none.
+  private static func result(
+    of program: JQProgram, for event: [UInt8]
+  ) throws(JQProgram.ValueError) -> [UInt8]? {
+    let outputs = try program.outputs(for: event)
+    guard outputs.count < 2 else { throw .init("\(outputs.count) outputs, where one at most is expected") }
+    return outputs.first
   }
 
   private static func limitResources() {

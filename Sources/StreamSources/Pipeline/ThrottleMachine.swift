@@ -9,7 +9,8 @@ struct ThrottleMachine: BatchMachine {
   private let interval: Duration
   private var demand = Subscribers.Demand.none
   private var isAsked = false
-  private var newest: [UInt8]?
+  /// One event, with its key.
+  private var newest: EventBatch?
   /// The newest checkpoint of the batches up to the held event, or of empty ones.
   private var checkpoint: Checkpoint?
   private var isCompleted = false
@@ -32,7 +33,10 @@ struct ThrottleMachine: BatchMachine {
 
   mutating func receive(_ batch: EventBatch) {
     isAsked = false
-    if let last = batch.last { newest = last }
+    if !batch.isEmpty {
+      newest = EventBatch()
+      newest?.append(contentsOf: batch.suffix(1))
+    }
     checkpoint = batch.checkpoint ?? checkpoint
   }
 
@@ -40,12 +44,11 @@ struct ThrottleMachine: BatchMachine {
 
   /// The work is a call at that time.
   mutating func next(at now: Duration) -> BatchAction<Duration>? {
-    if let event = newest, demand > .none {
+    if var batch = newest, demand > .none {
       if now >= due {
         newest = nil
         demand -= 1
         due = now + interval
-        var batch: EventBatch = [event]
         batch.checkpoint = checkpoint.take()
         return .deliver(batch)
       }

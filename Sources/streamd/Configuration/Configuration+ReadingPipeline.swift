@@ -13,9 +13,13 @@ extension ConfigurationReader {
 
   /// Reads what the keys of a stream's events are, and the limits of its state.
   func keys(_ table: ConfigurationTable, into stream: inout Configuration.Stream) {
-    let key = table.value("key", .path("a path such as \".symbol\""))
-    let tombstone = table.value("tombstone", .path("a path such as \".deleted\""))
+    let key = table.value("key", .program("a jq program such as \".symbol\""))
+    let tombstone = table.value("tombstone", .program("a jq program such as \".deleted\""))
     stream.key = key.map { KeyDefinition(key: $0, tombstone: tombstone) }
+    if stream.programKey != nil {
+      check(key, table, "key")
+      check(tombstone, table, "tombstone")
+    }
     stream.maxKeys = table.value("max_keys", .count(1...Self.mostKeys), default: stream.maxKeys)
     stream.stateBytes = table.value("state_bytes", .size(4096...32 << 30), default: stream.stateBytes)
     for name in ["tombstone", "max_keys", "state_bytes"] where table.holds(name) && !table.holds("key") {
@@ -35,11 +39,6 @@ extension ConfigurationReader {
 extension ConfigurationShape where Value == String {
   /// A non-empty text.
   fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
-
-  /// A jq program that is nothing but a path.
-  fileprivate static func path(_ what: String) -> Self {
-    text(what) { EventKeyReader(KeyDefinition(key: $0)) != nil }
-  }
 }
 
 extension ConfigurationShape where Value == Configuration.Distinct {

@@ -47,6 +47,9 @@ extension Configuration {
     /// The rules for publishing, for `Source.publish`: a client is admitted if any rule admits it. Never empty; `nil`:
     /// the daemon's own user and root.
     var write: [AccessRule]?
+
+    /// The definition of its keys if that is more than paths, so that the jq process computes them; `nil` otherwise.
+    var programKey: KeyDefinition? { key.flatMap { EventKeyReader($0) == nil ? $0 : nil } }
   }
 
   /// Which events are dropped as equal to the previous one, after `jq`.

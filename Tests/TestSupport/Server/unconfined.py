@@ -25,7 +25,8 @@ def answer(event):
     os.write(0, struct.pack("I", len(body)) + body)
 
 
-message(), message()
+for _ in range(4):  # the programs
+    message()
 answer(b"seccomp: Function not implemented")
 while True:
     answer(message())
