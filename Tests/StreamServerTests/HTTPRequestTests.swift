@@ -154,6 +154,7 @@ import Testing
       let client = try HTTPWireClient(harness)
       for (target, methods) in [
         ("/streams/s", "GET, HEAD, POST, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"),
+        ("/streams/s,t", "GET, HEAD, OPTIONS"), ("/streams/$config", "GET, HEAD, OPTIONS"),
         ("*", "GET, HEAD, POST, OPTIONS"),
       ] {
         client.request("OPTIONS", target)

@@ -39,7 +39,8 @@ extension HTTPConnection {
       switch self {
       case .page, .metrics, .health: "GET, HEAD, OPTIONS"
       case .socket: "GET, OPTIONS"
-      case .streams(let names): names.count == 1 ? "GET, HEAD, POST, OPTIONS" : "GET, HEAD, OPTIONS"
+      case .streams(let names):
+        names.count == 1 && !names[0].hasPrefix("$") ? "GET, HEAD, POST, OPTIONS" : "GET, HEAD, OPTIONS"
       }
     }
   }
