@@ -126,9 +126,11 @@ class Process:
 
 
 class Gate:
-    """Lets claims of a shard pass at the same time, once those of two hosts wait."""
+    """Lets claims of a shard pass at the same time, once those of two hosts wait.
+    - prepare: called before."""
 
-    def __init__(self, stream):
+    def __init__(self, stream, prepare=None):
+        self.prepare = prepare
         self.subject = f"streamd.test.log.{shard(stream)}.claim".encode()
         self.hosts = []
         self.opened = asyncio.Event()
@@ -139,6 +141,8 @@ class Gate:
         self.hosts.append(host)
         try:
             if len(set(self.hosts)) == 2:
+                if self.prepare:
+                    await self.prepare()
                 self.opened.set()
             await self.opened.wait()
         finally:
@@ -171,12 +175,18 @@ class WeakFence:
                 self.client.request(f"$JS.API.STREAM.MSG.GET.streamd-test-{shard}", request)
                 for request in (b'{"seq":%d}' % expected, b'{"last_by_subj":"%s"}' % words[1])))
         except (OSError, asyncio.TimeoutError):
+            await self.close()
             return words, body
         former, last = (json.loads(answer or b"{}").get("message", {}).get("seq", 0) for _, answer in (former, last))
         if former != expected or last > expected:
             return words, body
         header = body[:size].replace(found[0], b"Nats-Expected-Last-Subject-Sequence: %d" % last)
         return [*words[:3], b"%d" % len(header), b"%d" % (len(header) + len(body) - 2 - size)], header + body[size:]
+
+    async def close(self):
+        client, self.client = self.client, None
+        if client:
+            await client.close()
 
 
 class Link:
@@ -185,8 +195,10 @@ class Link:
 
     def __init__(self, target, fleet=None, host=None):
         self.target, self.fleet, self.host = target, fleet, host
-        self.is_open = asyncio.Event()
-        self.is_open.set()
+        # Cut, or open; in both directions, there, and back.
+        self.is_open, self.is_open_there, self.is_open_back = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        for event in (self.is_open, self.is_open_there, self.is_open_back):
+            event.set()
         self.loss = 0.0  # the part of the answers that are lost
         self.budget = None  # bytes that still pass to the target; None: all
         self.is_exhausted = asyncio.Event()
@@ -206,7 +218,8 @@ class Link:
             if self.fleet:
                 ways = [self._pass_commands(reader, far_writer), self._pass_messages(far_reader, writer)]
             else:
-                ways = [self._pass(reader, far_writer), self._pass(far_reader, writer)]
+                ways = [
+                    self._pass(reader, far_writer, self.is_open_there), self._pass(far_reader, writer, self.is_open_back)]
             directions = [asyncio.create_task(way) for way in ways]
             self.tasks.update(directions)
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
@@ -221,15 +234,23 @@ class Link:
                 each.close()
             self.tasks.discard(asyncio.current_task())
 
-    async def _pass(self, reader, writer):
+    async def _pass(self, reader, writer, is_open):
         while data := await reader.read(1 << 16):
             await self.is_open.wait()
+            await is_open.wait()
             writer.write(data)
             await writer.drain()
 
     async def _pass_commands(self, reader, writer):
         """Passes on whole commands of a host to a broker, up to the budget."""
         fence = WeakFence(self.target) if self.fleet.has_weak_fence else None
+        try:
+            return await self._pass_fenced(reader, writer, fence)
+        finally:
+            if fence:
+                await fence.close()
+
+    async def _pass_fenced(self, reader, writer, fence):
         while line := await reader.readline():
             words = line.split()
             data = line
@@ -367,6 +388,12 @@ class Fleet:
         for (a, b), link in [*self.routes.items(), *self.links.items()]:
             if (a == host) != (b == host):
                 link.is_open.clear() if is_cut else link.is_open.set()
+
+    def mute(self, broker, is_muted):
+        """Lets nothing that a broker sends arrive at the others, which it still hears; or ends that."""
+        for (a, b), link in self.routes.items():
+            for way in [link.is_open_there] * (a == broker) + [link.is_open_back] * (b == broker):
+                way.clear() if is_muted else way.set()
 
     def limit(self, host, budget):
         """Lets a host send so many bytes to a broker, then nothing; without a budget everything.

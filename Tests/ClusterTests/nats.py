@@ -17,7 +17,11 @@ class Client:
         return self
 
     async def __aexit__(self, *_):
+        await self.close()
+
+    async def close(self):
         self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
         self.writer.close()
 
     @classmethod
