@@ -196,7 +196,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     guard isLast || !range.isEmpty else { return }
     join(isLast ? batch.checkpoint : nil, batch.stamps?.part(range, of: batch.count), count: range.count)
     if !range.isEmpty, keys != nil || batch.keys != nil {
-      var joined = keys ?? EventKeys()
+      var joined = keys ?? EventKeys(definition: batch.keys?.definition ?? 0)
       joined.appendNone(count: count - joined.count)
       if let new = batch.keys { joined.append(new, range) } else { joined.appendNone(count: range.count) }
       notes = Notes(checkpoint, stamps, joined)
@@ -226,7 +226,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
   public func filter(_ isIncluded: ([UInt8]) throws -> Bool) rethrows -> EventBatch {
     var included = EventBatch()
     let keys = keys
-    var includedKeys = keys.map { _ in EventKeys() }
+    var includedKeys = keys.map { EventKeys(definition: $0.definition) }
     for (index, event) in enumerated() where try isIncluded(event) {
       included.append(event)
       if let keys { includedKeys?.append(keys, index..<index + 1) }

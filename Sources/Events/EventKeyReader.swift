@@ -40,8 +40,8 @@ package struct EventKeyReader: Sendable {
   }
 
   /// The keys of all events of a batch.
-  package mutating func keys(of batch: EventBatch) -> EventKeys {
-    var keys = EventKeys()
+  package mutating func keys(of batch: EventBatch, definition: UInt64 = 0) -> EventKeys {
+    var keys = EventKeys(definition: definition)
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
       append(keyOf: unsafe event.bindMemory(to: UInt8.self).span, to: &keys)
       return true

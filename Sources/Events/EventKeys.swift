@@ -17,6 +17,8 @@ public struct EventKey: Hashable, Sendable {
 
 /// The keys of consecutive events: for each event a key, or none. The bytes of all keys are in one piece of memory.
 public struct EventKeys: Equatable, Sendable {
+  /// Identifies the definition of the keys. In a joined batch, events with keys by another one than the first have none.
+  public let definition: UInt64
   /// The bytes of all keys, one after the other.
   private var bytes: [UInt8] = []
   /// For each event the end offset of its key in `bytes`, times 2, plus 1 for a tombstone. A key has at least one byte,
@@ -24,7 +26,7 @@ public struct EventKeys: Equatable, Sendable {
   private var ends: [Int] = []
 
   /// Keys of no event.
-  public init() {}
+  public init(definition: UInt64 = 0) { self.definition = definition }
 
   /// The number of events.
   public var count: Int { ends.count }
@@ -74,6 +76,7 @@ public struct EventKeys: Equatable, Sendable {
   /// Adds the keys of a range of events of another value.
   mutating func append(_ other: EventKeys, _ range: Range<Int>) {
     guard !range.isEmpty else { return }
+    guard other.definition == definition else { return appendNone(count: range.count) }
     let former = other.start(range.lowerBound)
     let offset = bytes.count - former
     bytes += other.bytes[former..<other.start(range.upperBound)]
@@ -83,8 +86,41 @@ public struct EventKeys: Equatable, Sendable {
 
   /// The keys of a range of events.
   func part(_ range: Range<Int>) -> EventKeys {
-    var part = EventKeys()
+    var part = EventKeys(definition: definition)
     part.append(self, range)
     return part
+  }
+}
+
+extension EventKeys {
+  /// For each event 2 bytes, big endian: the byte count of its key times 2, plus 1 for a tombstone; then the bytes of all
+  /// keys.
+  package var encoded: [UInt8] {
+    var encoded: [UInt8] = []
+    encoded.reserveCapacity(2 * count + bytes.count)
+    for index in 0..<count {
+      let size = range(index).count << 1 | ends[index] & 1
+      encoded += [UInt8(truncatingIfNeeded: size >> 8), UInt8(truncatingIfNeeded: size)]
+    }
+    return encoded + bytes
+  }
+
+  /// - Returns: nil unless these are the encoded keys of so many events.
+  package init?(encoded: [UInt8], count: Int, definition: UInt64) {
+    guard encoded.count / 2 >= count else { return nil }
+    self.init(definition: definition)
+    for index in 0..<count {
+      let size = Int(encoded[2 * index]) << 8 | Int(encoded[2 * index + 1])
+      let former = start(index)
+      guard size >> 1 <= EventKey.maximumByteCount, size != 1 else { return nil }
+      ends.append((former + size >> 1) << 1 | size & 1)
+    }
+    bytes = Array(encoded[(2 * count)...])
+    guard start(count) == bytes.count else { return nil }
+  }
+
+  /// The bytes that the keys of a range of events take in `encoded`.
+  package func encodedByteCount(_ range: Range<Int>) -> Int {
+    2 * range.count + start(range.upperBound) - start(range.lowerBound)
   }
 }

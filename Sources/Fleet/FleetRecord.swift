@@ -36,9 +36,13 @@ extension FleetRecord: SavedRecord {
     try fields.field(8, &number)
     try fields.field(9, &schedule.slot)
     try fields.field(10, &schedule.rest)
+    var (keys, keyDefinition) = (events.keys?.encoded ?? [], events.keys?.definition ?? 0)
+    try fields.field(11, &keys)
+    try fields.field(12, &keyDefinition)
     guard fields.isReading else { return }
     guard let events = EventBytes.events(in: bytes) else { throw Malformed(reason: "its events are cut off") }
     self.events = events
+    self.events.setKeys(EventKeys(encoded: keys, count: events.count, definition: keyDefinition))
     if !checkpoint.isEmpty { self.events.checkpoint = Checkpoint(Array(checkpoint.dropFirst())) }
     guard (1...Self.nameByteCount).contains(stream.utf8.count) else { throw Malformed(reason: "it names no stream") }
     guard sender.isEmpty || HostID(sender) != nil else { throw Malformed(reason: "its sender is no host") }

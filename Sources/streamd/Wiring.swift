@@ -67,10 +67,8 @@ extension EventLog.Limits {
   init(_ stream: Configuration.Stream) {
     self.init(stream.buffer)
     guard let key = stream.key else { return }
-    let text = [key.key, key.tombstone ?? ""].map { "\($0.utf8.count) \($0)" }.joined()
-    let digest = sha256(Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     state = unsafe KeyedState.Settings(
-      keys: stream.maxKeys, bytes: stream.stateBytes, keyDigest: digest, key: EventKeyReader(key).map(Self.keys))
+      keys: stream.maxKeys, bytes: stream.stateBytes, keyDigest: key.digest, key: EventKeyReader(key).map(Self.keys))
   }
 
   /// Reads the keys of stored events.
@@ -79,6 +77,13 @@ extension EventLog.Limits {
   ) -> @Sendable (_ event: UnsafeRawBufferPointer) -> EventKey? {
     let reader = Locked(reader)
     return { event in reader.withLock { $0.key(of: unsafe event.bindMemory(to: UInt8.self).span) } }
+  }
+}
+
+extension KeyDefinition {
+  fileprivate var digest: UInt64 {
+    let text = [key, tombstone ?? ""].map { "\($0.utf8.count) \($0)" }.joined()
+    return sha256(Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
   }
 }
 
@@ -117,7 +122,7 @@ extension Configuration.Stream {
     var events = source
     var transform = JQTransform(program: jq)
     if case .by(let program) = distinct { transform.distinctBy = program }
-    transform.key = programKey
+    (transform.key, transform.keyDigest) = (programKey, programKey?.digest ?? 0)
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {

@@ -41,6 +41,37 @@ import Testing
     }
   }
 
+  @Test func encodedKeysReadAsTheyWereAndAnythingElseIsRefused() throws {
+    let keys = try #require(batch.keys)
+    let encoded = keys.encoded
+    #expect(EventKeys(encoded: encoded, count: 4, definition: 0) == keys)
+    #expect(encoded.count == keys.encodedByteCount(0..<4) && keys.encodedByteCount(1..<3) == 6)
+    #expect(EventKeys(encoded: encoded, count: 4, definition: 1) != keys)
+    for count in 0..<encoded.count {
+      #expect(EventKeys(encoded: Array(encoded[..<count]), count: 4, definition: 0) == nil)
+    }
+    for count in [0, 1, 3, 5, 1 << 40] { #expect(EventKeys(encoded: encoded, count: count, definition: 0) == nil) }
+    #expect(EventKeys(encoded: encoded + [0], count: 4, definition: 0) == nil)
+    #expect(EventKeys(encoded: [0, 1], count: 1, definition: 0) == nil, "a tombstone without a key")
+    let large = [UInt8](repeating: 1, count: 1025)
+    #expect(EventKeys(encoded: [8, 2] + large, count: 1, definition: 0) == nil)
+    #expect(EventKeys(encoded: [8, 0] + large.dropLast(), count: 1, definition: 0)?[0]?.bytes.count == 1024)
+  }
+
+  @Test func keysByAnotherDefinitionAreNotJoined() throws {
+    var other = EventKeys(definition: 9)
+    for key in all { other.append(key) }
+    var joined = batch
+    var added = EventBatch(events)
+    added.setKeys(other)
+    joined += added
+    #expect(keys(joined) == all + [nil, nil, nil, nil] && joined.keys?.definition == 0)
+    var late = EventBatch([[7]])
+    late += added
+    #expect(keys(late) == [nil] + all && late.keys?.definition == 9)
+    #expect(late.filter { _ in true }.keys?.definition == 9)
+  }
+
   @Test func joinedAndAppendedEventsHaveTheirOwnKeys() {
     var joined = batch
     joined += batch

@@ -140,6 +140,15 @@ import Testing
     #expect(try StateFields.read(FleetRecord.self, from: StateFields.bytes(of: plain)[...]) == plain)
   }
 
+  @Test func aRecordHasTheKeysThatAProgramHasComputed() throws {
+    var record = FleetRecord(stream: "s", events: [[97], [98], [99]])
+    record.events.setKeys(
+      [EventKey([1, 2], isTombstone: true), nil, EventKey([3])].reduce(into: EventKeys(definition: 7)) { $0.append($1) }
+    )
+    let bytes = StateFields.bytes(of: record)
+    #expect(try StateFields.read(FleetRecord.self, from: bytes[...]) == record)
+  }
+
   /// As version 0.2 reads a record: nothing after field 8.
   private struct FormerRecord: SavedRecord {
     var stream = ""

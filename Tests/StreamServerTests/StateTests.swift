@@ -367,7 +367,7 @@ import Testing
 
   private static func keyed(_ keys: String...) -> EventBatch {
     var batch = EventBatch(keys.map { event($0) })
-    batch.setKeys(keys.reduce(into: EventKeys()) { $0.append(EventKey(Array($1.utf8))) })
+    batch.setKeys(keys.reduce(into: EventKeys(definition: 1)) { $0.append(EventKey(Array($1.utf8))) })
     return batch
   }
 

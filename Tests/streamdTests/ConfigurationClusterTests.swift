@@ -340,10 +340,6 @@ struct ConfigurationSharingTests {
       "exec: expected exec.max_line of at most 32MiB with share = \"fleet\", got 1073741824 bytes: "
         + "a larger event does not fit into a record of the fleet"
     ),
-    (
-      "publish = true\nkey = \".a + .b\"", 6,
-      "key: expected paths such as \".symbol\" as key and tombstone with share = \"fleet\": each host reads the keys"
-    ),
     ("publish = true\nlead = \"no\"", 6, "lead: expected true or false, got \"no\""),
   ])
   func whatAFleetCannotDoIsAnError(text: String, line: Int, sentence: String) {

@@ -21,8 +21,6 @@ public struct SavedConnections: Equatable, Sendable {
   struct Waiting: Sendable, Equatable {
     var stream: String
     var events: EventBatch
-    /// Of the definition of their keys; nil: they have none.
-    var keyDigest: UInt64?
   }
 
   var connections: [SavedConnection]

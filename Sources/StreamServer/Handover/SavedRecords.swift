@@ -52,17 +52,6 @@ extension SavedConnections.Waiting: SavedRecord {
     package mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
-  /// The key of one event, without bytes if it has none.
-  private struct Key: SavedRecord {
-    var bytes: [UInt8] = []
-    var isTombstone = false
-
-    package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
-      try fields.field(1, &bytes)
-      try fields.field(2, &isTombstone)
-    }
-  }
-
   package init() { self.init(stream: "", events: EventBatch()) }
 
   package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
@@ -71,22 +60,13 @@ extension SavedConnections.Waiting: SavedRecord {
     try fields.field(1, &stream)
     try fields.field(2, &list)
     try fields.field(3, &checkpoints)
-    var keys: [Key] = []
-    if let saved = events.keys {
-      keys = (0..<saved.count).map { index in
-        saved[index].map { Key(bytes: $0.bytes, isTombstone: $0.isTombstone) } ?? Key()
-      }
-    }
+    var (keys, definition) = (events.keys?.encoded ?? [], events.keys?.definition ?? 0)
     try fields.field(4, &keys)
-    try fields.field(5, &keyDigest)
+    try fields.field(5, &definition)
     guard fields.isReading else { return }
     events = EventBatch(list.map(\.bytes))
     events.checkpoint = checkpoints.last.flatMap { Checkpoint($0.bytes) }
-    if keys.count == events.count {
-      events.setKeys(keys.reduce(into: EventKeys()) { $0.append(EventKey($1.bytes, isTombstone: $1.isTombstone)) })
-    } else {
-      keyDigest = nil
-    }
+    events.setKeys(EventKeys(encoded: keys, count: events.count, definition: definition))
   }
 }
 

@@ -34,7 +34,10 @@ extension StreamServer {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
     for stream in streams.all {
-      if let waiting = stream.takeWaiting() { saved.waiting.append(waiting) }
+      // A batch with stamps comes again: the log's position is before it.
+      let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
+      let events = waiting.reduce(into: EventBatch()) { $0 += $1 }
+      if events != EventBatch() { saved.waiting.append(SavedConnections.Waiting(stream: stream.name, events: events)) }
       saved.ends[stream.name] = stream.log.read { storage, _ in
         // Views of a system stream have their own logs.
         systemEnds[stream.name].map { StreamEnd(position: max($0, storage.endPosition)) }
@@ -85,7 +88,7 @@ extension StreamServer {
           defer { events = [] }
           return events
         }
-        for batch in waiting { streams[batch.stream]?.append(batch, report: report) }
+        for batch in waiting { streams[batch.stream]?.append(batch.events, report: report) }
         sourcesWait.store(false, ordering: .releasing)
         for stream in streams.all {
           stream.admitNamedPublishers()

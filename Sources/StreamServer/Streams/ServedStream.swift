@@ -69,33 +69,38 @@ final class ServedStream: Sendable {
     /// Without events that cannot fit into the log, whatever its present size.
     var source: AnyPublisher<EventBatch, StreamFailure>?
     var publishSource: PublishSource?
-    /// During a change: whether events that wait have keys by another definition.
-    var hasOtherKey: Bool?
   }
 
   /// Reads the keys of events before they enter the log, unless these bring their keys: see `StreamConfiguration.key`.
   /// Separate from the stream, as the limit is.
   private final class Keying: Sendable {
     private let isActive: Atomic<Bool>
+    private let digest: Atomic<UInt64>
+    /// nil: the events bring their keys, or have none.
     private let reader: Locked<EventKeyReader?>
 
-    init(_ definition: KeyDefinition?) {
-      let reader = definition.flatMap { EventKeyReader($0) }
+    init(_ configuration: StreamConfiguration) {
+      let reader = configuration.key.flatMap { EventKeyReader($0) }
       isActive = Atomic(reader != nil)
+      digest = Atomic(configuration.limits.state?.keyDigest ?? 0)
       self.reader = Locked(reader)
     }
 
-    func change(to definition: KeyDefinition?) {
-      let new = definition.flatMap { EventKeyReader($0) }
+    func change(to configuration: StreamConfiguration) {
+      let new = configuration.key.flatMap { EventKeyReader($0) }
       reader.withLock { $0 = new }
+      digest.store(configuration.limits.state?.keyDigest ?? 0, ordering: .relaxed)
       isActive.store(new != nil, ordering: .relaxed)
     }
 
-    /// Gives the events their keys, if the stream has any.
+    /// Gives the events their keys, if the stream has any, instead of keys by another definition.
     func key(_ batch: consuming EventBatch) -> EventBatch {
-      guard isActive.load(ordering: .relaxed), batch.keys == nil, !batch.isEmpty else { return batch }
+      let former = batch.keys?.definition
+      guard !batch.isEmpty, former != nil || isActive.load(ordering: .relaxed) else { return batch }
+      let definition = digest.load(ordering: .relaxed)
+      if former == definition { return batch }
       let events = batch
-      batch.setKeys(reader.withLock { $0?.keys(of: events) })
+      batch.setKeys(reader.withLock { $0?.keys(of: events, definition: definition) })
       return batch
     }
   }
@@ -118,7 +123,7 @@ final class ServedStream: Sendable {
     sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
     eventLimit = EventLimit(configuration.maximumEventBytes(in: configuration.limits))
-    keying = Keying(configuration.key)
+    keying = Keying(configuration)
     self.feed = feed
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
@@ -212,12 +217,9 @@ final class ServedStream: Sendable {
       }
     }
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
-    keying.change(to: configuration.key)
+    keying.change(to: configuration)
     configuration.limits = storage.limits
-    terms.withLock {
-      $0.hasOtherKey = $0.configuration.key != configuration.key
-      ($0.configuration, $0.publishSource) = (configuration, newPublishSource)
-    }
+    terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     if change.makeLog != nil { remark.withLock { $0 = nil } }
     return storage
   }
@@ -227,12 +229,7 @@ final class ServedStream: Sendable {
     let limits = storage?.limits ?? configuration.limits
     let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
-    let hasOtherKey = terms.withLock { $0.hasOtherKey.take() } ?? false
-    log.thaw(storage) {
-      var batch = Self.fitting($0, into: name, limit) { reports.append($0) }
-      if hasOtherKey { batch.setKeys(nil) }
-      return keying.key(batch)
-    }
+    log.thaw(storage) { keying.key(Self.fitting($0, into: name, limit) { reports.append($0) }) }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
       return terms.publishSource
@@ -473,23 +470,8 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// Appends events that waited for space in the previous process.
-  func append(_ waiting: SavedConnections.Waiting, report: (ServerReport) -> Void) {
-    var events = waiting.events
-    if waiting.keyDigest != configuration.limits.state?.keyDigest { events.setKeys(nil) }
-    append(events, report: report)
-  }
-
-  /// What waits for space in the log, for the next process; nil: nothing.
-  func takeWaiting() -> SavedConnections.Waiting? {
-    // A batch with stamps comes again: the log's position is before it.
-    let events = log.takeOverflow().filter { $0.stamps == nil }.reduce(into: EventBatch()) { $0 += $1 }
-    guard events != EventBatch() else { return nil }
-    return .init(stream: name, events: events, keyDigest: configuration.limits.state?.keyDigest)
-  }
-
-  /// Appends events that come from a fleet, or that waited in the previous process, without events that cannot fit into
-  /// this log.
+  /// Appends events that were held in the previous process, or that come from a fleet, without events that cannot fit
+  /// into this log.
   /// - Returns: false, without any effect, after the stream's end, and for ids that no log accepts.
   @discardableResult func append(_ batch: EventBatch, report: (ServerReport) -> Void) -> Bool {
     guard EventLog.accepts(batch) else { return false }

@@ -22,6 +22,8 @@ public struct JQTransform: Sendable, Equatable {
   public var distinctBy: String?
   /// Compute the keys of the resulting events; nil: these get no keys.
   package var key: KeyDefinition?
+  /// The `definition` of these keys.
+  package var keyDigest: UInt64 = 0
 
   /// Takes texts in which `JQTransform.compileError(in:)` finds no error.
   public init(program: String? = nil, distinctBy: String? = nil) {
@@ -88,7 +90,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
     let memory = DistinctMemory(transform.distinctBy == nil ? nil : resumption)
     return JQ(
       upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess, memory: memory,
-      hasKeys: transform.key != nil
+      keyDigest: transform.key.map { _ in transform.keyDigest }
     ).eraseToAnyPublisher()
   }
 }
@@ -103,17 +105,18 @@ private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
   let report: @Sendable (PipelineReport) -> Void
   let makeProcess: MakeProcess
   let memory: DistinctMemory
-  let hasKeys: Bool
+  let keyDigest: UInt64?
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    upstream.subscribe(JQLink(memory, hasKeys, report, makeProcess, on: loop, to: AnySubscriber(subscriber)))
+    upstream.subscribe(JQLink(memory, keyDigest, report, makeProcess, on: loop, to: AnySubscriber(subscriber)))
   }
 }
 
 /// A subscription: connects the machine to its process.
 private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Sendable {
   private let memory: DistinctMemory
-  private let hasKeys: Bool
+  /// The definition of the events' keys; nil: they have none.
+  private let keyDigest: UInt64?
   private let report: @Sendable (PipelineReport) -> Void
   private let makeProcess: MakeProcess
   private var process: JQProcess?
@@ -131,10 +134,10 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   private static let hasReportedRights = Atomic(false)
 
   init(
-    _ memory: DistinctMemory, _ hasKeys: Bool, _ report: @escaping @Sendable (PipelineReport) -> Void,
+    _ memory: DistinctMemory, _ keyDigest: UInt64?, _ report: @escaping @Sendable (PipelineReport) -> Void,
     _ makeProcess: @escaping MakeProcess, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>
   ) {
-    (self.memory, self.hasKeys) = (memory, hasKeys)
+    (self.memory, self.keyDigest) = (memory, keyDigest)
     self.report = report
     self.makeProcess = makeProcess
     super.init(JQMachine(), on: loop, to: down)
@@ -207,7 +210,9 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     guard let event = machine.unanswered.first else { return }
     let admitted = answer.outputs.filter { memory.admits($0.distinctBy) }
     var events = EventBatch(admitted.map { $0.event ?? event })
-    if hasKeys { events.setKeys(admitted.reduce(into: EventKeys()) { $0.append($1.key) }) }
+    if let keyDigest {
+      events.setKeys(admitted.reduce(into: EventKeys(definition: keyDigest)) { $0.append($1.key) })
+    }
     machine.answered(events)
     advance()
   }

@@ -121,11 +121,6 @@ extension ConfigurationReader {
           at: key)
       }
     }
-    if stream.programKey != nil {
-      table.addError(
-        "expected paths such as \".symbol\" as key and tombstone with share = \"fleet\": each host reads the keys",
-        at: "key")
-    }
     if let (key, bytes) = stream.sourceEventLimit, bytes > Configuration.maximumFleetEventBytes {
       table.addError(
         "expected \(key) of at most 32MiB with share = \"fleet\", got \(bytes) bytes: a larger event does not fit into a "

@@ -449,17 +449,19 @@ extension SourceSchedule {
 }
 
 extension EventBatch {
-  /// The batch in parts of so many bytes, or of one event that is larger; at least one part.
+  /// The batch in parts of so many bytes of events and keys, or of one event that is larger; at least one part.
   fileprivate func parts(ofAtMost limit: Int) -> [EventBatch] {
-    guard byteCount > limit else { return [self] }
+    let keys = keys
+    guard byteCount + (keys?.encodedByteCount(0..<count) ?? 0) > limit else { return [self] }
     var parts: [EventBatch] = []
     var (start, index, bytes) = (0, 0, 0)
     unsafe withUnsafeBytes(of: 0..<count) { event in
-      if index > start, bytes + event.count > limit {
+      let size = event.count + (keys?.encodedByteCount(index..<index + 1) ?? 0)
+      if index > start, bytes + size > limit {
         parts.append(EventBatch(self[start..<index]))
         (start, bytes) = (index, 0)
       }
-      (index, bytes) = (index + 1, bytes + event.count)
+      (index, bytes) = (index + 1, bytes + size)
       return true
     }
     return parts + [EventBatch(self[start..<count])]
