@@ -132,6 +132,8 @@ package final class FleetMachine {
   private let hostName: String
   private let shardCount: Int
   private let times: ShardMachine.Times
+  /// Records after which a leader claims its shard again, so that a newcomer reads no more than this.
+  private let renewalRecordCount: Int
   private let merge: @Sendable (EventBatch, Checkpoint?) -> EventBatch
   private var streams: [String: Stream] = [:]
   private var shards: [Int: Shard] = [:]
@@ -149,8 +151,8 @@ package final class FleetMachine {
   private static let messageByteCount = 1 << 20 - 8192
   /// Bytes of batches that have arrived in part, of all senders together.
   private static let incomingByteCount = 128 << 20
-  /// Records or bytes after which a leader claims its shard again, so that a newcomer reads no more than this.
-  private static let renewal = (records: 16_384, byteCount: 64 << 20)
+  /// Bytes of records after which a leader claims its shard again.
+  private static let renewalByteCount = 64 << 20
   /// A leader without records appends an empty one, which fails if it is deposed or alone.
   private static let signOfLife: UInt64 = 30_000_000_000
   /// After which a message that was not answered is sent again.
@@ -165,14 +167,15 @@ package final class FleetMachine {
   /// - Parameters:
   ///   - hostName: for people.
   ///   - shardCount: of the fleet, at least 1; the same for all hosts.
+  ///   - renewalRecordCount: records after which a leader claims its shard again.
   ///   - merge: makes of published values and the checkpoint before them the values that are not stored yet, with their
   ///     checkpoint.
   package init(
     host: HostID, hostName: String, shardCount: Int, times: ShardMachine.Times = .init(),
-    merge: @escaping @Sendable (EventBatch, Checkpoint?) -> EventBatch
+    renewalRecordCount: Int = 16_384, merge: @escaping @Sendable (EventBatch, Checkpoint?) -> EventBatch
   ) {
     (self.host, self.hostName, self.shardCount, self.times) = (host, hostName, max(1, shardCount), times)
-    self.merge = merge
+    (self.renewalRecordCount, self.merge) = (renewalRecordCount, merge)
   }
 
   // MARK: What holds now
@@ -365,7 +368,7 @@ package final class FleetMachine {
     let isDue = now >= shard.signOfLifeAt
     if isDue { shard.signOfLifeAt = now &+ Self.repetition }
     guard shard.machine.isSettled, shard.machine.mayFetch else { return [] }
-    if shard.recordCount >= Self.renewal.records || shard.byteCount >= Self.renewal.byteCount {
+    if shard.recordCount >= renewalRecordCount || shard.byteCount >= Self.renewalByteCount {
       let heads = ShardHeads(Array(shard.heads.values)).bytes()
       return perform(shard.machine.renew(heads: heads, at: now), on: index, at: now)
     }
@@ -504,7 +507,8 @@ package final class FleetMachine {
         return (head.stream, head)
       }
     ) { first, _ in first }
-    shards[index]?.ahead = [:]
+    // Records of this host may follow its renewed claim.
+    if shards[index]?.machine.isSettled == true { shards[index]?.ahead = [:] }
     shards[index]?.recordCount = 0
     shards[index]?.byteCount = 0
     shards[index]?.signOfLifeAt = now &+ Self.signOfLife

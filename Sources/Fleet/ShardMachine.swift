@@ -154,7 +154,7 @@ package struct ShardMachine {
 
   /// An entry that is not known to be stored.
   private struct Submitted {
-    let content: ShardEntry.Content
+    var content: ShardEntry.Content
     let epoch: UInt64
     /// As it was appended last; nil: not yet.
     var bytes: [UInt8]?
@@ -511,7 +511,7 @@ package struct ShardMachine {
   }
 
   /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `mayFetch` and nothing is
-  /// under way: what follows a claim has another term.
+  /// under way, because the heads include all records before it. Records that are submitted meanwhile follow the claim.
   package mutating func renew(heads: [UInt8], at now: UInt64) -> [Action] {
     guard mayFetch, submitted.isEmpty, let position else { return [] }
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: position.epoch, at: now)
@@ -625,7 +625,13 @@ package struct ShardMachine {
     // Those before it were appended with the present chain: only the last one's checksum matters.
     var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
     let start = former == nil ? 0 : index
+    // What follows a renewed claim has its term, and that may be appended at another place than the last time.
+    let claimed = submitted.firstIndex { if case .claim = $0.content { true } else { false } }
     for place in start..<submitted.count {
+      if let claimed, claimed < place, case .part(var part) = submitted[place].content {
+        part.term = position.sequence + UInt64(claimed) + 1
+        submitted[place].content = .part(part)
+      }
       let entry = ShardEntry(
         epoch: submitted[place].epoch, former: former ?? position.checksum, content: submitted[place].content)
       let bytes = entry.bytes

@@ -76,9 +76,14 @@ class Failure(Exception):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ports that the system gives to connections, one of which might have it before a broker listens."""
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+                return probe.getsockname()[1]
+            except OSError:
+                continue
 
 
 class Process:

@@ -119,7 +119,7 @@ struct FleetSimulation {
   }
 
   private static func machine(_ id: HostID) -> FleetMachine {
-    FleetMachine(host: id, hostName: "h", shardCount: shardCount) { values, _ in values }
+    FleetMachine(host: id, hostName: "h", shardCount: shardCount, renewalRecordCount: 8) { values, _ in values }
   }
 
   /// A process of the host starts.

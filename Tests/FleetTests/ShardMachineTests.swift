@@ -25,4 +25,44 @@ import Testing
     #expect(machine.staleSince(at: 62 * second) == nil)
     #expect(machine.staleSince(at: 70 * second) == 61 * second)
   }
+
+  // MARK: A renewed claim
+
+  /// A leader that has renewed its claim, and submitted a record before the answer.
+  private func renewing() throws -> (machine: ShardMachine, attempts: [UInt64]) {
+    let host = try #require(HostID([UInt8](repeating: 1, count: 16)))
+    var machine = ShardMachine(host: host, weight: 0, now: 0)
+    _ = machine.start()
+    _ = machine.foundNoClaim(last: 0, at: 0)
+    let claim = machine.gathered(
+      .init(epoch: 0, sequence: 0, heads: [], newHeads: [], last: 0, lastEntry: nil), at: 0)
+    for attempt in attempts(claim) { _ = machine.appended(attempt: attempt, .stored, at: 0) }
+    try #require(machine.isLeading && machine.mayFetch)
+    let renewal = attempts(machine.renew(heads: [], at: 0))
+    let record = attempts(machine.submit([7], at: 0))
+    try #require(renewal.count == 1 && record.count == 1)
+    return (machine, renewal + record)
+  }
+
+  private func attempts(_ actions: [ShardMachine.Action]) -> [UInt64] {
+    actions.compactMap { if case .append(_, _, let attempt) = $0 { attempt } else { nil } }
+  }
+
+  private func records(_ actions: [ShardMachine.Action]) -> [[UInt8]] {
+    actions.compactMap { if case .apply(let record, _) = $0 { record } else { nil } }
+  }
+
+  @Test func aRecordThatFollowsARenewedClaimIsOfItsTerm() throws {
+    var (machine, attempts) = try renewing()
+    let actions = attempts.flatMap { machine.appended(attempt: $0, .stored, at: 0) }
+    #expect(records(actions) == [[7]] && machine.isSettled)
+  }
+
+  @Test func aRecordFollowsARenewedClaimThatIsAppendedAgainFurtherOn() throws {
+    var (machine, former) = try renewing()
+    #expect(machine.appended(attempt: former[0], .refused(last: 2), at: 0) == [.read(after: 1)])
+    let again = machine.read(after: 1, [(2, [0])], first: 1, last: 2, at: 0)
+    let actions = attempts(again).flatMap { machine.appended(attempt: $0, .stored, at: 0) }
+    #expect(records(actions) == [[7]] && machine.isSettled && machine.term == 3)
+  }
 }

@@ -32,7 +32,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   var input = Input(bytes: UnsafeRawBufferPointer(start: start, count: count)[...])
   let (host, other) = (HostID([UInt8](repeating: 1, count: 16))!, HostID([UInt8](repeating: 2, count: 16))!)
   var now: UInt64 = 1_000_000_000
-  let machine = FleetMachine(host: host, hostName: "a", shardCount: 1) { values, _ in values }
+  let machine = FleetMachine(host: host, hostName: "a", shardCount: 1, renewalRecordCount: 2) { values, _ in values }
   var ends: [String: UInt64] = [:]
   var actions = machine.setStreams(
     [
