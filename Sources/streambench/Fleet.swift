@@ -22,26 +22,131 @@ func measureFleet(_ options: Options) throws {
 
 /// Plain NATS: publish and subscribe of single events, through one broker that stores nothing. The fleet's events are in
 /// records: of a program on the leading host, whose batches follow each other, and of a client that publishes to a host and
-/// receives the confirmation of each batch before the next one is sent.
+/// receives the confirmation of each batch before the next one is sent. The bare limit is what JetStream accepts of entries
+/// that have the bytes of events and nothing else.
 private func measureFleetThroughput(_ options: Options, _ program: String) throws {
   Report.heading("fleet, \(eventByteCount)-byte events from one host to another", goal: "60 % of plain NATS")
-  let makers: [(String, () throws -> any Broker)] = [
-    ("plain NATS", { try NatsBroker(program, dataByteCount: eventByteCount) }),
-    ("clients, 1 broker", { try FleetBroker(options, program, brokerCount: 1) }),
-    ("clients, 3 brokers", { try FleetBroker(options, program, brokerCount: 3) }),
+  let makers: [(String, Int, () throws -> any Broker)] = [
+    ("plain NATS", 0, { try NatsBroker(program, dataByteCount: eventByteCount) }),
+    ("clients, 1 broker", 1, { try FleetBroker(options, program, brokerCount: 1) }),
+    ("clients, 3 brokers", 3, { try FleetBroker(options, program, brokerCount: 3) }),
   ]
   var plain: Figures?
-  for (name, make) in makers {  // one after the other: an idle fleet still has heartbeats
+  var limits: [Int: Figures] = [:]
+  func ratios(_ rates: [Double], _ brokerCount: Int) -> [String] {
+    let median = Figures(rates).median
+    return [(plain, "plain NATS"), (limits[brokerCount], "JetStream")].compactMap { reference, name in
+      reference.map { Report.percent(median, of: $0.median, name) }
+    }
+  }
+  for (name, brokerCount, make) in makers {  // one after the other: an idle fleet still has heartbeats
     let contender = try Contender(try make(), subscribers: 1, verifies: true)
     let rates = try (0..<options.runs).map { _ in try contender.deliveriesPerSecond(over: options.seconds) }
-    let ratios = plain.map { [Report.percent(Figures(rates).median, of: $0.median, "plain NATS")] } ?? []
-    plain = plain ?? Figures(rates)
-    Report.line(name, Figures(rates), "events/s", ratios)
+    Report.line(name, Figures(rates), "events/s", ratios(rates, brokerCount))
+    guard plain == nil else { continue }
+    plain = Figures(rates)
+    for count in [1, 3] {
+      for entry in BareLog.Entry.allCases {
+        let rates = try BareLog.rates(options, program, brokerCount: count, entry)
+        let name = "JetStream, \(counted(count, "broker")), \(entry)"
+        Report.line(name, Figures(rates), "events/s", ratios(rates, 0))
+        if Figures(rates).median > limits[count]?.median ?? 0 { limits[count] = Figures(rates) }
+      }
+    }
   }
   for count in [1, 3] {
     let rates = try programRates(options, program, brokerCount: count)
-    let ratios = plain.map { [Report.percent(Figures(rates).median, of: $0.median, "plain NATS")] } ?? []
-    Report.line("program, \(counted(count, "broker"))", Figures(rates), "events/s", ratios)
+    Report.line("program, \(counted(count, "broker"))", Figures(rates), "events/s", ratios(rates, count))
+  }
+}
+
+/// A log of JetStream to which entries are appended as a shard's leader does: each expects the sequence number of the one
+/// before it, and several are under way.
+private struct BareLog {
+  enum Entry: CaseIterable, CustomStringConvertible {
+    case small, large
+
+    var byteCount: Int { self == .small ? 64 << 10 : 1 << 20 - 4096 }
+    var windowCount: Int { self == .small ? 32 : 8 }
+    var description: String { self == .small ? "64 KiB" : "1 MiB" }
+  }
+
+  private let raw: CInt
+  private var received: [UInt8] = []
+
+  /// Events per second.
+  static func rates(_ options: Options, _ program: String, brokerCount: Int, _ entry: Entry) throws -> [Double] {
+    let fleet = try Fleet(options, program, brokerCount: brokerCount, streams: "")
+    var log = try BareLog(fleet, replicaCount: brokerCount)
+    defer { close(log.raw) }
+    var last = 0
+    return try (0..<options.runs).map { _ in
+      try log.rate(of: entry, after: &last, over: options.seconds) * Double(entry.byteCount / eventByteCount)
+    }
+  }
+
+  private init(_ fleet: Fleet, replicaCount: Int) throws {
+    raw = try fleet.connectToBroker()
+    try Handshake.say(Array("CONNECT {\"verbose\":false,\"headers\":true}\r\nSUB answers 1\r\n".utf8), to: raw)
+    let configuration = """
+      {"name":"bare","subjects":["bare"],"num_replicas":\(replicaCount),"storage":"file","discard":"old",
+      "max_bytes":\(1 << 30),"duplicate_window":100000000}
+      """
+    let request = "PUB $JS.API.STREAM.CREATE.bare answers \(configuration.utf8.count)\r\n\(configuration)\r\n"
+    for _ in 0..<60 {  // until the brokers have elected their leader, they refuse it or do not answer
+      try Handshake.say(Array(request.utf8), to: raw)
+      if try answer(within: 1)?.contains("\"config\"") == true { return }
+      usleep(500_000)
+    }
+    throw BenchError("JetStream makes no stream within a minute")
+  }
+
+  /// Entries per second.
+  private mutating func rate(of entry: Entry, after last: inout Int, over seconds: Double) throws -> Double {
+    let start = monotonicSeconds()
+    let body = [UInt8](repeating: UInt8(ascii: "x"), count: entry.byteCount) + Array("\r\n".utf8)
+    var (sent, stored) = (0, 0)
+    while true {
+      let isOver = monotonicSeconds() - start >= seconds
+      if !isOver, sent - stored < entry.windowCount {
+        let header = "NATS/1.0\r\nNats-Expected-Last-Sequence: \(last + sent)\r\n\r\n"
+        let count = header.utf8.count
+        try Handshake.say(
+          Array("HPUB bare answers \(count) \(count + entry.byteCount)\r\n\(header)".utf8) + body, to: raw)
+        sent += 1
+        continue
+      }
+      guard stored < sent else { break }
+      guard let answer = try answer(within: 60) else { throw BenchError("JetStream has not answered for a minute") }
+      guard !answer.contains("\"error\"") else { throw BenchError("JetStream refuses an entry: \(answer)") }
+      if answer.contains("\"seq\"") { stored += 1 }  // or it is about the stream, late
+    }
+    last += sent
+    return Double(sent) / (monotonicSeconds() - start)
+  }
+
+  /// - Returns: the next message; nil if there is none within so many seconds.
+  private mutating func answer(within seconds: Double) throws -> String? {
+    let end = monotonicSeconds() + seconds
+    while true {
+      if let end = received.firstIndex(of: UInt8(ascii: "\n")) {
+        let words = String(decoding: received[..<end], as: UTF8.self).split(whereSeparator: \.isWhitespace)
+        let isMessage = words.first == "MSG" || words.first == "HMSG"
+        let start = end + 1
+        let count = isMessage ? words.last.flatMap { Int($0) }.map { $0 + 2 } ?? 0 : 0
+        if received.count >= start + count {
+          defer { received.removeFirst(start + count) }
+          if isMessage { return String(decoding: received[start..<start + count], as: UTF8.self) }
+          continue
+        }
+      }
+      var descriptor = pollfd(fd: raw, events: Int16(POLLIN), revents: 0)
+      guard unsafe poll(&descriptor, 1, CInt(max(0, end - monotonicSeconds()) * 1000)) > 0 else { return nil }
+      var buffer = [UInt8](repeating: 0, count: 16 << 10)
+      let count = unsafe recv(raw, &buffer, buffer.count, 0)
+      guard count > 0 else { throw BenchError("a broker hung up") }
+      received += buffer.prefix(count)
+    }
   }
 }
 
@@ -139,6 +244,7 @@ final class Fleet {
   private let configuration: String
   private let brokers: [ServerProcess]
   private let monitorPort: UInt16
+  private let port: UInt16
   private(set) var hosts: [StreamdBroker]
 
   /// The one of the tests of a fleet is of the version that the manual requires.
@@ -165,7 +271,7 @@ final class Fleet {
     let ports = try (0..<brokerCount).map { _ in try Handshake.freePort() }
     let routes = try (0..<brokerCount).map { _ in try Handshake.freePort() }
     let monitorPort = try Handshake.freePort()
-    self.monitorPort = monitorPort
+    (self.monitorPort, port) = (monitorPort, ports[0])
     let sync = try Self.version(of: broker).hasPrefix("v2.9.") ? "" : "sync_interval: always"
     brokers = try (0..<brokerCount).map { number in
       let cluster = """
@@ -207,6 +313,8 @@ final class Fleet {
     hosts = []
     hosts = try (0..<hostCount).map { _ in try startHost() }
   }
+
+  func connectToBroker() throws -> CInt { try Handshake.connect(toPort: port) }
 
   private func startHost() throws -> StreamdBroker {
     try StreamdBroker(program, stream: configuration, dataByteCount: eventByteCount)
