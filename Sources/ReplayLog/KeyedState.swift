@@ -72,6 +72,17 @@ import Synchronization
     var areaBytes: Int { StateArea.byteCount(entries: entries, heapBytes: heapBytes) }
   }
 
+  /// What a state is made from.
+  public struct Origin: Equatable, Sendable {
+    /// Of the definition of its keys.
+    public var keyDigest: UInt64
+    /// The id of the first event that was considered, or the log's end before that.
+    public var begin: UInt64
+
+    /// Creates a description of what a state is made from.
+    public init(keyDigest: UInt64 = 0, begin: UInt64 = 0) { (self.keyDigest, self.begin) = (keyDigest, begin) }
+  }
+
   /// A version of a key.
   struct Node {
     /// Of the record in units, plus 1; 0: the node is unused.
@@ -110,6 +121,8 @@ import Synchronization
   private(set) var horizon: UInt64 = 0
   /// A walk that began as of an end below cannot be renewed: a tombstone after that may be gone.
   private(set) var tombstoneHorizon: UInt64 = 1
+  /// An earlier process may have freed tombstones below.
+  private var processStart: UInt64 = 0
 
   let area: StateArea
   private let hasChecksums: Bool
@@ -169,8 +182,8 @@ import Synchronization
   /// Whether the state has the newest event of each key.
   public var isComplete: Bool { incompleteness == nil }
 
-  /// Identifies the definition of its keys.
-  public var keyDigest: UInt64 { description.keyDigest }
+  /// Two states of a stream with one origin are the same one, as of two ends.
+  public var origin: Origin { Origin(keyDigest: description.keyDigest, begin: description.begin) }
 
   /// Why the state is incomplete; nil: it is complete.
   public var incompleteness: Incompleteness? {
@@ -205,10 +218,13 @@ import Synchronization
   }
 
   /// Whether the state still has all tombstones from the walk's begin on, so that it can be renewed.
-  public func canRenew(_ walk: StateWalk) -> Bool { hasTombstones(from: walk.begin) }
+  public func canRenew(_ walk: StateWalk) -> Bool { walk.begin >= tombstoneHorizon }
 
-  /// Whether the state still has the tombstones, from an id on, of all keys that are removed.
-  public func hasTombstones(from id: UInt64) -> Bool { id >= tombstoneHorizon }
+  /// Whether the state still has the tombstones, from an id on, of all keys that are removed: in whichever process they
+  /// came, and not in another log.
+  public func hasTombstones(from id: UInt64) -> Bool {
+    id >= max(tombstoneHorizon, description.begin, processStart)
+  }
 
   /// Continues a walk that has fallen behind as of a newer end, from its position on. It then visits tombstones, too, of
   /// keys that were removed after its begin: it may have visited these keys before.
@@ -603,6 +619,9 @@ import Synchronization
     return write()
   }
 
+  /// Later events are not considered: they have other keys.
+  public func leaveOutLaterEvents() { leaveOut(end, .damage) }
+
   private func leaveOut(_ id: UInt64, _ cause: Incompleteness.Cause) {
     guard description.incompleteness == nil else { return }
     description.incompleteness = Incompleteness(since: id, cause: cause)
@@ -730,7 +749,7 @@ import Synchronization
     if former != description.bytes { descriptionNote.write(description.bytes, end: end) }
     isInUse = true
     advanceEnd(to: end)
-    (committedEnd, horizon) = (end, end)
+    (committedEnd, horizon, processStart) = (end, end, end)
   }
 
   /// Events below were considered.

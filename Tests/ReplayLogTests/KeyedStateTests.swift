@@ -211,6 +211,15 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     state.finish(again)
   }
 
+  @Test func tombstonesOfAnotherLogAndOfAnEarlierProcessMayBeGone() throws {
+    let log = try #require(EventLog(name: "test", limits: Self.limits(), firstID: 1000))
+    #expect(log.state?.hasTombstones(from: 999) == false && log.state?.hasTombstones(from: 1000) == true)
+    log.append(keyed([[1], [2], [1, 0]]))
+    for _ in 0..<10 { log.append(keyed([[2]])) }
+    let next = try LogRemains(memory: dup(log.descriptor)).log(limits: Self.limits())
+    #expect(next.state?.hasTombstones(from: 1002) == false && next.state?.hasTombstones(from: 1013) == true)
+  }
+
   @Test func aStateOverALimitIsIncompleteUntilLargerLimitsConsiderAllEvents() throws {
     let small = KeyedState.Settings(keys: 3, bytes: 4096, keyDigest: 1, key: { key(in: $0) })
     var log = try #require(EventLog(name: "test", limits: Self.limits(small), firstID: 1000))

@@ -20,11 +20,11 @@ import Testing
 
   /// Ids 1000 and so on.
   private func add(
-    _ harness: ServerHarness, events: Int = 1024, keys: Int = 100, stored: [[UInt8]] = []
+    _ harness: ServerHarness, events: Int = 1024, keys: Int = 100, firstID: UInt64 = 1000, stored: [[UInt8]] = []
   ) throws -> HandFedSource {
     let source = HandFedSource()
     let configuration = Self.configuration(events: events, keys: keys)
-    let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: 1000))
+    let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: firstID))
     var batch = EventBatch(stored)
     var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
     batch.setKeys(reader.keys(of: batch))
@@ -209,6 +209,49 @@ import Testing
     }
   }
 
+  /// With tombstones that the subscriber needs, as it may have their keys.
+  @Test func nextProcessReadsOnInAStateThatWasRenewed() async throws {
+    try await withTwoServers { first, next in
+      let source = try add(first, events: 4)
+      let events = ["a", "b", "c", "d"].map { Self.event($0) }
+      let later = [
+        Self.event("a", isTombstone: true), Self.event("e"), Self.event("c", 1), Self.event("f"), Self.event("f", 1),
+        Self.event("f", 2),
+      ]
+      _ = try add(next, events: 4, stored: events + later)  // as if the log had been restored, too
+      for event in events { source.send(event) }
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1, options: #"{"from":"state","marker":true}"#)
+      #expect(try client.payload().data == events[0])
+      for event in later { source.send(event) }
+      first.eventually { first.server.statistics.eventsIn == 10 }
+      client.send(.requestN(StreamID(1), 4))
+      for event in [events[1], events[2], events[3], later[0]] { #expect(try client.payload().data == event) }
+      try await first.handOver(to: next)
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      for event in [later[1], later[2], later[5]] { #expect(try client.payload().data == event) }
+      #expect(try client.payload().metadata.last == 1)
+    }
+  }
+
+  @Test func lossOfTheLogInARestartEndsWhoReadsTheState() async throws {
+    try await withTwoServers { first, next in
+      let source = try add(first)
+      for key in ["a", "b", "c"] { source.send(Self.event(key)) }
+      _ = try add(next, firstID: 2000)
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      try expect(client, 1000, Self.event("a"))
+      try await first.handOver(to: next)
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      guard case .error(StreamID(1), .canceled, let message)? = try client.receive() else {
+        Issue.record("it goes on")
+        return
+      }
+      #expect(message == #"the rest of the state of "s" is lost: subscribe again"#)
+    }
+  }
+
   @Test func reloadThatChangesTheKeyEndsWhoReadsTheState() async throws {
     try await withServer { harness in
       let source = try add(harness)
@@ -353,6 +396,37 @@ import Testing
       source.send(Self.event("d", isTombstone: true))
       harness.eventually { harness.server.statistics.eventsIn == 9 }
       #expect(try ids("&lastEventID=1000") == (["1000", "1002", "1007"], true, nil))
+    }
+  }
+
+  @Test func responseBeginsAgainWithTheStateOfAnotherLog() async throws {
+    try await withServer { harness in
+      _ = try add(harness, firstID: 2000, stored: [Self.event("a")])
+      let client = try HTTPWireClient(harness)
+      client.request("GET", "/streams/s?as=sse&follow=0&from=state&lastEventID=1000", [])
+      let text = try client.response().text
+      #expect(text.contains("event: gap\ndata: {\"lost\":null}\n\nid: 2000\n"))
+    }
+  }
+
+  @Test func stateIsRefusedAfterItsKeysWereChangedWithoutAnotherLog() async throws {
+    struct Full: Error {}
+    try await withServer { harness in
+      let source = try add(harness)
+      source.send(Self.event("a"))
+      let changed = Self.configuration { configuration in
+        configuration.key = KeyDefinition(key: ".v")
+        configuration.limits.state = KeyedState.Settings(keyDigest: 2)
+      }
+      #expect(harness.server.change([StreamChange(changed) { _ in throw Full() }], removing: []).count == 1)
+      source.send(Self.event("a", 1))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      guard case .error(StreamID(1), .invalid, let message)? = try client.receive() else {
+        Issue.record("it is served")
+        return
+      }
+      #expect(message == "the state is incomplete since event 1001: events were lost")
     }
   }
 

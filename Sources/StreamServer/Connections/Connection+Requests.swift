@@ -20,6 +20,11 @@ enum RequestFailure: Error, Equatable {
   /// The stream has failed.
   case failed(String)
 
+  /// What a subscription has not read of the state of keys cannot be read any more.
+  static func lostState(of stream: String) -> Self {
+    .canceled("the rest of the state of \"\(stream)\" is lost: subscribe again")
+  }
+
   var sentence: String {
     switch self {
     case .invalid(let text), .unknownStream(let text), .forbidden(let text), .rejected(let text), .canceled(let text),
@@ -326,7 +331,7 @@ extension Connection {
       extras?.beginReading(of: stream, from: cursor.position, continuing: state)
       guard extras?.reading != nil else {
         if let filter = saved.filter { stream.filters.leave(filter) }
-        return sendFailure(request, .canceled("\"\(name)\" has other keys now"))
+        return sendFailure(request, .lostState(of: name))
       }
     }
     if saved.markers == .current { extras?.sentAt = worker.loop.now }

@@ -14,7 +14,7 @@ extension EventBlock {
     _ jsonVerdicts: JSONVerdicts
   ) -> SubscriptionMachine.Finding {
     let (walk, cursor) = (reading.walk, machine.cursor)
-    guard let state = storage.state, walk.state === state, state.keyDigest == reading.keyDigest,
+    guard let state = storage.state, walk.state === state, state.origin == reading.origin,
       state.incompleteness.map({ $0.since >= walk.end }) ?? true
     else { return .lostState }
     guard machine.demand > .none, !machine.format.isNotice else { return .events }

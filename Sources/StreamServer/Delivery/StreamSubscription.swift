@@ -24,8 +24,8 @@ struct Gap: Equatable {
 struct StateReading {
   /// Continues in another state, if the log was replaced.
   var walk: StateWalk
-  /// Of the state's keys.
-  let keyDigest: UInt64
+  /// Of the state.
+  let origin: KeyedState.Origin
 }
 
 /// What few subscriptions have: a filter, markers, or a state to read first.
@@ -55,19 +55,19 @@ final class SubscriptionExtras {
     of stream: ServedStream, from position: UInt64 = 0, continuing saved: SavedConnection.State? = nil
   ) -> Int? {
     stream.log.read { storage, _ in
-      guard let state = storage.state, saved.map({ $0.keyDigest == state.keyDigest }) ?? true else { return nil }
+      guard let state = storage.state, saved.map({ $0.origin == state.origin }) ?? true else { return nil }
       reading = StateReading(
         walk: state.walk(
           from: position, asOf: min(saved?.end ?? .max, storage.endPosition),
           begin: saved?.begin ?? (position > 0 ? position : nil)),
-        keyDigest: state.keyDigest)
+        origin: state.origin)
       return state.count
     }
   }
 
   /// Continues in another state of the same keys, if the log was replaced; under its lock.
   func continueReading(in storage: EventLog, from position: UInt64) {
-    guard let reading, let state = storage.state, reading.walk.state !== state, state.keyDigest == reading.keyDigest
+    guard let reading, let state = storage.state, reading.walk.state !== state, state.origin == reading.origin
     else { return }
     self.reading?.walk = state.walk(
       from: position, asOf: min(reading.walk.end, storage.endPosition), begin: reading.walk.begin)

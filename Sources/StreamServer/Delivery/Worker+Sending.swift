@@ -31,9 +31,7 @@ extension Worker {
       subscription.connection.fail(
         subscription, .lagged("lagged: event \(position) left the buffer while it was being sent"))
     case .fail(.lostState):
-      let name = subscription.lane.stream.name
-      subscription.connection.fail(
-        subscription, .canceled("the rest of the state of \"\(name)\" is lost: subscribe again"))
+      subscription.connection.fail(subscription, .lostState(of: subscription.lane.stream.name))
     case .fail(.lagged(let lost)):
       subscription.connection.fail(subscription, .lagged("lagged: \(lost) events lost"))
     }

@@ -1,5 +1,6 @@
 import RSocket
 import Reactive
+import ReplayLog
 import StreamProtocol
 
 /// The saved state of one connection: its protocol machine, partial input and output, and requests.
@@ -26,7 +27,7 @@ struct SavedConnection: Equatable, Sendable {
   struct State: Equatable, Sendable {
     /// It is that of the events below.
     var end: UInt64 = 0
-    var keyDigest: UInt64 = 0
+    var origin = KeyedState.Origin()
     /// Where it began; 0: it cannot be read on as of a later end.
     var begin: UInt64 = 0
   }
@@ -120,7 +121,7 @@ extension SavedConnection.Subscription {
     (filter, leftOut) = (extras.verdicts?.filter, extras.leftOut)
     state = extras.reading.map { reading in
       let isWhole = reading.walk.state?.canRenew(reading.walk) ?? false
-      return .init(end: reading.walk.end, keyDigest: reading.keyDigest, begin: isWhole ? reading.walk.begin : 0)
+      return .init(end: reading.walk.end, origin: reading.origin, begin: isWhole ? reading.walk.begin : 0)
     }
     markers = !extras.hasMarkers ? .none : extras.sentAt == nil ? .pending : .current
   }

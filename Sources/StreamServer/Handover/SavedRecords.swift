@@ -140,8 +140,9 @@ extension SavedConnection.Subscription: SavedRecord {
 extension SavedConnection.State: SavedRecord {
   package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &end)
-    try fields.field(2, &keyDigest)
+    try fields.field(2, &origin.keyDigest)
     try fields.field(3, &begin)
+    try fields.field(4, &origin.begin)
   }
 }
 

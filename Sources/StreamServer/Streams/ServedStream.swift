@@ -93,11 +93,14 @@ final class ServedStream: Sendable {
       isActive.store(new != nil, ordering: .relaxed)
     }
 
+    /// Of the keys, as in `EventKeys`.
+    var definition: UInt64 { digest.load(ordering: .relaxed) }
+
     /// Gives the events their keys, if the stream has any, instead of keys by another definition.
     func key(_ batch: consuming EventBatch) -> EventBatch {
       let former = batch.keys?.definition
       guard !batch.isEmpty, former != nil || isActive.load(ordering: .relaxed) else { return batch }
-      let definition = digest.load(ordering: .relaxed)
+      let definition = definition
       if former == definition { return batch }
       let events = batch
       batch.setKeys(reader.withLock { $0?.keys(of: events, definition: definition) })
@@ -229,6 +232,12 @@ final class ServedStream: Sendable {
     let limits = storage?.limits ?? configuration.limits
     let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
+    if storage == nil {
+      // The present log's state is of the former keys, and lacks all events from here on.
+      log.read { [keying] storage, _ in
+        if let state = storage.state, state.origin.keyDigest != keying.definition { state.leaveOutLaterEvents() }
+      }
+    }
     log.thaw(storage) { keying.key(Self.fitting($0, into: name, limit) { reports.append($0) }) }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
