@@ -33,6 +33,8 @@ final class Machine {
   private var auditors: [String: Auditor] = [:]
   private let queue = DispatchQueue(label: "streams")
   private(set) var isReloading = false
+  /// Whether the last reload had no effect: a new stream's log could not be made.
+  private(set) var hasFailedToReload = false
   private let hasReloaded = DispatchSemaphore(value: 0)
   private let world: World
 
@@ -149,7 +151,7 @@ final class Machine {
       let body: () -> Void
       init(_ body: @escaping () -> Void) { self.body = body }
     }
-    isReloading = true
+    (isReloading, hasFailedToReload) = (true, false)
     let box = Unmanaged.passRetained(
       Box { [self] in
         reload(from: former, to: new, replacing: replaced)
@@ -184,7 +186,11 @@ final class Machine {
     let specifications = Dictionary(uniqueKeysWithValues: new.map { ($0.name, $0) })
     var added: [(StreamSpecification, LogStore.StoredLog)] = []
     for stream in difference.added {
-      guard let specification = specifications[stream.name], let kept = try? logs.log(of: stream) else { return }
+      guard let specification = specifications[stream.name], let kept = try? logs.log(of: stream) else {
+        for (added, _) in added { logs.forget(added.name) }
+        hasFailedToReload = true
+        return
+      }
       added.append((specification, kept))
     }
     logs.confirm()

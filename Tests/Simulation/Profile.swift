@@ -125,7 +125,8 @@ struct Profile {
       }
       rates[Int(SIM_LATE)] = min(rates[Int(SIM_LATE)], 200)
       let ending = [
-        SIM_SEND_RESET, SIM_RECV_RESET, SIM_EPOLL_ADD, SIM_ACCEPT, SIM_MEMFD, SIM_SOCKETPAIR, SIM_PARCEL, SIM_STORE,
+        SIM_SEND_RESET, SIM_RECV_RESET, SIM_EPOLL_ADD, SIM_ACCEPT, SIM_MEMFD, SIM_WRITE, SIM_SOCKETPAIR, SIM_PARCEL,
+        SIM_STORE,
       ]
       let mayEnd = ending.contains { rates[Int($0)] > 0 }
       // A disk that takes nothing, or a manager that keeps nothing, forgets ids where the clock goes back, too.

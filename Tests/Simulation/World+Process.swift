@@ -181,7 +181,15 @@ extension World {
   func finishReload() {
     guard let (former, _) = reloading else { return }
     machine.finishReload()
-    noteReload()
+    if machine.hasFailedToReload, sim_is_dead() == 0 {
+      Report.shared.say("the reload has failed")
+      Report.shared.count("reloads that failed")
+      let attempted = streams
+      streams = former
+      noteChanges(from: attempted)
+    } else {
+      noteReload()
+    }
     reloading = nil
     for client in clients { client.review() }
     guard sim_is_dead() != 0 else { return }
