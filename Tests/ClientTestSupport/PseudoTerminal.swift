@@ -2,6 +2,7 @@ import Dispatch
 import Glibc
 import Reactive
 import StreamRuntime
+import TestSupport
 
 /// A terminal for a program under test: the program's output, as screens.
 package final class PseudoTerminal: Sendable {
@@ -78,12 +79,14 @@ package final class PseudoTerminal: Sendable {
     }
   }
 
-  /// - Throws: `Silence` after twenty seconds: the guard against a test that hangs.
+  /// - Throws: `Silence` after `hangTime`.
   private func read() async throws {
     try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
       DispatchQueue.global().async { [self] in
         var ready = pollfd(fd: screen, events: Int16(POLLIN), revents: 0)
-        guard poll(&ready, 1, 20_000) == 1 else { return continuation.resume(throwing: Silence(text: text)) }
+        guard poll(&ready, 1, CInt(hangTime.wholeMilliseconds)) == 1 else {
+          return continuation.resume(throwing: Silence(text: text))
+        }
         var buffer = [UInt8](repeating: 0, count: 65536)
         let count = Glibc.read(screen, &buffer, buffer.count)
         if count > 0 { seen.withLock { $0 += buffer.prefix(count) } }

@@ -5,7 +5,7 @@ import Testing
 @testable import JetStream
 
 /// How a host proves what it is, and the broker.
-@Suite(.timeLimit(.minutes(5))) struct IdentityTests {
+@Suite(.timeLimit(.minutes(10))) struct IdentityTests {
   private static let publicKey = "UDWUSKGGFDI4FRXK5EBTRECZSVQSSWJHHJOGH6JWG3AUMFFMQ435C2U4"
   private static let seed = "SUAAGAYDAMBQGAYDAMBQGAYDAMBQGAYDAMBQGAYDAMBQGAYDAMBQGA6BEM"
 

@@ -20,7 +20,7 @@ func connectedHost(_ broker: Broker, shards: Int = 1) async throws -> FleetHost 
   return host
 }
 
-@Suite(.timeLimit(.minutes(5))) struct LogTests {
+@Suite(.timeLimit(.minutes(10))) struct LogTests {
   @Test func appendIsStoredAfterTheExpectedEntryOnly() async throws {
     let broker = try await Broker()
     let host = try await connectedHost(broker)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import JetStream
 
-@Suite(.timeLimit(.minutes(5))) struct MessageTests {
+@Suite(.timeLimit(.minutes(10))) struct MessageTests {
   @Test func messageReachesAllSubscribers() async throws {
     let broker = try await Broker()
     var hosts: [FleetHost] = []

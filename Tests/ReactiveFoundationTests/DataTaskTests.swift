@@ -5,7 +5,7 @@
   import ReactiveFoundation
   import Testing
 
-  @Suite(.timeLimit(.minutes(2))) struct DataTaskTests {
+  @Suite(.timeLimit(.minutes(10))) struct DataTaskTests {
     /// Accepts one connection at a time on the loopback interface and answers a request with `answer`, or never.
     private final class Server: Sendable {
       let port: UInt16

@@ -2,7 +2,7 @@ import Foundation
 import ReactiveFoundation
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct ReactiveFoundationTests {
+@Suite(.timeLimit(.minutes(10))) struct ReactiveFoundationTests {
   /// A run loop on its own thread.
   private final class Loop: @unchecked Sendable {
     let runLoop: RunLoop

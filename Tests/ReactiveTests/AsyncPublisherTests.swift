@@ -1,7 +1,7 @@
 import Reactive
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct AsyncPublisherTests {
+@Suite(.timeLimit(.minutes(10))) struct AsyncPublisherTests {
   @Test func valuesEndWithThePublisher() async {
     var seen: [Int] = []
     for await value in (1...5).publisher.values { seen.append(value) }

@@ -4,7 +4,7 @@ import Reactive
 import Testing
 
 // Documented behaviour of Combine that programs depend on, in single cases.
-@Suite(.timeLimit(.minutes(2))) struct CombineTests {
+@Suite(.timeLimit(.minutes(10))) struct CombineTests {
   @Test func eachChangeOfACurrentValueIsDeliveredOnce() {
     let subject = CurrentValueSubject<Int, Never>(0)
     let recorder = Recorder<Int, Never>(.none)

@@ -4,7 +4,7 @@ import Testing
 
 // The obligations of every operator to its subscriber and its upstream, and the release of memory. Also run under the
 // thread sanitizer.
-@Suite(.timeLimit(.minutes(2))) struct ContractTests {
+@Suite(.timeLimit(.minutes(10))) struct ContractTests {
   @Test(arguments: OperatorCase.all, [true, false])
   func deliversExactlyTheRequestedValues(_ operation: OperatorCase, isPrompt: Bool) {  // rows 15, 16
     let source = CountingSource(40, isPrompt: isPrompt)

@@ -2,7 +2,7 @@ import Dispatch
 import Reactive
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct DispatchTimerTests {
+@Suite(.timeLimit(.minutes(10))) struct DispatchTimerTests {
   /// Waits for `count` ticks on `queue`; each other timer with this interval on it ticks meanwhile.
   private func wait(_ count: Int, on queue: DispatchQueue) async {
     _ = await values(of: Publishers.timer(queue: queue, interval: .milliseconds(2), times: .max(count)))

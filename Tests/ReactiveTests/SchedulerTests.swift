@@ -2,7 +2,7 @@ import Dispatch
 import Reactive
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct SchedulerTests {
+@Suite(.timeLimit(.minutes(10))) struct SchedulerTests {
   @Test func immediateSchedulerWorksInsideTheCall() {
     var count = 0
     let scheduler = ImmediateScheduler.shared

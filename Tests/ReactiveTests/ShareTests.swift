@@ -99,7 +99,7 @@ import Testing
   }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct CreateTests {
+@Suite(.timeLimit(.minutes(10))) struct CreateTests {
   @Test func createDeliversAndCancels() {
     var stopped = 0
     let created = Create<Int, Never> { subscriber in

@@ -336,7 +336,7 @@ import Testing
   }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct TimedConcurrencyTests {
+@Suite(.timeLimit(.minutes(10))) struct TimedConcurrencyTests {
   @Test func parallelQueueDeliversOneValueAtATimeInOrder() async {  // row 19
     let queue = DispatchQueue(label: "test", attributes: .concurrent)
     let subject = PassthroughSubject<Int, Never>()

@@ -41,8 +41,7 @@ import Testing
     let one = marks(folder)
     one.raise("a", to: 1000)
     one.raise("a", to: 2000)
-    for _ in 0..<2000 where marks(folder).mark(of: "a") != 2000 { try await Task.sleep(for: .milliseconds(10)) }
-    #expect(marks(folder).mark(of: "a") == 2000)
+    #expect(try await eventually { marks(folder).mark(of: "a") == 2000 })
   }
 
   @Test func invalidLinesOfTheFileAreIgnored() throws {

@@ -48,7 +48,7 @@ extension EventLog {
 }
 
 /// A state after a kill, a power failure or damage.
-@Suite(.timeLimit(.minutes(5))) struct KeyedStateRecoveryTests {
+@Suite(.timeLimit(.minutes(10))) struct KeyedStateRecoveryTests {
   /// Each page has any of its versions since the last sync, in the order of syncs that the machine makes.
   @Test(arguments: 1...60) func afterAPowerFailureTheStateIsTheFoldOfTheRemainingEvents(seed: UInt64) throws {
     var random = SystemRandom(seed)

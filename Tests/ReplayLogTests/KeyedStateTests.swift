@@ -81,7 +81,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
   return batch
 }
 
-@Suite(.timeLimit(.minutes(5))) struct KeyedStateTests {
+@Suite(.timeLimit(.minutes(10))) struct KeyedStateTests {
   static let settings = KeyedState.Settings(keys: 120, bytes: 160 << 10, keyDigest: 1, key: { key(in: $0) })
 
   static func limits(_ settings: KeyedState.Settings? = Self.settings, events: Int = 60) -> EventLog.Limits {

@@ -6,7 +6,7 @@ import Testing
 @testable import ReplayLog
 
 /// A log after its process was killed at a random moment.
-@Suite(.timeLimit(.minutes(5))) struct KillTests {
+@Suite(.timeLimit(.minutes(10))) struct KillTests {
   private static let rounds = 150
   private static let limits = EventLog.Limits(events: 300, bytes: 32 << 10)
 

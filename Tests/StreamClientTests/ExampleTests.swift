@@ -4,7 +4,7 @@ import StreamRuntime
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct ExampleTests {
+@Suite(.timeLimit(.minutes(10))) struct ExampleTests {
   /// A terminal, so that each line is seen when it is printed.
   @Test func theExampleServesValuesToAnotherProcess() async throws {
     let folder = try TemporaryFolder()

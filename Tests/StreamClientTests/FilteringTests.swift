@@ -8,7 +8,7 @@ import TestSupport
 import Testing
 
 /// Filters and markers, with a server and with a scripted one.
-@Suite(.timeLimit(.minutes(1))) struct FilteringTests {
+@Suite(.timeLimit(.minutes(10))) struct FilteringTests {
   private let reports = Recorder<ReconnectPolicy.Report>()
   private static let loss = StreamError.disconnected("the server closed the connection")
 

@@ -7,7 +7,7 @@ import Testing
 
 /// Every public function can be called from the main actor, from an actor and from a detached task: compiling this
 /// is most of the test.
-@Suite(.timeLimit(.minutes(1))) struct IsolationTests {
+@Suite(.timeLimit(.minutes(10))) struct IsolationTests {
   private static let options = SubscribeOptions(from: .replay, onLag: .skip, ids: true)
 
   /// Runs `body` with the path of a server that has a stream `numbers` of the events 1 to 3, and one that is published

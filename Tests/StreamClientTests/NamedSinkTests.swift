@@ -6,7 +6,7 @@ import StreamClient
 import Testing
 
 /// Sinks that outlive their connection.
-@Suite(.timeLimit(.minutes(1))) struct NamedSinkTests {
+@Suite(.timeLimit(.minutes(10))) struct NamedSinkTests {
   private let completions = Recorder<Subscribers.Completion<StreamError>>()
   private let reports = Recorder<ReconnectPolicy.Report>()
   private static let loss = StreamError.disconnected("the server closed the connection")

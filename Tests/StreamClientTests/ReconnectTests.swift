@@ -8,7 +8,7 @@ import Testing
 @testable import StreamClient
 
 /// Streams that outlive their connection.
-@Suite(.timeLimit(.minutes(1))) struct ReconnectTests {
+@Suite(.timeLimit(.minutes(10))) struct ReconnectTests {
   private let reports = Recorder<ReconnectPolicy.Report>()
   private static let loss = StreamError.disconnected("the server closed the connection")
 

@@ -38,7 +38,7 @@ private final class Feed: Publisher, Sendable {
 }
 
 /// The publishing half of the library against a scripted server.
-@Suite(.timeLimit(.minutes(1))) struct RemoteSinkTests {
+@Suite(.timeLimit(.minutes(10))) struct RemoteSinkTests {
   private let id = StreamID(1)
 
   private func value(_ text: String) -> ServerEvent {

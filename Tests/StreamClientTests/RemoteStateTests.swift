@@ -10,7 +10,7 @@ import TestSupport
 import Testing
 
 /// The state of a stream with keys, from a server and from a scripted one. Events are `KEY=VALUE`, tombstones `KEY`.
-@Suite(.timeLimit(.minutes(1))) struct RemoteStateTests {
+@Suite(.timeLimit(.minutes(10))) struct RemoteStateTests {
   private let reports = Recorder<ReconnectPolicy.Report>()
   private static let loss = StreamError.disconnected("the server closed the connection")
   private static let fromState = #"{"from":"state","gaps":true,"marker":true}"#

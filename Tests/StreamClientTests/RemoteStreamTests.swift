@@ -7,7 +7,7 @@ import StreamRuntime
 import Synchronization
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct RemoteStreamTests {
+@Suite(.timeLimit(.minutes(10))) struct RemoteStreamTests {
   @Test func demandBecomesTheInitialRequestAndThenRequestN() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)

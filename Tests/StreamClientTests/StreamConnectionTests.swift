@@ -6,7 +6,7 @@ import StreamClient
 import StreamRuntime
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct StreamConnectionTests {
+@Suite(.timeLimit(.minutes(10))) struct StreamConnectionTests {
   @Test func theSetupCarriesKeepaliveLifetimeAndTypes() async throws {
     let setups = Recorder<Setup>()
     try await ScriptedServer.run(script: { _, event in

@@ -3,7 +3,7 @@ import RSocket
 import StreamClient
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct ValuesTests {
+@Suite(.timeLimit(.minutes(10))) struct ValuesTests {
   @Test func theFirstAwaitRequestsAWindowAndReplenishesItAtHalf() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)

@@ -4,6 +4,7 @@ import HTTP
 import RSocket
 import Reactive
 import StreamRuntime
+import TestSupport
 import Testing
 
 @testable import StreamServer
@@ -185,8 +186,7 @@ import Testing
       #expect(try next.fetch("/healthz").status == 503)
       next.closeWriting()
       silent = []
-      for _ in 0..<10_000 where await Self.waiting(harness) > 0 { usleep(1000) }
-      #expect(await Self.waiting(harness) == 0)
+      #expect(try await eventually { await Self.waiting(harness) == 0 })
       silent = [try WireClient(harness.path)]
       harness.eventually { harness.server.statistics.refused == UInt64(count) + 2 }
       #expect(await Self.waiting(harness) == 1)

@@ -1,6 +1,7 @@
 import CLinux
 import Glibc
 import StreamRuntime
+import TestSupport
 import Testing
 
 @testable import StreamServer
@@ -88,8 +89,8 @@ final class HTTPWireClient {
   private func receive(_ location: SourceLocation) throws -> Bool {
     guard !hasEnded else { return false }
     var ready = pollfd(fd: wire.descriptor.raw, events: Int16(POLLIN), revents: 0)
-    guard poll(&ready, 1, 30_000) == 1 else {
-      Issue.record("nothing came for thirty seconds", sourceLocation: location)
+    guard poll(&ready, 1, CInt(hangTime.wholeMilliseconds)) == 1 else {
+      Issue.record("nothing came", sourceLocation: location)
       throw Silence()
     }
     var buffer = [UInt8](repeating: 0, count: 256 << 10)

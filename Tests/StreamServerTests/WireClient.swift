@@ -2,6 +2,7 @@ import CLinux
 import Glibc
 import RSocket
 import StreamRuntime
+import TestSupport
 import Testing
 
 @testable import StreamServer
@@ -138,7 +139,7 @@ final class WireClient {
   }
 
   /// The next frame; nil at the connection's end.
-  /// - Throws: `Silence` after ten seconds: the guard against a test that hangs.
+  /// - Throws: `Silence` after `hangTime`.
   func receive(sourceLocation: SourceLocation = #_sourceLocation) throws -> Frame? {
     while true {
       if input.count >= 3 {
@@ -152,8 +153,8 @@ final class WireClient {
         }
       }
       var ready = pollfd(fd: descriptor.raw, events: Int16(POLLIN), revents: 0)
-      guard poll(&ready, 1, 10_000) == 1 else {
-        Issue.record("nothing came for ten seconds", sourceLocation: sourceLocation)
+      guard poll(&ready, 1, CInt(hangTime.wholeMilliseconds)) == 1 else {
+        Issue.record("nothing came", sourceLocation: sourceLocation)
         throw Silence()
       }
       var buffer = [UInt8](repeating: 0, count: 256 << 10)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import StreamSources
 
-@Suite(.timeLimit(.minutes(2))) struct FailureTests {
+@Suite(.timeLimit(.minutes(10))) struct FailureTests {
   let upstream: Upstream
   let key = uniqueKey()
 

@@ -4,7 +4,7 @@ import StreamSources
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct HTTPDataPublisherTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTPDataPublisherTests {
   private let upstream: Upstream
 
   init() throws { upstream = try Upstream.shared.get() }

@@ -67,7 +67,7 @@ final class Shared<Value>: Sendable {
   func withLock<R>(_ body: (inout Value) -> R) -> R { state.withLock(body) }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct HTTPPollTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTPPollTests {
   let upstream: Upstream
   let key = uniqueKey()
   let reports = Shared<[SourceReport]>([])

@@ -4,7 +4,7 @@ import Testing
 
 @testable import StreamSources
 
-@Suite(.timeLimit(.minutes(2))) struct HTTPStreamTests {
+@Suite(.timeLimit(.minutes(10))) struct HTTPStreamTests {
   let upstream: Upstream
   let key = uniqueKey()
   let reports = Shared<[SourceReport]>([])

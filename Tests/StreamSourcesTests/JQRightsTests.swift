@@ -8,7 +8,7 @@ import Testing
 @testable import StreamSources
 
 /// The rights of the process that runs programs.
-@Suite(.timeLimit(.minutes(4))) struct JQRightsTests {
+@Suite(.timeLimit(.minutes(10))) struct JQRightsTests {
   @Test func filesSocketsProcessesSignalsAndNewCodeAreDenied() async {
     await #expect(processExitsWith: .exitCode(7)) {
       let (parent, file) = (getppid(), open("/dev/null", O_RDWR))

@@ -6,7 +6,7 @@ import Testing
 @testable import StreamSources
 
 /// The operators on a source thread, with programs in separate processes.
-@Suite(.timeLimit(.minutes(4))) struct PipelineTests {
+@Suite(.timeLimit(.minutes(10))) struct PipelineTests {
   let reports = Shared<[PipelineReport]>([])
 
   private var errors: [String] {

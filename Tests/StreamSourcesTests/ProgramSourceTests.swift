@@ -5,7 +5,7 @@ import Testing
 
 @testable import StreamSources
 
-@Suite(.timeLimit(.minutes(2))) struct ProgramSourceTests {
+@Suite(.timeLimit(.minutes(10))) struct ProgramSourceTests {
   let reports = Shared<[SourceReport]>([])
   let folder: TemporaryFolder
 

@@ -3,7 +3,7 @@ import Testing
 
 @testable import StreamSources
 
-@Suite(.timeLimit(.minutes(2))) struct RedirectTests {
+@Suite(.timeLimit(.minutes(10))) struct RedirectTests {
   let upstream: Upstream
   let key = uniqueKey()
 

@@ -7,7 +7,7 @@ import Testing
 @testable import StreamSources
 
 /// The position at which a source resumes in the next process, from the log.
-@Suite(.timeLimit(.minutes(2))) struct SourcePositionTests {
+@Suite(.timeLimit(.minutes(10))) struct SourcePositionTests {
   let upstream: Upstream
   let key = uniqueKey()
   private let fingerprint = BodyDigest(value: 0x0123_4567_89AB_CDEF)

@@ -26,7 +26,7 @@ import Testing
   }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct TimerSourceTests {
+@Suite(.timeLimit(.minutes(10))) struct TimerSourceTests {
   private struct Event: Decodable {
     let tick: Int
     let time: String

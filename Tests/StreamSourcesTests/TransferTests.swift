@@ -5,7 +5,7 @@ import Testing
 
 @testable import StreamSources
 
-@Suite(.timeLimit(.minutes(2))) struct TransferTests {
+@Suite(.timeLimit(.minutes(10))) struct TransferTests {
   let upstream: Upstream
   let key = uniqueKey()
 

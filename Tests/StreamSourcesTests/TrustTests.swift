@@ -3,7 +3,7 @@ import Testing
 
 @testable import StreamSources
 
-@Suite(.timeLimit(.minutes(2))) struct TrustTests {
+@Suite(.timeLimit(.minutes(10))) struct TrustTests {
   let upstream: Upstream
   let key = uniqueKey()
   let trust: HTTPTrust

@@ -9,7 +9,7 @@ import Testing
 @testable import StreamSources
 
 /// The share of an upstream in one turn of the source thread. The test runs the thread: it counts turns.
-@Suite(.timeLimit(.minutes(2))) struct TurnShareTests {
+@Suite(.timeLimit(.minutes(10))) struct TurnShareTests {
   let upstream: Upstream
   let key = uniqueKey()
 

@@ -5,7 +5,7 @@ import Testing
 @testable import StreamSources
 
 /// The budget per upstream host, against a real server. Its other port is another host.
-@Suite(.timeLimit(.minutes(2))) struct UpstreamHostTests {
+@Suite(.timeLimit(.minutes(10))) struct UpstreamHostTests {
   let upstream: Upstream
   let key = uniqueKey()
   let reports = Shared<[SourceReport]>([])

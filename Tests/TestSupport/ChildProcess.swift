@@ -140,6 +140,14 @@ public final class ChildProcess: Sendable {
   /// - Returns: the exit code as in a shell: 128 and more for a signal.
   public func end() async -> CInt { await ending.code() }
 
+  /// Waits until a signal has stopped the program, or it has ended.
+  public func stopped() async {
+    await offTheTestsThreads { [id] in
+      var info = siginfo_t()
+      while waitid(P_PID, id_t(id), &info, WSTOPPED | WEXITED | WNOWAIT) != 0, errno == EINTR {}
+    }
+  }
+
   /// One line of the output, without its end; nil at the end.
   public func line() async -> String? {
     await offTheTestsThreads { [output] in

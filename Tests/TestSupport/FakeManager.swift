@@ -35,10 +35,10 @@ public final class FakeManager {
 
   /// Takes the next message, and stores or removes its descriptors.
   ///
-  /// - Returns: its text; nil when there is none, or, when waiting, none arrives within 20 seconds.
+  /// - Returns: its text; nil when there is none, or, when waiting, none arrives within `hangTime`.
   public func receive(waits: Bool = true) -> String? {
     var ready = pollfd(fd: socket.raw, events: Int16(POLLIN), revents: 0)
-    guard poll(&ready, 1, waits ? 20_000 : 0) == 1 else { return nil }
+    guard poll(&ready, 1, waits ? CInt(hangTime.wholeMilliseconds) : 0) == 1 else { return nil }
     var buffer = [UInt8](repeating: 0, count: 65536)
     let count = recv(socket.raw, &buffer, buffer.count, CInt(MSG_PEEK))
     var descriptors = [CInt](repeating: -1, count: 253)

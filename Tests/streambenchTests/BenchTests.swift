@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 /// The load generator of the benchmarks, which ends when an event is lost, doubled or out of order.
-@Suite(.timeLimit(.minutes(5))) struct BenchTests {
+@Suite(.timeLimit(.minutes(10))) struct BenchTests {
   @Test(arguments: ["throughput", "replay"])
   func everyEventReachesEverySubscriberOnceAndInOrder(row: String) async throws {
     let bench = try ChildProcess(

@@ -8,7 +8,7 @@ import TestSupport
 import Testing
 
 /// Both ends as they are: the client library and the program against the server library.
-@Suite(.timeLimit(.minutes(1))) struct BothEndsTests {
+@Suite(.timeLimit(.minutes(10))) struct BothEndsTests {
   /// Serves a stream `five` of the events 1 to 5, a batch each, and then its end.
   private func withServer<R>(_ body: (String) async throws -> R) async throws -> R {
     let folder = try TemporaryFolder()

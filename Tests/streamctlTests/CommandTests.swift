@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// The built program against a scripted server.
-@Suite(.timeLimit(.minutes(1))) struct CommandTests {
+@Suite(.timeLimit(.minutes(10))) struct CommandTests {
   @Test func creditIsGrantedAndReplenishedAtHalf() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "clock", "--credit", "4"])

@@ -8,7 +8,7 @@ import TestSupport
 import Testing
 
 /// The built program's `top`.
-@Suite(.timeLimit(.minutes(1))) struct TopTests {
+@Suite(.timeLimit(.minutes(10))) struct TopTests {
   /// A snapshot of one stream, `seconds` after the daemon's start.
   private static func look(_ seconds: Int, name: String = "clock", events: Int) -> String {
     #"""
@@ -125,6 +125,7 @@ import Testing
       _ = try await terminal.picture { $0.count == 5 && $0[4].hasPrefix(Self.row) }
       command.signal(SIGTSTP)
       try await terminal.drawn(Self.restored)
+      await command.stopped()  // before that, the signal to continue would have no effect
       command.signal(SIGCONT)
       try await terminal.drawn("\u{1b}[J")
       terminal.type("q")

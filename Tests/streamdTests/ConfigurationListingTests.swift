@@ -8,7 +8,7 @@ import Testing
 @testable import streamd
 
 /// The configuration as clients see it.
-@Suite(.timeLimit(.minutes(5))) struct ConfigurationListingTests {
+@Suite(.timeLimit(.minutes(10))) struct ConfigurationListingTests {
   private func listing(_ texts: String...) throws -> String {
     let files = texts.enumerated().map { ConfigurationText(path: "/\($0).toml", bytes: Array($1.utf8)) }
     return try ConfigurationSource.parse(files, credentialsDirectory: nil).text

@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// Connections from one process of the service to the next, by way of the service manager.
-@Suite(.timeLimit(.minutes(5))) struct ConnectionHandoverTests {
+@Suite(.timeLimit(.minutes(10))) struct ConnectionHandoverTests {
   /// A subscriber on a connection of its own that has got its first event.
   private struct Reader {
     let connection: StreamConnection

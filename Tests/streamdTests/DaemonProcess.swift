@@ -46,7 +46,7 @@ final class DaemonProcess: Sendable {
     process = try ChildProcess(
       "env", environment + [ChildProcess.built("streamd"), "--config", folder.path("streamd.toml")],
       errors: .file(folder.path("log")))
-    let deadline = EventLoop.monotonicNow() + 20_000_000_000
+    let deadline = hangDeadline()
     while !log.contains(" serves ") {
       guard EventLoop.monotonicNow() < deadline else { throw SystemError("streamd", log, code: ETIMEDOUT) }
       usleep(2000)

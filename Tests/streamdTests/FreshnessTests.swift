@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// `expect_every` and `streamctl check`, on the daemon itself.
-@Suite(.timeLimit(.minutes(5))) struct FreshnessTests {
+@Suite(.timeLimit(.minutes(10))) struct FreshnessTests {
   private let upstream: Upstream
   private let key = uniqueKey()
 

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// `overflow = "block"` from end to end: a subscriber that rests is felt by whatever makes the events.
-@Suite(.timeLimit(.minutes(2))) struct LosslessTests {
+@Suite(.timeLimit(.minutes(10))) struct LosslessTests {
   /// Takes 10, rests until `made` stands still, then takes up to 500, and on until the source has made more.
   ///
   /// - Parameter made: how many events the source has made so far.

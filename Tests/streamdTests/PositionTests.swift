@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Where sources resume when the daemon was killed or stopped, on the daemon itself.
-@Suite(.timeLimit(.minutes(5))) struct PositionTests {
+@Suite(.timeLimit(.minutes(10))) struct PositionTests {
   let upstream: Upstream
   let key = uniqueKey()
 

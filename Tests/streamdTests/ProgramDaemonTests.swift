@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// The built binary with programs as its sources.
-@Suite(.timeLimit(.minutes(2))) struct ProgramDaemonTests {
+@Suite(.timeLimit(.minutes(10))) struct ProgramDaemonTests {
   let folder: TemporaryFolder
 
   init() throws { folder = try TemporaryFolder() }

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// Publishers whose daemon goes away: every line once, in order.
-@Suite(.timeLimit(.minutes(5))) struct PublishingOverRestartsTests {
+@Suite(.timeLimit(.minutes(10))) struct PublishingOverRestartsTests {
   private static func stream(_ more: String = "") -> String {
     """
     [streams.build]

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// SIGHUP, on the daemon itself.
-@Suite(.timeLimit(.minutes(5))) struct ReloadTests {
+@Suite(.timeLimit(.minutes(10))) struct ReloadTests {
   private func fed(_ name: String, _ url: String, _ more: String = "") -> String {
     """
     [streams.\(name)]

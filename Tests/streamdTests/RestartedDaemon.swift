@@ -100,7 +100,7 @@ final class RestartedDaemon {
 
   /// Waits until `condition` holds; the manager reads meanwhile.
   func eventually(_ what: String, _ condition: () -> Bool) throws {
-    let deadline = EventLoop.monotonicNow() + 20_000_000_000
+    let deadline = hangDeadline()
     while !condition() {
       manager?.receiveAll()
       guard EventLoop.monotonicNow() < deadline else { throw SystemError(what, log, code: ETIMEDOUT) }

@@ -6,7 +6,7 @@ import Testing
 @testable import streamd
 
 /// Every kind of secret with every kind of failure, and all output of the daemon.
-@Suite(.timeLimit(.minutes(2))) struct SecrecyTests {
+@Suite(.timeLimit(.minutes(10))) struct SecrecyTests {
   private let upstream: Upstream
   private let key = uniqueKey()
   /// By the name of its credential.

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// The status line for the service manager.
-@Suite(.timeLimit(.minutes(5))) struct StatusTests {
+@Suite(.timeLimit(.minutes(10))) struct StatusTests {
   @Test func theStatusFollowsSubscribersWithoutWaitingForTheWatchdog() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)

@@ -9,7 +9,7 @@ import Testing
 @testable import streamd
 
 /// Restarts on a file that has become invalid, and on a manager that keeps little.
-@Suite(.timeLimit(.minutes(5))) struct StoredConfigurationTests {
+@Suite(.timeLimit(.minutes(10))) struct StoredConfigurationTests {
   private let broken = "[streams.s]\ntimer = { evry = \"1s\" }\n"
 
   @Test func aRestartWithAnInvalidFileServesThePreviousConfiguration() async throws {
