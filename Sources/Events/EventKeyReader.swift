@@ -13,8 +13,6 @@ package struct KeyDefinition: Hashable, Sendable {
 package struct EventKeyReader: Sendable {
   private var finder: JSONFinder
   private let hasTombstones: Bool
-  /// Kept for its memory.
-  private var bytes: [UInt8] = []
 
   /// The first byte of a key's normal form, which keeps keys of different types apart.
   private enum Kind {
@@ -35,13 +33,13 @@ package struct EventKeyReader: Sendable {
 
   /// Adds the key of the next event.
   package mutating func append(keyOf event: Span<UInt8>, to keys: inout EventKeys) {
-    let isTombstone = read(event)
-    unsafe bytes.withUnsafeBytes { unsafe keys.append($0, isTombstone: isTombstone) }
+    keys.append { bytes in read(event, into: &bytes) }
   }
 
   /// The keys of all events of a batch.
   package mutating func keys(of batch: EventBatch, definition: UInt64 = 0) -> EventKeys {
     var keys = EventKeys(definition: definition)
+    keys.reserveCapacity(batch.count)
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
       append(keyOf: unsafe event.bindMemory(to: UInt8.self).span, to: &keys)
       return true
@@ -51,14 +49,14 @@ package struct EventKeyReader: Sendable {
 
   /// The key of an event; nil: it has none.
   package mutating func key(of event: Span<UInt8>) -> EventKey? {
-    let isTombstone = read(event)
+    var bytes: [UInt8] = []
+    let isTombstone = read(event, into: &bytes)
     return EventKey(bytes, isTombstone: isTombstone)
   }
 
-  /// Sets `bytes` to the key; to none if there is no key.
+  /// Appends the key to `bytes`; nothing if there is no key.
   /// - Returns: whether the event is a tombstone.
-  private mutating func read(_ event: Span<UInt8>) -> Bool {
-    bytes.removeAll(keepingCapacity: true)
+  @inline(__always) private mutating func read(_ event: Span<UInt8>, into bytes: inout [UInt8]) -> Bool {
     guard finder.find(in: event), let place = finder[0] else { return false }
     Self.append(event.extracting(place), to: &bytes)
     guard hasTombstones, let flag = finder[1] else { return false }

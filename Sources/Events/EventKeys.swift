@@ -49,6 +49,26 @@ public struct EventKeys: Equatable, Sendable {
     ends.append(bytes.count << 1 | (key.isTombstone ? 1 : 0))
   }
 
+  /// Adds the next event's key, of which `write` appends the normal form, or nothing, to the bytes of the others.
+  /// - Parameter write: returns whether the event removes the key from the state.
+  @inline(__always) mutating func append(_ write: (inout [UInt8]) -> Bool) {
+    let start = bytes.count
+    let isTombstone = write(&bytes)
+    let count = bytes.count - start
+    guard count > 0 else { return appendNone() }
+    guard count <= EventKey.maximumByteCount else {
+      bytes.removeLast(count)
+      return appendNone()
+    }
+    ends.append(bytes.count << 1 | (isTombstone ? 1 : 0))
+  }
+
+  /// Makes space for the keys of more events, of a usual size.
+  mutating func reserveCapacity(_ count: Int) {
+    bytes.reserveCapacity(bytes.count + count * 16)
+    ends.reserveCapacity(ends.count + count)
+  }
+
   /// Adds `count` events without keys.
   public mutating func appendNone(count: Int = 1) {
     ends.append(contentsOf: repeatElement(bytes.count << 1, count: count))

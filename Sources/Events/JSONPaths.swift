@@ -173,10 +173,18 @@ private struct PathVisitor: JSONVisitor {
   private let paths: JSONPaths
   /// For each path the range of its value; empty if there is none.
   private(set) var found: [Range<Int>]
-  /// The places of the open arrays and objects that paths lead into, from the outermost on; for an array the number of
-  /// elements that have begun, for an object -1.
-  private var open: [(node: Int, elements: Int)] = []
-  /// Open arrays and objects in the innermost of `open` that no path leads into.
+  /// An array or an object that a path leads into.
+  private struct Container {
+    /// Its place; -1: none.
+    var node = -1
+    /// Of an array the number of elements that have begun; of an object -1.
+    var elements = -1
+  }
+
+  /// The innermost open one, and those around it, from the outermost on.
+  private var container = Container()
+  private var outer: [Container] = []
+  /// Open arrays and objects in `container` that no path leads into.
   private var foreignDepth = 0
   /// The place of the next value, if a path leads there, else -1.
   private var next = 0
@@ -192,11 +200,11 @@ private struct PathVisitor: JSONVisitor {
   /// Forgets the former text.
   mutating func reset() {
     for path in found.indices { found[path] = 0..<0 }
-    open.removeAll(keepingCapacity: true)
-    (foreignDepth, next, scalar) = (0, 0, -1)
+    if !outer.isEmpty { outer.removeAll(keepingCapacity: true) }
+    (container, foreignDepth, next, scalar) = (Container(), 0, 0, -1)
   }
 
-  mutating func beginValue(at index: Int, _ first: UInt8) {
+  @inline(__always) mutating func beginValue(at index: Int, _ first: UInt8) {
     let isContainer = first == UInt8(ascii: "{") || first == UInt8(ascii: "[")
     guard foreignDepth == 0 else {
       if isContainer { foreignDepth += 1 }
@@ -207,56 +215,63 @@ private struct PathVisitor: JSONVisitor {
       if isContainer { foreignDepth = 1 }
       return
     }
+    begin(place, at: index, first, isContainer: isContainer)
+  }
+
+  /// A value begins at a place that a path leads to.
+  private mutating func begin(_ place: Int, at index: Int, _ first: UInt8, isContainer: Bool) {
     let node = unsafe paths.nodes[place]
     for index in node.paths { unsafe found[paths.order[index]] = 0..<0 }  // of a member with the same name before
-    if isContainer {
-      for end in node.ends { unsafe found[paths.order[end]] = index..<index + 1 }
-      if node.steps.isEmpty {
-        foreignDepth = 1
-      } else {
-        open.append((place, first == UInt8(ascii: "[") ? 0 : -1))
-      }
-    } else if !node.ends.isEmpty {
-      (scalar, scalarStart) = (place, index)
+    guard isContainer else {
+      if !node.ends.isEmpty { (scalar, scalarStart) = (place, index) }
+      return
     }
+    for end in node.ends { unsafe found[paths.order[end]] = index..<index + 1 }
+    guard !node.steps.isEmpty else {
+      foreignDepth = 1
+      return
+    }
+    if container.node >= 0 { outer.append(container) }
+    container = Container(node: place, elements: first == UInt8(ascii: "[") ? 0 : -1)
   }
 
   /// The place of the value that begins; -1 for none.
   @inline(__always) private mutating func takeNext() -> Int {
-    guard let container = open.last, container.elements >= 0 else {
+    guard container.elements >= 0 else {
       defer { next = -1 }
       return next
     }
-    open[open.count - 1].elements += 1
+    container.elements += 1
     for child in unsafe paths.nodes[container.node].steps
-    where unsafe paths.children[child].index == container.elements {
+    where unsafe paths.children[child].index == container.elements - 1 {
       return unsafe paths.children[child].node
     }
     return -1
   }
 
-  mutating func endScalar(before index: Int) {
+  @inline(__always) mutating func endScalar(before index: Int) {
     guard scalar >= 0 else { return }
     for end in unsafe paths.nodes[scalar].ends { unsafe found[paths.order[end]] = scalarStart..<index }
     scalar = -1
   }
 
-  mutating func endContainer(before index: Int) {
-    if foreignDepth == 0 { open.removeLast() } else { foreignDepth -= 1 }
-  }
-
-  mutating func endName(_ name: UnsafeRawBufferPointer) {
-    guard foreignDepth == 0, let container = open.last else { return }
-    next = unsafe child(of: container.node, named: name)
-  }
-
-  private func child(of place: Int, named name: UnsafeRawBufferPointer) -> Int {
-    if unsafe memchr(name.baseAddress!, CInt(UInt8(ascii: "\\")), name.count) != nil {
-      var plain: [UInt8] = []
-      unsafe JSONScalar.appendUnescaped(name.bindMemory(to: UInt8.self).span, to: &plain)
-      return unsafe plain.withUnsafeBytes { unsafe child(of: place, withName: $0) }
+  @inline(__always) mutating func endContainer(before index: Int) {
+    guard foreignDepth == 0 else {
+      foreignDepth -= 1
+      return
     }
-    return unsafe child(of: place, withName: name)
+    container = outer.popLast() ?? Container()
+  }
+
+  @inline(__always) mutating func endName(_ name: UnsafeRawBufferPointer, isPlain: Bool) {
+    guard foreignDepth == 0, container.node >= 0 else { return }
+    next = unsafe isPlain ? child(of: container.node, withName: name) : child(of: container.node, named: name)
+  }
+
+  @inline(never) private func child(of place: Int, named name: UnsafeRawBufferPointer) -> Int {
+    var plain: [UInt8] = []
+    unsafe JSONScalar.appendUnescaped(name.bindMemory(to: UInt8.self).span, to: &plain)
+    return unsafe plain.withUnsafeBytes { unsafe child(of: place, withName: $0) }
   }
 
   @inline(__always) private func child(of place: Int, withName name: UnsafeRawBufferPointer) -> Int {

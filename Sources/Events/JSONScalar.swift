@@ -1,3 +1,5 @@
+import Glibc
+
 /// A string, a number, true, false or null, as written in a valid JSON text.
 package enum JSONScalar {
   /// The kind of the value that begins with this byte.
@@ -19,6 +21,8 @@ package enum JSONScalar {
   /// Appends the characters of a string in UTF-8. Half of a surrogate pair without the other becomes U+FFFD.
   /// - Parameter content: what is between the quotes, as written.
   package static func appendUnescaped(_ content: Span<UInt8>, to bytes: inout [UInt8]) {
+    let isPlain = unsafe content.withUnsafeBytes { unsafe appendIfPlain($0, to: &bytes) }
+    guard !isPlain else { return }
     var index = 0
     while index < content.count {
       let byte = content[index]
@@ -52,6 +56,15 @@ package enum JSONScalar {
       case _: bytes.append(escaped)
       }
     }
+  }
+
+  /// Appends a string without escapes, which most are, in one piece.
+  @inline(__always) private static func appendIfPlain(
+    _ content: UnsafeRawBufferPointer, to bytes: inout [UInt8]
+  ) -> Bool {
+    if let start = content.baseAddress, unsafe memchr(start, 0x5C, content.count) != nil { return false }
+    unsafe bytes.append(contentsOf: content)
+    return true
   }
 
   private static func codeUnit(_ content: Span<UInt8>, at start: Int) -> UInt32 {

@@ -84,4 +84,122 @@ import Testing
       #expect(!Self.holds(Array(text.utf8)), "\(text)")
     }
   }
+
+  /// Texts with a few bytes replaced, removed or added, as the grammar of RFC 8259 has them and in slices of any size.
+  @Test func verdictAndValuesOfMutatedTextsAreThoseOfTheGrammar() {
+    let texts = [
+      #"{"k":"10000001","v":187.25,"pad":"xxxxxxxxxxxxxxxxxxxxx"}"#, #" [ 1 , -0 , 0.5e+7 , true , false , null ] "#,
+      #"{"a":{"k":[1,{"k":"é€😀"},[]]},"k":"\u00e9\n\"","k":{},"":-12}"#, #"[[[{"k":[{"k":0}]}],""],"\\"]"#, "120.75",
+      #"{"k":tru,"v":nul}"#, #"{ "long name with more than sixteen bytes" : falsefalse , "k" : 1E9 }"#,
+    ].map { Array($0.utf8) }
+    let inserts = Array("{}[]:,\"\\ 0123456789.-+eEtrufalsn\n\tk/\u{1}\u{7f}é".utf8) + [0x80, 0xff, 0xed, 0xf4]
+    let paths = JSONPaths([".k", ".a.k[1].k", ".", ".[0]"].map { JSONPaths.steps(ofProgram: $0) ?? [] })
+    var random = SystemRandomNumberGenerator()
+    var finder = JSONFinder(paths)
+    for round in 0..<20_000 {
+      var text = texts[round % texts.count]
+      for _ in 0..<Int.random(in: 0...3, using: &random) where !text.isEmpty {
+        let place = Int.random(in: 0..<text.count, using: &random)
+        switch Int.random(in: 0..<4, using: &random) {
+        case 0: text.remove(at: place)
+        case 1: text.insert(inserts.randomElement(using: &random)!, at: place)
+        case 2: text[place] = inserts.randomElement(using: &random)!
+        case _: text.removeLast(text.count - place)
+        }
+      }
+      var grammar = Grammar(text)
+      let isText = grammar.isText()
+      let written = String(decoding: text, as: UTF8.self)
+      #expect(Self.holds(text) == isText, "\(written)")
+      #expect(finder.find(in: text.span) == isText, "\(written)")
+      guard isText else { continue }
+      let found = (0..<paths.count).map { finder[$0] }
+      for size in [1, 2, 3, 5, 7, 11] {
+        finder.begin()
+        var verdict = finder.advance(in: text.span, by: size)
+        while verdict == nil { verdict = finder.advance(in: text.span, by: size) }
+        #expect(verdict == true && (0..<paths.count).map { finder[$0] } == found, "\(written) by \(size)")
+      }
+    }
+  }
+
+  /// The grammar of RFC 8259, rule by rule.
+  private struct Grammar {
+    private let bytes: [UInt8]
+    private var index = 0
+
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    mutating func isText() -> Bool {
+      value() && index == bytes.count && String(validating: bytes, as: UTF8.self) != nil
+    }
+
+    private var next: UInt8 { index < bytes.count ? bytes[index] : 0 }
+
+    private mutating func take(_ characters: String) -> Bool {
+      guard bytes[index...].starts(with: characters.utf8) else { return false }
+      index += characters.utf8.count
+      return true
+    }
+
+    private mutating func space() { while [0x20, 0x09, 0x0A, 0x0D].contains(next) { index += 1 } }
+
+    private mutating func structure(_ character: String) -> Bool {
+      space()
+      guard take(character) else { return false }
+      space()
+      return true
+    }
+
+    private mutating func value() -> Bool {
+      space()
+      defer { space() }
+      if structure("{") { return structure("}") || list(end: "}") { $0.string() && $0.structure(":") && $0.value() } }
+      if structure("[") { return structure("]") || list(end: "]") { $0.value() } }
+      if next == UInt8(ascii: "\"") { return string() }
+      return take("true") || take("false") || take("null") || number()
+    }
+
+    private mutating func list(end: String, _ element: (inout Grammar) -> Bool) -> Bool {
+      repeat { guard element(&self) else { return false } } while structure(",")
+      return structure(end)
+    }
+
+    private mutating func string() -> Bool {
+      guard take("\"") else { return false }
+      while index < bytes.count, next >= 0x20 {
+        if take("\"") { return true }
+        guard take("\\") else {
+          index += 1
+          continue
+        }
+        if take("u") {
+          guard bytes.count - index >= 4,
+            bytes[index..<index + 4].allSatisfy({ Character(UnicodeScalar($0)).isHexDigit && $0 < 0x80 })
+          else { return false }
+          index += 4
+        } else if Array("\"\\/bfnrt".utf8).contains(next) {
+          index += 1
+        } else {
+          return false
+        }
+      }
+      return false
+    }
+
+    private mutating func digits() -> Bool {
+      let start = index
+      while 0x30...0x39 ~= next { index += 1 }
+      return index > start
+    }
+
+    private mutating func number() -> Bool {
+      _ = take("-")
+      guard take("0") || digits() else { return false }
+      if take("."), !digits() { return false }
+      guard take("e") || take("E") else { return true }
+      _ = take("+") || take("-")
+      return digits()
+    }
+  }
 }

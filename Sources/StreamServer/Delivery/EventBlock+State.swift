@@ -61,6 +61,7 @@ extension EventBlock {
     let most = min(demand, Self.maximumPieceCount)
     var budget = Self.examinedBytes
     let writer = writer
+    var byteCount = byteCount
     var isReplaced = false
     let progress = unsafe state.advance(walk, atMost: Self.consideredVersions) { record, id in
       guard byteCount < Self.targetBytes, pieceCount < most, budget > 0 else { return false }
@@ -73,7 +74,7 @@ extension EventBlock {
         end = Cursor(position: id + 1)
         return true
       }
-      return unsafe write(record, at: id, from: storage, by: writer, jsonVerdicts)
+      return unsafe write(record, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
     }
     return isReplaced ? nil : progress
   }

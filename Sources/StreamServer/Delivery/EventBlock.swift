@@ -19,7 +19,7 @@ import ReplayLog
   /// For each piece, the number of the block's bytes up to its end.
   private let ends: UnsafeMutablePointer<UInt32>
   /// For each piece, the position of its event; only with a filter, or of a state.
-  private var positions: [UInt64] = []
+  private let positions: UnsafeMutablePointer<UInt64>
   private var verdicts: FilterVerdicts?
   /// The end of the state that the events are of; nil: they are of the log.
   var stateEnd: UInt64?
@@ -45,11 +45,13 @@ import ReplayLog
   init() {
     unsafe base = .allocate(byteCount: Self.targetBytes + EventWriter.maximumPieceBytes, alignment: 16)
     unsafe ends = .allocate(capacity: Self.maximumPieceCount)
+    unsafe positions = .allocate(capacity: Self.maximumPieceCount)
   }
 
   deinit {
     unsafe base.deallocate()
     unsafe ends.deallocate()
+    unsafe positions.deallocate()
   }
 
   var byteCount: Int { end(ofFirst: pieceCount) }
@@ -164,8 +166,11 @@ import ReplayLog
       isLast: cursor == Cursor(position: logEnd))
   }
 
+  /// Whether the events may not be adjacent.
+  private var hasPositions: Bool { verdicts != nil || stateEnd != nil }
+
   private func position(ofPiece piece: Int) -> UInt64 {
-    verdicts == nil && stateEnd == nil ? start.position + UInt64(piece) : positions[piece]
+    hasPositions ? unsafe positions[piece] : start.position + UInt64(piece)
   }
 
   /// The number of pieces of which a byte is among the first `sent`.
@@ -187,7 +192,6 @@ import ReplayLog
     (self.before, leftOut) = (before, before.leftOut)
     writer = EventWriter(format, label)
     (pieceCount, stateEnd) = (0, nil)
-    positions.removeAll(keepingCapacity: true)
   }
 
   /// Adds events while there are fewer than `demand`, and room.
@@ -204,25 +208,9 @@ import ReplayLog
     var budget = Self.examinedBytes
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
       if verdicts != nil, !pass(in: storage, before: runEnd, &budget) { return }
-      let record = unsafe records[end.position]
-      var isOther = false
-      if writer.embedsJSON {
-        guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: end.position, in: storage) else { return }
-        isOther = !isJSON
-      }
-      let piece = unsafe writer.write(
-        record, from: end.sentBytes, EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut),
-        isOther: isOther, for: request, at: base + byteCount)
-      byteCount += piece.byteCount
-      unsafe ends[pieceCount] = UInt32(byteCount)
-      pieceCount += 1
-      if verdicts != nil { positions.append(end.position) }
-      leftOut = 0
-      guard !piece.follows else {
-        end.sentBytes += piece.dataByteCount
-        return
-      }
-      end = Cursor(position: end.position + 1)
+      guard
+        unsafe write(records[end.position], at: end.position, from: storage, by: writer, &byteCount, jsonVerdicts)
+      else { return }
     }
     _ = cross(storage)
   }
@@ -256,26 +244,29 @@ import ReplayLog
     return unsafe verdicts.fits(record, &budget)
   }
 
-  /// Adds the next piece of an event of a state.
+  /// Adds the next piece of an event.
   ///
-  /// - Parameter writer: the block's, which the caller has copied once.
+  /// - Parameters:
+  ///   - id: of the event.
+  ///   - writer: the block's, which the caller has copied once.
+  ///   - byteCount: of the block; the caller's copy.
   /// - Returns: whether the event is complete.
-  func write(
+  @inline(__always) func write(
     _ record: UnsafeRawBufferPointer, at id: UInt64, from storage: EventLog, by writer: EventWriter,
-    _ jsonVerdicts: JSONVerdicts
+    _ byteCount: inout Int, _ jsonVerdicts: JSONVerdicts
   ) -> Bool {
     var isOther = false
     if writer.embedsJSON {
       guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: id, in: storage) else { return false }
       isOther = !isJSON
     }
-    let start = byteCount
     let piece = unsafe writer.write(
       record, from: end.sentBytes, EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut),
-      isOther: isOther, for: request, at: base + start)
-    unsafe ends[pieceCount] = UInt32(start + piece.byteCount)
+      isOther: isOther, for: request, at: base + byteCount)
+    byteCount += piece.byteCount
+    unsafe ends[pieceCount] = UInt32(byteCount)
+    if hasPositions { unsafe positions[pieceCount] = id }
     pieceCount += 1
-    positions.append(id)
     leftOut = 0
     guard !piece.follows else {
       end = Cursor(position: id, sentBytes: end.sentBytes + piece.dataByteCount)
