@@ -274,7 +274,7 @@ import Testing
 
   @Test func aStreamThatOnlyAStalledClientReadsIsNotFetched() async throws {
     var limits = ServerLimits(workers: 1)
-    limits.http.silence = .milliseconds(1)
+    limits.http.silence = .milliseconds(200)
     try await withServer(limits) { harness in
       let source = try harness.add("s", start: .whileSubscribed(linger: .zero)) {
         Self.isText(&$0)
@@ -292,7 +292,7 @@ import Testing
       }
       harness.eventually { source.demand == .none }
       #expect(count < 500)
-      usleep(50_000)  // so much silence that comments would be due
+      usleep(1_200_000)  // so much silence that six comments would be due
       #expect(source.demand == .none && source.cancellations == 0)
       _ = try client.head()
       var (received, comments) = (0, 0)
