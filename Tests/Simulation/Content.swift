@@ -23,11 +23,10 @@ struct Content {
   /// What each event begins with, whatever its form.
   var text: String { "\(maker) \(epoch) \(number) " }
   /// One of few keys.
-  var key: String { "k\(keyNumber)" }
-  var keyNumber: UInt64 { (number ^ number >> 3) % 4 }
+  var key: String { "k\((number ^ number >> 3) % 4)" }
   /// Of ten values, in quarters.
   var quarters: UInt64 { number % 10 }
-  /// Whether it may be the tombstone of its key.
+  /// Whether its key ends with it.
   var isGone: Bool { number % 6 == 5 }
 
   /// - Parameter hasLines: whether there are ends of lines in it, unless it is a JSON text.

@@ -2,7 +2,7 @@ import CSimulation
 import Events
 import Glibc
 import Reactive
-@testable import ReplayLog
+import ReplayLog
 import StreamServer
 
 /// A rule that does not hold. Ends the run.
@@ -54,16 +54,6 @@ final class Truth {
   /// Raised when subscribers may lose events that a stream which drops nothing would keep.
   var losses = 0
 
-  /// What there was when the machine lost power, until the next process begins.
-  private var formerEvents: [UInt64: Event]?
-  private(set) var history = History()
-  /// Events before this one may have come that nothing has seen but the state of the keys.
-  fileprivate var unseenBefore: UInt64 = 0
-  /// Raised when a state may be lost, or may be refused.
-  var stateRisks = 0
-  /// What the process has as the state; nil: none, or an incomplete one.
-  private var state: (origin: KeyedState.Origin, keys: Int, bytes: Int)?
-
   /// Whether an unchanged page may be an event again: the log may have been empty.
   var mayRepeat = false
 
@@ -76,12 +66,6 @@ final class Truth {
     let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
     events[id] = Event(data: data, time: time, content: content, losses: losses)
     ids.append(id)
-    history.add(id, content)
-    if Report.shared.isVerbose {
-      Report.shared.say(
-        "APPEND \(name) \(id) \(content.map { "\($0.form) \($0.maker) \($0.number) k\($0.keyNumber) m\($0.quarters) \($0.isGone) held \(self.history.losses)" } ?? "-")"
-      )
-    }
     Report.shared.events += 1
     sim_trace_add(id ^ hash(data))
     guard let content else {
@@ -172,7 +156,6 @@ final class Truth {
       let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
       events[id] = Event(data: data, time: time, content: content, losses: losses)
       ids = events.keys.sorted()
-      history.add(id, content)
       return
     }
     require(
@@ -184,10 +167,6 @@ final class Truth {
   /// - Parameter time: nil where it got none.
   func delivered(_ id: UInt64, _ time: UInt64?, _ data: [UInt8], as form: EventForm, to client: String) {
     guard let known = events[id] else {
-      // The state had it.
-      if id < unseenBefore, Content(data) != nil {
-        return
-      }
       fail("same id, same bytes", "\(client) got event \(id) of \(name), which there never was")
     }
     require(
@@ -200,7 +179,6 @@ final class Truth {
 
   /// A loss of power: what nobody has got is nobody's to miss, and what makers sent may come twice.
   func losePower() {
-    formerEvents = (formerEvents ?? [:]).merging(events) { $1 }
     events = events.filter { $0.value.wasDelivered }
     ids = events.keys.sorted()
     last = ids.last ?? 0
@@ -210,72 +188,17 @@ final class Truth {
   }
 
   /// A process begins, with a log whose newest event is this one, and whose next event gets that id.
-  func begin(newest: UInt64?, end: UInt64, state: KeyedState?) {
+  func begin(newest: UInt64?, end: UInt64) {
     require(
       !isKept || held == nil || newest == held || end == self.end, "what is kept is there",
       "\(name) had events up to \(held ?? 0), and the next process finds them up to \(newest ?? 0)")
-    // They have left the log, but the state may have them.
-    if let kept = formerEvents?.filter({ $0.key <= newest ?? 0 && events[$0.key] == nil }), !kept.isEmpty {
-      events.merge(kept) { known, _ in known }
-      ids = events.keys.sorted()
-    }
-    let hasLost = formerEvents != nil || newest != held && end != self.end
-    formerEvents = nil
-    if hasLost {
-      stateRisks += 1
-      // What the log had has left it by its age, or is lost; the state was made from some of it.
-      if newest == nil, (state?.count ?? 0) > 0 { unseenBefore = end }
-      history.lose(after: newest ?? 0)
-    }
-    if isKept, !hasLost, held != nil, let former = self.state, let state,
-      former.origin.keyDigest == state.origin.keyDigest,
-      state.maximumCount >= former.keys, state.maximumByteCount >= former.bytes
-    {
-      require(
-        state.isComplete && state.origin.begin == former.origin.begin, "state",
-        "\(name) had a state from \(former.origin.begin) on, and the next process has one from "
-          + "\(state.origin.begin) on, \(state.incompleteness?.sentence ?? "complete")")
-    }
     if newest == nil || newest != held || end != newest! + 1 { beginnings.append(end) }
     (held, self.end) = (newest, end)
     isKept = true
   }
 
-  /// The state of the keys is the newest event of each key.
-  /// - Parameter isWhole: compares all of it, and not only the number of the keys.
-  func check(_ state: KeyedState?, end: UInt64, isWhole: Bool) {
-    guard let state, state.isComplete, !isUnknown(stateFrom: state.origin.begin),
-      let keys = Keys.of(digest: state.origin.keyDigest)
-    else {
-      if state != nil { stateRisks += 1 }
-      self.state = nil
-      return
-    }
-    let begin = state.origin.begin
-    self.state = (state.origin, state.maximumCount, state.maximumByteCount)
-    let expected = history.state(of: keys, from: begin, below: end, since: history.losses)
-    var found: [UInt64] = []
-    if isWhole {
-      let walk = state.walk(asOf: end)
-      let progress = state.advance(walk, atMost: .max) { _, id in
-        found.append(id)
-        return true
-      }
-      state.finish(walk)
-      require(progress == .finished, "state", "\(name) has a state of which a reader gets \(progress)")
-    }
-    Report.shared.count("state: checks of the log's")
-    require(
-      state.count == expected.count && (!isWhole || found == expected.values.sorted()), "state",
-      "\(name), \(keys), has a state of \(state.count) keys \(found), and all events from \(begin) on make \(expected.values.sorted())"
-    )
-  }
-
   /// Whether an event is of a log that knows nothing of what came after another one.
   func begins(between last: UInt64, and event: UInt64) -> Bool { beginnings.contains { $0 > last && $0 <= event } }
-
-  /// Whether a state was made from other events than those that are known.
-  func isUnknown(stateFrom begin: UInt64) -> Bool { begin < unseenBefore }
 
   /// The makers' values may have been lost, or come twice.
   func forgetMakers() {
@@ -299,8 +222,7 @@ final class Auditor: LogReader, @unchecked Sendable {
         truth.check(held: position, event.time, event.data)
         position = storage.skip(position + 1)
       }
-      truth.begin(newest: storage.newestID, end: storage.endPosition, state: storage.state)
-      truth.check(storage.state, end: storage.endPosition, isWhole: true)
+      truth.begin(newest: storage.newestID, end: storage.endPosition)
       return storage.endPosition
     }
     log.attach(self)
@@ -315,7 +237,6 @@ final class Auditor: LogReader, @unchecked Sendable {
       if next < storage.firstPosition {
         // One batch was larger than the log.
         truth.forgetMakers()
-        truth.unseenBefore = storage.firstPosition
         next = storage.firstPosition
       }
       next = storage.skip(next)
@@ -324,7 +245,6 @@ final class Auditor: LogReader, @unchecked Sendable {
         truth.append(next, event.time, event.data)
         next = storage.skip(next + 1)
       }
-      if storage.state != nil { truth.check(storage.state, end: storage.endPosition, isWhole: next % 8 == 0) }
     }
   }
 }

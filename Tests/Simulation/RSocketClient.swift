@@ -68,9 +68,7 @@ class RSocketClient: Client {
     guard subscriptions.count < 6, let id = takeID() else { return }
     var options: [String] = []
     var after: UInt64?
-    let isFromState = world.isFromState(stream, &random)
     switch random.below(6) {
-    case _ where isFromState: options.append(#""from":"state""#)
     case 0: options.append(#""from":"new""#)
     case 1: options.append(#""from":"latest""#)
     case 2: options.append(#""from":"-\#(random.pick(["1s", "500ms", "1h"]))""#)
@@ -98,7 +96,7 @@ class RSocketClient: Client {
       id,
       Subscription(
         to: stream, gaps: gaps, ids: ids, onLag: onLag, after: after, where: filter, hasMarkers: hasMarkers,
-        isFromState: isFromState, credit: credit, by: self), options: options)
+        credit: credit, by: self), options: options)
   }
 
   /// As the bystander does: reads a stream, all of it.
@@ -284,8 +282,7 @@ class RSocketClient: Client {
     guard id > 0 else { return world.connectionFailed(self, code, message) }
     if let channel = channels.removeValue(forKey: id) { leave(channel) }
     partial[id] = nil
-    guard let subscription = subscriptions.removeValue(forKey: id) else { return }
-    subscription.stateFailed(message, self)
+    guard subscriptions.removeValue(forKey: id) != nil else { return }
     if code == .lagged {
       Report.shared.count("subscriptions that lagged")
     } else if code == .rejected {
