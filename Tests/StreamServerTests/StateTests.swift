@@ -461,7 +461,9 @@ import Testing
       try expect(slow, 1000, Self.event("a"))
       source.send(batch: Self.keyed("f", "g"))
       try await first.handOver(to: next)
-      let found = next.server.streams["s"]?.log.read { storage, _ in [Int(storage.endPosition), storage.state?.count ?? 0] }
+      let found = next.server.streams["s"]?.log.read { storage, _ in
+        [Int(storage.endPosition), storage.state?.count ?? 0]
+      }
       #expect(found == [1007, digest == 1 ? 2 : 0])
     }
   }
