@@ -141,6 +141,8 @@ import Testing
       let terminal = try PseudoTerminal(width: 80, height: 24)
       let command = try start(["--socket", server.path, "top"], on: terminal)
       _ = try await terminal.picture { $0.count == 5 && $0[4].contains(" 100 ") }
+      // The picture is drawn before the next snapshot is requested, and only what is requested has its turn.
+      for _ in 0..<3 { _ = await server.next() }
       server.act { $0.close() }
       let waiting = try await terminal.picture { $0.count == 5 && !$0[2].isEmpty }
       #expect(waiting[2].contains("the server closed the connection"))
