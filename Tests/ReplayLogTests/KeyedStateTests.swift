@@ -126,9 +126,11 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
         walks = []
         try check(log, model)
         log = try #require(EventLog(name: "test", limits: Self.limits(), takingOver: log))
-      case 2...8 where walks.count < 5:
+      case 2...8 where walks.count < (seed.isMultiple(of: 2) ? 5 : 50):
         let state = try #require(log.state)
-        walks.append((state.walk(asOf: log.endPosition), model.events))
+        for _ in 0..<(seed.isMultiple(of: 2) ? 1 : 10) {
+          walks.append((state.walk(asOf: log.endPosition), model.events))
+        }
       case 9...24 where !walks.isEmpty:
         let index = random.next(below: walks.count)
         let (walk, events) = walks[index]
@@ -299,6 +301,40 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     #expect(advance(100) == .finished)
     #expect(ids == [1000, 1001, 1002] + Array(1027..<1036))
     state.finish(walk)
+  }
+
+  @Test func walksWhoseVersionsAreFreedContinueWithoutEachOther() throws {
+    let settings = KeyedState.Settings(keys: 10, bytes: 8192, keyDigest: 1)
+    let log = try #require(EventLog(name: "test", limits: Self.limits(settings), firstID: 1000))
+    func append(_ keys: ClosedRange<UInt8>) {
+      for key in keys { log.append(keyed([[key] + [UInt8](repeating: key, count: 700)])) }
+    }
+    append(1...9)
+    let state = try #require(log.state)
+    // Several behind each of the versions 2 to 4, which are freed one after the other: then all are behind the first one.
+    var walks = (2...4).flatMap { steps in
+      (0..<steps).map { _ in
+        let walk = state.walk(asOf: log.endPosition)
+        #expect(state.advance(walk, atMost: steps) { _, _ in true } == .more)
+        return walk
+      }
+    }
+    for key in [2, 3, 4] as [UInt8] { for _ in 0..<5 { append(key...key) } }
+    let last = walks.removeLast()
+    for walk in walks {
+      #expect(state.advance(walk, atMost: 1) { _, _ in true } == .fellBehind)
+      state.finish(walk)
+    }
+    for _ in 0..<3 { append(1...9) }
+    #expect(state.renew(last, asOf: log.endPosition))
+    var ids: [UInt64] = []
+    let progress = state.advance(last, atMost: 100) { _, id in
+      ids.append(id)
+      return true
+    }
+    #expect(progress == .finished)
+    #expect(ids == Array(log.endPosition - 9..<log.endPosition))
+    state.finish(last)
   }
 
   @Test func eventsWithStampsHaveTheirIdsInTheState() throws {

@@ -1,0 +1,215 @@
+import CLinux
+
+extension KeyedState {
+  /// Begins to read the state as of an end: of the events below it. Versions that the walk needs are kept as long as
+  /// there is space, until `finish`.
+  ///
+  /// - Parameters:
+  ///   - position: the first id that is visited.
+  ///   - end: the log's `endPosition`, or an earlier one; the walk has then fallen behind if versions are gone.
+  ///   - begin: of a walk that this one continues; nil: `end`.
+  public func walk(from position: UInt64 = 0, asOf end: UInt64, begin: UInt64? = nil) -> StateWalk {
+    let walk = StateWalk(self, position: position, end: end, begin: begin ?? end)
+    if end >= horizon { walkEnds.insert(end) }
+    if canRenew(walk) { walkBegins.insert(walk.begin) }
+    return walk
+  }
+
+  /// Whether the state still has all tombstones from the walk's begin on, so that it can be renewed.
+  public func canRenew(_ walk: StateWalk) -> Bool { walk.begin >= tombstoneHorizon }
+
+  /// Whether the state still has the tombstones, from an id on, of all keys that are removed: in whichever process they
+  /// came, and not in another log.
+  public func hasTombstones(from id: UInt64) -> Bool {
+    id >= max(tombstoneHorizon, description.begin, processStart)
+  }
+
+  /// Continues a walk that has fallen behind as of a newer end, from its position on. It then visits tombstones, too, of
+  /// keys that were removed after its begin: it may have visited these keys before.
+  /// - Returns: false if that is not possible, because a tombstone may be gone.
+  public func renew(_ walk: StateWalk, asOf end: UInt64) -> Bool {
+    guard canRenew(walk) else { return false }
+    walkEnds.remove(walk.end)
+    walk.end = end
+    if end >= horizon { walkEnds.insert(end) }
+    return true
+  }
+
+  /// Lets the walk visit events again that it has visited, from an id on, or leave out some that it has not.
+  /// - Complexity: O(events between).
+  public func move(_ walk: StateWalk, to position: UInt64) {
+    var node = node(of: walk)
+    while node != 0, id(node) >= position { node = unsafe nodes[Int(node)].former }
+    put(walk, behind: node)
+    walk.position = position
+  }
+
+  /// Releases what the walk needs. The walk must be one of this state that has not been finished.
+  public func finish(_ walk: StateWalk) {
+    precondition(walk.state === self, "not a walk of this state")
+    put(walk, behind: 0)
+    walkEnds.remove(walk.end)
+    walkBegins.remove(walk.begin)
+    walk.state = nil
+  }
+
+  /// The last version that the walk has passed; 0: none that is left.
+  private func node(of walk: StateWalk) -> UInt32 {
+    guard let place = walk.place else { return 0 }
+    return place.last.node
+  }
+
+  private func put(_ walk: StateWalk, behind node: UInt32) {
+    if let place = walk.place?.last {
+      if place.node == node { return }
+      place.walkCount -= 1
+      if place.walkCount == 0, place.node != 0 { places[place.node] = nil }
+      walk.place = nil
+    }
+    guard node != 0 else { return }
+    let place = places[node] ?? StatePlace(node)
+    place.walkCount += 1
+    walk.place = place
+    places[node] = place
+    unsafe nodes[Int(node)].hash |= Node.hasWalk
+  }
+
+  /// Lets the walks behind a version, which is freed, stand behind the one before it.
+  /// - Complexity: O(1), however many they are.
+  func moveWalks(from node: UInt32, to former: UInt32) {
+    guard let place = places.removeValue(forKey: node) else { return }
+    guard former != 0, let other = places[former] else {
+      place.node = former
+      if former != 0 {
+        places[former] = place
+        unsafe nodes[Int(former)].hash |= Node.hasWalk
+      }
+      return
+    }
+    let (small, large) = place.walkCount < other.walkCount ? (place, other) : (other, place)
+    small.successor = large
+    large.walkCount += small.walkCount
+    large.node = former
+    places[former] = large
+  }
+
+  /// Visits the next events of a walk, in the order of their ids.
+  ///
+  /// - Parameters:
+  ///   - steps: maximum number of versions that are considered.
+  ///   - visit: receives the record as `EventLog.record(at:)` has it, valid during the call, and its id. Returns false
+  ///     for an event that it does not take: the next call begins there.
+  /// - Complexity: O(steps); after a walk's first calls, which find its position, each step is one version.
+  public func advance(
+    _ walk: StateWalk, atMost steps: Int, _ visit: (_ record: UnsafeRawBufferPointer, _ id: UInt64) -> Bool
+  ) -> StateWalk.Progress {
+    guard walk.end >= horizon else { return .fellBehind }
+    var node = node(of: walk)
+    defer { put(walk, behind: node) }
+    for _ in 0..<steps {
+      let next = unsafe nodes[Int(node)].next
+      guard next != 0 else { return .finished }
+      let id = id(next)
+      guard id < walk.end else { return .finished }
+      if id >= walk.position {
+        let version = unsafe nodes[Int(next)]
+        if !version.has(Node.isTombstone) || id >= walk.begin,
+          !version.has(Node.isReplaced) || self.id(version.link) >= walk.end
+        {
+          guard unsafe visit(record(next), id) else { return .more }
+        }
+        walk.position = id + 1
+      }
+      node = next
+    }
+    return .more
+  }
+}
+
+/// A reading position in a state, which keeps the versions that it needs. Confined as its log is.
+public final class StateWalk {
+  /// What a call has achieved.
+  public enum Progress: Equatable, Sendable {
+    /// Every event of the state as of the walk's end was visited.
+    case finished
+    /// There may be more, or an event was not taken.
+    case more
+    /// Versions that the walk needs are gone: `renew` it as of the present end.
+    case fellBehind
+  }
+
+  /// The first id that is not visited yet.
+  public fileprivate(set) var position: UInt64
+  /// The walk reads the state of the events below.
+  public fileprivate(set) var end: UInt64
+  /// Its first `end`: from there on it visits tombstones, too.
+  public let begin: UInt64
+  /// The last version before `position` that was passed; nil: none.
+  var place: StatePlace?
+
+  /// The state that it reads; nil once that is released, as by a reload: the walk is of no use then.
+  public fileprivate(set) weak var state: KeyedState?
+
+  fileprivate init(_ state: KeyedState, position: UInt64, end: UInt64, begin: UInt64) {
+    (self.state, self.position, self.end, self.begin) = (state, position, end, begin)
+  }
+}
+
+@available(*, unavailable) extension StateWalk: Sendable {}
+
+/// Where walks stand: behind a version. When that is freed, all of them stand behind the one before it.
+final class StatePlace {
+  fileprivate var node: UInt32
+  fileprivate var walkCount = 0
+  /// The place, of as many walks at least, that these walks have joined; so the places that a walk has gone through are
+  /// no more than the logarithm of the number of walks.
+  fileprivate var successor: StatePlace?
+
+  fileprivate init(_ node: UInt32) { self.node = node }
+
+  fileprivate var last: StatePlace {
+    var place = self
+    while let next = place.successor { place = next }
+    return place
+  }
+}
+
+/// Ids, each with how often it was inserted.
+struct CountedIDs {
+  /// In the order of the ids.
+  private var counts: [(id: UInt64, count: Int)] = []
+
+  /// The lowest id; `UInt64.max` if there is none.
+  var lowest: UInt64 { counts.first?.id ?? .max }
+
+  /// - Complexity: as of an array's `insert`; O(log n) for an id that is there, and for the highest one.
+  mutating func insert(_ id: UInt64) {
+    let index = index(of: id)
+    if index < counts.count, counts[index].id == id {
+      counts[index].count += 1
+    } else {
+      counts.insert((id, 1), at: index)
+    }
+  }
+
+  /// Removes an id once, if it is there.
+  mutating func remove(_ id: UInt64) {
+    let index = index(of: id)
+    guard index < counts.count, counts[index].id == id else { return }
+    counts[index].count -= 1
+    if counts[index].count == 0 { counts.remove(at: index) }
+  }
+
+  /// Removes all lower ids, however often they were inserted.
+  mutating func removeAll(below id: UInt64) { counts.removeSubrange(..<index(of: id)) }
+
+  /// The index of the first entry that is not below an id.
+  private func index(of id: UInt64) -> Int {
+    var (low, high) = (0, counts.count)
+    while low < high {
+      let middle = (low + high) / 2
+      if counts[middle].id < id { low = middle + 1 } else { high = middle }
+    }
+    return low
+  }
+}
