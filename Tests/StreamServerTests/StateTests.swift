@@ -20,11 +20,12 @@ import Testing
 
   /// Ids 1000 and so on.
   private func add(
-    _ harness: ServerHarness, events: Int = 1024, keys: Int = 100, firstID: UInt64 = 1000, stored: [[UInt8]] = []
+    _ harness: ServerHarness, name: String = "s", events: Int = 1024, keys: Int = 100, firstID: UInt64 = 1000,
+    stored: [[UInt8]] = []
   ) throws -> HandFedSource {
     let source = HandFedSource()
-    let configuration = Self.configuration(events: events, keys: keys)
-    let log = try #require(EventLog(name: "s", limits: configuration.limits, firstID: firstID))
+    let configuration = Self.configuration(name: name, events: events, keys: keys)
+    let log = try #require(EventLog(name: name, limits: configuration.limits, firstID: firstID))
     var batch = EventBatch(stored)
     var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
     batch.setKeys(reader.keys(of: batch))
@@ -34,9 +35,10 @@ import Testing
   }
 
   private static func configuration(
-    events: Int = 1024, keys: Int = 100, _ change: (inout StreamConfiguration) -> Void = { _ in }
+    name: String = "s", events: Int = 1024, keys: Int = 100,
+    _ change: (inout StreamConfiguration) -> Void = { _ in }
   ) -> StreamConfiguration {
-    var configuration = StreamConfiguration(name: "s", replay: 65536, start: .always)
+    var configuration = StreamConfiguration(name: name, replay: 65536, start: .always)
     configuration.key = KeyDefinition(key: ".k", tombstone: ".d")
     configuration.limits = EventLog.Limits(
       events: events, bytes: 8 << 20,
@@ -396,6 +398,21 @@ import Testing
       source.send(Self.event("d", isTombstone: true))
       harness.eventually { harness.server.statistics.eventsIn == 9 }
       #expect(try ids("&lastEventID=1000") == (["1000", "1002", "1007"], true, nil))
+    }
+  }
+
+  @Test func positionIsZeroInAStateOfWhichNothingWasSent() async throws {
+    try await withServer { harness in
+      for name in ["s", "t"] { _ = try add(harness, name: name, stored: [Self.event("a"), Self.event("b")]) }
+      func ids(_ query: String) throws -> [String] {
+        let client = try HTTPWireClient(harness)
+        client.request("GET", "/streams/s,t?as=sse&follow=0&from=state\(query)", [])
+        let text = try client.response().text
+        #expect(!text.contains("event: gap"))
+        return text.split(separator: "\n").filter { $0.hasPrefix("id: ") }.map { String($0.dropFirst(4)) }
+      }
+      #expect(try ids("") == ["1000,0", "1001,0", "1001,1000", "1001,1001"])
+      #expect(try ids("&lastEventID=1001,0") == ["1001,1000", "1001,1001"])
     }
   }
 

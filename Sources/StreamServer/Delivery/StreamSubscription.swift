@@ -109,6 +109,8 @@ final class StreamSubscription {
   }
 
   var cursor: Cursor { machine.cursor }
+  /// The id before its cursor; 0 at the beginning of a state.
+  var lastPosition: UInt64 { cursor.position > 0 ? cursor.position - 1 : 0 }
   var state: SubscriptionMachine.State { machine.state }
 
   /// The gap before the event at its cursor; `none` without the option `gaps`. Stored in the lane for the few

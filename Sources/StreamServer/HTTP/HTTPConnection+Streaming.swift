@@ -158,7 +158,9 @@ extension HTTPConnection {
     _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream
   ) -> (from: SubscribeOptions.Start, missed: Gap?, first: UInt64) {
     // No event has the id 0: what is not held before the first event is no loss of a client that begins there.
-    guard let position else { return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil, 0) }
+    guard let position, position > 0 || query.from != .state else {
+      return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil, 0)
+    }
     return stream.log.read { storage, _ in
       let isKnown = position < storage.endPosition
       guard query.from == .state, !isKnown || position + 1 < storage.firstPosition else {
@@ -215,7 +217,7 @@ extension HTTPConnection {
     let index = Int(subscription.request.rawValue) - 1
     let ids = response.names.indices.map { index -> String in
       let request = RequestID(UInt32(index + 1))
-      return String(subscriptions[request].map { $0.cursor.position &- 1 } ?? response.ended[request] ?? 0)
+      return String(subscriptions[request]?.lastPosition ?? response.ended[request] ?? 0)
     }
     return EventLabel(
       name: response.names[index], before: ids[..<index].map { $0 + "," }.joined(),
@@ -230,7 +232,7 @@ extension HTTPConnection {
 
   /// The response has all events of the stream that were asked for.
   private func finish(_ subscription: StreamSubscription, _ response: StreamingResponse) {
-    response.ended[subscription.request] = subscription.cursor.position &- 1
+    response.ended[subscription.request] = subscription.lastPosition
     if subscriptions.isOne { response.ending = ("complete", true) }
     remove(subscription)
   }
@@ -253,7 +255,7 @@ extension HTTPConnection {
     guard case .streaming(let response) = exchange, let subscription = subscriptions[request] else {
       return fail(request, Rejection(.noContent, ""))
     }
-    response.ended[request] = subscription.cursor.position &- 1
+    response.ended[request] = subscription.lastPosition
     if subscriptions.isOne { response.ending = ("finished", true) }
   }
 
