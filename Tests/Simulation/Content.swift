@@ -23,11 +23,12 @@ struct Content {
   /// What each event begins with, whatever its form.
   var text: String { "\(maker) \(epoch) \(number) " }
   /// One of few keys.
-  var key: String { "k\((number ^ number >> 3) % 4)" }
+  var key: String { "k\(keyNumber)" }
+  var keyNumber: UInt64 { (number ^ number >> 3) % 4 }
   /// Of ten values, in quarters.
   var quarters: UInt64 { number % 10 }
-  /// Whether its key ends with it.
-  var isGone: Bool { number % 6 == 5 }
+  /// Whether it may be the tombstone of its key.
+  var isGone: Bool { number % 4 == 3 }
 
   /// - Parameter hasLines: whether there are ends of lines in it, unless it is a JSON text.
   func bytes(count: Int, as form: Form = .plain, hasLines: Bool = false) -> [UInt8] {

@@ -11,6 +11,9 @@ struct EventResponse {
     let onLag: String
     let filter: Filter?
     let hasMarkers: Bool
+    let isFromState: Bool
+    /// For each stream, the state of which the client may not have all.
+    let readings: [StateReading?]
     let ids: [UInt64]
   }
 
@@ -18,6 +21,7 @@ struct EventResponse {
   let format: EventStreamFormat
   let isChunked: Bool
   let onLag: String
+  private let isFromState: Bool
   /// For each stream.
   private(set) var subscriptions: [Subscription]
   private var reader: EventReader
@@ -35,8 +39,10 @@ struct EventResponse {
   /// - Parameter after: the ids from which it resumes; nil: it begins somewhere else.
   init(
     of streams: [String], as format: EventStreamFormat, isChunked: Bool, hasEnvelope: Bool, onLag: String,
-    after: [UInt64]?, where filter: Filter?, hasMarkers: Bool, count: Int?, by client: Client
+    after: [UInt64]?, where filter: Filter?, hasMarkers: Bool, isFromState: Bool, continuing readings: [StateReading?]?,
+    count: Int?, by client: Client
   ) {
+    self.isFromState = isFromState
     (self.streams, self.format, self.isChunked, self.onLag) = (streams, format, isChunked, onLag)
     let world = client.world
     let types = streams.map { world.specification(of: $0)?.type ?? "application/json" }
@@ -44,7 +50,11 @@ struct EventResponse {
       let isSystem = World.systemStreams.contains(stream.0)
       return Subscription(
         to: stream.0, gaps: format == .events, ids: format == .events || hasEnvelope || !isSystem,
-        onLag: onLag, after: isSystem ? nil : after?[index], where: filter, hasMarkers: hasMarkers,
+        // 0: a state of which nothing was sent.
+        onLag: onLag, after: isSystem || isFromState && after?[index] == 0 ? nil : after?[index], where: filter,
+        hasMarkers: hasMarkers,
+        // Where an event's id is found by its bytes, it may be that of an older one.
+        isFromState: isFromState && !isSystem, continuing: readings?[index], hasIDs: format == .events || hasEnvelope,
         as: Self.form(format, stream.1, hasEnvelope), credit: count ?? Subscription.unlimited, by: client)
     }
     reader = EventReader(
@@ -78,10 +88,11 @@ struct EventResponse {
   func position(of peer: Peer) -> Position? {
     guard hasBegun, !hasEnded, format == .events else { return nil }
     let ids = isNamed ? covered : subscriptions.compactMap(\.last)
-    guard ids.count == streams.count, !ids.contains(0) else { return nil }
+    guard ids.count == streams.count, !ids.contains(0) || isFromState && ids.max()! > 0 else { return nil }
     return Position(
       peer: peer, streams: streams, format: format, onLag: onLag, filter: subscriptions[0].filter,
-      hasMarkers: subscriptions[0].hasMarkers, ids: ids)
+      hasMarkers: subscriptions[0].hasMarkers, isFromState: isFromState,
+      readings: zip(subscriptions, ids).map { $0.resumedReading(after: $1) }, ids: ids)
   }
 
   mutating func review(at place: Int, for client: Client) {
@@ -107,7 +118,7 @@ struct EventResponse {
         && head["x-accel-buffering"] == "no" && (head["transfer-encoding"] == "chunked") == isChunked, "responses",
       "\(client.name) got the fields \(head.fields) for events as \(format)")
     first = head["last-event-id"].flatMap { UInt64($0) }
-    require(isNamed || first != nil, "responses", "\(client.name) got no Last-Event-ID")
+    require(isNamed || first != nil || isFromState, "responses", "\(client.name) got no Last-Event-ID")
   }
 
   /// A chunk, or a part of a body without chunks.
@@ -162,7 +173,9 @@ struct EventResponse {
     let gap = gaps[index]?.count
     gaps[index] = nil
     if let first, subscriptions[index].last == nil {
-      let isNext = id == first + 1 || format != .events || gap != nil || subscriptions[index].filter != nil
+      let isNext =
+        id == first + 1 || format != .events || gap != nil || subscriptions[index].filter != nil
+        || subscriptions[index].isReadingState
       require(
         id > first && (isNext || client.world.truths[streams[index]]?.begins(between: first, and: id) ?? true),
         "gaps are reported", "\(client.name) got event \(id) of \(streams[index]) first, and \(first) as the one before"
@@ -249,6 +262,7 @@ struct EventResponse {
       hasEnded = true
       require(text.hasPrefix("{\"reason\":\""), "responses", "\(client.name) got the end \(text)")
       Report.shared.say("\(client.name) gets the end \(text)")
+      if !isNamed { subscriptions[0].stateFailed(text, client) }
     case "gap":
       let index = isNamed ? streams.firstIndex { text.hasSuffix(",\"stream\":\"\($0)\"}") } : 0
       let lost = text.dropFirst("{\"lost\":".count).prefix { $0 != "," && $0 != "}" }

@@ -138,7 +138,9 @@ final class HTTPClient: Client {
     }
     var options: [String] = []
     var after: UInt64?
+    let isFromState = streams.allSatisfy { world.isFromState($0, &random) }
     switch random.below(6) {
+    case _ where isFromState: break
     case 0: options.append("from=new")
     case 1: options.append("from=latest")
     case 2: options.append("from=-\(random.pick(["1s", "500ms", "1h"]))")
@@ -161,7 +163,7 @@ final class HTTPClient: Client {
     let hasMarkers = format != .raw && random.chance(world.profile.markers)
     follow(
       streams, as: format, options, after: after.map { [$0] }, where: streams.count == 1 || isShared ? filter : nil,
-      hasMarkers: hasMarkers, &random)
+      hasMarkers: hasMarkers, isFromState: isFromState, &random)
   }
 
   /// Continues what another connection has begun.
@@ -169,14 +171,17 @@ final class HTTPClient: Client {
     Report.shared.count("HTTP: event streams resumed")
     follow(
       position.streams, as: position.format, ["on_lag=\(position.onLag)"], after: position.ids,
-      where: position.filter, hasMarkers: position.hasMarkers, &random)
+      where: position.filter, hasMarkers: position.hasMarkers, isFromState: position.isFromState,
+      continuing: position.readings, &random)
   }
 
   private func follow(
     _ streams: [String], as format: EventStreamFormat, _ options: [String], after: [UInt64]?,
-    where filter: Filter?, hasMarkers: Bool, _ random: inout Random
+    where filter: Filter?, hasMarkers: Bool, isFromState: Bool, continuing readings: [StateReading?]? = nil,
+    _ random: inout Random
   ) {
     var (options, fields) = (options, [String]())
+    if isFromState { options.append("from=state") }
     let onLag =
       options.first { $0.hasPrefix("on_lag=") }.map { String($0.dropFirst(7)) }
       ?? random.pick(["skip", "skip", "latest", "fail"])
@@ -185,7 +190,7 @@ final class HTTPClient: Client {
     if let after {
       let ids = after.map { "\($0)" }.joined(separator: ",")
       switch random.below(3) {
-      case 0 where after.count == 1: options.append("from=\(ids)")
+      case 0 where after.count == 1 && !isFromState: options.append("from=\(ids)")
       case 1: options.append("lastEventID=\(ids)")
       default: fields.append("Last-Event-ID: \(ids)")
       }
@@ -209,7 +214,7 @@ final class HTTPClient: Client {
     let path = path(of: streams) + "?" + options.joined(separator: "&")
     let response = EventResponse(
       of: streams, as: format, isChunked: isChunked, hasEnvelope: hasEnvelope, onLag: onLag, after: after,
-      where: filter, hasMarkers: hasMarkers, count: count, by: self)
+      where: filter, hasMarkers: hasMarkers, isFromState: isFromState, continuing: readings, count: count, by: self)
     send(
       "GET", path, fields, version: isChunked ? "1.1" : "1.0",
       Exchange(.events(response), streams, path: path, by: self), &random)
@@ -409,7 +414,9 @@ final class HTTPClient: Client {
       }
     Report.shared.count("HTTP: \(kind), \(head.status)")
     judge(head, of: exchange)
-    guard head.status < 400 || exchange.path == "/nothing" else { return judgeProblem(head, of: exchange) }
+    guard head.status < 400 || head.status == 404 && exchange.path == "/nothing" else {
+      return judgeProblem(head, of: exchange)
+    }
     switch exchange.kind {
     case .newest(let condition, let wait, let isHead):
       judge(head, newest: exchange, condition: condition, wait: wait, isHead: isHead)
@@ -456,6 +463,11 @@ final class HTTPClient: Client {
         || head["content-type"] == "application/problem+json" && text.contains("\"status\":\(head.status),"),
       "responses", "\(name) got \(head.status) with the body \(text)")
     if case .publish(let posting) = exchange.kind { judge(problem: text, posting) }
+    if case .events(let response) = exchange.kind, exchange.changes == world.changes {
+      for subscription in response.subscriptions where response.streams.count == 1 {
+        subscription.stateFailed(text, self)
+      }
+    }
   }
 
   private func judge(

@@ -362,6 +362,15 @@ final class Machine {
     }
   }
 
+  /// What the state of a stream's keys is made from, and how far it is; nil: it has none.
+  func state(of stream: String) -> (origin: KeyedState.Origin, end: UInt64, isComplete: Bool)? {
+    server?.streams[stream]?.log.read { storage, _ in
+      storage.state.map {
+        ($0.origin, storage.endPosition, $0.isComplete)
+      }
+    }
+  }
+
   /// One subscription that is live.
   struct Standing {
     let stream: String

@@ -2,7 +2,7 @@ import CSimulation
 import Events
 import Glibc
 import Reactive
-import ReplayLog
+@testable import ReplayLog
 import StreamServer
 
 /// A rule that does not hold. Ends the run.
@@ -54,6 +54,16 @@ final class Truth {
   /// Raised when subscribers may lose events that a stream which drops nothing would keep.
   var losses = 0
 
+  /// What there was when the machine lost power, until the next process begins.
+  private var formerEvents: [UInt64: Event]?
+  private(set) var history = History()
+  /// Events before this one may have come that nothing has seen but the state of the keys.
+  private var unseenBefore: UInt64 = 0
+  /// Raised when a state may be lost, or may be refused.
+  var stateRisks = 0
+  /// What the process has as the state; nil: none, or an incomplete one.
+  private var state: (origin: KeyedState.Origin, keys: Int, bytes: Int)?
+
   /// Whether an unchanged page may be an event again: the log may have been empty.
   var mayRepeat = false
 
@@ -66,6 +76,7 @@ final class Truth {
     let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
     events[id] = Event(data: data, time: time, content: content, losses: losses)
     ids.append(id)
+    history.add(id, content)
     Report.shared.events += 1
     sim_trace_add(id ^ hash(data))
     guard let content else {
@@ -150,17 +161,13 @@ final class Truth {
 
   /// The log of a process that has just begun.
   func check(held id: UInt64, _ time: UInt64, _ data: [UInt8]) {
-    guard let known = events[id] else {
-      // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
-      if id > last { return append(id, time, data) }
-      let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
-      events[id] = Event(data: data, time: time, content: content, losses: losses)
-      ids = events.keys.sorted()
-      return
-    }
-    require(
-      known.data == data && known.time == time, "same id, same bytes",
-      "\(name): event \(id) has other bytes or another time after a restart")
+    // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
+    if id > last { return append(id, time, data) }
+    let isKnown = events[id] != nil
+    note(id, time, data)
+    guard !isKnown else { return }
+    ids = events.keys.sorted()
+    history.add(id, events[id]?.content)
   }
 
   /// A client got it.
@@ -179,6 +186,7 @@ final class Truth {
 
   /// A loss of power: what nobody has got is nobody's to miss, and what makers sent may come twice.
   func losePower() {
+    formerEvents = (formerEvents ?? [:]).merging(events) { $1 }
     events = events.filter { $0.value.wasDelivered }
     ids = events.keys.sorted()
     last = ids.last ?? 0
@@ -188,17 +196,101 @@ final class Truth {
   }
 
   /// A process begins, with a log whose newest event is this one, and whose next event gets that id.
-  func begin(newest: UInt64?, end: UInt64) {
+  func begin(newest: UInt64?, end: UInt64, state: KeyedState?) {
     require(
       !isKept || held == nil || newest == held || end == self.end, "what is kept is there",
       "\(name) had events up to \(held ?? 0), and the next process finds them up to \(newest ?? 0)")
+    // They have left the log, but the state may have them.
+    if let kept = formerEvents?.filter({ $0.key <= newest ?? 0 && events[$0.key] == nil }), !kept.isEmpty {
+      events.merge(kept) { known, _ in known }
+      ids = events.keys.sorted()
+    }
+    let hasLost = formerEvents != nil || newest != held && end != self.end
+    formerEvents = nil
+    if hasLost {
+      stateRisks += 1
+      history.lose(after: newest ?? 0)
+      // What the log had has left it by its age, or is lost; the state was made from some of it.
+      if newest == nil, let state, state.count > 0 { findUnseen(in: state, below: end) }
+    }
+    if isKept, !hasLost, held != nil, let former = self.state, let state,
+      former.origin.keyDigest == state.origin.keyDigest,
+      state.maximumCount >= former.keys, state.maximumByteCount >= former.bytes
+    {
+      require(
+        state.isComplete && state.origin.begin == former.origin.begin, "state",
+        "\(name) had a state from \(former.origin.begin) on, and the next process has one from "
+          + "\(state.origin.begin) on, \(state.incompleteness?.sentence ?? "complete")")
+    }
     if newest == nil || newest != held || end != newest! + 1 { beginnings.append(end) }
     (held, self.end) = (newest, end)
     isKept = true
   }
 
+  /// Events below `end` have left the log before anything saw them. Those that the state has may be delivered.
+  fileprivate func findUnseen(in state: KeyedState?, below end: UInt64) {
+    unseenBefore = end
+    guard let state else { return }
+    let walk = state.walk(asOf: state.end, begin: 0)
+    _ = state.advance(walk, atMost: .max) { record, id in
+      guard id < end else { return false }
+      // A tombstone that nothing reads.
+      guard record.count > EventLog.stampBytes else { return true }
+      let time = record.loadUnaligned(fromByteOffset: 8, as: UInt64.self).bigEndian
+      note(id, time, Array(record.dropFirst(EventLog.stampBytes)))
+      return true
+    }
+    state.finish(walk)
+    ids = events.keys.sorted()
+  }
+
+  /// An event that has come at some time, if it is not known.
+  private func note(_ id: UInt64, _ time: UInt64, _ data: [UInt8]) {
+    if let known = events[id] {
+      return require(
+        known.data == data && known.time == time, "same id, same bytes",
+        "\(name): event \(id) has other bytes or another time after a restart, or in the state")
+    }
+    let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
+    events[id] = Event(data: data, time: time, content: content, losses: losses)
+  }
+
+  /// The state of the keys is the newest event of each key.
+  /// - Parameter isWhole: compares all of it, and not only the number of the keys.
+  func check(_ state: KeyedState?, end: UInt64, isWhole: Bool) {
+    if let state, isUnknown(stateFrom: state.origin.begin) { Report.shared.count("state: not known to the oracle") }
+    guard let state, state.isComplete, !isUnknown(stateFrom: state.origin.begin),
+      let keys = Keys.of(digest: state.origin.keyDigest)
+    else {
+      if state != nil { stateRisks += 1 }
+      self.state = nil
+      return
+    }
+    let begin = state.origin.begin
+    self.state = (state.origin, state.maximumCount, state.maximumByteCount)
+    let expected = history.state(of: keys, from: begin, below: end, since: history.losses)
+    var found: [UInt64] = []
+    if isWhole {
+      let walk = state.walk(asOf: end)
+      let progress = state.advance(walk, atMost: .max) { _, id in
+        found.append(id)
+        return true
+      }
+      state.finish(walk)
+      require(progress == .finished, "state", "\(name) has a state of which a reader gets \(progress)")
+    }
+    Report.shared.count("state: checks of the log's")
+    require(
+      state.count == expected.count && (!isWhole || found == expected.values.sorted()), "state",
+      "\(name), \(keys), has a state of \(state.count) keys \(found), and all events from \(begin) on make \(expected.values.sorted())"
+    )
+  }
+
   /// Whether an event is of a log that knows nothing of what came after another one.
   func begins(between last: UInt64, and event: UInt64) -> Bool { beginnings.contains { $0 > last && $0 <= event } }
+
+  /// Whether a state was made from other events than those that are known.
+  func isUnknown(stateFrom begin: UInt64) -> Bool { begin < unseenBefore }
 
   /// The makers' values may have been lost, or come twice.
   func forgetMakers() {
@@ -222,7 +314,8 @@ final class Auditor: LogReader, @unchecked Sendable {
         truth.check(held: position, event.time, event.data)
         position = storage.skip(position + 1)
       }
-      truth.begin(newest: storage.newestID, end: storage.endPosition)
+      truth.begin(newest: storage.newestID, end: storage.endPosition, state: storage.state)
+      truth.check(storage.state, end: storage.endPosition, isWhole: true)
       return storage.endPosition
     }
     log.attach(self)
@@ -237,6 +330,7 @@ final class Auditor: LogReader, @unchecked Sendable {
       if next < storage.firstPosition {
         // One batch was larger than the log.
         truth.forgetMakers()
+        truth.findUnseen(in: storage.state, below: storage.firstPosition)
         next = storage.firstPosition
       }
       next = storage.skip(next)
@@ -245,6 +339,7 @@ final class Auditor: LogReader, @unchecked Sendable {
         truth.append(next, event.time, event.data)
         next = storage.skip(next + 1)
       }
+      if storage.state != nil { truth.check(storage.state, end: storage.endPosition, isWhole: next % 8 == 0) }
     }
   }
 }

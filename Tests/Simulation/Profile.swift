@@ -43,6 +43,10 @@ struct Profile {
   private(set) var systemStreams = 12
   /// Of 100 subscriptions, so many have a filter, and so many have markers.
   private(set) var (filters, markers) = (0, 0)
+  /// Of 100 streams, so many have keys, and of 100 subscriptions to these, so many begin with the state.
+  private(set) var (keyedStreams, states) = (0, 0)
+  /// Of 100 readers of a state, so many are slower than the log, and of 100 streams with keys, so many keep few events.
+  private(set) var slowStates = 0
   /// The filters of the run: few, so that they are shared.
   private var someFilters: [Filter] = []
   /// Of 100 restarts, so many have another configuration.
@@ -72,6 +76,8 @@ struct Profile {
     changedRestarts = random.pick([0, 60, 60])
     rushes = random.pick([[0], [0, 4, 12], [12, 30]])
     (filters, markers) = (random.pick([0, 40, 80]), random.pick([0, 30, 60]))
+    (keyedStreams, states) = (random.pick([0, 60, 100]), random.pick([30, 80]))
+    slowStates = keyedStreams > 0 ? random.pick([0, 50, 90]) : 0
     someFilters = Array(random.shuffled(Filter.allCases).prefix(1 + random.below(4)))
   }
 

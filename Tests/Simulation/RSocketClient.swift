@@ -68,7 +68,9 @@ class RSocketClient: Client {
     guard subscriptions.count < 6, let id = takeID() else { return }
     var options: [String] = []
     var after: UInt64?
+    let isFromState = world.isFromState(stream, &random)
     switch random.below(6) {
+    case _ where isFromState: options.append(#""from":"state""#)
     case 0: options.append(#""from":"new""#)
     case 1: options.append(#""from":"latest""#)
     case 2: options.append(#""from":"-\#(random.pick(["1s", "500ms", "1h"]))""#)
@@ -82,7 +84,8 @@ class RSocketClient: Client {
     }
     let onLag = random.chance(15) ? "fail" : random.pick(["skip", "latest"])
     options.append(#""on_lag":"\#(onLag)""#)
-    let gaps = random.chance(60)
+    let isSlow = isFromState && random.chance(world.profile.slowStates)
+    let gaps = random.chance(isSlow ? 90 : 60)
     if gaps { options.append(#""gaps":true"#) }
     let ids = random.chance(90)
     if !ids { options.append(#""ids":false"#) }
@@ -90,13 +93,13 @@ class RSocketClient: Client {
     if let filter { options.append("\"where\":\(filter.json(for: stream))") }
     let hasMarkers = ids && random.chance(world.profile.markers)
     if hasMarkers { options.append(#""marker":true"#) }
-    let credit = random.pick([1, 2, 5, 32, Subscription.unlimited])
+    let credit = random.pick(isSlow ? [1, 1, 2, 3] : [1, 2, 5, 32, Subscription.unlimited])
     Report.shared.say("\(name) subscribes to \(stream) as \(id), credit \(credit), {\(options.joined(separator: ","))}")
     request(
       id,
       Subscription(
         to: stream, gaps: gaps, ids: ids, onLag: onLag, after: after, where: filter, hasMarkers: hasMarkers,
-        credit: credit, by: self), options: options)
+        isFromState: isFromState, credit: credit, by: self), options: options)
   }
 
   /// As the bystander does: reads a stream, all of it.
@@ -123,8 +126,12 @@ class RSocketClient: Client {
   }
 
   override func grant(_ random: inout Random) {
-    guard let id = random.maybe(subscriptions.keys.sorted()), subscriptions[id]?.isOne == false else { return }
-    let count = random.pick([1, 1, 2, 3, 10, 100, Subscription.unlimited])
+    var ids = subscriptions.keys.sorted()
+    let isSlow = random.chance(world.profile.slowStates)
+    let readers = isSlow ? ids.filter { subscriptions[$0]?.isReadingState == true } : []
+    if !readers.isEmpty { ids = readers }
+    guard let id = random.maybe(ids), subscriptions[id]?.isOne == false else { return }
+    let count = random.pick(readers.isEmpty ? [1, 1, 2, 3, 10, 100, Subscription.unlimited] : [1, 1, 2, 3])
     Report.shared.say("\(name) grants \(count) to request \(id)")
     subscriptions[id]?.grant(count)
     send(.requestN(StreamID(id), UInt32(count)))
@@ -282,7 +289,8 @@ class RSocketClient: Client {
     guard id > 0 else { return world.connectionFailed(self, code, message) }
     if let channel = channels.removeValue(forKey: id) { leave(channel) }
     partial[id] = nil
-    guard subscriptions.removeValue(forKey: id) != nil else { return }
+    guard let subscription = subscriptions.removeValue(forKey: id) else { return }
+    subscription.stateFailed(message, self)
     if code == .lagged {
       Report.shared.count("subscriptions that lagged")
     } else if code == .rejected {

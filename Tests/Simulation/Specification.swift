@@ -43,6 +43,10 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   var start = Configuration.Start.subscribed
   var linger = Duration.zero
   var age: Duration?
+  /// nil: it has no state.
+  var keys: Keys?
+  var maxKeys = 1000
+  var stateBytes = 1 << 20
   /// Users that are admitted; nil: anyone.
   var readers: [UInt32]?
   var writers: [UInt32]?
@@ -83,6 +87,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     stream.onLag = onLag
     stream.overflow = blocks ? .block : .drop
     stream.blockTimeout = blockTimeout
+    if let keys { (stream.key, stream.maxKeys, stream.stateBytes) = (keys.definition, maxKeys, stateBytes) }
     stream.keep = keep == .no ? .no : keep == .memory ? .memory : .disk
     stream.read = readers.map { $0.map { .user($0) } } ?? [.anyone]
     stream.write = writers.map { $0.map { .user($0) } } ?? [.anyone]
@@ -92,11 +97,15 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// Data bytes of the largest event.
   var largestEvent: Int { EventLog.Limits(configuration.buffer).maximumEventBytes }
 
+  /// Whether a state may have no room for all that it needs.
+  var isSmall: Bool { maxKeys < 1000 || stateBytes < 1 << 20 || keys?.member == .n }
+
   /// What differs from the defaults.
   var description: String {
     var parts: [String] = isServed ? [type, "\(content)"] : ["not served"]
     if keep != .memory { parts.append("keep \(keep)") }
     parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
+    if let keys { parts.append("\(keys), \(maxKeys) keys, \(stateBytes) bytes") }
     if blocks { parts.append("blocks, \(blockTimeout.map { "\($0)" } ?? "for ever")") }
     if start != .subscribed { parts.append("start \(start)") }
     if let readers { parts.append("readers \(readers)") }
@@ -108,7 +117,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
 
   /// Another one, as an operator may write it next.
   mutating func change(_ random: inout Random) {
-    switch random.below(9) {
+    switch random.below(10) {
     case 0: readers = random.chance(50) ? nil : [random.pick(Self.users)]
     case 1: writers = random.chance(50) ? nil : [random.pick(Self.users)]
     case 2: events = random.pick([1, 2, 3, 8, 16, 64])
@@ -119,11 +128,18 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case 7:
       start = random.pick([.subscribed, .subscribed, .first, .always])
       linger = random.pick([.zero, .zero, .seconds(5)])
+    case 8 where type == "application/json" && content != .plain && content != .string: changeKeys(&random)
     default:
       blockTimeout = random.pick([nil, .seconds(5), .seconds(20)])
       replay = random.pick([0, 1, 4, 64])
       age = random.chance(80) ? nil : .seconds(30)
     }
+  }
+
+  private mutating func changeKeys(_ random: inout Random) {
+    if keys == nil || random.chance(40) { keys = random.chance(15) ? nil : .random(&random) }
+    maxKeys = random.pick([1, 3, 1000, 1000])
+    stateBytes = random.pick([4096, 16 << 10, 1 << 20, 1 << 20])
   }
 
   static func random(
@@ -132,7 +148,14 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     var made = Self(name, feed, origin: origin)
     made.type = random.pick(["application/json", "application/json", "text/plain", "text/plain", "image/png"])
     made.content = random.pick([.plain, .plain, .plain, .plain, .string, .object, .object, .mixed])
+    if random.chance(profile.keyedStreams) {
+      (made.type, made.content) = ("application/json", random.pick([.object, .object, .mixed]))
+      made.keys = .random(&random)
+    }
     for _ in 0..<random.below(8) { made.change(&random) }
+    if made.keys != nil, random.chance(profile.slowStates) {
+      (made.events, made.keep) = (random.pick([1, 2, 3, 8]), random.pick([.no, .memory, .disk]))
+    }
     if random.chance(profile.blockingStreams) { made.blocks = true }
     if random.chance(profile.largeEvents) {
       made.bytes = 160 << 10

@@ -32,6 +32,13 @@ struct Subscription {
   private(set) var markerCount = 0
   /// When the last payload was read, or another process had continued.
   private var heardAt = sim_now()
+  /// Whether it begins with the state of the keys, and has perhaps not had all of it yet; and what is known of that.
+  private(set) var isReadingState: Bool
+  private(set) var reading: StateReading?
+  /// When it was requested.
+  private let beginning: StateReading.Beginning?
+  /// When it was requested: what may have lost the state since then.
+  private let stateRisks: Int
   /// What has become of the events' bytes.
   let form: EventForm
   var credit: Int
@@ -46,11 +53,17 @@ struct Subscription {
 
   init(
     to stream: String, gaps: Bool, ids: Bool, onLag: String = "skip", isOne: Bool = false, after: UInt64? = nil,
-    where filter: Filter? = nil, hasMarkers: Bool = false, as form: EventForm = .exact, credit: Int, by client: Client
+    where filter: Filter? = nil, hasMarkers: Bool = false, isFromState: Bool = false,
+    continuing former: StateReading? = nil,
+    hasIDs: Bool = true, as form: EventForm = .exact, credit: Int, by client: Client
   ) {
     (self.stream, self.gaps, self.ids, self.onLag) = (stream, gaps && ids, ids, onLag)
     (self.isOne, self.after, self.form, self.credit) = (isOne, after, form, credit)
     (self.filter, self.hasMarkers) = (filter, hasMarkers && ids)
+    isReadingState = isFromState
+    stateRisks = client.world.truths[stream]?.stateRisks ?? 0
+    beginning = isFromState && ids && hasIDs ? StateReading.Beginning(stream, client.world) : nil
+    reading = after != nil ? former : beginning.map { StateReading(of: stream, $0, where: filter) }
     visible = World.systemStreams.contains(stream) ? [(0, client.world.visible(to: client.peer))] : []
   }
 
@@ -98,6 +111,10 @@ struct Subscription {
       require(
         client.world.truths[stream]?.fits(filter, stamp.id) != false, "filters",
         "\(client.name) got event \(stamp.id) of \(stream), which does not fit \(filter)")
+    }
+    if isReadingState {
+      judgeState(stamp, isMarker: false, client)
+    } else if filter != nil {
       judgeFiltered(stamp, isMarker: false, client)
     } else {
       judgePlace(stamp.id, stamp.gap, client)
@@ -160,8 +177,66 @@ struct Subscription {
     require(hasMarkers, "markers", "\(client.name) got a marker of \(stream), and wants none")
     if credit < Self.unlimited { credit -= 1 }
     (heardAt, markerCount) = (sim_now(), markerCount + 1)
-    judgeFiltered(stamp, isMarker: true, client)
+    if isReadingState {
+      judgeState(stamp, isMarker: true, client)
+    } else {
+      judgeFiltered(stamp, isMarker: true, client)
+    }
     last = stamp.id
+  }
+
+  // MARK: The state of keys
+
+  /// A payload while the client may not have all of the state.
+  private mutating func judgeState(_ stamp: Stamp, isMarker: Bool, _ client: Client) {
+    let end = isMarker ? stamp.id + 1 : stamp.id
+    // A client that has connected again may get the whole state.
+    let previous = stamp.gap != nil && last == nil ? nil : last ?? after
+    require(
+      previous.map { end > $0 } ?? true || isMarker && last == nil, "ids rise",
+      "\(client.name) got \(isMarker ? "a marker" : "an event") \(stamp.id) of the state of \(stream) after \(previous ?? 0)"
+    )
+    var start = previous
+    if stamp.gap != nil {
+      // Later events are missing; or a client that has connected again gets the whole state.
+      // Over ids that a log has left out, a response continues in the log, after the same gap: not judged.
+      guard last == nil, let after, client.world.truths[stream]?.begins(between: after, and: end) == false else {
+        (isReadingState, reading) = (false, nil)
+        return
+      }
+      reading = beginning.map { StateReading(of: stream, $0, where: filter) }
+      start = nil
+    }
+    if isMarker { isReadingState = false }
+    guard let truth = client.world.truths[stream], var reading, reading.begins(client.world), reading.isKnown(truth)
+    else {
+      self.reading = nil
+      return
+    }
+    let isOver = reading.received(
+      end, isMarker: isMarker, after: start, leftOut: stamp.leftOut, isSure: gaps || onLag == "fail", truth, client)
+    if isOver { isReadingState = false }
+    self.reading = reading
+  }
+
+  /// For a client that continues on another connection after the last event that it has.
+  func resumedReading(after id: UInt64) -> StateReading? {
+    reading?.resumed(after: id, isComplete: !isReadingState)
+  }
+
+  /// The request was refused, or has ended, because of the state.
+  func stateFailed(_ message: String, _ client: Client) {
+    let isRefused = message.contains("the stream has no keys") || message.contains("the state is incomplete")
+    guard isReadingState, let truth = client.world.truths[stream],
+      let specification = client.world.specification(of: stream),
+      isRefused || message.contains("the rest of the state of") || message.contains("has other keys now")
+    else { return }
+    Report.shared.count("state: \(isRefused ? "refused" : "lost")")
+    require(
+      truth.stateRisks != stateRisks || client.world.reloading != nil || specification.keys == nil
+        || specification.isSmall
+        || client.world.machine.state(of: stream)?.isComplete != true || client.world.profile.largeEvents > 10,
+      "state", "\(client.name) was told of \(stream): \(message)")
   }
 
   /// Whether all that fits and lies between this payload and the one before it was reported as missed.
@@ -215,6 +290,12 @@ struct Subscription {
       let silence = (sim_now() - heardAt) / 1_000_000
       require(markerCount > 0, "markers", "\(client.name) has got all of \(stream), and no marker")
       require(silence <= 12_000, "markers", "\(client.name) has heard nothing of \(stream) for \(silence) ms")
+    }
+    if isReadingState {
+      guard let reading, let truth = client.world.truths[stream], reading.isKnown(truth), gaps || onLag == "fail",
+        reading.isKnown(client.world)
+      else { return }
+      return reading.judgeState(below: truth.last + 1, truth, "\(client.name) has got all of \(stream), and its state")
     }
     guard ids, let truth = client.world.truths[stream], filter != nil || hasMarkers, onLag != "latest",
       let start = last ?? after

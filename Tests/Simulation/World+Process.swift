@@ -45,6 +45,12 @@ extension World {
       if new.age != nil { truths[new.name]?.mayRepeat = true }
       guard old != new else { continue }
       Report.shared.say("\(new.name) is now \(new)")
+      if old.keys != new.keys || old.maxKeys != new.maxKeys || old.stateBytes != new.stateBytes || old.keep != new.keep
+        || old.isServed != new.isServed || old.events != new.events || old.bytes != new.bytes
+      {
+        // A log with another buffer does not get the tombstones of one that no reader has begun to read.
+        truths[new.name]?.stateRisks += 1
+      }
       if old.isServed != new.isServed || new.keep == .no { truths[new.name]?.isKept = false }
       if new.largestEvent < old.largestEvent { truths[new.name]?.mayLeaveOut = true }
       if old.isServed != new.isServed { truths[new.name]?.forgetMakers() }
@@ -96,6 +102,7 @@ extension World {
       truths[stream.name]?.losses += 1
       truths[stream.name]?.forgetMakers()
       truths[stream.name]?.isKept = false
+      truths[stream.name]?.stateRisks += 1
     }
   }
 

@@ -196,8 +196,14 @@ final class World {
 
   private var orderly: Client? { random.maybe(clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander }) }
   private var hostile: HostileClient? { random.maybe(clients.compactMap { $0 as? HostileClient }) }
+  /// Whether a subscription is to begin with the state: nearly always of a stream that has one.
+  func isFromState(_ stream: String, _ random: inout Random) -> Bool {
+    random.chance(specification(of: stream)?.keys == nil ? 1 : profile.states)
+  }
   private func someStream() -> String {
-    random.chance(profile.systemStreams) ? random.pick(Self.systemStreams) : random.pick(streams).name
+    if random.chance(profile.systemStreams) { return random.pick(Self.systemStreams) }
+    let keyed = random.chance(profile.slowStates) ? streams.filter { $0.keys != nil } : []
+    return random.pick(keyed.isEmpty ? streams : keyed).name
   }
 
   func turn(_ count: Int) {
@@ -294,16 +300,24 @@ final class World {
     let candidates = streams.filter {
       (name ?? $0.name) == $0.name && ($0.feed.isHTTP || (machine.upstreams[$0.name]?.demand ?? .none) > .none)
     }
-    guard let stream = random.maybe(candidates) else { return }
+    // Slow readers of a state are to be overtaken.
+    let keyed = random.chance(profile.slowStates) ? candidates.filter { $0.keys != nil } : []
+    guard let stream = random.maybe(keyed.isEmpty ? candidates : keyed) else { return }
     let former = reloading?.former.first { $0.name == stream.name } ?? stream
     let largest = min(stream.largestEvent, former.largestEvent)
     var batch = EventBatch()
-    for _ in 0..<profile.someEventCount(&random) {
+    // Of a stream with keys, no more than its log has room for: nothing sees the others but its state.
+    var room = stream.keys == nil && former.keys == nil ? Int.max : min(stream.bytes, former.bytes) / 2
+    let most = room < .max ? min(stream.events, former.events) : .max
+    for index in 0..<min(profile.someEventCount(&random), most) where room > 0 {
       let (epoch, number) = sequences[stream.name]!
       sequences[stream.name]!.next += 1
       let size = random.below(random.chance(profile.largeEvents) ? largest : 400)
       let event = Content(stream.name, epoch, number)
-        .bytes(count: min(size, largest), as: stream.content, hasLines: stream.isText && !stream.feed.isHTTP)
+        .bytes(
+          count: min(size, largest, index == 0 ? .max : room), as: stream.content,
+          hasLines: stream.isText && !stream.feed.isHTTP)
+      room -= event.count + 64
       if stream.feed.isHTTP { origin?.append(event, to: stream.name) } else { batch.append(event) }
     }
     Report.shared.say("\(stream.name) has events up to \(sequences[stream.name]!.next - 1)")
