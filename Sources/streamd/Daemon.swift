@@ -47,8 +47,10 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private static let programTime = Duration.seconds(2)
   /// The time after that for writing events to the disk.
   private static let diskTime = Duration.seconds(3)
-  /// The update period of the rate in the status line without a watchdog.
+  /// Without a watchdog, the update period of the rate in the status line.
   private static let statusPeriod = Duration.seconds(10)
+  /// Free memory that the allocator may keep from one such time to the next.
+  private static let cachedBytes = 8 << 20
   /// Maximum delay of the stream and subscriber counts in the status line.
   private static let loadPeriod = Duration.seconds(1)
 
@@ -185,7 +187,6 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   // MARK: The service manager
 
   private func startWatchdog() {
-    guard manager.isPresent else { return }
     let period = manager.watchdogInterval.map { Watchdog.period(for: $0) }
     if period != nil {
       let loops = server.loops + [sources.loop]
@@ -194,7 +195,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       }
     }
     tick(every: period ?? Self.statusPeriod)
-    watchLoad()
+    if manager.isPresent { watchLoad() }
   }
 
   /// Updates the status only on a change, because the manager announces each update on the bus.
@@ -208,6 +209,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       journal.write(.progressLate, .warning, "\(late.count) of the event loops have not responded for \(period)")
     }
     if !isStopping { manager.notify(.status(status())) }
+    MemoryReturn.trim(above: Self.cachedBytes)
     _ = loop.schedule(after: period) { [self] in tick(every: period) }
   }
 

@@ -5,7 +5,7 @@ import Synchronization
 
 /// Returns memory that connections have released to the system: the allocator caches it, so that the memory of a
 /// burst of partial requests would never be returned.
-final class MemoryReturn: Sendable {
+package final class MemoryReturn: Sendable {
   /// Bytes released since the last trim.
   private let released = Atomic(0)
   private let isDue = Atomic(false)
@@ -25,5 +25,11 @@ final class MemoryReturn: Sendable {
       isDue.store(false, ordering: .relaxed)
       malloc_trim(0)
     }
+  }
+
+  /// Returns the free memory that the allocator keeps, whoever has released it, if it is more than so many bytes.
+  package static func trim(above bytes: Int) {
+    guard mallinfo2().fordblks > bytes else { return }
+    DispatchQueue.global(qos: .utility).async { malloc_trim(0) }
   }
 }
