@@ -542,7 +542,7 @@ package struct ShardMachine {
   /// Takes the entry that follows the position.
   private mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Action] {
     guard var position else { return [] }
-    let isOwn = submitted.first?.bytes == bytes
+    let isOwn = submitted.first?.bytes.map { ShardEntry.areEqual($0, bytes) } ?? false
     if isOwn {
       submitted.removeFirst()
       unresolvedSince = submitted.isEmpty ? nil : now
