@@ -144,8 +144,8 @@ package final class ScriptedServer: Sendable {
     loop = try EventLoop(name: "scripted server")
   }
 
-  /// Runs `body` against a server. Every event is recorded after the script has seen it, but for SETUP and requests for
-  /// `$streams`.
+  /// Runs `body` against a server. Every event is recorded after the script has seen it, but for SETUP, and for requests
+  /// for `$streams`.
   package static func run<R>(
     raw: Bool = false, reads: Bool = true, script: @escaping @Sendable (Peer, ServerEvent) -> Void = { _, _ in },
     body: (ScriptedServer) async throws -> R
@@ -153,12 +153,17 @@ package final class ScriptedServer: Sendable {
     let folder = try TemporaryFolder()
     let server = try ScriptedServer(path: folder.path("s"))
     let descriptor = try UnixSocket.listen(at: server.path, mode: 0o600).release()
+    let catalogueRequests = Locked<[Int: Set<StreamID>]>([:])
     let recordingScript: @Sendable (Peer, ServerEvent) -> Void = { [events = server.events] peer, event in
       script(peer, event)
-      if case .other(.setup) = event { return }
-      // streamctl reads the catalogue when no event arrives for a while, which depends on the machine.
-      if case .request(_, .response, _, "$streams", _) = event { return }
-      events.record(event)
+      switch event {
+      case .other(.setup): return
+      // streamctl reads the catalogue when no event arrives for a while, and again later, which depends on the machine.
+      case .request(let id, .response, _, "$streams", _):
+        return catalogueRequests.withLock { _ = $0[peer.id, default: []].insert(id) }
+      case .other(.cancel(let id)) where catalogueRequests.withLock({ $0[peer.id]?.contains(id) == true }): return
+      default: events.record(event)
+      }
     }
     let terms = Terms(script: recordingScript, raw: raw, reads: reads)
     // The loop may run this after the end of the test.
