@@ -394,10 +394,35 @@ import Testing
       // The log has what follows.
       #expect(try ids("&lastEventID=1003") == (["1004", "1005", "1006", "1007"], false, "1003"))
       #expect(try ids("&lastEventID=2000") == (["1000", "1002", "1003", "1007"], true, nil))
+      #expect(try ids("&lastEventID=\(UInt64.max)") == (["1000", "1002", "1003", "1007"], true, nil))
       // A key that the client may have is gone.
       source.send(Self.event("d", isTombstone: true))
       harness.eventually { harness.server.statistics.eventsIn == 9 }
       #expect(try ids("&lastEventID=1000") == (["1000", "1002", "1007"], true, nil))
+    }
+  }
+
+  /// A gap before the first event means that the whole state follows: a client forgets the keys that it has.
+  @Test func responseContinuesWithTheStateOverAHoleInTheIDs() async throws {
+    try await withServer { harness in
+      let configuration = Self.configuration()
+      let log = try #require(EventLog(name: "s", limits: configuration.limits, followsFleet: true))
+      var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
+      for (first, keys) in [(1000, ["a", "b"]), (1010, ["a", "c"])] as [(UInt64, [String])] {
+        var batch = EventBatch(keys.map { Self.event($0) })
+        batch.setKeys(reader.keys(of: batch))
+        #expect(batch.setStamps(try #require(EventStamps(firstID: first, time: 7, position: [1]))))
+        log.append(batch)
+      }
+      try harness.server.add(configuration, log: log, source: HandFedSource())
+      for (position, expected) in [(1000, [1001, 1010, 1011]), (1001, [1010, 1011]), (1005, [1010, 1011])] {
+        let client = try HTTPWireClient(harness)
+        client.request("GET", "/streams/s?as=sse&follow=0&from=state&lastEventID=\(position)", [])
+        let text = try client.response().text
+        let ids = text.split(separator: "\n").filter { $0.hasPrefix("id: ") }.compactMap { Int($0.dropFirst(4)) }
+        #expect(ids == expected)
+        #expect(position == 1000 || !text.contains("event: gap"))
+      }
     }
   }
 

@@ -163,7 +163,9 @@ extension HTTPConnection {
     }
     return stream.log.read { storage, _ in
       let isKnown = position < storage.endPosition
-      guard query.from == .state, !isKnown || position + 1 < storage.firstPosition else {
+      let isNextHeld =
+        isKnown && position + 1 >= storage.firstPosition && storage.skip(position + 1) == position + 1
+      guard query.from == .state, !isNextHeld else {
         return isKnown ? (.after(id: position), nil, 0) : (.new, .unknown, 0)
       }
       // The client has read the state up to there, or also later events. With all tombstones since then, it has every
