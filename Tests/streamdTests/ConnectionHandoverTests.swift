@@ -189,7 +189,9 @@ import Testing
     #expect(await other.next().id == nil)
     let last = reader.lastID
     #expect(await reader.next() == last + 1)
-    #expect(daemon.log.contains("client refused: uid \(getuid()) may not read \"t\""))
+    try daemon.eventually("the refusal is reported") {
+      daemon.log.contains("client refused: uid \(getuid()) may not read \"t\"")
+    }
     reader.connection.close()
   }
 }
