@@ -199,8 +199,7 @@ struct Subscription {
     var start = previous
     if stamp.gap != nil {
       // Later events are missing; or a client that has connected again gets the whole state.
-      // Over ids that a log has left out, a response continues in the log, after the same gap: not judged.
-      guard last == nil, let after, client.world.truths[stream]?.begins(between: after, and: end) == false else {
+      guard last == nil, after != nil else {
         (isReadingState, reading) = (false, nil)
         return
       }
