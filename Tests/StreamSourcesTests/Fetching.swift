@@ -78,13 +78,13 @@ final class Collector: Transfer.Handler {
 }
 
 extension SourceThread {
-  /// Runs one transfer.
+  /// Runs one transfer, which the test may hold for as long as a busy machine needs.
   func fetch(
     _ url: String, plan: Transfer.Plan = .take, pausing: Bool = false,
     _ change: @escaping @Sendable (inout HTTPRequest) -> Void = { _ in }
   ) async throws -> Fetched {
     var request = HTTPRequest(url: try HTTPURL(url), userAgent: "test")
-    request.timeout = .seconds(30)
+    request.timeout = hangTime
     change(&request)
     let final = request
     let refusal: HTTPFailure? = if case .refuse(let failure) = plan { failure } else { nil }

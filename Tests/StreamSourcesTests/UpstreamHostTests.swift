@@ -113,9 +113,9 @@ import Testing
     try await withSourceThread(transfersPerHost: 1) { thread in
       let held = try await hold(1, on: thread)
       let url = upstream.url("/count/a\(key)")
-      let waiting = Task { try await thread.fetch(url) { $0.timeout = .seconds(2) } }
-      let feed = Task { try await thread.fetch(url) { ($0.timeout, $0.isEndless) = (.seconds(2), true) } }
-      let hanging = try await thread.fetch(upstream.otherURL("/hang/b\(key)")) { $0.timeout = .seconds(2.1) }
+      let waiting = Task { try await thread.fetch(url) { $0.timeout = .seconds(10) } }
+      let feed = Task { try await thread.fetch(url) { ($0.timeout, $0.isEndless) = (.seconds(10), true) } }
+      let hanging = try await thread.fetch(upstream.otherURL("/hang/b\(key)")) { $0.timeout = .seconds(10.1) }
       #expect(hanging.failure != nil)  // the others have been queued for that time
       try await release(on: thread)
       for task in held + [waiting, feed] { #expect(try await task.value.failure == nil) }
