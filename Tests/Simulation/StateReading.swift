@@ -140,12 +140,17 @@ struct StateReading {
   }
 
   /// The client has everything before `end`.
-  func judgeState(below end: UInt64, _ truth: Truth, _ text: @autoclosure () -> String) {
+  /// - Parameter isLost: whether an event that came after the request may be lost, which the client is told with the next
+  ///   payload.
+  func judgeState(
+    below end: UInt64, _ truth: Truth, _ text: @autoclosure () -> String, isLost: (UInt64) -> Bool = { _ in false }
+  ) {
     let state = truth.history.state(
       of: beginning.keys, from: beginning.origin.begin, below: end, since: beginning.losses)
     if let filter {
       let missing = state.values.filter {
         $0 >= completeEnd && truth.fits(filter, $0) == true && !received.contains($0)
+          && ($0 < beginning.end || !isLost($0))
       }
       return require(missing.isEmpty, "state", text() + ": of it are missing \(missing.sorted())")
     }

@@ -295,6 +295,9 @@ struct Subscription {
         reading.isKnown(client.world)
       else { return }
       return reading.judgeState(below: truth.last + 1, truth, "\(client.name) has got all of \(stream), and its state")
+      {
+        onLag != "fail" && client.world.machine.firstEvent(of: stream, after: $0 - 1) != $0
+      }
     }
     guard ids, let truth = client.world.truths[stream], filter != nil || hasMarkers, onLag != "latest",
       let start = last ?? after
