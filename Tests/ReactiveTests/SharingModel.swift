@@ -15,7 +15,7 @@ struct SharingModel {
 
   enum Effect: Equatable {
     case cancel(UInt64), connect(UInt64), request(UInt64, Subscribers.Demand), retract(UInt64)
-    case startLinger(SharingMachine.Linger), cancelLinger, notifyOfAppend
+    case startLinger(SharingMachine.Linger), notifyOfAppend
   }
 
   /// One connection, as upstream sees it.
@@ -33,6 +33,17 @@ struct SharingModel {
     var decided = Subscribers.Demand.none
     var firstPosition: UInt64 = 0
     var largestRequest: UInt64 = 0
+    /// Calls that came while upstream was inside `receive`: it acts on them afterwards, in order.
+    var calls: [Call] = []
+
+    enum Call { case request(Subscribers.Demand), retract }
+
+    mutating func act(on call: Call) {
+      switch call {
+      case .request(let more): requested += more
+      case .retract: requested = .max(delivered)
+      }
+    }
   }
 
   struct Reader {
@@ -244,9 +255,12 @@ struct SharingModel {
     guard let generation = receiving else { return false }
     receiving = nil
     let demand = twice { $0.valueReceived(generation, $1) }
-    guard demand != .none else { return true }
-    check(demand, of: generation)
-    links[generation]?.requested += demand
+    if demand != .none {
+      check(demand, of: generation)
+      links[generation]?.requested += demand
+    }
+    for call in links[generation]?.calls ?? [] { links[generation]?.act(on: call) }
+    links[generation]?.calls = []
     return true
   }
 
@@ -328,7 +342,7 @@ struct SharingModel {
       expect(actions.notifies, "readers are notified of an end")
       isComplete = true
     }
-    if actions.cancelsLinger { effects.append(.cancelLinger) }
+    if actions.cancelsLinger { timer = nil }  // the log gives it up at once
     if actions.release != .keep {
       expect(holdsSubscription, "only a subscription that there is can leave")
       if actions.release == .cancel, let live { effects.append(.cancel(live)) }
@@ -396,24 +410,23 @@ struct SharingModel {
         links[generation]?.cancels += 1
       }
     case .request(let generation, let more):
-      links[generation]?.requested += more
+      call(.request(more), generation)
     case .retract(let generation):
-      if var link = links[generation] {
-        link.retracts += 1
-        link.requested = .max(link.delivered)
-        links[generation] = link
-      }
+      links[generation]?.retracts += 1
+      call(.retract, generation)
       step { $0.retracted(generation, $1) }
     case .startLinger(let linger):
       timers.append(linger)
       if machine.needs(linger) { timer = linger }
-    case .cancelLinger:
-      timer = nil
     case .notifyOfAppend:
       notifying -= 1
       let mayTrim = machine.readersNotified()
       expect(mayTrim == (notifying == 0), "what readers are being notified of is kept")
     }
+  }
+
+  private mutating func call(_ call: Link.Call, _ generation: UInt64) {
+    if receiving == generation { links[generation]?.calls.append(call) } else { links[generation]?.act(on: call) }
   }
 
   mutating func performAll() {

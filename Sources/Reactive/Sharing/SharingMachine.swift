@@ -303,8 +303,9 @@
   mutating func retracted(_ generation: UInt64, _ log: Extent) -> Actions {
     var actions = Actions()
     // A reader may have requested the value again before the retraction: a duplicate request is better than a missing
-    // one.
-    if connection.generation == generation { connection.isOutstanding = false }
+    // one. Upstream may be inside `receive`, and act on the retraction after that: demand that `receive` returned would
+    // be retracted with it, so that it has to be requested.
+    if connection.generation == generation { (connection.isOutstanding, connection.isReceiving) = (false, false) }
     request(&actions, log)
     return actions
   }
