@@ -15,7 +15,7 @@ struct SharingModel {
 
   enum Effect: Equatable {
     case cancel(UInt64), connect(UInt64), request(UInt64, Subscribers.Demand), retract(UInt64)
-    case startLinger(SharingMachine.Linger), notifyOfAppend
+    case startLinger(SharingMachine.Linger), notifyOfAppend, act(UInt64)
   }
 
   /// One connection, as upstream sees it.
@@ -33,7 +33,7 @@ struct SharingModel {
     var decided = Subscribers.Demand.none
     var firstPosition: UInt64 = 0
     var largestRequest: UInt64 = 0
-    /// Calls that came while upstream was inside `receive`: it acts on them afterwards, in order.
+    /// Calls that upstream acts on later, on its own thread, in order, and not while it is inside `receive`.
     var calls: [Call] = []
 
     enum Call { case request(Subscribers.Demand), retract }
@@ -259,8 +259,7 @@ struct SharingModel {
       check(demand, of: generation)
       links[generation]?.requested += demand
     }
-    for call in links[generation]?.calls ?? [] { links[generation]?.act(on: call) }
-    links[generation]?.calls = []
+    if links[generation]?.calls.isEmpty == false { effects.append(.act(generation)) }
     return true
   }
 
@@ -415,6 +414,10 @@ struct SharingModel {
       links[generation]?.retracts += 1
       call(.retract, generation)
       step { $0.retracted(generation, $1) }
+    case .act(let generation):
+      guard receiving != generation, let calls = links[generation]?.calls else { return }
+      for call in calls { links[generation]?.act(on: call) }
+      links[generation]?.calls = []
     case .startLinger(let linger):
       timers.append(linger)
       if machine.needs(linger) { timer = linger }
@@ -426,7 +429,8 @@ struct SharingModel {
   }
 
   private mutating func call(_ call: Link.Call, _ generation: UInt64) {
-    if receiving == generation { links[generation]?.calls.append(call) } else { links[generation]?.act(on: call) }
+    links[generation]?.calls.append(call)
+    effects.append(.act(generation))
   }
 
   mutating func performAll() {

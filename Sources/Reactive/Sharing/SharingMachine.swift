@@ -101,6 +101,9 @@
     /// Upstream is inside `receive`, whose return value carries the demand.
     var isReceiving = false
     var canRetract = false
+    /// Nothing was requested since a retraction. Upstream may act on that later, after values that it has under way: what
+    /// their `receive` returned would be retracted too, so the next demand is requested, which follows the retraction.
+    var isRetracted = false
   }
 
   private enum Ending {
@@ -303,9 +306,10 @@
   mutating func retracted(_ generation: UInt64, _ log: Extent) -> Actions {
     var actions = Actions()
     // A reader may have requested the value again before the retraction: a duplicate request is better than a missing
-    // one. Upstream may be inside `receive`, and act on the retraction after that: demand that `receive` returned would
-    // be retracted with it, so that it has to be requested.
-    if connection.generation == generation { (connection.isOutstanding, connection.isReceiving) = (false, false) }
+    // one.
+    if connection.generation == generation {
+      (connection.isOutstanding, connection.isReceiving, connection.isRetracted) = (false, false, true)
+    }
     request(&actions, log)
     return actions
   }
@@ -313,6 +317,7 @@
   private mutating func request(_ actions: inout Actions, _ log: Extent) {
     guard connection.phase == .connected, !connection.isReceiving else { return }
     actions.requests = nextDemand(log)
+    if actions.requests != .none { connection.isRetracted = false }
   }
 
   /// Retracts the outstanding request if there are subscribers and none requests more than the stored elements.
@@ -387,7 +392,7 @@
   /// Records that the storage has accepted a value or a part of it, before readers are notified.
   @usableFromInline mutating func valueAppended(fromUpstream: Bool) {
     notifying += 1
-    if fromUpstream { connection.isReceiving = true }
+    if fromUpstream { connection.isReceiving = !connection.isRetracted }
   }
 
   /// Records that readers were notified of an append of another origin. It may have all that they request.
@@ -406,7 +411,7 @@
   @usableFromInline mutating func valueReceived(_ generation: UInt64, _ log: Extent) -> Subscribers.Demand {
     guard connection.generation == generation else { return .none }
     connection.isReceiving = false
-    return nextDemand(log)
+    return connection.isRetracted ? .none : nextDemand(log)
   }
 
   /// Ends the log, or one of its connections.
