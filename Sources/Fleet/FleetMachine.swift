@@ -418,10 +418,13 @@ package final class FleetMachine {
   ) -> [Action] {
     guard let shard = shards[index], let answers, let newest else { return failed(index, at: now) }
     var positions = answers.compactMap { try? StateFields.read(HostPosition.self, from: $0[...]) }
-    positions.removeAll { $0.epoch >= Self.idLimit || $0.sequence >= Self.idLimit || $0.endID >= Self.idLimit }
+    positions.removeAll {
+      [$0.epoch, $0.sequence, $0.endID, $0.lostEpoch, $0.lostSequence].contains { $0 >= Self.idLimit }
+    }
     positions.append(position(in: index))
     let epoch = positions.map(\.epoch).max() ?? 0
     let end = positions.map(\.endID).max() ?? 0
+    let lost = positions.map { (epoch: $0.lostEpoch, sequence: $0.lostSequence) }.max(by: <) ?? (0, 0)
     var heads = shard.heads
     for stream in streams.values where self.shard(of: stream.name) == index {
       heads[stream.name, default: StreamHead(stream: stream.name, nextID: wallTime)].nextID.raise(to: stream.end)
@@ -431,8 +434,9 @@ package final class FleetMachine {
     return perform(
       shards[index]?.machine.gathered(
         ShardMachine.Gathered(
-          epoch: epoch, sequence: positions.filter { $0.epoch == epoch }.map(\.sequence).max() ?? 0, heads: present,
-          newHeads: ShardHeads(Array(heads.values)).bytes(), last: newest.last, lastEntry: newest.entry), at: now)
+          epoch: epoch, sequence: positions.filter { $0.epoch == epoch }.map(\.sequence).max() ?? 0, lost: lost,
+          heads: present, newHeads: ShardHeads(Array(heads.values)).bytes(), last: newest.last, lastEntry: newest.entry),
+        at: now)
         ?? [],
       on: index, at: now)
   }
@@ -446,8 +450,10 @@ package final class FleetMachine {
     let machine = shards[index]?.machine
     let own = streams.values.filter { shard(of: $0.name) == index }.map(\.end).max() ?? 0
     let heads = shards[index]?.heads.values.map(\.nextID).max() ?? 0
+    let lost = machine?.lost ?? (epoch: 0, sequence: 0)
     return HostPosition(
-      epoch: machine?.epoch ?? 0, sequence: machine?.lastSequence ?? 0, endID: min(max(own, heads), Self.idLimit - 1))
+      epoch: machine?.epoch ?? 0, sequence: machine?.lastSequence ?? 0, endID: min(max(own, heads), Self.idLimit - 1),
+      lostEpoch: lost.epoch, lostSequence: lost.sequence)
   }
 
   /// A message to `heartbeats`.

@@ -207,11 +207,16 @@ struct HostPosition: SavedRecord, Equatable {
   var sequence: UInt64 = 0
   /// The end of the ids that the host has seen in any stream of the shard.
   var endID: UInt64 = 0
+  /// The furthest position in a log that has lost it.
+  var lostEpoch: UInt64 = 0
+  var lostSequence: UInt64 = 0
 
   mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     try fields.field(1, &epoch)
     try fields.field(2, &sequence)
     try fields.field(3, &endID)
+    try fields.field(4, &lostEpoch)
+    try fields.field(5, &lostSequence)
   }
 }
 

@@ -85,11 +85,13 @@ package struct ShardMachine {
   }
 
   /// What the hosts that can be reached have, and the engine.
-  package struct Gathered: Equatable, Sendable {
+  package struct Gathered: Sendable {
     /// The highest epoch of any host.
     package var epoch: UInt64
     /// The highest sequence number of any host in that epoch.
     package var sequence: UInt64
+    /// The furthest position of any host in a log that has lost it.
+    package var lost: (epoch: UInt64, sequence: UInt64)
     /// For each stream the highest head.
     package var heads: [UInt8]
     /// The heads in a new epoch, above any id that a host may have which cannot be reached, or will read late.
@@ -100,9 +102,10 @@ package struct ShardMachine {
     package var lastEntry: [UInt8]?
 
     package init(
-      epoch: UInt64, sequence: UInt64, heads: [UInt8], newHeads: [UInt8], last: UInt64, lastEntry: [UInt8]?
+      epoch: UInt64, sequence: UInt64, lost: (epoch: UInt64, sequence: UInt64) = (0, 0), heads: [UInt8],
+      newHeads: [UInt8], last: UInt64, lastEntry: [UInt8]?
     ) {
-      (self.epoch, self.sequence, self.heads, self.newHeads) = (epoch, sequence, heads, newHeads)
+      (self.epoch, self.sequence, self.lost, self.heads, self.newHeads) = (epoch, sequence, lost, heads, newHeads)
       (self.last, self.lastEntry) = (last, lastEntry)
     }
   }
@@ -196,7 +199,7 @@ package struct ShardMachine {
   /// Since when an append is not known to be stored; nil: all are.
   private var unresolvedSince: UInt64?
   /// The furthest position in a log that has lost it.
-  private var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
+  package private(set) var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
   private var nextHeartbeat: UInt64 = 0
   /// The read under way, or what is to be tried again.
   private var isReading = false
@@ -478,10 +481,10 @@ package struct ShardMachine {
         epoch: answer.epoch, term: 0)
     }
     role = .claiming
-    let epoch = max(answer.epoch, lost.epoch)
+    let lost = answer.lost > lost ? answer.lost : lost
     let hasAll =
-      (position?.term ?? 0) > 0 && answer.sequence <= answer.last
-      && (lost.epoch < epoch || lost.sequence <= answer.last)
+      (position?.term ?? 0) > 0 && answer.sequence <= answer.last && lost <= (answer.epoch, answer.last)
+    let epoch = max(answer.epoch, lost.epoch)
     let heads = hasAll ? answer.heads : answer.newHeads
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: hasAll ? epoch : epoch + 1, at: now)
   }

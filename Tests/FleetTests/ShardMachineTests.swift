@@ -26,6 +26,32 @@ import Testing
     #expect(machine.staleSince(at: 70 * second) == 61 * second)
   }
 
+  // MARK: A log that has lost entries
+
+  @Test(arguments: [(1, 3), (2, 1)] as [(epoch: UInt64, sequence: UInt64)])
+  func aLossThatAnotherHostHasNoticedBeginsANewEpoch(lost: (epoch: UInt64, sequence: UInt64)) throws {
+    let leader = try #require(HostID([UInt8](repeating: 1, count: 16)))
+    let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
+    var noticing = ShardMachine(host: leader, weight: 0, now: 0)
+    _ = noticing.start(resumingAt: ShardPosition(epoch: lost.epoch, sequence: lost.sequence, checksum: 0, term: 1))
+    _ = noticing.foundNoClaim(last: 0, at: 0)
+    #expect(noticing.lost == lost)
+
+    let claim = ShardEntry(epoch: 1, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: [])))
+    var machine = ShardMachine(host: host, weight: 0, now: 0)
+    _ = machine.start()
+    _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
+    _ = machine.read(after: 1, [], first: 1, last: 1, at: 0)
+    #expect(machine.tick(at: machine.deadline ?? 0) == [.gather])
+    let answer = ShardMachine.Gathered(
+      epoch: 1, sequence: 1, lost: noticing.lost, heads: [5], newHeads: [6], last: 1, lastEntry: claim.bytes)
+    let entries = try machine.gathered(answer, at: 0).compactMap { action throws -> ShardEntry? in
+      if case .append(let bytes, after: 1, _) = action { try ShardEntry(bytes) } else { nil }
+    }
+    #expect(entries.map(\.epoch) == [lost.epoch + 1])
+    #expect(entries.map(\.content) == [.claim(ShardEntry.Claim(host: host, heads: [6]))])
+  }
+
   // MARK: A renewed claim
 
   /// A leader that has renewed its claim, and submitted a record before the answer.

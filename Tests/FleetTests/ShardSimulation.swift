@@ -266,12 +266,13 @@ struct ShardSimulation {
       let machines = hosts.filter(\.isAlive).map(\.machine)
       let epoch = machines.compactMap(\.epoch).max() ?? 0
       let sequence = machines.filter { $0.epoch == epoch }.compactMap(\.lastSequence).max() ?? 0
+      let lost = machines.map(\.lost).max(by: <) ?? (0, 0)
       let end = hosts.filter(\.isAlive).map(\.end).max() ?? 0
       answer(
         host,
         .gathered(
           .init(
-            epoch: epoch, sequence: sequence, heads: Self.bytes(end), newHeads: Self.bytes(max(end, clock)),
+            epoch: epoch, sequence: sequence, lost: lost, heads: Self.bytes(end), newHeads: Self.bytes(max(end, clock)),
             last: UInt64(log.count), lastEntry: log.last)))
     case .kill:  // restored from a copy
       guard !isCalm else { return }
