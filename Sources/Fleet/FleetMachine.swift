@@ -8,6 +8,9 @@ import StateFormat
 /// has to know of a stream, its head, is computed from the records by all hosts alike; claims carry the heads, so that a
 /// host can begin with the newest claim.
 ///
+/// Records that come while others are under way wait. Batches that follow each other in a stream become one record, so that
+/// records are the larger the slower the engine is.
+///
 /// Demand: a host listens to the stream's interest subject only while it wants the next event. The leader asks there before
 /// it fetches, unless it wants the event itself.
 ///
@@ -88,6 +91,10 @@ package final class FleetMachine {
     /// Of a leader: the heads after what is under way.
     var ahead: [String: StreamHead] = [:]
     var isLeading = false
+    /// Of a leader: what is to be submitted, in order.
+    var waiting: [FleetRecord] = []
+    /// Of those, what was fetched here, and what was published.
+    var waitingByteCounts = (fetched: 0, published: 0)
     /// By the log, as of the last claim.
     var leader: HostID?
     /// Where this host, or an earlier process of it, has read up to. The same is read again after a gap.
@@ -101,6 +108,16 @@ package final class FleetMachine {
     var signOfLifeAt: UInt64 = 0
 
     init(_ machine: ShardMachine, reached: ShardPosition?) { (self.machine, self.reached) = (machine, reached) }
+
+    /// Counts the bytes of a record that waits, or waits no more.
+    func count(_ record: FleetRecord, _ sign: Int) {
+      let byteCount = sign * record.byteCount
+      if record.sender.isEmpty {
+        waitingByteCounts.fetched += byteCount
+      } else {
+        waitingByteCounts.published += byteCount
+      }
+    }
   }
 
   /// A batch that clients have published here, until it is stored.
@@ -151,6 +168,15 @@ package final class FleetMachine {
   private static let messageByteCount = 1 << 20 - 8192
   /// Bytes of batches that have arrived in part, of all senders together.
   private static let incomingByteCount = 128 << 20
+  /// Entries under way until which a record is submitted at once. A second one is on its way to the engine while the
+  /// first one is stored.
+  private static let unjoinedCount = 2
+  /// Bytes of a record until which batches are joined: one entry.
+  private static let joinedByteCount = 1 << 20 - 16_384
+  /// Bytes of fetched batches of one shard that wait: then nothing more is fetched.
+  private static let fetchedByteCount = 2 << 20
+  /// Bytes of published batches of one shard that wait. What exceeds them is dropped, and sent again by its host.
+  private static let publishedByteCount = 64 << 20
   /// Bytes of records after which a leader claims its shard again.
   private static let renewalByteCount = 64 << 20
   /// A leader without records appends an empty one, which fails if it is deposed or alone.
@@ -189,7 +215,7 @@ package final class FleetMachine {
   /// Whether the stream's source may be asked for a batch now.
   package func mayFetch(_ stream: String) -> Bool {
     guard isLed(stream), let shard = shards[shard(of: stream)] else { return false }
-    return shard.machine.mayFetch
+    return shard.machine.mayFetch && shard.waitingByteCounts.fetched < Self.fetchedByteCount
   }
 
   /// Whether this host leads the stream's shard, and fetches the stream.
@@ -325,7 +351,9 @@ package final class FleetMachine {
 
   /// The host is about to stop.
   package func leave(at now: UInt64) -> [Action] {
-    shardIndices.flatMap { perform(shards[$0]?.machine.leave() ?? [], on: $0, at: now) }
+    shardIndices.flatMap { index in
+      submitWaiting(index, at: now, isLast: true) + perform(shards[index]?.machine.leave() ?? [], on: index, at: now)
+    }
   }
 
   /// The deadline has come.
@@ -339,8 +367,7 @@ package final class FleetMachine {
       if !heartbeats.isEmpty { actions.append(send(heartbeats)) }
     }
     for index in shardIndices {
-      actions += perform(shards[index]?.machine.tick(at: now) ?? [], on: index, at: now)
-      actions += keepUp(index, at: now)
+      actions += proceed(shards[index]?.machine.tick(at: now) ?? [], on: index, at: now)
     }
     for (name, interest) in interests {
       if interest.askAgainAt <= now { actions += askAgain(name, at: now) }
@@ -367,12 +394,17 @@ package final class FleetMachine {
     guard let shard = shards[index], shard.isLeading else { return [] }
     let isDue = now >= shard.signOfLifeAt
     if isDue { shard.signOfLifeAt = now &+ Self.repetition }
-    guard shard.machine.isSettled, shard.machine.mayFetch else { return [] }
-    if shard.recordCount >= renewalRecordCount || shard.byteCount >= Self.renewalByteCount {
+    guard shard.machine.isSettled, shard.machine.maySubmit else { return [] }
+    if mustRenew(shard) {
       let heads = ShardHeads(Array(shard.heads.values)).bytes()
       return perform(shard.machine.renew(heads: heads, at: now), on: index, at: now)
     }
     return isDue ? perform(shard.machine.submit([], at: now), on: index, at: now) : []
+  }
+
+  /// Whether it is time for a claim. Records wait for it, but need not wait until it is stored.
+  private func mustRenew(_ shard: Shard) -> Bool {
+    (shard.recordCount >= renewalRecordCount || shard.byteCount >= Self.renewalByteCount) && !shard.machine.isClaiming
   }
 
   // MARK: The engine's answers
@@ -380,13 +412,13 @@ package final class FleetMachine {
   package func appended(
     shard index: Int, attempt: UInt64, _ result: ShardMachine.AppendResult, at now: UInt64
   ) -> [Action] {
-    perform(shards[index]?.machine.appended(attempt: attempt, result, at: now) ?? [], on: index, at: now)
+    proceed(shards[index]?.machine.appended(attempt: attempt, result, at: now) ?? [], on: index, at: now)
   }
 
   /// - Parameter answer: nil after a failure.
   package func read(shard index: Int, after: UInt64, _ answer: FleetEntries?, at now: UInt64) -> [Action] {
     guard let answer else { return failed(index, at: now) }
-    return perform(
+    return proceed(
       shards[index]?.machine.read(
         after: after, answer.entries, first: answer.first, last: answer.last, at: now) ?? [], on: index, at: now)
   }
@@ -407,7 +439,7 @@ package final class FleetMachine {
   package func received(_ entry: [UInt8], shard index: Int, at sequence: UInt64, now: UInt64) -> [Action] {
     isTail = true
     defer { isTail = false }
-    return perform(shards[index]?.machine.receive(entry, at: sequence, now: now) ?? [], on: index, at: now)
+    return proceed(shards[index]?.machine.receive(entry, at: sequence, now: now) ?? [], on: index, at: now)
   }
 
   /// - Parameters:
@@ -480,6 +512,11 @@ package final class FleetMachine {
   }
 
   // MARK: Actions of a shard
+
+  /// Performs actions that may have made room, and uses it.
+  private func proceed(_ actions: [ShardMachine.Action], on index: Int, at now: UInt64) -> [Action] {
+    perform(actions, on: index, at: now) + keepUp(index, at: now) + submitWaiting(index, at: now)
+  }
 
   private func perform(_ actions: [ShardMachine.Action], on index: Int, at now: UInt64) -> [Action] {
     var result: [Action] = []
@@ -599,6 +636,8 @@ package final class FleetMachine {
   private func resign(_ index: Int, at now: UInt64) -> [Action] {
     shards[index]?.isLeading = false
     shards[index]?.ahead = [:]
+    shards[index]?.waiting = []
+    shards[index]?.waitingByteCounts = (0, 0)
     var actions: [Action] = [.report(.follows(shard: index))]
     for name in streams.keys where shard(of: name) == index {
       interests[name]?.isElsewhere = false
@@ -686,7 +725,7 @@ package final class FleetMachine {
     _ events: EventBatch, of stream: String, _ schedule: FleetSchedule = .init(), at now: UInt64, wallTime: UInt64
   ) -> [Action] {
     guard isLed(stream) else { return [] }
-    return submit(FleetRecord(stream: stream, events: events, schedule: schedule), at: now, wallTime: wallTime)
+    return accept(FleetRecord(stream: stream, time: wallTime, events: events, schedule: schedule), at: now)
   }
 
   /// The server of a stream that this host fetches has asked for no request, from now on. The next leader learns it by a
@@ -761,30 +800,66 @@ package final class FleetMachine {
 
   /// Appends a batch of published values, unless it is stored or under way.
   private func take(_ record: FleetRecord, at now: UInt64, wallTime: UInt64) -> [Action] {
-    guard let shard = shards[shard(of: record.stream)], shard.isLeading, shard.machine.mayFetch else { return [] }
+    guard let shard = shards[shard(of: record.stream)], shard.isLeading else { return [] }
     let head = shard.ahead[record.stream] ?? shard.heads[record.stream]
-    guard record.number > head?.number(of: record.sender) ?? 0 else { return [] }
+    guard record.number > head?.number(of: record.sender) ?? 0,
+      !shard.waiting.contains(where: { ($0.sender, $0.stream) == (record.sender, record.stream) }),
+      shard.waitingByteCounts.published + record.byteCount <= Self.publishedByteCount
+    else { return [] }
     var record = record
-    record.events = merge(record.events, head?.checkpoint)
-    return submit(record, at: now, wallTime: wallTime)
+    record.time = wallTime
+    return accept(record, at: now)
   }
 
-  private func submit(_ record: FleetRecord, at now: UInt64, wallTime: UInt64) -> [Action] {
+  /// Submits a record as soon as there is room for it.
+  private func accept(_ record: FleetRecord, at now: UInt64) -> [Action] {
+    let index = shard(of: record.stream)
+    guard let shard = shards[index] else { return [] }
+    if let last = shard.waiting.lastIndex(where: { $0.stream == record.stream }), record.sender.isEmpty,
+      shard.waiting[last].byteCount + record.byteCount <= Self.joinedByteCount
+    {
+      shard.count(shard.waiting[last], -1)
+      shard.waiting[last].events.append(contentsOf: record.events)
+      (shard.waiting[last].time, shard.waiting[last].schedule) = (record.time, record.schedule)
+      shard.count(shard.waiting[last], 1)
+    } else {
+      shard.waiting.append(record)
+      shard.count(record, 1)
+    }
+    return submitWaiting(index, at: now)
+  }
+
+  /// Submits what waits, as far as there is room, and not before a claim that is due.
+  /// - Parameter isLast: whether the host is about to stop.
+  private func submitWaiting(_ index: Int, at now: UInt64, isLast: Bool = false) -> [Action] {
+    guard let shard = shards[index] else { return [] }
+    var actions: [Action] = []
+    while let next = shard.waiting.first, shard.machine.maySubmit, isLast || !mustRenew(shard) {
+      let isFull = next.byteCount > Self.joinedByteCount / 2
+      guard isLast || isFull || shard.machine.submittedCount < Self.unjoinedCount else { break }
+      shard.waiting.removeFirst()
+      shard.count(next, -1)
+      actions += submit(next, at: now)
+    }
+    return actions
+  }
+
+  private func submit(_ record: FleetRecord, at now: UInt64) -> [Action] {
     let index = shard(of: record.stream)
     guard let shard = shards[index] else { return [] }
     var record = record
     var head = shard.ahead[record.stream] ?? shard.heads[record.stream] ?? StreamHead(stream: record.stream)
-    if head.nextID == 0 { head.nextID = min(wallTime, Self.idLimit / 2) }
+    if !record.sender.isEmpty { record.events = merge(record.events, head.checkpoint) }
+    if head.nextID == 0 { head.nextID = min(record.time, Self.idLimit / 2) }
     head.nextID.raise(to: streams[record.stream]?.end ?? 0)
     guard head.nextID < Self.idLimit - UInt64(record.events.count) else { return [] }
     record.firstID = head.nextID
-    record.time = wallTime
     record.definition = streams[record.stream]?.definition ?? head.definition
     head.nextID += UInt64(record.events.count)
     head.checkpoint = record.events.checkpoint ?? head.checkpoint
     if !record.sender.isEmpty { head.note(record.sender, number: record.number) }
-    shards[index]?.ahead[record.stream] = head
-    return perform(shards[index]?.machine.submit(StateFields.bytes(of: record), at: now) ?? [], on: index, at: now)
+    shard.ahead[record.stream] = head
+    return perform(shard.machine.submit(StateFields.bytes(of: record), at: now), on: index, at: now)
   }
 
   /// The batch that was sent is stored, if the stream's head says so.

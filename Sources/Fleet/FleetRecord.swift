@@ -20,6 +20,9 @@ struct FleetRecord: Equatable {
   var schedule = FleetSchedule()
 
   static let nameByteCount = 255
+
+  /// About the bytes of its events.
+  var byteCount: Int { events.byteCount + 4 * events.count + (events.keys?.encodedByteCount(0..<events.count) ?? 0) }
 }
 
 extension FleetRecord: SavedRecord {

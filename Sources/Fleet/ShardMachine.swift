@@ -232,10 +232,21 @@ package struct ShardMachine {
 
   // MARK: What holds now
 
-  /// Whether the host may fetch and submit records: it leads, no append is unresolved, and the window has room.
-  package var mayFetch: Bool {
-    role == .leading && retryAt == nil && !isReading && submitted.count < Self.windowCount
+  /// Whether the host may fetch: it leads, and no append is unresolved.
+  package var mayFetch: Bool { role == .leading && retryAt == nil && !isReading }
+
+  /// Whether the host may submit a record: it may fetch, and the window has room.
+  package var maySubmit: Bool {
+    mayFetch && submitted.count < Self.windowCount
       && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount
+  }
+
+  /// Entries that are not known to be stored.
+  package var submittedCount: Int { submitted.count }
+
+  /// Whether a claim is among them.
+  package var isClaiming: Bool {
+    submitted.contains { if case .claim = $0.content { true } else { false } }
   }
 
   package var isLeading: Bool { role == .leading }
@@ -299,7 +310,7 @@ package struct ShardMachine {
     return actions
   }
 
-  /// Appends a record. Only while `mayFetch`.
+  /// Appends a record. Only while `maySubmit`.
   /// - Returns: with `append` for each part.
   package mutating func submit(_ record: [UInt8], at now: UInt64) -> [Action] {
     guard role == .leading, let position else { return [] }
@@ -513,10 +524,10 @@ package struct ShardMachine {
     return position == nil ? findClaim() : read()
   }
 
-  /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `mayFetch` and nothing is
+  /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `maySubmit` and nothing is
   /// under way, because the heads include all records before it. Records that are submitted meanwhile follow the claim.
   package mutating func renew(heads: [UInt8], at now: UInt64) -> [Action] {
-    guard mayFetch, submitted.isEmpty, let position else { return [] }
+    guard maySubmit, submitted.isEmpty, let position else { return [] }
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: position.epoch, at: now)
   }
 

@@ -47,6 +47,127 @@ import Testing
     #expect(machine.setStreams([], at: 0).contains(.fetch(false, stream: "s")) && !machine.isFetched("s"))
   }
 
+  // MARK: Waiting records
+
+  /// The records that are appended by these actions, with the attempts to answer for.
+  private func appends(_ actions: [FleetMachine.Action]) throws -> [(record: FleetRecord, attempt: UInt64)] {
+    try actions.compactMap { action in
+      guard case .append(let bytes, isClaim: false, shard: 0, _, let attempt) = action,
+        case .part(let part) = try ShardEntry(bytes).content
+      else { return nil }
+      return (try StateFields.read(FleetRecord.self, from: part.bytes[...]), attempt)
+    }
+  }
+
+  /// - Parameter last: the number of its last event; its checkpoint.
+  private func fetch(_ numbers: ClosedRange<UInt8>) -> [FleetMachine.Action] {
+    var batch = EventBatch(numbers.map { [$0] })
+    batch.checkpoint = Checkpoint([numbers.upperBound])
+    return machine.fetched(batch, of: "s", at: 0, wallTime: 1000)
+  }
+
+  private func leadAndFetch() throws {
+    _ = machine.setStreams([stream()], at: 0)
+    _ = machine.wants("s", true, at: 0)
+    try lead()
+  }
+
+  @Test func batchesThatComeWhileRecordsAreUnderWayBecomeOneRecord() throws {
+    try leadAndFetch()
+    let first = try appends(fetch(1...1) + fetch(2...2))
+    try #require(first.map(\.record.events) == [numbered([[1]]), numbered([[2]])])
+    #expect(try appends(fetch(3...3) + fetch(4...6) + fetch(7...7)).isEmpty && machine.mayFetch("s"))
+    let joined = try appends(machine.appended(shard: 0, attempt: first[0].attempt, .stored, at: 0))
+    #expect(joined.map(\.record.events) == [numbered(EventBatch((3...7).map { [$0] }))])
+    #expect(joined[0].record.firstID == first[1].record.firstID + 1)
+    #expect(try appends(machine.appended(shard: 0, attempt: first[1].attempt, .stored, at: 0)).isEmpty)
+  }
+
+  /// With the checkpoint that `fetch` gives them.
+  private func numbered(_ events: EventBatch) -> EventBatch {
+    var events = events
+    events.checkpoint = events.last.flatMap { Checkpoint($0) }
+    return events
+  }
+
+  @Test func aFullRecordIsSubmittedAtOnceAndNothingIsFetchedWhileTwoMebibytesWait() throws {
+    try leadAndFetch()
+    let large = [UInt8](repeating: 0, count: 600 << 10)
+    var count = 0
+    while machine.mayFetch("s"), count < 100 {
+      let records = try appends(machine.fetched([large], of: "s", at: 0, wallTime: 1000))
+      #expect(records.allSatisfy { $0.record.events.count == 1 })
+      count += 1
+    }
+    // 8 MiB are under way, and 2 MiB wait.
+    #expect((17...19).contains(count))
+  }
+
+  @Test func aStreamOfRecordsDoesNotKeepALeaderFromRenewingItsClaim() throws {
+    let machine = FleetMachine(host: .random(), hostName: "a", shardCount: 1, renewalRecordCount: 4) { values, _ in
+      values
+    }
+    _ = machine.setStreams([stream()], at: 0)
+    _ = machine.connected(at: 0)
+    _ = machine.foundClaim(shard: 0, FleetClaim.none(last: 0), at: 0)
+    var attempts = machine.gathered(shard: 0, [], FleetNewest(last: 0, entry: nil), at: 0, wallTime: 1000)
+    _ = machine.wants("s", true, at: 0)
+    var (claims, records) = (0, 0)
+    for number in 0..<100 as Range<UInt8> {  // one is always under way, more are fetched
+      guard case .append(_, let isClaim, _, _, let attempt)? = attempts.first else { break }
+      (claims, records) = isClaim ? (claims + 1, records) : (claims, records + 1)
+      attempts.removeFirst()
+      attempts += machine.appended(shard: 0, attempt: attempt, .stored, at: 0).filter(isAppend)
+      attempts += machine.fetched([[number]], of: "s", at: 0, wallTime: 1000).filter(isAppend)
+    }
+    #expect(claims + records == 100 && (10...25).contains(claims), "\(claims) claims, \(records) records")
+  }
+
+  private func isAppend(_ action: FleetMachine.Action) -> Bool {
+    if case .append = action { true } else { false }
+  }
+
+  private func publishing() -> FleetMachine.Stream {
+    .init(name: "s", definition: 1, kind: .publish, canLead: true, end: 1)
+  }
+
+  @Test func valuesThatArriveWhileAnAppendIsUnresolvedAreAppendedWithoutRepetition() throws {
+    _ = machine.setStreams([publishing()], at: 0)
+    try lead()
+    let first = try appends(machine.publish([[1]], to: "s", at: 0, wallTime: 1000))
+    try #require(first.count == 1)
+    let reading = machine.appended(shard: 0, attempt: first[0].attempt, .unknown, at: 0)
+    #expect(reading == [.read(shard: 0, after: 1)])
+    let sender = HostID.random()
+    let record = FleetRecord(stream: "s", events: [[2]], sender: sender.bytes, number: 1)
+    let message = FleetMessage(
+      kind: .values, sender: sender.bytes, stream: "s", number: 1, isLast: true, bytes: StateFields.bytes(of: record))
+    for _ in 0..<2 {  // it is repeated
+      let (actions, isKnown) = machine.receive(StateFields.bytes(of: message), at: 0, wallTime: 1000)
+      #expect(actions == [] && isKnown)
+    }
+    // The append was lost: it is made again, and the values follow it.
+    _ = machine.read(shard: 0, after: 1, FleetEntries(entries: [], first: 1, last: 1), at: 0)
+    var actions = machine.tick(at: Self.second, wallTime: 1000)
+    #expect(actions.contains(.read(shard: 0, after: 1)))
+    actions = machine.read(shard: 0, after: 1, FleetEntries(entries: [], first: 1, last: 1), at: Self.second)
+    #expect(try appends(actions).map(\.record.events) == [[[1]], [[2]]])
+  }
+
+  @Test func aHostThatStopsSubmitsWhatWaits() throws {
+    try leadAndFetch()
+    _ = fetch(1...1) + fetch(2...2) + fetch(3...3)
+    #expect(try appends(machine.leave(at: 0)).map(\.record.events) == [numbered([[3]])])
+  }
+
+  @Test func whatWaitsIsForgottenWithTheLeadership() throws {
+    try leadAndFetch()
+    let first = try appends(fetch(1...1) + fetch(2...2) + fetch(3...3))
+    #expect(machine.appended(shard: 0, attempt: first[0].attempt, .refused(last: 0), at: 0).contains(.gather(shard: 0)))
+    #expect(!machine.isLeading("s") && !machine.mayFetch("s"))
+    #expect(try appends(machine.leave(at: 0)).isEmpty)
+  }
+
   // MARK: Schedules
 
   private static let second: UInt64 = 1_000_000_000

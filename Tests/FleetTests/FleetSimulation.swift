@@ -95,6 +95,8 @@ struct FleetSimulation {
   /// When a stream was last wanted by any host.
   private var wantedAt: [String: UInt64] = [:]
   private var isCalm = false
+  /// Whether nobody publishes any more.
+  private var isQuiet = false
 
   private static let shardCount = 2
   private static let second: UInt64 = 1_000_000_000
@@ -151,6 +153,8 @@ struct FleetSimulation {
       for index in hosts.indices { post(after: second * Self.second, to: index, .fetch) }
       if second < 40 { post(after: second * Self.second, to: anyHost(), .change) }
     }
+    turn(until: (seconds + 70) * Self.second)
+    isQuiet = true
     turn(until: (seconds + 90) * Self.second)
     checkEnd()
   }
@@ -219,7 +223,7 @@ struct FleetSimulation {
     case .wantAnswer(let stream, let leader, let hasArrived):
       machine.wantArrived(stream, leader: leader, hasArrived, at: now)
     case .interestAnswer(let stream, let isWanted): actions = machine.learned(stream, isWanted: isWanted, at: now)
-    case .publish(let stream): publish(to: stream, by: index)
+    case .publish(let stream): if !isQuiet { publish(to: stream, by: index) }
     case .tick:
       guard hosts[index].tickAt <= now else { break }
       hosts[index].tickAt = .max
@@ -314,20 +318,27 @@ struct FleetSimulation {
   private mutating func fetch(_ index: Int) {
     for (stream, _) in Self.streams {
       if hosts.contains(where: { $0.isAlive && $0.wanted.contains(stream) }) { wantedAt[stream] = now }
-      guard hosts[index].fetched.contains(stream), hosts[index].machine.mayFetch(stream) else { continue }
-      // Answers, and a deposed leader's knowledge, are as late as the network allows.
-      if isCalm, now > (wantedAt[stream] ?? 0) + 30 * Self.second {
-        violations.append("\(stream) is fetched without demand")
+      guard hosts[index].fetched.contains(stream) else { continue }
+      // At times more than are under way at once.
+      for _ in 0...(random.isOne(of: 5) ? random.below(6) : 0) where hosts[index].machine.mayFetch(stream) {
+        fetch(stream, by: index)
       }
-      fetchCount += 1
-      var batch = EventBatch()
-      for _ in 0...random.below(3) {
-        batch.append(Self.bytes(nextEvent))
-        nextEvent += 1
-      }
-      batch.checkpoint = Checkpoint(Self.bytes(nextEvent))
-      perform(hosts[index].machine.fetched(batch, of: stream, at: now, wallTime: wallTime(index)), by: index)
     }
+  }
+
+  private mutating func fetch(_ stream: String, by index: Int) {
+    // Answers, and a deposed leader's knowledge, are as late as the network allows.
+    if isCalm, now > (wantedAt[stream] ?? 0) + 30 * Self.second {
+      violations.append("\(stream) is fetched without demand")
+    }
+    fetchCount += 1
+    var batch = EventBatch()
+    for _ in 0...random.below(3) {
+      batch.append(Self.bytes(nextEvent))
+      nextEvent += 1
+    }
+    batch.checkpoint = Checkpoint(Self.bytes(nextEvent))
+    perform(hosts[index].machine.fetched(batch, of: stream, at: now, wallTime: wallTime(index)), by: index)
   }
 
   private mutating func publish(to stream: String, by index: Int) {

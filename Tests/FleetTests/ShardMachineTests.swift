@@ -63,7 +63,7 @@ import Testing
     let claim = machine.gathered(
       .init(epoch: 0, sequence: 0, heads: [], newHeads: [], last: 0, lastEntry: nil), at: 0)
     for attempt in attempts(claim) { _ = machine.appended(attempt: attempt, .stored, at: 0) }
-    try #require(machine.isLeading && machine.mayFetch)
+    try #require(machine.isLeading && machine.maySubmit)
     let renewal = attempts(machine.renew(heads: [], at: 0))
     let record = attempts(machine.submit([7], at: 0))
     try #require(renewal.count == 1 && record.count == 1)

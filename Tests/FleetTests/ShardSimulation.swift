@@ -209,9 +209,9 @@ struct ShardSimulation {
 
   private mutating func submit(_ index: Int) {
     guard hosts[index].isAlive else { return }
-    for index in hosts.indices where hosts[index].isAlive && hosts[index].machine.mayFetch {
+    for index in hosts.indices where hosts[index].isAlive && hosts[index].machine.maySubmit {
       // Of one part, or of several.
-      for _ in 0...random.below(3) where hosts[index].machine.mayFetch {
+      for _ in 0...random.below(3) where hosts[index].machine.maySubmit {
         var record = Self.bytes(nextRecord) + Self.bytes(hosts[index].nextID)
         hosts[index].nextID += 1
         if random.isOne(of: 10) { record += [UInt8](repeating: 7, count: 150) }
