@@ -380,8 +380,8 @@ public final class EventLog {
     _ = leaveHole(to: other.endPosition)
     if let checkpoint = other.checkpoint { write(checkpoint) }
     if let bytes = other.fleetBytes { writeFleet(bytes) }
-    takeOverState(other)
     commit()
+    takeOverState(other)
     appendedBytes = other.appendedBytes
     countStart = endPosition - other.appendedEvents
   }

@@ -44,6 +44,7 @@ extension KeyedState {
     let former = descriptionNote.restore(upTo: end)
     if former != description.bytes { descriptionNote.write(description.bytes, end: end) }
     isInUse = true
+    newCount = 0
     advanceEnd(to: end)
     (committedEnd, horizon, processStart) = (end, end, end)
   }
@@ -60,25 +61,31 @@ extension KeyedState {
     reclaim(4)
   }
 
-  /// Copies the newest events below an end of a state, whose record is valid during the call only; and the tombstones that
-  /// its walks need.
+  /// Copies the newest events below an end of a state, whose record is valid during the call only; and, as far as there is
+  /// space, the tombstones that its walks need. In a state that an earlier process left these are all that there are.
   func take(_ other: KeyedState, upTo end: UInt64) {
     description.begin = other.description.begin
-    tombstoneHorizon = other.walkBegins.lowest < .max ? other.tombstoneHorizon : end
+    let begin = other.isInUse ? other.walkBegins.lowest : 0
+    tombstoneHorizon = begin < .max ? other.tombstoneHorizon : end
+    expectWalks(of: other)
     var node = unsafe other.nodes[0].next
     while node != 0 {
       let version = unsafe other.nodes[Int(node)]
       let id = other.id(node)
-      if id < end, !version.has(Node.isReplaced), !version.has(Node.isTombstone) || id >= other.walkBegins.lowest {
+      if id < end, !version.has(Node.isReplaced), !version.has(Node.isTombstone) || id >= begin {
         let record = unsafe other.record(node)
         unsafe other.withKey(Int(version.offset) - 1) { key in
           let time = unsafe UInt64(bigEndian: record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
           let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...])
-          unsafe put(key, isTombstone: version.has(Node.isTombstone), data, id: id, time: time, isAdopted: true) {}
+          unsafe put(key, isTombstone: version.has(Node.isTombstone), data, id: id, time: time, isAdopted: true) {
+            committedEnd = id
+          }
         }
       }
       node = version.next
     }
+    // They have replaced nothing.
+    cursor = 0
   }
 
   /// Records that events were lost.

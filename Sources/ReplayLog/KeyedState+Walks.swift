@@ -15,6 +15,30 @@ extension KeyedState {
     return walk
   }
 
+  /// Begins to read as of the end of a walk of another state, of which this one has taken over what that walk needs.
+  ///
+  /// - Parameters:
+  ///   - former: continues once at most; is of no use afterwards.
+  ///   - position: the first id that is visited.
+  ///   - end: the log's `endPosition`.
+  public func walk(continuing former: StateWalk, from position: UInt64, in end: UInt64) -> StateWalk {
+    let walk = walk(from: position, asOf: min(former.end, end), begin: former.begin)
+    if expectedWalks.count > 0, canRenew(walk) {
+      expectedWalks.count -= 1
+      if expectedWalks.count == 0 { walkBegins.remove(expectedWalks.begin) }
+    }
+    return walk
+  }
+
+  /// Keeps the tombstones that the walks of another state need, until all of them have continued in this one, or the space
+  /// is needed.
+  func expectWalks(of other: KeyedState) {
+    let count = other.walkBegins.count - (other.expectedWalks.count > 0 ? 1 : 0) + other.expectedWalks.count
+    guard count > 0 else { return }
+    expectedWalks = (count, other.walkBegins.lowest)
+    walkBegins.insert(expectedWalks.begin)
+  }
+
   /// Whether the state still has all tombstones from the walk's begin on, so that it can be renewed.
   public func canRenew(_ walk: StateWalk) -> Bool { walk.begin >= tombstoneHorizon }
 
@@ -181,6 +205,9 @@ struct CountedIDs {
 
   /// The lowest id; `UInt64.max` if there is none.
   var lowest: UInt64 { counts.first?.id ?? .max }
+
+  /// How many there are, each as often as it was inserted.
+  var count: Int { counts.reduce(0) { $0 + $1.count } }
 
   /// - Complexity: as of an array's `insert`; O(log n) for an id that is there, and for the highest one.
   mutating func insert(_ id: UInt64) {

@@ -151,6 +151,8 @@ import Synchronization
   var walkEnds = CountedIDs()
   /// The first ends of walks that can be renewed: later tombstones are kept.
   var walkBegins = CountedIDs()
+  /// The walks of another state that may continue in this one: until then their lowest begin is among `walkBegins`.
+  var expectedWalks: (count: Int, begin: UInt64) = (0, 0)
   var durable: StateMark?
   /// Whether the note in the region is that of this state.
   var isInUse = false

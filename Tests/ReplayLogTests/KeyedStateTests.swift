@@ -213,6 +213,48 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     state.finish(again)
   }
 
+  @Test func anotherLogTakesOverTheTombstonesThatWalksNeed() throws {
+    let log = try #require(EventLog(name: "test", limits: Self.limits(), firstID: 1000))
+    log.append(keyed([[1], [2], [4]]))
+    let state = try #require(log.state)
+    let walk = state.walk(asOf: log.endPosition)
+    log.append(keyed([[1, 0, 9], [5], [2], [5, 0]]))
+    #expect(state.canRenew(walk))
+    let larger = Self.limits(events: 90)
+    let reloaded = try #require(EventLog(name: "test", limits: larger, takingOver: log))
+    let restarted = try #require(
+      EventLog(name: "test", limits: larger, takingOver: LogRemains(memory: dup(log.descriptor)).log()))
+    for next in [reloaded, restarted] {
+      let state = try #require(next.state)
+      let walk = state.walk(from: 1001, asOf: 1003, begin: walk.begin)
+      #expect(state.renew(walk, asOf: next.endPosition))
+      var data: [[UInt8]] = []
+      let progress = state.advance(walk, atMost: 10) { record, _ in
+        data.append(Array(record[16...]))
+        return true
+      }
+      #expect(progress == .finished && data == [[4], [1, 0, 9], [2], [5, 0]])
+      state.finish(walk)
+    }
+  }
+
+  @Test func tombstonesOfAnotherLogTakeNoSpaceThatKeysNeed() throws {
+    let log = try #require(EventLog(name: "test", limits: Self.limits(), firstID: 1000))
+    let state = try #require(log.state)
+    let walk = state.walk(asOf: log.endPosition)
+    for key in 10..<60 as Range<UInt8> {
+      log.append(keyed([[key], [key, 0] + [UInt8](repeating: 7, count: 500)]))
+    }
+    log.append(keyed((1...9).map { [$0] + [UInt8](repeating: $0, count: 300) }))
+    let settings = KeyedState.Settings(keys: 10, bytes: 8192, keyDigest: 1)
+    let read = try LogRemains(memory: dup(log.descriptor)).log()
+    for other in [log, read] {
+      let small = try #require(EventLog(name: "test", limits: Self.limits(settings), takingOver: other))
+      #expect(small.state?.isComplete == true && small.state?.count == 9)
+    }
+    state.finish(walk)
+  }
+
   @Test func tombstonesOfAnotherLogAndOfAnEarlierProcessMayBeGone() throws {
     let log = try #require(EventLog(name: "test", limits: Self.limits(), firstID: 1000))
     #expect(log.state?.hasTombstones(from: 999) == false && log.state?.hasTombstones(from: 1000) == true)

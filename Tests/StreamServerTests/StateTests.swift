@@ -254,6 +254,33 @@ import Testing
     }
   }
 
+  @Test func reloadWithAnotherBufferKeepsTheTombstonesForThoseWhoReadTheState() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 4)
+      source.send(Self.event("a"), Self.event("b"), Self.event("c"))
+      let clients = try (0..<2).map { _ in try WireClient.ready(harness.path) }
+      for client in clients {
+        client.subscribe("s", credit: 1, options: Self.state)
+        try expect(client, 1000, Self.event("a"))
+      }
+      source.send(Self.event("a", isTombstone: true))
+      harness.eventually { harness.server.statistics.eventsIn == 4 }
+      let changed = Self.configuration { $0.limits.events = 3 }
+      let change = StreamChange(changed) { old in
+        try #require(EventLog(name: "s", limits: changed.limits, takingOver: old))
+      }
+      #expect(harness.server.change([change], removing: []).isEmpty)
+      for value in 1...9 { source.send(Self.event("c", value)) }
+      harness.eventually { harness.server.statistics.eventsIn == 13 }
+      for client in clients {
+        client.send(.requestN(StreamID(1), Self.unlimited))
+        try expect(client, 1001, Self.event("b"))
+        try expect(client, 1003, Self.event("a", isTombstone: true))
+        try expect(client, 1012, Self.event("c", 9))
+      }
+    }
+  }
+
   @Test func reloadThatChangesTheKeyEndsWhoReadsTheState() async throws {
     try await withServer { harness in
       let source = try add(harness)

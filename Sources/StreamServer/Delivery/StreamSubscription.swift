@@ -69,8 +69,7 @@ final class SubscriptionExtras {
   func continueReading(in storage: EventLog, from position: UInt64) {
     guard let reading, let state = storage.state, reading.walk.state !== state, state.origin == reading.origin
     else { return }
-    self.reading?.walk = state.walk(
-      from: position, asOf: min(reading.walk.end, storage.endPosition), begin: reading.walk.begin)
+    self.reading?.walk = state.walk(continuing: reading.walk, from: position, in: storage.endPosition)
   }
 
   /// Whether a marker is due if there is nothing else to send.

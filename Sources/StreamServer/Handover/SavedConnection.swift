@@ -120,7 +120,9 @@ extension SavedConnection.Subscription {
     guard let extras = subscription.extras else { return }
     (filter, leftOut) = (extras.verdicts?.filter, extras.leftOut)
     state = extras.reading.map { reading in
-      let isWhole = reading.walk.state?.canRenew(reading.walk) ?? false
+      let isWhole = subscription.lane.stream.log.read { storage, _ in
+        storage.state.map { $0.origin == reading.origin && $0.canRenew(reading.walk) } ?? false
+      }
       return .init(end: reading.walk.end, origin: reading.origin, begin: isWhole ? reading.walk.begin : 0)
     }
     markers = !extras.hasMarkers ? .none : extras.sentAt == nil ? .pending : .current
