@@ -20,6 +20,8 @@ final class IDMarks: Sendable {
   private let report: @Sendable (String) -> Void
   private let state = Locked(State())
   private let queue = DispatchQueue(label: "streamd.ids")
+  /// From a failure to the next attempt.
+  private let pause: DispatchTimeInterval
 
   /// Maximum size of the file; the rest is not read.
   private static let maximumByteCount = 32 << 20
@@ -28,10 +30,14 @@ final class IDMarks: Sendable {
 
   /// Reads the file, if it exists.
   ///
-  /// - Parameter report: called, on any thread, with a sentence about a failure of the file; of several write failures
-  ///   in a row only for the first.
-  init(path: String, report: @escaping @Sendable (String) -> Void) {
-    (self.path, self.report) = (path, report)
+  /// - Parameters:
+  ///   - pause: from a failure to the next attempt, other than those of `flush`.
+  ///   - report: called, on any thread, with a sentence about a failure of the file; of several write failures in a row
+  ///     only for the first.
+  init(
+    path: String, retryingAfter pause: DispatchTimeInterval = .seconds(10), report: @escaping @Sendable (String) -> Void
+  ) {
+    (self.path, self.pause, self.report) = (path, pause, report)
     let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     guard descriptor >= 0 else {
       if errno != ENOENT { report(unsafe "\(path) cannot be read: \(String(cString: strerror(errno)))") }
@@ -104,16 +110,16 @@ final class IDMarks: Sendable {
     }
     guard let marks else { return }
     let code = replaceFile(with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
-    let isNews = state.withLock { state in
-      // The next change retries.
-      if code != 0 { state.hasChanged = true }
+    let (isNews, retries) = state.withLock { state in
       defer { state.hasFailed = code != 0 }
-      return code != 0 && !state.hasFailed
+      guard code != 0 else { return (false, false) }
+      state.hasChanged = true
+      defer { state.isWriteDue = true }
+      return (!state.hasFailed, !state.isWriteDue)
     }
+    if retries { queue.asyncAfter(deadline: .now() + pause) { [weak self] in self?.write() } }
     if isNews {
-      report(
-        unsafe "\(path) cannot be written: \(String(cString: strerror(code))); ids may decrease if the clock is set back"
-      )
+      report(unsafe "\(path) cannot be written: \(String(cString: strerror(code))); ids may decrease after a kill")
     }
   }
 

@@ -69,11 +69,26 @@ import Testing
       marks.raise("a", to: id)
       marks.flush()
     }
-    let sentence = "\(path) cannot be written: No such file or directory; ids may decrease if the clock is set back"
+    let sentence = "\(path) cannot be written: No such file or directory; ids may decrease after a kill"
     #expect(reports.withLock { $0 } == [sentence])
     #expect(mkdir(folder.path("none"), 0o700) == 0)
     marks.flush()
     #expect(IDMarks(path: path) { _ in }.mark(of: "a") == 5)
+    unlink(path)
+    rmdir(folder.path("none"))
+  }
+
+  @Test func aFailedWriteIsRepeatedWithoutAnotherChange() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("none/ids")
+    let failures = Locked(0)
+    let marks = IDMarks(path: path, retryingAfter: .milliseconds(5)) { _ in failures.withLock { $0 += 1 } }
+    marks.raise("a", to: 5)
+    while failures.withLock({ $0 }) == 0 { usleep(1000) }
+    #expect(mkdir(folder.path("none"), 0o700) == 0)
+    for _ in 0..<10_000 where IDMarks(path: path, report: { _ in }).mark(of: "a") != 5 { usleep(1000) }
+    #expect(IDMarks(path: path) { _ in }.mark(of: "a") == 5)
+    marks.flush()
     unlink(path)
     rmdir(folder.path("none"))
   }

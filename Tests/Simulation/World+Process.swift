@@ -114,6 +114,10 @@ extension World {
 
   func restartAfterDeath() {
     Report.shared.count("kills")
+    if sim_ids_may_decrease != 0 {
+      Report.shared.count("kills after which ids may decrease, as the journal says: the end of the run")
+      Report.shared.end()
+    }
     changes += 1
     // A batch has its checkpoint with its last event: what waits for room in such a stream is lost, or comes again.
     for stream in streams + (reloading?.former ?? []) where stream.blocks { truths[stream.name]?.forgetMakers() }

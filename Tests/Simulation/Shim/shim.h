@@ -95,6 +95,8 @@ void sim_store_clear(void);
 extern uint64_t sim_journal_lines;
 /// Called with each, NUL-terminated, unless it is NULL.
 extern void (*sim_journal)(const char *line);
+/// The journal was told that ids may decrease after a kill.
+extern int sim_ids_may_decrease;
 
 // MARK: For the simulation itself: the kernel's own functions
 
