@@ -364,7 +364,7 @@ public final class EventLog {
     (holeStart, holeEnd, hasNewHole) = (0, 0, false)
     historyStart = first < other.holeStart ? other.historyStart : max(other.historyStart, other.holeEnd)
     writeState()
-    (newestID, lastTime, nextOffset) = (other.newestID, other.lastTime, 0)
+    nextOffset = 0
     var position = first
     while position < other.endPosition {
       _ = leaveHole(to: position)
@@ -378,6 +378,7 @@ public final class EventLog {
       position = other.following(position)
     }
     _ = leaveHole(to: other.endPosition)
+    (newestID, lastTime) = (other.newestID, other.lastTime)
     if let checkpoint = other.checkpoint { write(checkpoint) }
     if let bytes = other.fleetBytes { writeFleet(bytes) }
     commit()

@@ -26,6 +26,16 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     #expect(log.element(at: 102).data.count == 999)
   }
 
+  /// A subscriber may have it, whether or not it fits.
+  @Test func theNewestIDSurvivesASmallerLog() throws {
+    let log = try makeLog(bytes: 64 << 10)
+    log.append([[1], [2], [UInt8](repeating: 3, count: 20_000)])
+    let small = EventLog.Limits(events: 1000, bytes: 8192)
+    let other = try #require(EventLog(name: "test", limits: small, takingOver: log))
+    #expect(other.endPosition == 103 && other.firstPosition == 103 && other.newestID == 102)
+    #expect(other.newestTime == log.newestTime)
+  }
+
   @Test func aRecordIsTheStampInWireOrderAndThenTheData() throws {
     let log = try makeLog()
     log.append([[0xAB]])
