@@ -93,11 +93,10 @@ final class HTTPClient: Client {
   func canRequest() -> Bool {
     guard !isFollowing, !hasHalfClosed, !reader.isOver, rest.isEmpty, exchanges.count < 4 else { return false }
     if case .publish(let posting)? = exchanges.last?.kind, !posting.rest.isEmpty { return false }
-    if exchanges.isEmpty, sim_now() - lastSentAt > (requestCount > 0 ? 30_000_000_000 : 3_000_000_000) {
-      close()
-      return false
-    }
-    return true
+    guard sim_now() - lastSentAt > (requestCount > 0 ? 30_000_000_000 : 3_000_000_000) else { return true }
+    // What it has not read may be the whole response.
+    if exchanges.isEmpty { close() }
+    return false
   }
 
   func send(

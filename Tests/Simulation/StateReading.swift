@@ -145,22 +145,28 @@ struct StateReading {
   func judgeState(
     below end: UInt64, _ truth: Truth, _ text: @autoclosure () -> String, isLost: (UInt64) -> Bool = { _ in false }
   ) {
+    let entries = truth.history.entries(since: beginning.losses)
     let state = truth.history.state(
       of: beginning.keys, from: beginning.origin.begin, below: end, since: beginning.losses)
+    func mayBeMissing(_ id: UInt64) -> Bool { id >= beginning.end && isLost(id) }
     if let filter {
       let missing = state.values.filter {
-        $0 >= completeEnd && truth.fits(filter, $0) == true && !received.contains($0)
-          && ($0 < beginning.end || !isLost($0))
+        $0 >= completeEnd && truth.fits(filter, $0) == true && !received.contains($0) && !mayBeMissing($0)
       }
       return require(missing.isEmpty, "state", text() + ": of it are missing \(missing.sorted())")
     }
     var found = truth.history.state(
       of: beginning.keys, from: beginning.origin.begin, below: completeEnd, since: beginning.losses)
-    let contents = Dictionary(
-      uniqueKeysWithValues: truth.history.entries(since: beginning.losses).map { ($0.id, $0.content) })
+    let contents = Dictionary(uniqueKeysWithValues: entries.map { ($0.id, $0.content) })
     for id in received where id < end {
       guard let content = contents[id], let key = beginning.keys.key(of: content) else { continue }
       found[key] = beginning.keys.isTombstone(content) ? nil : id
+    }
+    var newest: Set<UInt64> = []
+    for entry in entries.reversed() where entry.id < end {
+      guard let key = beginning.keys.key(of: entry.content) else { continue }
+      // What is wrong with a key may be that its newest event is lost.
+      if found[key] != state[key], newest.insert(key).inserted, mayBeMissing(entry.id) { found[key] = state[key] }
     }
     require(
       found == state, "state",
