@@ -81,6 +81,7 @@ final class World {
     self.random = random
     for stream in streams {
       truths[stream.name] = Truth(stream.name, stream.feed)
+      if stream.age != nil { truths[stream.name]?.mayRepeat = true }
       sequences[stream.name] = (0, 1)
     }
     for (index, stream) in ["p0", "p0", "p1"].enumerated() {
