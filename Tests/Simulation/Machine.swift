@@ -347,6 +347,14 @@ final class Machine {
   /// Ids up to here were given by the stream.
   func end(of stream: String) -> UInt64? { server.streams[stream]?.log.read { storage, _ in storage.endPosition } }
 
+  /// Whether the stream's source waits for a subscriber that has unread events.
+  func waits(_ stream: String) -> Bool {
+    guard let position = server.streams[stream]?.log.positionUpstreamWaitsFor, let newest = newest(of: stream) else {
+      return false
+    }
+    return position <= newest
+  }
+
   /// The id of the newest event that the stream holds.
   func newest(of stream: String) -> UInt64? {
     server?.streams[stream]?.log.read { storage, _ in

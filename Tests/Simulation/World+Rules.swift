@@ -104,6 +104,25 @@ extension World {
       "$streams shows \(client.name) \(shown.sorted()), and there are \(visible.sorted())")
   }
 
+  /// A stream that drops nothing waits for no client longer than its timeout; all is at rest.
+  private func checkStalls() {
+    let stalled = streams.filter { $0.isServed && $0.blocks && $0.blockTimeout != nil }
+    guard let longest = stalled.compactMap(\.blockTimeout).max() else { return }
+    let end = sim_now() + UInt64(longest * 3 / .nanoseconds(1)) + 10_000_000_000
+    while sim_now() < end, stalled.contains(where: { machine.waits($0.name) }) {
+      sim_pass(500_000_000)
+      turn(500)
+      for client in clients where client.isOrderly { client.receive() }
+      for client in clients { client.keepAlive() }
+      if sim_is_dead() != 0 { return }
+    }
+    for stream in stalled {
+      require(
+        !machine.waits(stream.name), "stalls end",
+        "\(stream.name) waits for a client longer than \(stream.blockTimeout!)")
+    }
+  }
+
   /// The end: all clients leave, and nothing of theirs is left.
   func finish() {
     Report.shared.step += 1
@@ -112,6 +131,7 @@ extension World {
     finishReload()
     if sim_is_dead() != 0 { restartAfterDeath() }
     settle()
+    checkStalls()
     for client in clients { client.close() }
     clients = []
     bystander = nil

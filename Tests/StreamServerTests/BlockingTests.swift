@@ -1,6 +1,8 @@
+import Events
 import Glibc
 import RSocket
 import Reactive
+import ReplayLog
 import StreamRuntime
 import Testing
 
@@ -162,6 +164,40 @@ import Testing
       #expect(message == #"stalled "s" for 0.04 seconds, 16 events behind"#)
       slow.subscribe("s", credit: 1, id: 3)
       #expect(try slow.events(1) == numbers(99..<100))
+    }
+  }
+
+  /// What it has not been sent has left the log: by a reload that makes the stream drop nothing, or in a restart with a
+  /// smaller log.
+  @Test(arguments: [true, false]) func aSubscriptionBehindTheLogFailsToo(isRestart: Bool) async throws {
+    try await withTwoServers { first, next in
+      func configuration(_ overflow: OverflowPolicy) -> StreamConfiguration {
+        StreamConfiguration(name: "s", limits: .init(events: 4, bytes: 8 << 20), start: .always, overflow: overflow)
+      }
+      var source = HandFedSource()
+      let log = try #require(EventLog(name: "s", limits: .init(events: 4, bytes: 8 << 20), firstID: 1000))
+      try first.server.add(configuration(.drop), log: log, source: source)
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      source.send(numbers(0..<1)[0])
+      #expect(try client.events(1) == numbers(0..<1))
+      source.send(batch: numbers(1..<20))
+      let blocking = configuration(.block(timeout: .milliseconds(40)))
+      if isRestart {
+        let log = try #require(EventLog(name: "s", limits: blocking.limits, firstID: 1000))
+        log.append(EventBatch(numbers(0..<20)))
+        source = HandFedSource()
+        try next.server.add(blocking, log: log, source: source)
+        try await first.handOver(to: next)
+      } else {
+        #expect(first.server.change([StreamChange(blocking)], removing: []).isEmpty)
+      }
+      source.send(batch: numbers(20..<40))
+      guard case .error(StreamID(1), ErrorCode(rawValue: 0x301), _) = try client.receive() else {
+        Issue.record("not cut off")
+        return
+      }
     }
   }
 

@@ -3,6 +3,7 @@ import RSocket
 import Reactive
 import ReplayLog
 import StreamProtocol
+import StreamRuntime
 import TestSupport
 import Testing
 
@@ -21,10 +22,10 @@ import Testing
   /// Ids 1000 and so on.
   private func add(
     _ harness: ServerHarness, name: String = "s", events: Int = 1024, keys: Int = 100, firstID: UInt64 = 1000,
-    stored: [[UInt8]] = []
+    stored: [[UInt8]] = [], _ change: (inout StreamConfiguration) -> Void = { _ in }
   ) throws -> HandFedSource {
     let source = HandFedSource()
-    let configuration = Self.configuration(name: name, events: events, keys: keys)
+    let configuration = Self.configuration(name: name, events: events, keys: keys, change)
     let log = try #require(EventLog(name: name, limits: configuration.limits, firstID: firstID))
     var batch = EventBatch(stored)
     var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
@@ -233,6 +234,72 @@ import Testing
       client.send(.requestN(StreamID(1), Self.unlimited))
       for event in [later[1], later[2], later[5]] { #expect(try client.payload().data == event) }
       #expect(try client.payload().metadata.last == 1)
+    }
+  }
+
+  /// The next log has fewer events than the subscriber has not read: it has missed none of the state.
+  @Test func smallerLogThatDropsNothingIsNoGapInAState() async throws {
+    try await withTwoServers { first, next in
+      func block(_ configuration: inout StreamConfiguration) { configuration.overflow = .block(timeout: nil) }
+      let events = ["a", "b", "c"].map { Self.event($0) }
+      let later = (1...8).map { Self.event("c", $0) }
+      let source = try add(first, events: 16, block)
+      let nextSource = try add(next, events: 4, stored: events + later, block)  // as if the log had been restored, too
+      for event in events { source.send(event) }
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s", credit: 1, options: #"{"from":"state","gaps":true}"#)
+      try expect(client, 1000, events[0])
+      for event in later { source.send(event) }
+      first.eventually { first.server.statistics.eventsIn == 11 }
+      try await first.handOver(to: next)
+      client.send(.requestN(StreamID(1), Self.unlimited))
+      for (id, event) in [(1001, events[1]), (1010, later[7])] as [(UInt64, [UInt8])] {
+        let (metadata, found) = try client.payload()
+        #expect(found == event)
+        #expect(metadata.count == 16, "a gap before \(id)")
+      }
+      // The source does not wait for what the subscriber has read.
+      nextSource.send(batch: (9..<100).map { Self.event("c", $0) })
+      for value in 9..<100 { #expect(try client.payload().data == Self.event("c", value)) }
+    }
+  }
+
+  @Test func whoReadsAStateAndStallsTheStreamIsCutOff() async throws {
+    try await withServer { harness in
+      let source = try add(harness, events: 16) { $0.overflow = .block(timeout: .milliseconds(40)) }
+      for key in ["a", "b", "c"] { source.send(Self.event(key)) }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      try expect(client, 1000, Self.event("a"))
+      source.send(batch: (0..<100).map { Self.event("c", $0) })
+      guard case .error(StreamID(1), ErrorCode(rawValue: 0x301), _) = try client.receive() else {
+        Issue.record("not cut off")
+        return
+      }
+      harness.eventually { harness.server.statistics.eventsIn == 103 }
+    }
+  }
+
+  /// Each event of the state reduces the time as one event does, whatever their ids are.
+  @Test(arguments: [(Duration.milliseconds(1), true), (.seconds(2), false)])
+  func eventsOfAStateCountOneEachForWhoStallsTheStream(pace: Duration, isCutOff: Bool) async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let source = try add(harness, events: 16) { $0.overflow = .block(timeout: .milliseconds(300), pace: pace) }
+      for number in 0..<400 { source.send(Self.event(number.isMultiple(of: 20) ? "\(number)" : "other")) }
+      harness.eventually { harness.server.statistics.eventsIn == 400 }
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: Self.state)
+      try expect(client, 1000, Self.event("0"))
+      source.send(batch: (0..<100).map { Self.event("later", $0) })
+      var taken = 1
+      while taken < 20 {
+        let time = EventLoop.monotonicNow() + 60_000_000
+        harness.eventually { EventLoop.monotonicNow() > time || client.hasInput }
+        client.send(.requestN(StreamID(1), 1))
+        guard case .payload = try client.receive() else { break }
+        taken += 1
+      }
+      #expect((taken < 20) == isCutOff)
     }
   }
 

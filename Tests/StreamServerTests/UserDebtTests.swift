@@ -10,7 +10,7 @@ import Testing
   private static let tolerance = Debt.tolerance(for: limit, period: .seconds(1), pace: .seconds(1))
 
   private func debt(_ own: Duration, since: UInt64 = 0) -> Debt {
-    var debt = Debt(position: 0, since: since)
+    var debt = Debt(progress: 0, since: since)
     debt.settle(at: 0, adding: own, pace: .zero)
     return debt
   }
@@ -18,7 +18,7 @@ import Testing
   /// The debt of `user` for a new member.
   private func heir(_ debts: inout UserDebts, _ user: ClientUser = .uid(1), at now: UInt64) -> Debt? {
     debts.take(user, at: now).map {
-      var debt = Debt(position: 0, since: now)
+      var debt = Debt(progress: 0, since: now)
       debt.inherit($0)
       return debt
     }
@@ -77,7 +77,7 @@ import Testing
     var overdue = 0
     for round in 0..<20 as Range<Int> {
       let now = UInt64(round * 10) * Self.second
-      var member = Debt(position: 0, since: now)
+      var member = Debt(progress: 0, since: now)
       if round % seenEvery == 0, let kept = debts.take(.uid(1), at: now) { member.inherit(kept) }
       if member.reaches(Self.limit, tolerance: Self.tolerance) { overdue += 1 }
       member.settle(at: 1, adding: .seconds(10), pace: .milliseconds(1))

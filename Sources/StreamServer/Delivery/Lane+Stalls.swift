@@ -40,17 +40,22 @@ extension Lane {
     /// The position of the newest event; nil for an empty log.
     let newest: UInt64?
 
-    func owes(_ member: StreamSubscription) -> Bool {
+    /// - Parameter position: of the member.
+    func owes(_ member: StreamSubscription, at position: UInt64) -> Bool {
       // A member without unread events does not stall the source.
-      guard waitedFor != nil, let newest, member.cursor.position <= newest else { return false }
+      guard waitedFor != nil, let newest, position <= newest else { return false }
       return member.machine.isResting
     }
 
     /// Updates a debt by the time since the last check, or since the debt was created.
-    func settle(_ debt: inout Debt, of member: StreamSubscription) {
+    ///
+    /// - Parameters:
+    ///   - owes: whether the member stalls the source.
+    ///   - progress: of the member.
+    func settle(_ debt: inout Debt, owes: Bool, at progress: UInt64) {
       // A delay of the loop is not counted.
       let time = min(.nanoseconds(Int64(clamping: now - min(now, max(before, debt.since)))), period * 2)
-      debt.settle(at: member.cursor.position, adding: owes(member) ? time : .zero, pace: pace)
+      debt.settle(at: progress, adding: owes ? time : .zero, pace: pace)
     }
 
     func reaches(_ limit: Duration, _ debt: Debt) -> Bool {
@@ -78,11 +83,16 @@ extension Lane {
     stallDetector = nil
   }
 
+  /// Grows by one with each event that a member takes: of a state, too, where ids leap.
+  private func progress(of member: StreamSubscription) -> UInt64 {
+    position(of: member) &+ (member.extras?.stateCount ?? 0)
+  }
+
   /// Starts the debt of a new member, which may end before the next check.
   func startDebt(of member: StreamSubscription) {
     guard let nextCheck = stallDetector?.nextCheck else { return }
     let now = worker.loop.now
-    stallDetector?.debts[ObjectIdentifier(member)] = Debt(position: member.cursor.position, since: now)
+    stallDetector?.debts[ObjectIdentifier(member)] = Debt(progress: progress(of: member), since: now)
     guard stream.debts.withLock({ $0.owes(member.connection.share.account.user, at: now) }) else { return }
     let shortPeriod = shortPeriod
     if nextCheck > now + UInt64(shortPeriod / .nanoseconds(1)) { scheduleCheck(after: shortPeriod) }
@@ -93,7 +103,8 @@ extension Lane {
     guard var debt = stallDetector?.debts.removeValue(forKey: ObjectIdentifier(member)),
       let observation = observe()
     else { return }
-    observation.settle(&debt, of: member)
+    let owes = observation.owes(member, at: position(of: member))
+    observation.settle(&debt, owes: owes, at: progress(of: member))
     keep(debt, of: member, observation)
   }
 
@@ -144,13 +155,14 @@ extension Lane {
     stallDetector?.lastCheck = observation.now
     let unread = stream.log.read { storage, _ in storage.count(from: oldestUnread, to: storage.endPosition) }
     let stallTime = worker.limits.stallTime
-    let isSlowest = observation.waitedFor == oldestUnread
+    let isSourceHeld = observation.waitedFor == oldestUnread
     var holder: StreamSubscription?
     var overdue: [StreamSubscription] = []
     var isRow = false
     for member in members where stallDetector?.debts.isEmpty == false || observation.waitedFor != nil {
-      let owes = observation.owes(member)
-      let holds = owes && isSlowest && member.cursor.position == oldestUnread
+      let position = position(of: member)
+      let owes = observation.owes(member, at: position)
+      let holds = owes && isSourceHeld && isSlowest(at: position)
       guard let debt = settle(member, owes: owes, observation), owes else { continue }
       if holds, observation.reaches(stallTime, debt) {
         if !debt.isReported { report(member, unread) }
@@ -177,10 +189,10 @@ extension Lane {
     var debt: Debt
     if let known = stallDetector?.debts[key] {
       debt = known
-      observation.settle(&debt, of: member)
+      observation.settle(&debt, owes: owes, at: progress(of: member))
     } else {
       guard owes else { return nil }
-      debt = Debt(position: member.cursor.position, since: observation.now)
+      debt = Debt(progress: progress(of: member), since: observation.now)
     }
     let user = member.connection.share.account.user
     if owes, let kept = stream.debts.withLock({ $0.take(user, at: observation.now) }) { debt.inherit(kept) }

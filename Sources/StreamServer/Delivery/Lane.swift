@@ -67,8 +67,9 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     let position = position(of: subscription)
     if stream.log.isLossless, position < oldestUnread {
       oldestUnread = stream.log.reader(self, oldestUnread: position)
-      if subscription.extras?.reading == nil { subscription.machine.move(to: Cursor(position: oldestUnread)) }
-      if oldestUnread != position {
+      // Who reads a state does not miss what the log has lost: see `EventBlock.fillState`.
+      if subscription.extras?.reading == nil, oldestUnread != position {
+        subscription.machine.move(to: Cursor(position: oldestUnread))
         subscription.miss(
           Gap(stream.log.read { [oldestUnread] storage, _ in storage.missedEvents(from: position, to: oldestUnread) }))
       }
@@ -113,7 +114,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
       stopWatchingForStalls()
       stopWatchingForMarkers()
     } else if requestedThrough > 0 && subscription.machine.requestedThrough == requestedThrough
-      || position(of: subscription) == oldestUnread || subscription.extras?.verdicts != nil
+      || isSlowest(at: position(of: subscription)) || subscription.extras?.verdicts != nil
     {
       worker.remeasure(self)
     }
@@ -138,9 +139,13 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   /// The subscription's cursor has moved from `position`, past `count` events that were sent.
   func moved(_ subscription: StreamSubscription, from position: UInt64, past count: Int) {
     worker.loop.assertOnLoop()
-    if position == oldestUnread { worker.remeasure(self) }
+    if isSlowest(at: position) { worker.remeasure(self) }
     if count > 0, subscription.cursor.position - position != UInt64(count) { raiseRequest(for: subscription) }
   }
+
+  /// Whether a member there is the slowest one, in a lossless stream. It may be before `oldestUnread`: in a state, or where
+  /// the log has lost events.
+  func isSlowest(at position: UInt64) -> Bool { oldestUnread < .max && position <= oldestUnread }
 
   /// The subscription needs demand, or space in its socket.
   func rest() {
@@ -236,10 +241,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     }
     guard stream.log.isLossless else { return }
     let oldestUnread = members.reduce(.max) { min($0, position(of: $1)) }
-    if oldestUnread != self.oldestUnread {
-      self.oldestUnread = oldestUnread
-      stream.log.reader(self, oldestUnread: oldestUnread)
-    }
+    if oldestUnread != self.oldestUnread { self.oldestUnread = stream.log.reader(self, oldestUnread: oldestUnread) }
   }
 
   /// The stream's configuration has changed; a stream that had ended continues. Called while its log is frozen.

@@ -36,6 +36,8 @@ final class SubscriptionExtras {
   var leftOut: UInt64 = 0
   /// While it reads a state: its cursor is the id of the next event of that.
   var reading: StateReading?
+  /// Events of the state that were sent.
+  var stateCount: UInt64 = 0
   /// Whether payloads without data show that it is current.
   let hasMarkers: Bool
   /// When it was last sent a payload, in nanoseconds on the loop's clock; nil until its first marker.

@@ -204,6 +204,7 @@ extension Worker {
     var isLast = progress.isLast
     if let extras = subscription.extras, sent > 0 {
       extras.leftOut = progress.leftOut
+      if extras.reading != nil { extras.stateCount += UInt64(progress.eventCount) }
       if block.isMarker || extras.sentAt != nil {
         extras.sentAt = loop.now
       } else if extras.hasMarkers {

@@ -6,8 +6,8 @@
 struct Debt {
   /// The time of its creation, in nanoseconds of the monotonic clock.
   let since: UInt64
-  /// The member's position at the last check.
-  private(set) var position: UInt64
+  /// The member's progress in events at the last check.
+  private(set) var progress: UInt64
   /// The member's own stall time. For a member that has inherited, includes that of earlier heirs that ended early.
   private(set) var own = Duration.zero
   /// The stall time inherited from ended subscriptions of its user.
@@ -15,8 +15,8 @@ struct Debt {
   private(set) var hasInherited = false
   var isReported = false
 
-  init(position: UInt64, since: UInt64) {
-    (self.position, self.since) = (position, since)
+  init(progress: UInt64, since: UInt64) {
+    (self.progress, self.since) = (progress, since)
   }
 
   /// A smaller own debt of an heir does not count: it has kept the pace, or has not had the time to.
@@ -37,9 +37,9 @@ struct Debt {
   var isZero: Bool { own == .zero && inherited == .zero }
 
   /// Adds stall time, and subtracts the pace for each event read: first from its own debt.
-  mutating func settle(at position: UInt64, adding time: Duration, pace: Duration) {
-    let taken = Int(clamping: min(position - min(position, self.position), 1 << 31))
-    self.position = position
+  mutating func settle(at progress: UInt64, adding time: Duration, pace: Duration) {
+    let taken = Int(clamping: min(progress - min(progress, self.progress), 1 << 31))
+    self.progress = progress
     let (due, paid) = (own + time, pace * taken)
     own = max(.zero, due - paid)
     inherited = max(.zero, inherited - max(.zero, paid - due))
