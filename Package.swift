@@ -165,3 +165,8 @@ let package = Package(
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
 )
+
+/// Builds of a part of the tests, as `deploy/test` has two: the names of their targets, separated by `|`.
+if let chosen = Context.environment["STREAMD_TESTS"]?.split(separator: "|") {
+  package.targets.removeAll { target in target.type == .test && !chosen.contains { $0 == target.name } }
+}
