@@ -1,9 +1,11 @@
-// Compiled into one module with the machine of a shard by Tests/Fuzz/run; no part of the package's build.
+// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
 //
 // An input is a sequence of inputs of the machine: one byte for the kind, one for the number of bytes, and these. Entries
 // are as in the input, or with bit 7 of the kind valid ones, made of the bytes.
 
 import StateFormat
+
+@testable import Fleet
 
 private struct Input {
   var bytes: UnsafeRawBufferPointer.SubSequence

@@ -1,4 +1,4 @@
-// Compiled into one module with the machines of a fleet by Tests/Fuzz/run; no part of the package's build.
+// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
 //
 // A host with two streams receives what an engine and other hosts send. An input is a sequence of messages: one byte for
 // the kind, two for the number of bytes, and these. Records, heads and heartbeats are as in the input, or with bit 7 of
@@ -6,6 +6,8 @@
 
 import Events
 import StateFormat
+
+@testable import Fleet
 
 private struct Input {
   var bytes: UnsafeRawBufferPointer.SubSequence

@@ -1,8 +1,10 @@
-// Compiled into one module with Sources/HTTP by Tests/Fuzz/run; no part of the package's build.
+// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
 //
 // An input is two bytes of choices and then what a peer sends. The first byte's lowest two bits choose the subject
 // (requests, WebSocket frames, encodings of an event, header fields), its other bits a variant. The second byte seeds
 // the splits, and with encodings the room.
+
+@testable import HTTP
 
 /// Called by libFuzzer with each input; a broken invariant traps.
 @_cdecl("LLVMFuzzerTestOneInput")

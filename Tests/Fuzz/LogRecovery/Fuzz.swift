@@ -1,4 +1,4 @@
-// Compiled into one module with a log's sources by Tests/Fuzz/run; no part of the package's build.
+// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
 //
 // An input damages an intact log. Its first byte sets how the log was made and what else is done, its second how many
 // events it had; the rest is triples, an offset in two bytes and the value written there. With bit 3 the first 32 bytes
@@ -8,6 +8,8 @@
 import CChecksum
 import Events
 import Glibc
+
+@testable import ReplayLog
 
 private let regionBytes = LogLayout.byteCount(slots: 64, ringBytes: 4096)
 

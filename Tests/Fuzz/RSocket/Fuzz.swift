@@ -1,8 +1,10 @@
-// Compiled into one module with Sources/RSocket by Tests/Fuzz/run; no part of the package's build.
+// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
 //
 // An input is two bytes of choices and then what the peer sends. The first byte's lowest two bits choose the receiver
 // (a server before SETUP, a server after it, a client with requests under way; 3: one frame for the codec alone), bit
 // 2 asks for leases, bit 3 takes the default limits instead of tight ones. The second byte seeds the splits.
+
+@testable import RSocket
 
 /// Called by libFuzzer with each input; a broken invariant traps.
 @_cdecl("LLVMFuzzerTestOneInput")

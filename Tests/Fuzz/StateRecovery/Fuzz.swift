@@ -1,4 +1,4 @@
-// Compiled into one module with a log's sources by Tests/Fuzz/run; no part of the package's build.
+// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
 //
 // An input damages the region of an intact log with a state. Its first byte sets how the log was made and how it is
 // continued, its second the events; the rest is triples, an offset in two bytes and the value written there. A value of 255
@@ -6,6 +6,8 @@
 
 import Events
 import Glibc
+
+@testable import ReplayLog
 
 private let settings = KeyedState.Settings(keys: 20, bytes: 4096, keyDigest: 1, key: { key(of: $0) })
 private let regionBytes = LogLayout.byteCount(
