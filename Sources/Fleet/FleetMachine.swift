@@ -106,6 +106,8 @@ package final class FleetMachine {
     var byteCount = 0
     /// When a leader appends a sign of life, unless there is a record before.
     var signOfLifeAt: UInt64 = 0
+    /// When a leader in doubt may append a sign of life, to find out whether it still leads.
+    var askAt: UInt64 = 0
 
     init(_ machine: ShardMachine, reached: ShardPosition?) { (self.machine, self.reached) = (machine, reached) }
 
@@ -216,6 +218,15 @@ package final class FleetMachine {
   package func mayFetch(_ stream: String) -> Bool {
     guard isLed(stream), let shard = shards[shard(of: stream)] else { return false }
     return shard.machine.mayFetch && shard.waitingByteCounts.fetched < Self.fetchedByteCount
+  }
+
+  /// Decides about a poll that is due: whether it is made; nil: if another host wants the event.
+  ///
+  /// A poll goes on without another request until it has an event: that it was asked for one when it could be appended does
+  /// not say that it can be now.
+  package func admitsFetch(_ stream: String) -> Bool? {
+    guard mayFetch(stream) else { return false }
+    return isWantedHere(stream) ? true : nil
   }
 
   /// Whether this host leads the stream's shard, and fetches the stream.
@@ -389,7 +400,7 @@ package final class FleetMachine {
     return .send(StateFields.bytes(of: message), to: .heartbeats)
   }
 
-  /// Renews a leader's claim, or appends a sign of life, if it is time.
+  /// Renews a leader's claim, or appends a sign of life, if it is time or nothing else tells whether the host still leads.
   private func keepUp(_ index: Int, at now: UInt64) -> [Action] {
     guard let shard = shards[index], shard.isLeading else { return [] }
     let isDue = now >= shard.signOfLifeAt
@@ -399,7 +410,10 @@ package final class FleetMachine {
       let heads = ShardHeads(Array(shard.heads.values)).bytes()
       return perform(shard.machine.renew(heads: heads, at: now), on: index, at: now)
     }
-    return isDue ? perform(shard.machine.submit([], at: now), on: index, at: now) : []
+    let isAsked = shard.machine.isInDoubt && shard.waiting.isEmpty && now >= shard.askAt
+    guard isDue || isAsked else { return [] }
+    shard.askAt = now &+ Self.repetition  // its acknowledgement may be late, or lost
+    return perform(shard.machine.submit([], at: now), on: index, at: now)
   }
 
   /// Whether it is time for a claim. Records wait for it, but need not wait until it is stored.

@@ -207,6 +207,13 @@ package struct ShardMachine {
 
   /// More void entries in succession than one leader has under way: the log is not the one that was read before.
   private static let voidLimit = 64
+  /// An append was refused or not answered, and none that followed what is stored was acknowledged since: another host may
+  /// lead. What is read proves nothing: a broker that is cut off from the others answers reads, and stores nothing. A
+  /// leader appends something to find out.
+  package private(set) var isInDoubt = false
+  /// Of the last own entry that is known to be stored: the tail may bring it before the acknowledgement.
+  private var lastOwnAttempt: UInt64 = 0
+
   /// Entries under way.
   private static let windowCount = 32
   /// Higher epochs and sequence numbers do not occur: what has one is void, or ignored.
@@ -232,14 +239,16 @@ package struct ShardMachine {
 
   // MARK: What holds now
 
-  /// Whether the host may fetch: it leads, and no append is unresolved.
-  package var mayFetch: Bool { role == .leading && retryAt == nil && !isReading }
+  /// Whether the host may fetch: it leads, and the log appends, as far as is known.
+  package var mayFetch: Bool { mayAppend && !isInDoubt }
 
-  /// Whether the host may submit a record: it may fetch, and the window has room.
+  /// Whether the host may submit a record: it leads, knows of nothing that it should read before, and the window has room.
   package var maySubmit: Bool {
-    mayFetch && submitted.count < Self.windowCount
+    mayAppend && submitted.count < Self.windowCount
       && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount
   }
+
+  private var mayAppend: Bool { role == .leading && retryAt == nil && !isReading }
 
   /// Entries that are not known to be stored.
   package var submittedCount: Int { submitted.count }
@@ -329,14 +338,18 @@ package struct ShardMachine {
 
   /// The answer to `append`. That to an attempt which was repeated meanwhile has no effect.
   package mutating func appended(attempt: UInt64, _ result: AppendResult, at now: UInt64) -> [Action] {
-    guard role != .stopped, position != nil, let index = submitted.firstIndex(where: { $0.attempt == attempt }) else {
+    guard role != .stopped, position != nil else { return [] }
+    guard let index = submitted.firstIndex(where: { $0.attempt == attempt }) else {
+      if result == .stored, attempt == lastOwnAttempt { isInDoubt = false }
       return []
     }
+    if result != .stored { isInDoubt = true }
     switch result {
     case .stored:
       submitted[index].isStored = true
       var actions: [Action] = []
       while let first = submitted.first, first.isStored, let bytes = first.bytes {
+        isInDoubt = false
         actions += advance(to: bytes, at: now)
       }
       return actions
@@ -558,7 +571,7 @@ package struct ShardMachine {
     guard var position else { return [] }
     let isOwn = submitted.first?.bytes.map { ShardEntry.areEqual($0, bytes) } ?? false
     if isOwn {
-      submitted.removeFirst()
+      lastOwnAttempt = submitted.removeFirst().attempt
       unresolvedSince = submitted.isEmpty ? nil : now
     }
     let entry: ShardEntry?
@@ -686,7 +699,7 @@ package struct ShardMachine {
   /// The log is another one, or has lost what was not read yet.
   private mutating func rebase(isForVoids: Bool = false) -> [Action] {
     let wasLeading = role == .leading
-    (role, position, parts, submitted, knownLast) = (.following, nil, nil, [], 0)
+    (role, position, parts, submitted, knownLast, isInDoubt) = (.following, nil, nil, [], 0, false)
     voidCount = isForVoids ? nil : 0
     isReading = false
     return (wasLeading ? [.resign] : []) + findClaim()
@@ -694,7 +707,7 @@ package struct ShardMachine {
 
   private mutating func gather() -> [Action] {
     let wasLeading = role == .leading
-    (role, submitted, voidCount, knownLast) = (.gathering, [], 0, 0)
+    (role, submitted, voidCount, knownLast, isInDoubt) = (.gathering, [], 0, 0, false)
     isReading = true
     return (wasLeading ? [.resign] : []) + [.gather]
   }

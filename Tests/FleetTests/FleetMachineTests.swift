@@ -154,6 +154,38 @@ import Testing
     #expect(try appends(actions).map(\.record.events) == [[[1]], [[2]]])
   }
 
+  @Test func aPollThatIsDueIsMadeOnceALogThatDidNotAcknowledgeAnAppendAcknowledgesAnother() throws {
+    _ = machine.setStreams([stream()], at: 0)
+    try lead()
+    #expect(machine.admitsFetch("s") == nil)  // other hosts decide
+    _ = machine.wants("s", true, at: 0)
+    #expect(machine.admitsFetch("s") == true)
+    guard case .append(let bytes, isClaim: false, shard: 0, after: 1, let attempt)? = fetch(1...1).first else {
+      Issue.record("nothing is appended")
+      return
+    }
+    #expect(machine.admitsFetch("s") == true)
+    _ = machine.appended(shard: 0, attempt: attempt, .unknown, at: 0)
+    #expect(machine.admitsFetch("s") == false)
+    // It was stored: when, is not known.
+    _ = machine.read(shard: 0, after: 1, FleetEntries(entries: [(2, bytes)], first: 1, last: 2), at: 0)
+    let actions = machine.tick(at: Self.second, wallTime: 1000)
+    #expect(actions.contains(.read(shard: 0, after: 2)) && machine.admitsFetch("s") == false)
+    let sign = machine.read(shard: 0, after: 2, FleetEntries(entries: [], first: 1, last: 2), at: Self.second)
+    #expect(machine.admitsFetch("s") == false)
+    guard case .append(let empty, isClaim: false, shard: 0, after: 2, let last)? = sign.first,
+      case .part(let part) = try ShardEntry(empty).content
+    else {
+      Issue.record("\(sign)")
+      return
+    }
+    #expect(part.bytes.isEmpty && sign.count == 1)
+    // The tail is faster than the acknowledgement.
+    #expect(machine.received(empty, shard: 0, at: 3, now: Self.second) == [] && machine.admitsFetch("s") == false)
+    _ = machine.appended(shard: 0, attempt: last, .stored, at: Self.second)
+    #expect(machine.admitsFetch("s") == true)
+  }
+
   @Test func aHostThatStopsSubmitsWhatWaits() throws {
     try leadAndFetch()
     _ = fetch(1...1) + fetch(2...2) + fetch(3...3)

@@ -73,6 +73,8 @@ struct FleetSimulation {
     /// The number of its value under way.
     var published: [String: UInt64] = [:]
     var tickAt = UInt64.max
+    /// When it could fetch each stream last.
+    var mayFetchAt: [String: UInt64] = [:]
   }
 
   private(set) var violations: [String] = []
@@ -284,6 +286,9 @@ struct FleetSimulation {
         }
       }
     }
+    for (stream, _) in Self.streams where hosts[index].machine.mayFetch(stream) {
+      hosts[index].mayFetchAt[stream] = now
+    }
     guard let deadline = hosts[index].machine.deadline, deadline < hosts[index].tickAt else { return }
     hosts[index].tickAt = deadline
     enqueue(after: deadline - min(now, deadline), to: index, .tick)
@@ -446,6 +451,9 @@ struct FleetSimulation {
         let status = host.machine.status(of: stream, at: now)
         if status?.staleSince != nil || status?.lag ?? 1 > 0 {
           violations.append("host \(index): \(stream) is \(status.map { "\($0)" } ?? "unknown")")
+        }
+        if host.machine.isLeading(stream), now > (host.mayFetchAt[stream] ?? 0) + Self.second {
+          violations.append("host \(index) leads \(stream), and may not fetch it")
         }
       }
     }

@@ -52,10 +52,30 @@ import Testing
     #expect(entries.map(\.content) == [.claim(ShardEntry.Claim(host: host, heads: [6]))])
   }
 
+  // MARK: A leader that cannot append
+
+  @Test func aLeaderMayNotFetchAfterAnAppendThatFailedUntilOneIsAcknowledged() throws {
+    let second: UInt64 = 1_000_000_000
+    var machine = try leading()
+    var attempt = try #require(attempts(machine.submit([7], at: 0)).first)
+    #expect(machine.mayFetch)
+    for time in 1...3 as ClosedRange<UInt64> {  // a broker that is cut off answers reads, and stores nothing
+      #expect(machine.appended(attempt: attempt, .unknown, at: time * second) == [.read(after: 1)])
+      _ = machine.read(after: 1, [], first: 1, last: 1, at: time * second)
+      #expect(machine.tick(at: (time + 1) * second).contains(.read(after: 1)))
+      let again = attempts(machine.read(after: 1, [], first: 1, last: 1, at: (time + 1) * second))
+      attempt = try #require(again.first)
+      #expect(machine.isLeading && !machine.mayFetch, "after \(time) s")
+      #expect(machine.maySubmit)  // published values follow
+    }
+    #expect(records(machine.appended(attempt: attempt, .stored, at: 5 * second)) == [[7]])
+    #expect(machine.mayFetch)
+  }
+
   // MARK: A renewed claim
 
-  /// A leader that has renewed its claim, and submitted a record before the answer.
-  private func renewing() throws -> (machine: ShardMachine, attempts: [UInt64]) {
+  /// A leader of a log that has nothing but its claim.
+  private func leading() throws -> ShardMachine {
     let host = try #require(HostID([UInt8](repeating: 1, count: 16)))
     var machine = ShardMachine(host: host, weight: 0, now: 0)
     _ = machine.start()
@@ -64,6 +84,12 @@ import Testing
       .init(epoch: 0, sequence: 0, heads: [], newHeads: [], last: 0, lastEntry: nil), at: 0)
     for attempt in attempts(claim) { _ = machine.appended(attempt: attempt, .stored, at: 0) }
     try #require(machine.isLeading && machine.maySubmit)
+    return machine
+  }
+
+  /// A leader that has renewed its claim, and submitted a record before the answer.
+  private func renewing() throws -> (machine: ShardMachine, attempts: [UInt64]) {
+    var machine = try leading()
     let renewal = attempts(machine.renew(heads: [], at: 0))
     let record = attempts(machine.submit([7], at: 0))
     try #require(renewal.count == 1 && record.count == 1)

@@ -160,11 +160,25 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     update { $0.rests(stream, schedule.remaining, at: $1, wallTime: Self.wallTime) }
   }
 
-  /// Decides whether a poll fetches now: only if any host wants the event. On the source thread.
+  /// Decides whether a poll fetches now: only if any host wants the event, and it could be appended. On the source thread.
   func admitFetch(of stream: String, _ decide: @escaping @Sendable (Bool) -> Void) {
     loop.assertOnLoop()
-    if machine.isWantedHere(stream) { return decide(true) }
-    askInterest(in: stream, decide)
+    switch machine.admitsFetch(stream) {
+    case true?: decide(true)
+    case false?: refuseFetch(of: stream, decide)
+    case nil:
+      askInterest(in: stream) { [weak self] isWanted in
+        guard let self, isWanted, !machine.mayFetch(stream) else { return decide(isWanted) }
+        refuseFetch(of: stream, decide)
+      }
+    }
+  }
+
+  /// The source fetches as soon as the shard has room.
+  private func refuseFetch(of stream: String, _ decide: (Bool) -> Void) {
+    decide(false)
+    parts[stream]?.feed.wasRefused()
+    crowded.insert(stream)
   }
 
   /// Gives up what the host leads, and stores what clients have published, as far as that takes no longer than a moment.
