@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from fleet import PATIENCE, Failure, Gate, until
+from fleet import PATIENCE, Failure, Gate, shard, until
 from load import CreditSubscriber, Poster, Subscriber
 from nats import fields, number, rival_claims
 
@@ -131,11 +131,16 @@ async def stop_both(suite):
 
 
 async def divide(suite, host):
+    """A host that leads does not fetch any more once it must know that it cannot append."""
+    begin = suite.clock()
     suite.fleet.partition(host, True)
     await asyncio.sleep(LEASE_SECONDS)
     await suite.recovers("others", without=[host])
+    excess = suite.upstream.fetches_while_cut("/poll", host, begin)
     suite.fleet.partition(host, False)
     await suite.recovers("all")
+    if excess:
+        raise Failure(excess)
 
 
 @check(True)
@@ -148,6 +153,14 @@ async def divide_leader(suite):
 async def divide_leading_broker(suite):
     """the leading broker and a host are separated from the others"""
     await divide(suite, await suite.fleet.leading_broker("sse"))
+
+
+@check(False)
+async def divide_leading_both(suite):
+    """the leader and the leading broker are separated from the others"""
+    host = suite.fleet.leader("sse")
+    await suite.fleet.lead_log(f"streamd-test-{shard('sse')}", host)
+    await divide(suite, host)
 
 
 @check(False)  # a host that a busy machine lets lag cannot catch up meanwhile: it reads slower than the others append
@@ -332,7 +345,7 @@ async def demand(suite):
         raise Failure(excess)
     if not suite.upstream.conditional:
         raise Failure("no request has the tag of the last response")
-    suite.times.append(f"{requests['/poll']} requests in {slots:.0f} slots with {suite.handovers('poll')} takeovers")
+    suite.times.append(f"{requests['/poll']} requests in {slots:.0f} slots with {len(suite.claims('poll'))} takeovers")
 
     async def is_quiet():
         nonlocal start, count

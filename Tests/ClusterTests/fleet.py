@@ -97,6 +97,10 @@ class Process:
     def is_running(self):
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def pid(self):
+        return self.process.pid if self.process else None
+
     def start(self):
         assert not self.is_running
         with open(self.log, "ab") as log:
@@ -335,6 +339,10 @@ class Fleet:
 
     def socket(self, host):
         return self.folder / f"{host}.sock"
+
+    def host(self, process):
+        """The host whose daemon has this process id; None for one that does not run any more."""
+        return next((host for host, daemon in enumerate(self.daemons) if daemon.pid == process), None)
 
     def log(self, host):
         return self.daemons[host].log.read_text(errors="replace") if self.daemons[host].log.exists() else ""

@@ -5,19 +5,38 @@ import collections
 import datetime
 import hashlib
 import json
+import socket
 import struct
+import typing
 
 NUMBER_SECONDS = 0.05  # between events of `sse`
+
+
+class Request(typing.NamedTuple):
+    time: float
+    host: int
+    handovers: int  # before it
+    is_late: bool  # another host leads the stream already
+
+    def __str__(self):
+        return f"host {self.host} at {self.time:.2f} s{' (late)' * self.is_late}"
 
 
 class Upstream:
     """`/sse`: numbers without a gap, from the one after Last-Event-ID. `/poll` and `/idle`: another value every 2 s."""
 
-    def __init__(self, path, handovers):
-        """- handovers: how often a host has begun to lead a stream until now."""
-        self.path, self.handovers = path, handovers
+    # A leader that is separated from the others does not know it before it has another value, at most 2 s and a slot after
+    # the last one, and the brokers have not acknowledged that for 2 s. Another host leads 3 s after the last heartbeat, so
+    # 2 s after the separation at the earliest: both fetch for 3 s. A leader that was stopped makes one request.
+    KNOWING_SECONDS = 5
+    LATE_COUNT = 3
+
+    def __init__(self, path, host, claims):
+        """- host: the host whose daemon has a process id.
+        - claims: the host of each claim of a stream's shard until now, the last one at the end."""
+        self.path, self.host, self.claims = path, host, claims
         self.requests = collections.Counter()
-        self.times = collections.defaultdict(list)  # by path: the time of each request, and the handovers before it
+        self.times = collections.defaultdict(list)  # by path: each request
         self.open_streams = 0
         self.delay = 0.0  # the longest one of this process, because the machine is busy
         self.conditional = 0
@@ -46,6 +65,8 @@ class Upstream:
 
     async def _connect(self, reader, writer):
         self.tasks.add(asyncio.current_task())
+        peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        host = self.host(struct.unpack("3i", peer)[0])
         try:
             while line := await reader.readline():
                 path = line.split()[1].decode()
@@ -54,7 +75,9 @@ class Upstream:
                     name, value = line.decode().split(":", 1)
                     fields[name.lower()] = value.strip()
                 self.requests[path] += 1
-                self.times[path].append((self.clock(), self.handovers(path[1:])))
+                claims = self.claims(path[1:])
+                self.times[path].append(
+                    Request(self.clock() - self.start, host, len(claims), claims[-1:] not in ([], [host])))
                 if path == "/sse":
                     return await self._stream(writer, int(fields.get("last-event-id", 0)))
                 value = str(int((self.clock() - self.start) / 2))
@@ -73,18 +96,36 @@ class Upstream:
             self.tasks.discard(asyncio.current_task())
 
     def excess(self, path, slot):
-        """The first requests that are more than one for each slot and each handover; None if there are none.
+        """The first requests that are more than one for each slot and handover; and those of a host after another one has
+        begun to lead, if they are more than it can make before it knows. None if there are none."""
+        ours = [request for request in self.times[path] if not request.is_late]
+        late = [request for request in self.times[path] if request.is_late]
+        for handovers, count in collections.Counter(request.handovers for request in late).items():
+            if count > self.LATE_COUNT:
+                these = [request for request in late if request.handovers == handovers]
+                return f"{count} requests of {path} by hosts that do not lead any more: {', '.join(map(str, these))}"
+        return self._excess(ours, path, slot) or self._excess(late, path, slot)
 
-        Where the slots begin is not known: a time of two and a half slots may touch four of them. (So this is exact for
+    def _excess(self, requests, path, slot):
+        """Where the slots begin is not known: a time of two and a half slots may touch four of them. (So this is exact for
         every time but for the one slot at its ends; half a slot is left to the delays of a busy machine, and twice the
         longest delay of this process, because those of the daemons are alike.)"""
-        times, slack = self.times[path], 0.5 + 2 * self.delay / slot
-        for i, (begin, before) in enumerate(times):
-            for j in range(i + 1, len(times)):
-                end, after = times[j]
-                if j - i > int((end - begin) / slot + slack) + 1 + after - before:
-                    return f"{j - i + 1} requests of {path} within {end - begin:.2f} s and {after - before} handovers"
+        slack = 0.5 + 2 * self.delay / slot
+        for i, first in enumerate(requests):
+            for j in range(i + 1, len(requests)):
+                seconds, handovers = requests[j].time - first.time, requests[j].handovers - first.handovers
+                if j - i > int(seconds / slot + slack) + 1 + handovers:
+                    return (f"{j - i + 1} requests of {path} within {seconds:.2f} s and {handovers} handovers: "
+                            f"{', '.join(map(str, requests[i:j + 1]))}")
         return None
+
+    def fetches_while_cut(self, path, host, begin):
+        """The requests of a host that was separated from the others at that time, since it must know it; None if there are
+        none."""
+        end = begin - self.start + self.KNOWING_SECONDS + 0.5 + 2 * self.delay
+        these = [request for request in self.times[path] if request.host == host and request.time > end]
+        return (f"{path} is fetched by a host that was separated at {begin - self.start:.2f} s: {', '.join(map(str, these))}"
+                if these else None)
 
     async def _stream(self, writer, last):
         self.open_streams += 1

@@ -1,6 +1,7 @@
 """A fleet under load, and what must be true of it after each fault."""
 
 import asyncio
+import collections
 
 from fleet import PATIENCE, Failure, shard, until
 from load import LinePublisher, Oracle, Poster, Subscriber, Upstream, brief
@@ -14,7 +15,8 @@ SLOW_SECONDS = 15
 class Suite:
     def __init__(self, fleet, streamctl):
         self.fleet, self.oracle = fleet, Oracle()
-        self.upstream = Upstream(fleet.folder / "upstream.sock", self.handovers)
+        self.upstream = Upstream(fleet.folder / "upstream.sock", fleet.host, self.claims)
+        self.claims_by_shard = {}
         self.subscribers = [
             Subscriber(f"subscriber of host {host}", stream, host, fleet, self.oracle)
             for host in range(3) for stream in STREAMS]
@@ -70,8 +72,14 @@ class Suite:
         violations, self.oracle.violations = self.oracle.violations, []
         return [*violations[:5], *([f"and {len(violations) - 5} more"] if len(violations) > 5 else [])]
 
-    def handovers(self, stream):
-        return sum(number == shard(stream) for number, _, _ in self.fleet.terms())
+    def claims(self, stream):
+        """The host of each claim of a stream's shard that has succeeded until now, in the order of calls, because terms rise
+        within an epoch only."""
+        claims = self.claims_by_shard.setdefault(shard(stream), [])
+        terms = [(term, host) for number, term, host in self.fleet.terms() if number == shard(stream)]
+        new = collections.Counter(terms) - collections.Counter(claims)
+        claims.extend(sorted(new.elements()))
+        return [host for _, host in claims]
 
     async def recovers(self, what, without=()):
         """Waits until all hosts but some have what was sent and published until now, and prints how long that took."""
