@@ -27,6 +27,10 @@ let package = Package(
     .library(name: "StreamClient", targets: ["StreamClient"]),
     .executable(name: "streamd", targets: ["streamd"]),
     .executable(name: "streamctl", targets: ["streamctl"]),
+    // Internal modules, for the package in Benchmarks/ only.
+    .library(name: "_CLinux", targets: ["CLinux"]),
+    .library(name: "_RSocket", targets: ["RSocket"]),
+    .library(name: "_StreamRuntime", targets: ["StreamRuntime"]),
   ],
   targets: [
     // C and C++ libraries, each behind one small module.
@@ -79,9 +83,6 @@ let package = Package(
         "StreamRuntime", "StreamServer",
         "StreamSources", "Systemd",
       ],
-      swiftSettings: strictSettings),
-    .executableTarget(
-      name: "streambench", dependencies: ["CLinux", "RSocket", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
     .executableTarget(
       name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: strictSettings),
@@ -150,8 +151,6 @@ let package = Package(
         "TestSupport", "streamctl",
       ],
       swiftSettings: settings),
-    .testTarget(
-      name: "streambenchTests", dependencies: ["TestSupport", "streambench", "streamd"], swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
       name: "streamdTests",

@@ -2,9 +2,9 @@ import CLinux
 import Glibc
 
 /// A program to start, with no descriptors open except those listed here, no signal blocked and none ignored.
-package struct Spawn {
+public struct Spawn {
   /// The target of one of the program's descriptors.
-  package enum Descriptor {
+  public enum Descriptor {
     /// `/dev/null`, for reading and writing.
     case null
     /// A copy of one of this process' descriptors, which the caller still owns.
@@ -14,19 +14,19 @@ package struct Spawn {
   }
 
   /// A path, or a name without a slash, which is searched on this process' PATH.
-  package var program: String
+  public var program: String
   /// Its arguments, beginning with argv[0].
-  package var arguments: [String]
+  public var arguments: [String]
   /// `NAME=value`; nil: this process' environment.
-  package var environment: [String]? = []
+  public var environment: [String]? = []
   /// The program's descriptors from 0 on.
-  package var descriptors: [Descriptor] = [.null, .null, .null]
+  public var descriptors: [Descriptor] = [.null, .null, .null]
   /// Whether it leads its own process group, so that signals to this process' group, such as from a terminal, do not
   /// reach it.
-  package var leadsGroup = false
+  public var leadsGroup = false
 
   /// - Parameter command: the program and its arguments; not empty.
-  package init(_ command: [String]) {
+  public init(_ command: [String]) {
     precondition(!command.isEmpty, "a command without a program")
     program = command[0]
     arguments = command
@@ -36,7 +36,7 @@ package struct Spawn {
   ///
   /// - Returns: its process id, a child of this process, and with `leadsGroup` also the id of its group.
   /// - Throws: the call that failed. Nothing runs then.
-  package func start() throws(SystemError) -> pid_t {
+  public func start() throws(SystemError) -> pid_t {
     var actions = unsafe posix_spawn_file_actions_t()
     unsafe posix_spawn_file_actions_init(&actions)
     defer { unsafe posix_spawn_file_actions_destroy(&actions) }

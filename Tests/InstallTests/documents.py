@@ -187,7 +187,7 @@ def libraries_can_be_used_by_version(installation):
     version = snippet["version"]
     current = said(installation.program("streamctl"), "--version")
     expect(current.startswith(f"streamctl {version}"), f"README.md names version {version}, and this is {current}")
-    names = re.findall(r'\.library\(name: "(\w+)"', (PROJECT / "Package.swift").read_text())
+    names = re.findall(r'\.library\(name: "([A-Z]\w*)"', (PROJECT / "Package.swift").read_text())
     expect(len(names) > 3, f"Package.swift has the libraries {names}")
     with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
         origin, user = pathlib.Path(folder, "streamd"), pathlib.Path(folder, "user")

@@ -42,7 +42,7 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
 
   /// The arrival times of each path's requests so far, in nanoseconds of the monotonic clock. Called on another thread.
   func takeArrivals() -> [[UInt64]] {
-    let taken = Locked<[[UInt64]]?>(nil)
+    let taken = Mutex<[[UInt64]]?>(nil)
     loop.execute { [self] in taken.withLock { $0 = arrivals } }
     while true {
       if let arrivals = taken.withLock({ $0 }) { return arrivals }

@@ -1,0 +1,25 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// The settings of streamd's own modules and tests: no warnings, and one optimisation across all modules for release.
+let settings: [SwiftSetting] = [
+  .treatAllWarnings(as: .error),
+  .unsafeFlags(["-cross-module-optimization", "-enforce-exclusivity=unchecked"], .when(configuration: .release)),
+]
+
+/// The load generator of `deploy/bench`. A package of its own, so that a build of streamd does not compile it.
+let package = Package(
+  name: "Benchmarks",
+  dependencies: [.package(name: "streamd", path: "..")],
+  targets: [
+    .executableTarget(
+      name: "streambench",
+      dependencies: [
+        .product(name: "_CLinux", package: "streamd"), .product(name: "_RSocket", package: "streamd"),
+        .product(name: "_StreamRuntime", package: "streamd"), .product(name: "Reactive", package: "streamd"),
+      ],
+      swiftSettings: settings + [.strictMemorySafety()]),
+    .testTarget(name: "streambenchTests", dependencies: ["streambench"], swiftSettings: settings),
+  ],
+  swiftLanguageModes: [.v6]
+)
