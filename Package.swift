@@ -17,6 +17,12 @@ let settings: [SwiftSetting] = [
 /// All other modules and programs: as tests, and marked as the libraries are.
 let strictSettings = settings + [.strictMemorySafety()]
 
+/// A fleet's machines and their simulations, which compute for minutes without optimisation: optimised in debug builds, too,
+/// with all assertions.
+let optimised: [SwiftSetting] = [
+  .unsafeFlags(["-O", "-assert-config", "Debug"], .when(configuration: .debug))
+]
+
 let package = Package(
   name: "streamd",
   products: [
@@ -54,9 +60,10 @@ let package = Package(
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
     .target(name: "StreamProtocol", dependencies: ["CVersion"], swiftSettings: strictSettings),
-    .target(name: "StateFormat", swiftSettings: strictSettings),
-    .target(name: "Events", swiftSettings: strictSettings),
-    .target(name: "Fleet", dependencies: ["CChecksum", "Events", "StateFormat"], swiftSettings: strictSettings),
+    .target(name: "StateFormat", swiftSettings: strictSettings + optimised),
+    .target(name: "Events", swiftSettings: strictSettings + optimised),
+    .target(
+      name: "Fleet", dependencies: ["CChecksum", "Events", "StateFormat"], swiftSettings: strictSettings + optimised),
     .target(
       name: "JetStream", dependencies: ["CNats", "Events", "Fleet", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
@@ -109,7 +116,9 @@ let package = Package(
       name: "requestreader", dependencies: ["HTTP"], path: "Tests/InteroperabilityTests/RequestReader",
       swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
-    .testTarget(name: "FleetTests", dependencies: ["Events", "Fleet", "StateFormat"], swiftSettings: settings),
+    .testTarget(
+      name: "FleetTests", dependencies: ["Events", "Fleet", "StateFormat", "TestSupport"],
+      swiftSettings: settings + optimised),
     .testTarget(
       name: "JetStreamTests", dependencies: ["Fleet", "JetStream", "StreamRuntime", "TestSupport"],
       exclude: ["Fixtures"],

@@ -411,7 +411,7 @@ struct FleetSimulation {
   private mutating func store(
     _ batch: EventBatch, in stream: String, _ firstID: UInt64, _ time: UInt64, _ position: ShardPosition, by index: Int
   ) {
-    var log = hosts[index].logs[stream] ?? Log()
+    var log = hosts[index].logs.removeValue(forKey: stream) ?? Log()
     for (offset, bytes) in batch.enumerated() {
       let (id, event) = (firstID + UInt64(offset), Event(time: time, bytes: bytes))
       guard id >= log.end else {  // as EventLog

@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import Fleet
@@ -9,7 +10,7 @@ import Testing
     return simulation
   }
 
-  @Test(arguments: 0..<20 as Range<UInt64>)
+  @Test(arguments: seeds(5))
   func allHostsHaveTheSameEventsUnderTheSameIDsAndValuesAreStoredOnce(seed: UInt64) {
     let simulation = run(seed, .init())
     #expect(simulation.violations == [])
@@ -17,17 +18,17 @@ import Testing
     #expect(simulation.fetchCount > 10 && simulation.publishedCount > 50)
   }
 
-  @Test(arguments: 0..<20 as Range<UInt64>)
+  @Test(arguments: seeds(5))
   func noIDIsUsedTwiceAfterTheLogHasLostItsLastEntries(seed: UInt64) {
     #expect(run(seed, .init(kills: false, clockDifference: 0, restoresOldLog: true)).violations == [])
   }
 
-  @Test(arguments: 0..<20 as Range<UInt64>)
+  @Test(arguments: seeds(5))
   func hostsAgreeIfATenthOfAllMessagesIsLostAndDefinitionsDiffer(seed: UInt64) {
     #expect(run(seed, .init(lost: 100, repeated: 100, hasOtherDefinitions: true), hostCount: 5).violations == [])
   }
 
-  @Test(arguments: 0..<3 as Range<UInt64>)
+  @Test(arguments: seeds(1))
   func valuesLargerThanAMessageAreStoredOnce(seed: UInt64) {
     #expect(run(seed, .init(hasLargeValues: true)).violations == [])
   }

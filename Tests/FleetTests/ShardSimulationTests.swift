@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import Fleet
@@ -9,20 +10,20 @@ import Testing
     return simulation
   }
 
-  @Test(arguments: 0..<30 as Range<UInt64>)
+  @Test(arguments: seeds(8))
   func hostsAgreeWithLostRepeatedAndLateMessagesAndKills(seed: UInt64) {
     let simulation = run(seed, .init())
     #expect(simulation.violations == [])
     #expect(simulation.terms > 0 && simulation.appliedCount > 50)
   }
 
-  @Test(arguments: 0..<30 as Range<UInt64>)
+  @Test(arguments: seeds(8))
   func hostsAgreeAfterTheLogHasLostItsLastEntries(seed: UInt64) {
     let simulation = run(seed, .init(restoresOldLog: true))
     #expect(simulation.violations == [])
   }
 
-  @Test(arguments: 0..<30 as Range<UInt64>)
+  @Test(arguments: seeds(8))
   func hostsAgreeIfAFifthOfAllMessagesIsLost(seed: UInt64) {
     #expect(run(seed, .init(lost: 200, repeated: 200), hostCount: 5).violations == [])
   }

@@ -50,7 +50,7 @@ extension EventLog {
 /// A state after a kill, a power failure or damage.
 @Suite(.timeLimit(.minutes(10))) struct KeyedStateRecoveryTests {
   /// Each page has any of its versions since the last sync, in the order of syncs that the machine makes.
-  @Test(arguments: 1...60) func afterAPowerFailureTheStateIsTheFoldOfTheRemainingEvents(seed: UInt64) throws {
+  @Test(arguments: seeds(60)) func afterAPowerFailureTheStateIsTheFoldOfTheRemainingEvents(seed: UInt64) throws {
     var random = SystemRandom(seed)
     let hasPath = seed % 2 == 0
     let place = try KeyedFile(hasPath: hasPath)
@@ -100,7 +100,7 @@ extension EventLog {
     }
   }
 
-  @Test(arguments: 1...300) func randomDamageNeverServesAWrongState(seed: UInt64) throws {
+  @Test(arguments: seeds(300)) func randomDamageNeverServesAWrongState(seed: UInt64) throws {
     var random = SystemRandom(seed)
     let place = try KeyedFile()
     let log = try place.log()

@@ -107,7 +107,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     }
   }
 
-  @Test(arguments: 1...30) func theStateIsTheFoldOfTheEvents(seed: UInt64) throws {
+  @Test(arguments: seeds(30)) func theStateIsTheFoldOfTheEvents(seed: UInt64) throws {
     var random = SystemRandom(seed)
     var log = try #require(EventLog(name: "test", limits: Self.limits(), firstID: 1000))
     var model = StateModel()

@@ -661,7 +661,7 @@ import Testing
   }
 
   /// Whatever is granted, evicted and replaced: at a marker a subscriber has the state as of its id, and no id comes twice.
-  @Test(arguments: 1...40) func foldOfWhatIsReceivedIsTheState(seed: UInt64) async throws {
+  @Test(arguments: seeds(40)) func foldOfWhatIsReceivedIsTheState(seed: UInt64) async throws {
     try await withServer { harness in
       var random = SplitMix64(seed)
       let source = try add(harness, events: 8)
