@@ -1,4 +1,5 @@
 // swift-tools-version: 6.2
+import Foundation
 import PackageDescription
 
 /// The libraries for all programs, Reactive and ReactiveFoundation: no warnings, and every use of what the compiler cannot
@@ -174,7 +175,24 @@ let package = Package(
   cxxLanguageStandard: .cxx17
 )
 
-/// Builds of a part of the tests, as `deploy/test` has two: the names of their targets, separated by `|`.
-if let chosen = Context.environment["STREAMD_TESTS"]?.split(separator: "|") {
-  package.targets.removeAll { target in target.type == .test && !chosen.contains { $0 == target.name } }
+/// The suites whose tests use several threads, by target: `deploy/test` runs these under the thread sanitizer, `deploy/test
+/// --all` every test.
+let threadTests = [
+  "JetStreamTests": ["LogTests"],
+  "ReactiveTests": ["AsyncPublisherTests", "ConcurrencyTests", "ContractTests", "ContractTests+Combine", "ShareTests"],
+  "StreamClientTests": ["RemoteSinkTests", "RemoteStreamTests"],
+  "StreamRuntimeTests": ["EventLoopTests"],
+  "StreamServerTests": ["HandoverTests", "PublishingTests", "SystemStreamTests"],
+  "StreamSourcesTests": ["PipelineTests"],
+]
+
+/// Builds of a part of the tests: `STREAMD_TESTS` has the names of their targets, separated by `|`, or is `threads`.
+if let chosen = Context.environment["STREAMD_TESTS"] {
+  let names = chosen == "threads" ? Array(threadTests.keys) : chosen.split(separator: "|").map(String.init)
+  package.targets.removeAll { $0.type == .test && !names.contains($0.name) }
+  for target in package.targets where target.type == .test && chosen == "threads" {
+    let folder = "\(Context.packageDirectory)/\(target.path ?? "Tests/\(target.name)")"
+    let suites = try FileManager.default.contentsOfDirectory(atPath: folder).filter { $0.contains("Tests") }
+    target.exclude += suites.filter { !threadTests[target.name]!.contains(String($0.dropLast(".swift".count))) }
+  }
 }

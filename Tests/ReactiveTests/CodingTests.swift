@@ -1,19 +1,6 @@
 import Reactive
 import Testing
 
-/// Encodes and decodes plain numbers.
-struct NumberCoder: TopLevelEncoder, TopLevelDecoder {
-  func encode<T: Encodable>(_ value: T) throws -> String {
-    guard let value = value as? Int, value >= 0 else { throw TestError() }
-    return "\(value)"
-  }
-
-  func decode<T: Decodable>(_ type: T.Type, from input: String) throws -> T {
-    guard let value = Int(input) as? T else { throw TestError() }
-    return value
-  }
-}
-
 @Suite struct CodingTests {
   @Test func encodeDeliversEachEncodedValueUntilTheEncoderThrows() {
     let recorder = Recorder<String, any Error>()

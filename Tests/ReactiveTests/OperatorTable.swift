@@ -170,3 +170,16 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     },
   ]
 }
+
+/// Encodes and decodes plain numbers.
+struct NumberCoder: TopLevelEncoder, TopLevelDecoder {
+  func encode<T: Encodable>(_ value: T) throws -> String {
+    guard let value = value as? Int, value >= 0 else { throw TestError() }
+    return "\(value)"
+  }
+
+  func decode<T: Decodable>(_ type: T.Type, from input: String) throws -> T {
+    guard let value = Int(input) as? T else { throw TestError() }
+    return value
+  }
+}
