@@ -24,6 +24,12 @@ let optimised: [SwiftSetting] = [
   .unsafeFlags(["-O", "-assert-config", "Debug"], .when(configuration: .debug))
 ]
 
+/// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
+let fuzzTargets = [
+  "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "RSocket",
+  "Serving", "StateRecovery",
+]
+
 let package = Package(
   name: "streamd",
   products: [
@@ -161,6 +167,13 @@ let package = Package(
         "TestSupport", "streamctl",
       ],
       swiftSettings: settings),
+    .testTarget(
+      name: "FuzzTests",
+      dependencies: [
+        "CChecksum", "Events", "Fleet", "HTTP", "JetStream", "RSocket", "Reactive", "ReplayLog", "StateFormat",
+        "StreamProtocol", "StreamRuntime", "StreamServer", "StreamSources",
+      ],
+      path: "Tests/Fuzz", exclude: ["run"] + fuzzTargets.map { "\($0)/Corpus" }, swiftSettings: settings),
     .testTarget(name: "SystemdTests", dependencies: ["Systemd", "TestSupport"], swiftSettings: settings),
     .testTarget(
       name: "streamdTests",

@@ -1,5 +1,3 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // An input damages an intact log. Its first byte sets how the log was made and what else is done, its second how many
 // events it had; the rest is triples, an offset in two bytes and the value written there. With bit 3 the first 32 bytes
 // of it are the header's positions instead, with a valid checksum; with bit 4 each event had a checkpoint; with bit 5
@@ -13,11 +11,9 @@ import Glibc
 
 private let regionBytes = LogLayout.byteCount(slots: 64, ringBytes: 4096)
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = UnsafeRawBufferPointer(start: start, count: count)
-  guard input.count >= 2 else { return 0 }
+/// Reads one input; a broken invariant traps.
+func fuzzLogRecovery(_ input: UnsafeRawBufferPointer) {
+  guard input.count >= 2 else { return }
   let (choice, events) = (input[0], input[1])
   var offset = 2
   // A separate buffer: the sanitizer detects accesses outside of it.
@@ -54,7 +50,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     cut = max(0, cut - LogNote.areaBytes)
   }
   recover(UnsafeMutableRawBufferPointer(rebasing: bytes[..<cut]))
-  return 0
 }
 
 /// Gives the events of a batch stamps, and a position.

@@ -1,16 +1,12 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is two bytes of choices and then what a peer sends. The first byte's lowest two bits choose the subject
 // (requests, WebSocket frames, encodings of an event, header fields), its other bits a variant. The second byte seeds
 // the splits, and with encodings the room.
 
 @testable import HTTP
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = UnsafeRawBufferPointer(start: start, count: count)
-  guard count >= 2 else { return 0 }
+/// Reads one input; a broken invariant traps.
+func fuzzHTTP(_ input: UnsafeRawBufferPointer) {
+  guard input.count >= 2 else { return }
   let bytes = [UInt8](input[2...])
   let (variant, seed) = (Int(input[0] >> 2), input[1])
   switch input[0] & 3 {
@@ -26,7 +22,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   case 2: checkEncodings(bytes, room: 1 + Int(seed), variant)
   default: checkTexts(bytes, variant)
   }
-  return 0
 }
 
 /// Calls `body` with pieces of `bytes` in order; seed 0 means single bytes, nil one piece.

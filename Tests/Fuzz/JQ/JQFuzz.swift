@@ -1,22 +1,22 @@
-// Compiled into one module with what reads events and answers by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is one byte of choices and then an event, for one of a few programs (3: an answer of the child process
 // instead).
 
-// libFuzzer has one thread.
+// Tests/Fuzz/run compiles the sources under test into the module of this file.
+#if canImport(StreamSources)
+  @testable import StreamSources
+#endif
+
+// One input is read at a time.
 nonisolated(unsafe) private let programs = [".", ".. | scalars", "[paths], to_entries?"].map { text -> JQProgram in
   guard let program = try? JQProgram(text) else { preconditionFailure("\(text) is no program") }
   return program
 }
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = UnsafeRawBufferPointer(start: start, count: count)
-  guard let choice = input.first else { return 0 }
+/// Reads one input; a broken invariant traps.
+func fuzzJQ(_ input: UnsafeRawBufferPointer) {
+  guard let choice = input.first else { return }
   let bytes = UnsafeRawBufferPointer(rebasing: input[1...])
   if choice & 3 == 3 { check(answer: bytes, choice) } else { check(event: [UInt8](bytes), programs[Int(choice & 3)]) }
-  return 0
 }
 
 /// Each output is one JSON text that survives a second run; a failed event leaves the program unchanged.

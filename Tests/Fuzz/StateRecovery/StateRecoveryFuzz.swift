@@ -1,5 +1,3 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // An input damages the region of an intact log with a state. Its first byte sets how the log was made and how it is
 // continued, its second the events; the rest is triples, an offset in two bytes and the value written there. A value of 255
 // stands for the line of 64 bytes as it was before the last events, as after a power failure.
@@ -13,11 +11,9 @@ private let settings = KeyedState.Settings(keys: 20, bytes: 4096, keyDigest: 1, 
 private let regionBytes = LogLayout.byteCount(
   slots: 64, ringBytes: 4096, state: (settings.entries, settings.heapBytes))
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = UnsafeRawBufferPointer(start: start, count: count)
-  guard input.count >= 2 else { return 0 }
+/// Reads one input; a broken invariant traps.
+func fuzzStateRecovery(_ input: UnsafeRawBufferPointer) {
+  guard input.count >= 2 else { return }
   let (choice, events) = (input[0], input[1])
   // A separate buffer: the sanitizer detects accesses outside of it.
   let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: regionBytes, alignment: 4096)
@@ -27,7 +23,7 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   let layout = LogLayout(
     formatting: bytes, name: "fuzz", slots: 64, ringBytes: 4096, hasChecksums: choice & 1 != 0, state: start,
     keyed: settings)
-  guard let keyed = KeyedState.empty(layout, settings, begin: 1000) else { return 0 }
+  guard let keyed = KeyedState.empty(layout, settings, begin: 1000) else { return }
   keyed.use(upTo: 1000)
   if choice & 1 != 0 { keyed.noteFirstMark(layout) }
   let log = EventLog(layout, start, keyed, limits: limits(settings), owner: Keeper(), clock: { 7 })
@@ -47,7 +43,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     offset += 3
   }
   recover(bytes, choice)
-  return 0
 }
 
 private final class Keeper {}

@@ -1,5 +1,3 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // A host with two streams receives what an engine and other hosts send. An input is a sequence of messages: one byte for
 // the kind, two for the number of bytes, and these. Records, heads and heartbeats are as in the input, or with bit 7 of
 // the kind valid ones.
@@ -28,10 +26,9 @@ private struct Input {
   }
 }
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  var input = Input(bytes: UnsafeRawBufferPointer(start: start, count: count)[...])
+/// Reads one input; a broken invariant traps.
+func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
+  var input = Input(bytes: input[...])
   let (host, other) = (HostID([UInt8](repeating: 1, count: 16))!, HostID([UInt8](repeating: 2, count: 16))!)
   var now: UInt64 = 1_000_000_000
   let machine = FleetMachine(host: host, hostName: "a", shardCount: 1, renewalRecordCount: 2) { values, _ in values }
@@ -97,7 +94,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     }
   }
   _ = machine.leave(at: now)
-  return 0
 }
 
 private func record(_ input: inout Input, _ kind: UInt8) -> [UInt8] {

@@ -1,5 +1,4 @@
-// A whole server with up to four clients, on one thread, driven by an input; compiled against the modules that
-// Tests/Fuzz/run builds, no part of the package's build.
+// A whole server with up to four clients, on one thread, driven by an input.
 //
 // An input is a list of steps: a byte whose low four bits select the action and whose next two the client, then the
 // step's own bytes. Steps send frames of several requests or requests over HTTP, complete, partial or damaged, close
@@ -19,14 +18,12 @@ import ReplayLog
 @testable import StreamRuntime
 @testable import StreamServer
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
+/// Reads one input; a broken invariant traps.
+func fuzzServing(_ input: UnsafeRawBufferPointer) {
   let world = World()
-  var steps = Steps(UnsafeRawBufferPointer(start: start, count: count))
+  var steps = Steps(input)
   while let step = steps.next(), world.stepCount < 400 { world.perform(step, &steps) }
   world.end()
-  return 0
 }
 
 /// The bytes of an input, one after the other; zeroes behind its end.

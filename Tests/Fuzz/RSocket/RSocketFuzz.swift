@@ -1,20 +1,16 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is two bytes of choices and then what the peer sends. The first byte's lowest two bits choose the receiver
 // (a server before SETUP, a server after it, a client with requests under way; 3: one frame for the codec alone), bit
 // 2 asks for leases, bit 3 takes the default limits instead of tight ones. The second byte seeds the splits.
 
 @testable import RSocket
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = UnsafeRawBufferPointer(start: start, count: count)
-  guard count >= 2 else { return 0 }
+/// Reads one input; a broken invariant traps.
+func fuzzRSocket(_ input: UnsafeRawBufferPointer) {
+  guard input.count >= 2 else { return }
   let peerBytes = UnsafeRawBufferPointer(rebasing: input[2...])
   if input[0] & 3 == 3 {
     checkCodec(peerBytes)
-    return 0
+    return
   }
   let listener = Listener(choices: input[0])
   let whole = listener.listen(to: peerBytes, splitSeed: nil)
@@ -22,7 +18,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   let gathered = listener.listen(to: peerBytes, splitSeed: nil, gathersValues: true)
   precondition(whole == gathered, "gathering made a difference")
   listener.talk(to: peerBytes, splitSeed: UInt32(input[1]))
-  return 0
 }
 
 /// A decoded frame encodes to bytes that decode to the same frame.

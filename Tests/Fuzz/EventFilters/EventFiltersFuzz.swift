@@ -1,5 +1,3 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is one byte, which sets the size of slices, the options of a subscription up to a zero byte, and then an event.
 
 import Events
@@ -7,16 +5,14 @@ import StreamProtocol
 
 @testable import StreamServer
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = [UInt8](UnsafeRawBufferPointer(start: start, count: count))
-  guard let size = input.first else { return 0 }
+/// Reads one input; a broken invariant traps.
+func fuzzEventFilters(_ input: UnsafeRawBufferPointer) {
+  let input = [UInt8](input)
+  guard let size = input.first else { return }
   let options = Array(input[1...].prefix { $0 != 0 })
   let event = Array(input.dropFirst(2 + options.count))
   if let filter = filter(options) { check(filter, event, sliceSize: Int(size) + 1) }
   checkNumbers(options, event)
-  return 0
 }
 
 /// The filter of valid options, which are the same once they were written.

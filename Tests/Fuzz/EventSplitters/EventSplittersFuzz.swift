@@ -1,21 +1,21 @@
-// Compiled into one module with the splitters by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is one byte, which seeds the splits and sets the limit, and then what the server sends.
 
 import Events
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let input = UnsafeRawBufferPointer(start: start, count: count)
-  guard let choice = input.first else { return 0 }
+// Tests/Fuzz/run compiles the sources under test into the module of this file.
+#if canImport(StreamSources)
+  @testable import StreamSources
+#endif
+
+/// Reads one input; a broken invariant traps.
+func fuzzEventSplitters(_ input: UnsafeRawBufferPointer) {
+  guard let choice = input.first else { return }
   let bytes = UnsafeRawBufferPointer(rebasing: input[1...])
   let limit = choice & 1 == 0 ? 16 : 100_000
   check(LineSplitter(maximumBytes: limit), bytes, choice, limit)
   let events = check(ServerSentEvents(maximumBytes: limit), bytes, choice, limit)
   precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
   checkErrorLines(bytes, choice)
-  return 0
 }
 
 /// The same lines whatever the splits, none much over the limit.

@@ -1,14 +1,16 @@
-// Compiled into one module with the reading of JetStream's answers by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is an answer: of every kind, because the broker that sends it is hostile.
 
 import Events
 import Fleet
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  let bytes = [UInt8](UnsafeRawBufferPointer(start: start, count: count))
+// Tests/Fuzz/run compiles the sources under test into the module of this file.
+#if canImport(JetStream)
+  @testable import JetStream
+#endif
+
+/// Reads one input; a broken invariant traps.
+func fuzzJetStream(_ input: UnsafeRawBufferPointer) {
+  let bytes = [UInt8](input)
   let limit = JetStreamAnswer.sequenceLimit
 
   for after in [0, 5, limit - 1] {
@@ -51,7 +53,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
   precondition(
     JetStreamNames.token(text).utf8.allSatisfy { 0x21...0x7E ~= $0 && $0 != 0x2A && $0 != 0x2E && $0 != 0x3E },
     "a stream's name is more than one part of a subject")
-  return 0
 }
 
 /// What was decoded is encoded as it was.

@@ -1,5 +1,3 @@
-// Compiled with the modules that it imports by Tests/Fuzz/run; no part of the package's build.
-//
 // An input is a sequence of inputs of the machine: one byte for the kind, one for the number of bytes, and these. Entries
 // are as in the input, or with bit 7 of the kind valid ones, made of the bytes.
 
@@ -24,10 +22,9 @@ private struct Input {
   }
 }
 
-/// Called by libFuzzer with each input; a broken invariant traps.
-@_cdecl("LLVMFuzzerTestOneInput")
-public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
-  var input = Input(bytes: UnsafeRawBufferPointer(start: start, count: count)[...])
+/// Reads one input; a broken invariant traps.
+func fuzzFleet(_ input: UnsafeRawBufferPointer) {
+  var input = Input(bytes: input[...])
   let host = HostID([UInt8](repeating: 1, count: 16))!
   var now: UInt64 = 1_000_000_000
   var machine = ShardMachine(
@@ -78,7 +75,6 @@ public func testOneInput(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
       precondition((try? ShardEntry(bytes))?.bytes == bytes, "an entry is not read as it was written")
     }
   }
-  return 0
 }
 
 private func entry(_ input: inout Input, _ kind: UInt8, _ former: UInt32) -> [UInt8] {
