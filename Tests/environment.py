@@ -1,20 +1,39 @@
-"""Packages of the Python Package Index that tests require."""
+"""What tests require and keep for the next run: packages of the Python Package Index, and other large files."""
 
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
 import subprocess
 import sys
 import venv
 
+# In the user's cache, so that a fresh clone finds them. What is in it is named by what it was made of.
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "streamd-tests"
 
-def prepare(folder, requirements):
+
+@contextlib.contextmanager
+def locked(name):
+    """Only one process at a time makes what has this name."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def prepare(name, requirements):
     """Installs the packages of a file, with hashes, into a virtual environment, unless the same Python has done so before.
     Returns the folder of its programs."""
+    digest = hashlib.sha256(f"{sys.base_prefix}\n{sys.version}\n{requirements.read_text()}".encode()).hexdigest()[:12]
+    folder = CACHE / f"{name}-{digest}"
     programs = folder / "bin"
     done = folder / "done"
-    wanted = f"{sys.version}\n{requirements.read_text()}"
-    if not done.exists() or done.read_text() != wanted:
-        venv.create(folder, clear=True, with_pip=True)
-        subprocess.run(
-            [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
-             "--require-hashes", "--requirement", requirements], check=True)
-        done.write_text(wanted)
+    with locked(folder.name):
+        if not done.exists():
+            venv.create(folder, clear=True, with_pip=True)
+            subprocess.run(
+                [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary",
+                 ":all:", "--require-hashes", "--requirement", requirements], check=True)
+            done.touch()
     return programs

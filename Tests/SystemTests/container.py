@@ -6,8 +6,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+
+from environment import CACHE, locked
 
 SUITE = "bookworm"
 
@@ -22,28 +27,35 @@ PACKAGES = [
 BOOT_SECONDS = 180
 COMMAND_SECONDS = 120
 
+# Security updates reach the containers within that time.
+MONTH_SECONDS = 30 * 86400
+
 
 class Failure(Exception):
     """A failed check, as one sentence."""
 
 
-def image(cache: pathlib.Path, suite=SUITE) -> pathlib.Path:
-    """The root file system as a tar archive, from `cache` if it was made before; a Failure if it cannot be made."""
+def image(suite=SUITE) -> pathlib.Path:
+    """The root file system as a tar archive, made at most once a month; a Failure if it cannot be made."""
     key = hashlib.sha256(" ".join([suite, *PACKAGES]).encode()).hexdigest()[:12]
-    archive = cache / f"root-{suite}-{key}.tar"
-    if not archive.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        unfinished = archive.with_suffix(".unfinished.tar")
-        done = subprocess.run(
-            ["timeout", "15m", "mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), suite,
-             unfinished]
-            + [source.replace(SUITE, suite) for source in package_sources()],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode != 0:
-            unfinished.unlink(missing_ok=True)
-            raise Failure(f"no root file system of {suite}: mmdebstrap ended with {done.returncode}: {done.stderr[-2000:]}")
-        unfinished.rename(archive)
+    archive = CACHE / f"root-{suite}-{key}.tar"
+    with locked(archive.name):
+        if not archive.exists() or time.time() - archive.stat().st_mtime > MONTH_SECONDS:
+            make_image(archive, suite)
     return archive
+
+
+def make_image(archive, suite):
+    unfinished = archive.with_suffix(".unfinished.tar")
+    done = subprocess.run(
+        ["timeout", "15m", "mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(PACKAGES), suite,
+         unfinished]
+        + [source.replace(SUITE, suite) for source in package_sources()],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        unfinished.unlink(missing_ok=True)
+        raise Failure(f"no root file system of {suite}: mmdebstrap ended with {done.returncode}: {done.stderr[-2000:]}")
+    unfinished.rename(archive)
 
 
 def package_sources() -> list[str]:
@@ -110,6 +122,7 @@ class Container:
     """For use in a `with`, which removes everything at its end. `root` may be changed before `boot()`, and after."""
 
     def __init__(self, archive: pathlib.Path, folder: pathlib.Path):
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="container-", dir=folder))
         self.name = f"streamd-test-{os.getpid()}"
         self.root = self.folder / "root"

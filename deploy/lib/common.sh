@@ -4,12 +4,13 @@
 build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libnats-dev libsystemd-dev libtomlplusplus-dev pkg-config)
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(curl openssl python3 python3-venv)
-test_packages+=(libnginx-mod-nchan nginx)  # a foreign upstream
+test_packages+=(nginx)  # a buffering proxy
 test_packages+=(nats-server)  # the engine of a fleet; libnats-dev includes its client library
-test_packages+=(chromium prometheus)  # foreign readers of the page and of the metrics
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
+page_packages=(chromium prometheus)  # foreign readers of the page and of the metrics
+upstream_packages=(libnginx-mod-nchan nginx)  # a foreign upstream
 package_packages=(binutils dpkg-dev)
-container_packages=(lintian debian-archive-keyring mmdebstrap systemd-container)
+container_packages=(debian-archive-keyring mmdebstrap systemd-container)
 
 say() { printf '%s\n' "${0##*/}: $*" >&2; }
 
