@@ -199,10 +199,13 @@ let threadTests = [
   "StreamSourcesTests": ["PipelineTests"],
 ]
 
-/// Builds of a part of the tests: `STREAMD_TESTS` has the names of their targets, separated by `|`, or is `threads`.
+/// Builds of a part of the tests: `STREAMD_TESTS` has the names of their targets, separated by `|`, or is `threads`; if it is
+/// empty, the package has the products alone.
 if let chosen = Context.environment["STREAMD_TESTS"] {
   let names = chosen == "threads" ? Array(threadTests.keys) : chosen.split(separator: "|").map(String.init)
-  package.targets.removeAll { $0.type == .test && !names.contains($0.name) }
+  package.targets.removeAll {
+    $0.type == .test && !names.contains($0.name) || chosen.isEmpty && $0.path?.hasPrefix("Tests/") == true
+  }
   for target in package.targets where target.type == .test && chosen == "threads" {
     let folder = "\(Context.packageDirectory)/\(target.path ?? "Tests/\(target.name)")"
     let suites = try FileManager.default.contentsOfDirectory(atPath: folder).filter { $0.contains("Tests") }

@@ -47,7 +47,8 @@ import Testing
   private func expect(_ client: WireClient, _ id: UInt64, leftOut: UInt64, gap: UInt64? = nil) throws {
     let next = try next(client)
     #expect(next.id == id && next.leftOut == leftOut)
-    #expect(next.rest == (gap.map { gap in (0..<8).map { UInt8(truncatingIfNeeded: gap >> (56 - 8 * $0)) } } ?? []))
+    let rest: [UInt8] = if let gap { (0..<8).map { UInt8(truncatingIfNeeded: gap >> (56 - 8 * $0)) } } else { [] }
+    #expect(next.rest == rest)
   }
 
   private func verdicts(_ harness: ServerHarness) -> [FilterVerdicts] { harness.server.streams["s"]?.filters.all ?? [] }

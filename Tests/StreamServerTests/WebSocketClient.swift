@@ -42,7 +42,9 @@ final class WebSocketClient {
     switch payload.count {
     case ..<126: bytes.append(0x80 | UInt8(payload.count))
     case ..<65536: bytes += [0x80 | 126, UInt8(payload.count >> 8), UInt8(payload.count & 255)]
-    default: bytes += [0x80 | 127] + (0..<8).reversed().map { UInt8(payload.count >> ($0 * 8) & 255) }
+    default:
+      bytes.append(0x80 | 127)
+      bytes += (0..<8).map { UInt8(truncatingIfNeeded: payload.count >> (56 - 8 * $0)) }
     }
     return bytes + mask + payload.enumerated().map { $1 ^ mask[$0 & 3] }
   }

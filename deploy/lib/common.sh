@@ -55,11 +55,11 @@ swift_build_release=(swift build --configuration release --static-swift-stdlib -
 swift_build_release+=(-Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=.")
 swift_build_release+=(-Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs)
 
-# build_release PRODUCT…: builds these products and no others.
+# build_release [--product NAME]: builds the programs, side by side, or one of them.
 build_release() {
-  local product
-  STREAMD_COMMIT=$(git describe --always --dirty=+ --exclude='*' 2>/dev/null) && export STREAMD_COMMIT
-  for product; do "${swift_build_release[@]}" --product "$product" || return; done
+  local commit
+  commit=$(git describe --always --dirty=+ --exclude='*' 2>/dev/null) || commit=''
+  STREAMD_TESTS='' STREAMD_COMMIT=$commit "${swift_build_release[@]}" "$@"
 }
 
 release_folder=.build/release
