@@ -19,7 +19,9 @@ struct Main {
       print(error.text)
       exit(64)
     }
-    exit(Runner(options).run() ? 0 : 1)
+    let isGood = Runner(options).run()
+    sim_finish()
+    exit(isGood ? 0 : 1)
   }
 
   /// In a process of its own, as `sim_request` says. Never returns.

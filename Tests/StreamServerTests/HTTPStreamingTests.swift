@@ -431,7 +431,7 @@ import Testing
   }
 
   @Test func aClientThatWantsTheNewestEventMissesOthers() async throws {
-    try await withServer { harness in
+    try await withServer(ServerLimits(workers: 1)) { harness in
       let source = try harness.add("s") {
         Self.isText(&$0)
         $0.limits = .init(events: 50, bytes: 4 << 20)
@@ -439,6 +439,9 @@ import Testing
       let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
       client.get("/streams/s?as=sse&on_lag=latest&from=new")
       harness.eventually { harness.server.statistics.subscribers == 1 }
+      for _ in 0..<50 { source.send([UInt8](repeating: 65, count: 20_000)) }
+      // What comes after the socket is full is not sent before the client reads.
+      while await !harness.isBlocked() {}
       for _ in 0..<500 { source.send([UInt8](repeating: 65, count: 20_000)) }
       source.send([66])
       _ = try client.head()

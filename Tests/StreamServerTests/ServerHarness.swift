@@ -178,6 +178,15 @@ final class ServerHarness: Sendable {
     }
   }
 
+  /// Whether the socket of the only connection takes no more.
+  func isBlocked() async -> Bool {
+    await withCheckedContinuation { continuation in
+      server.loops[0].execute { [server] in
+        continuation.resume(returning: server.workers[0].allConnections.first?.isBlocked == true)
+      }
+    }
+  }
+
   func stop() async {
     await withCheckedContinuation { continuation in
       server.stop { continuation.resume() }

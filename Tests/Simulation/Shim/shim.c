@@ -1358,6 +1358,11 @@ void sim_prepare(void (*run)(void)) {
   }
 }
 
+void sim_finish(void) {
+  for (int i = 0; i < runner_count; i++) syscall(SYS_close, runners[i].request);
+  while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) continue;
+}
+
 int sim_runner_count(void) { return runner_count; }
 int sim_runner(int index) { return runners[index].answer; }
 

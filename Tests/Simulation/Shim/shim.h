@@ -122,6 +122,9 @@ void sim_abort(const char *message) __attribute__((noreturn));
 
 // MARK: Runs
 
+/// Ends the runners and waits for them, so that whoever waits for this process learns of their processor time.
+void sim_finish(void);
+
 /// What a run is to do.
 struct sim_request {
   uint64_t seed;
