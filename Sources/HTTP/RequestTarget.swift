@@ -14,9 +14,8 @@ public struct RequestTarget: Equatable, Sendable {
 
   /// The decoded path, without control characters; begins with a slash, or is `*` for the server as a whole.
   public let path: String
-  /// The parameters in the order of the query, duplicates included; `&` separates them. A `+` stays a `+`: only HTML
-  /// forms encode spaces so, and no parameter has a value with spaces, but times such as `2026-01-02T03:04:05+01:00`
-  /// are values.
+  /// The parameters in the order of the query, duplicates included; `&` separates them. A `+` is a space, as HTML forms,
+  /// URLSearchParams and the libraries of most languages encode it; a `+` itself is `%2B`. In the path it is a `+`.
   public let parameters: [Parameter]
   /// The host of the absolute form, which overrides the Host field.
   public let authority: Authority?
@@ -66,14 +65,18 @@ public struct RequestTarget: Equatable, Sendable {
   }
 
   private static func decoded(_ bytes: ArraySlice<UInt8>, isPath: Bool) throws(Rejection) -> String {
-    guard bytes.contains(.percent) else { return String(decoding: bytes, as: UTF8.self) }  // visible ASCII
+    guard bytes.contains(where: { $0 == .percent || $0 == .plus && !isPath }) else {
+      return String(decoding: bytes, as: UTF8.self)  // visible ASCII
+    }
     var decoded: [UInt8] = []
     decoded.reserveCapacity(bytes.count)
     var index = bytes.startIndex
     while index < bytes.endIndex {
       var byte = bytes[index]
       index += 1
-      if byte == .percent {
+      if byte == .plus, !isPath {
+        byte = .space
+      } else if byte == .percent {
         guard bytes.endIndex - index >= 2, let high = bytes[index].hexValue, let low = bytes[index + 1].hexValue else {
           throw .malformed("a percent sign in the request's target is not followed by two hexadecimal digits")
         }

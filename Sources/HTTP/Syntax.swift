@@ -7,6 +7,7 @@ extension UInt8 {
   static let space = UInt8(ascii: " ")
   static let quote = UInt8(ascii: "\"")
   static let percent = UInt8(ascii: "%")
+  static let plus = UInt8(ascii: "+")
   static let asterisk = UInt8(ascii: "*")
   static let comma = UInt8(ascii: ",")
   static let slash = UInt8(ascii: "/")

@@ -169,6 +169,7 @@ import Testing
       source.send([65])
       for (start, data) in [
         ("-5m", ["A"]), ("2020-01-02T03:04:05Z", ["A"]), ("2020-01-02T03:04:05+01:00", ["A"]),
+        ("2020-01-02T03:04:05%2B01:00", ["A"]), ("2100-01-02T03:04:05+01:00", []),
         ("2100-01-01T00:00:00Z", []),
       ] {
         let events = try Self.events(harness, "/streams/s?as=sse&follow=0&from=\(start)")

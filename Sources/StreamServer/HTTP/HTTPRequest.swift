@@ -150,7 +150,8 @@ struct StreamQuery: Equatable {
       }
     case "from":
       do throws(SubscribeOptions.Malformed) {
-        from = try SubscribeOptions.Start(text: value)
+        // No position has a space: it was the sign of a time's offset, as in 2026-01-02T03:04:05+01:00.
+        from = try SubscribeOptions.Start(text: value.replacing(" ", with: "+"))
       } catch {
         throw Rejection(.badRequest, error.sentence)
       }

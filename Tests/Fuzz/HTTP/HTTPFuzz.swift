@@ -175,6 +175,9 @@ private func checkFields(of head: RequestHead) {
   _ = (head.keepsConnection, head.expectsContinue, try? WebSocketHandshake.accept(head))
   _ = try? AccessRules(isUnixSocket: true).check(head)
   precondition(!head.target.path.utf8.contains { $0.isControl }, "a path has a control character")
+  let hasPlus = head.target.parameters.contains { ($0.name + $0.value).utf8.contains(UInt8(ascii: "+")) }
+  precondition(
+    !hasPlus || String(decoding: head.bytes, as: UTF8.self).lowercased().contains("%2b"), "a plus sign is not decoded")
   precondition(head.target.path.hasPrefix("/") || head.target.path == "*", "a path has no slash")
   check(head.authority)
 }
