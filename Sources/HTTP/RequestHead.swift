@@ -176,6 +176,11 @@ extension RequestHead {
     }
   }
 
+  /// Whether the body has a content coding, such as gzip, or one that is not known. Source: RFC 9110, section 8.4.
+  public var hasContentCoding: Bool {
+    (self["Content-Encoding"] ?? "").elements(separatedBy: .comma).contains { !$0.equalsIgnoringCase("identity") }
+  }
+
   /// Whether the client waits for the status 100 before it sends the body. Source: RFC 9110, section 10.1.1.
   public var expectsContinue: Bool { version == .http11 && framing != .none && contains("100-continue", in: "Expect") }
 }

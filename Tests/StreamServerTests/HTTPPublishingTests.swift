@@ -43,6 +43,45 @@ import Testing
     }
   }
 
+  @Test(arguments: ["gzip", "x-gzip", "deflate", "GZIP", "identity, gzip", "utf-8", "aws-chunked", "identity;q=1"])
+  func aBodyWithAContentCodingIsNotStored(coding: String) async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      client.send(
+        "POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: \(coding)\r\nContent-Length: 3\r\n"
+          + "Expect: 100-continue\r\n\r\n")
+      let response = try client.response()
+      #expect(response.status == 415 && response["Accept-Encoding"] == "identity", "\(response)")
+      #expect(response["Connection"] == "close" && response.text.contains("Content-Encoding"), "\(response)")
+      #expect(try client.isAtEnd() && Self.values(harness, "p") == [])
+      #expect(harness.server.statistics.refused == 1)
+    }
+  }
+
+  @Test(arguments: [
+    "application/x-ndjson", "application/ndjson", "application/jsonl", "application/jsonlines",
+    "application/x-jsonlines", "Application/X-NDJSON; charset=utf-8",
+  ])
+  func eachLineIsAValueUnderEveryNameOfNDJSON(type: String) async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", "1\n2\n", "Content-Type: \(type)")
+      #expect(try client.response().text == "{\"accepted\":2}\n")
+    }
+  }
+
+  @Test(arguments: ["identity", "Identity", "", ",", "identity, identity"])
+  func aBodyWithoutACodingMaySayThat(coding: String) async throws {
+    try await withServer { harness in
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", "abc", "Content-Encoding: \(coding)")
+      #expect(try client.response().status == 200 && Self.values(harness, "p") == ["abc"])
+    }
+  }
+
   @Test func aChunkedBodyMayBeCutAnywhere() async throws {
     try await withServer { harness in
       try harness.addPublished("p")

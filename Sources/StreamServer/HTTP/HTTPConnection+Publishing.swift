@@ -134,6 +134,12 @@ final class PublishingRequest {
 // Publishing by POST: answered once every value is in the stream.
 
 extension HTTPConnection {
+  /// Names of NDJSON, none of which is registered: with any of them each line is a value.
+  private static let lineTypes: Set = [
+    EventEncoding.Format.ndjson.mediaType, "application/ndjson", "application/jsonl", "application/jsonlines",
+    "application/x-jsonlines",
+  ]
+
   func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     guard head.target.parameters.isEmpty else {
       throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
@@ -147,11 +153,14 @@ extension HTTPConnection {
       }
     }
     guard admits(stream.configuration.write) else { throw rejection(mayNotWrite(stream)) }
+    guard !head.hasContentCoding else {
+      throw Rejection(.unsupportedMediaType, "the body has a Content-Encoding: publish the values without one")
+    }
     guard head.framing != .none else {
       throw Rejection(.badRequest, "the request has no body: send a value, or Content-Length: 0 for an empty one")
     }
     let type = head["Content-Type"].flatMap { MediaType($0) }
-    let hasLines = type?.name == EventEncoding.Format.ndjson.mediaType
+    let hasLines = type.map { Self.lineTypes.contains($0.name) } ?? false
     if case .length(let count) = head.framing, !hasLines, let sentence = stream.valueError(ofSize: Int(clamping: count))
     {
       throw Rejection(.contentTooLarge, sentence)

@@ -76,6 +76,7 @@ extension HTTPConnection {
         ) { $0.add("Cache-Control", "no-store, no-transform") }
       }
       respond(error, to: request.withoutBody(of: head)) {
+        if error.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
         if error.status == .upgradeRequired {
           $0.add("Upgrade", "websocket")
           $0.add("Sec-WebSocket-Version", WebSocketHandshake.version)

@@ -172,7 +172,7 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
 }
 
 private func checkFields(of head: RequestHead) {
-  _ = (head.keepsConnection, head.expectsContinue, try? WebSocketHandshake.accept(head))
+  _ = (head.keepsConnection, head.expectsContinue, head.hasContentCoding, try? WebSocketHandshake.accept(head))
   _ = try? AccessRules(isUnixSocket: true).check(head)
   precondition(!head.target.path.utf8.contains { $0.isControl }, "a path has a control character")
   let hasPlus = head.target.parameters.contains { ($0.name + $0.value).utf8.contains(UInt8(ascii: "+")) }
