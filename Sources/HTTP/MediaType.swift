@@ -24,7 +24,8 @@ public struct MediaType: Sendable {
 
   /// Returns the index of the type in `offered` that an Accept field prefers.
   ///
-  /// The most specific range that includes a type gives its quality; of equal ones the first wins. A parameter of a
+  /// The most specific range that includes a type gives its quality; of equal ones the first wins, but a type that only
+  /// `*/*` includes comes last, since `text/event-stream, */*` means event streams. A parameter of a
   /// range excludes types that have another value for it, but not those that lack it: `application/json; charset=utf-8`
   /// includes `application/json`, contrary to RFC 9110, since clients send it and mean that.
   ///
@@ -37,14 +38,17 @@ public struct MediaType: Sendable {
     guard let accept, accept != "*/*" else { return 0 }
     let ranges = accept.elements(separatedBy: .comma).compactMap { MediaType(String($0)) }
     guard !ranges.isEmpty else { return 0 }
-    var best: (index: Int, quality: Int)?
+    var best: (index: Int, quality: Int, isNamed: Int)?
     for (index, type) in offered().enumerated() {
       var most: (specificity: Int, quality: Int)?
       for range in ranges {
         guard let specificity = range.specificity(for: type), specificity > most?.specificity ?? -1 else { continue }
         most = (specificity, range.quality)
       }
-      if let quality = most?.quality, quality > best?.quality ?? 0 { best = (index, quality) }
+      guard let most, most.quality > 0 else { continue }
+      let isNamed = min(most.specificity, 1)
+      guard (most.quality, isNamed) > (best?.quality ?? 0, best?.isNamed ?? -1) else { continue }
+      best = (index, most.quality, isNamed)
     }
     return best?.index
   }

@@ -36,7 +36,9 @@ import Testing
       ("application/json;q=x", nil), ("application/json;q=2", nil), ("application/json;q=.5", 0),
       ("application/json;q=0.0001", nil),
       ("nonsense", 0), ("a/b/c, text/html", 3), ("text/html;a=\"x,y;q=0\"", 3),
-      ("application/json ; q=0.1 , text/html ; q = 0.2", 3),
+      ("application/json ; q=0.1 , text/html ; q = 0.2", 3), ("text/event-stream, */*", 1), ("*/*, text/*", 1),
+      ("application/json, text/event-stream, */*", 0), ("image/png, */*", 0), ("text/html, text/event-stream", 1),
+      ("text/event-stream;q=0.5, */*", 0), ("text/event-stream, text/html;charset=utf-8", 1),
     ] as [(String?, Int?)])
   func acceptedTypeIsFound(accept: String?, index: Int?) {
     #expect(MediaType.preferred(accept, among: offered) == index)

@@ -195,6 +195,43 @@ import Testing
     }
   }
 
+  /// Its first request may have the parameter or the field without a value.
+  @Test func aLibraryMaySpellTheParameterOfThePositionInItsOwnWay() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65], [66], [67])
+      let target = "/streams/s?as=sse&follow=0&from=latest"
+      let ids = try Self.events(harness, "/streams/s?as=sse&follow=0").compactMap(\.id)
+      for name in [
+        "lastEventId", "lastEventID", "lasteventid", "Last-Event-ID", "Last-Event-Id", "last-event-id", "last_event_id",
+        "evs_last_event_id",
+      ] {
+        #expect(try Self.events(harness, target + "&\(name)=\(ids[0])").map(\.data).first == "B", "\(name)")
+        #expect(try Self.events(harness, target + "&\(name)=").map(\.data).first == "C", "\(name)")
+        #expect(try Self.events(harness, target + "&\(name)").map(\.data).first == "C", "\(name)")
+      }
+      #expect(try Self.events(harness, target, "Last-Event-ID:").map(\.data).first == "C")
+      // A library appends its own to that of its user, and at each connection.
+      let appended = target + "&lastEventID=\(ids[1])&lastEventId=\(ids[0])&r=1234&_=5"
+      #expect(try Self.events(harness, appended).map(\.data).first == "B")
+      #expect(try Self.events(harness, appended + "&lastEventId=").map(\.data).first == "B")
+      #expect(try Self.events(harness, appended, "Last-Event-Id:").map(\.data).first == "B")
+      let polyfill = target + "&evs_buffer_size_limit=262144&evs_preamble=2056"
+      #expect(try Self.events(harness, polyfill, "Last-Event-Id: \(ids[0])").map(\.data).first == "B")
+    }
+  }
+
+  @Test func aSpaceInAFilterMayBeAPlus() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isJSON)
+      source.send(Array(#"{"city":"New York"}"#.utf8), Array(#"{"city":"New+York"}"#.utf8))
+      for (city, data) in [("New+York", "New York"), ("New%20York", "New York"), ("New%2BYork", "New+York")] {
+        let target = "/streams/s?as=sse&follow=0&where=%7B%22%2Fcity%22%3A+%22\(city)%22%7D"
+        #expect(try Self.events(harness, target).dropLast().map(\.data) == ["{\"city\":\"\(data)\"}"], "\(city)")
+      }
+    }
+  }
+
   @Test func aPositionThatIsNoLongerHeldIsAGapAndTheOldestEvents() async throws {
     try await withServer { harness in
       let source = try harness.add("s") {

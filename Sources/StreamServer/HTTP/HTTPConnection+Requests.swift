@@ -96,7 +96,10 @@ extension HTTPConnection {
       head.add("Allow", methods)
       guard request.allowedOrigin != nil else { return }
       head.add("Access-Control-Allow-Methods", methods)
-      head.add("Access-Control-Allow-Headers", "Content-Type, Last-Event-ID, If-None-Match")
+      // What libraries for event streams send, and Authorization, which is for a proxy.
+      head.add(
+        "Access-Control-Allow-Headers",
+        "Authorization, Cache-Control, Content-Type, If-None-Match, Last-Event-ID, X-Requested-With")
     }
   }
 
@@ -133,7 +136,8 @@ extension HTTPConnection {
     guard names.count == 1 || query.count == nil else {
       throw Rejection(.badRequest, "parameter \"count\" is for one stream")
     }
-    try beginStreaming(streams, as: format, request, query, lastEventID: head["Last-Event-ID"] ?? query.lastEventID)
+    let field = head["Last-Event-ID"].flatMap { $0.isEmpty ? nil : $0 }  // empty before the first event
+    try beginStreaming(streams, as: format, request, query, lastEventID: field ?? query.lastEventID)
   }
 
   /// The stream that a request names, if the client may read it.

@@ -126,15 +126,30 @@ struct StreamQuery: Equatable {
   /// The longest wait.
   static let longestWait = Duration.seconds(60)
 
-  /// - Throws: 400 for a parameter that is unknown, repeated or malformed.
+  /// - Throws: 400 for a parameter that is unknown, repeated or malformed. Of several last event IDs the last one counts.
   init(_ parameters: [RequestTarget.Parameter]) throws(Rejection) {
     var seen: Set<String> = []
-    for parameter in parameters {
+    for parameter in parameters where !Self.ignored.contains(parameter.name) {
+      guard !Self.isLastEventID(parameter.name) else {
+        // A library adds its own to the URL that it was given, also before the first event.
+        if !parameter.value.isEmpty { lastEventID = parameter.value }
+        continue
+      }
       guard seen.insert(parameter.name).inserted else {
         throw Rejection(.badRequest, "parameter \"\(parameter.name)\" occurs twice")
       }
       try read(parameter.name, parameter.value)
     }
+  }
+
+  /// What libraries add for their user: against caches, and for old browsers.
+  private static let ignored: Set = ["_", "r", "evs_buffer_size_limit", "evs_preamble"]
+
+  /// Whether a parameter is `lastEventID`, which each library spells in its own way: `lastEventId`, `Last-Event-ID`,
+  /// `evs_last_event_id`.
+  private static func isLastEventID(_ name: String) -> Bool {
+    let letters = name.lowercased().filter { $0 != "-" && $0 != "_" }
+    return letters == "lasteventid" || letters == "evslasteventid"
   }
 
   private mutating func read(_ name: String, _ value: String) throws(Rejection) {
@@ -155,7 +170,6 @@ struct StreamQuery: Equatable {
       } catch {
         throw Rejection(.badRequest, error.sentence)
       }
-    case "lastEventID": lastEventID = value
     case "count":
       guard let count = Int(value), count > 0 else { throw mistake("a number of events, at least 1") }
       self.count = count
