@@ -42,7 +42,7 @@ public struct AccessRules: Sendable {
   func allowsHost(_ authority: Authority) -> Bool {
     switch authority.kind {
     case .ipv4, .ipv6: true
-    case .empty: isUnixSocket
+    case .empty, .socketPath: isUnixSocket
     case .name:
       authority.isLocalhost || hosts.contains(authority.host) || isUnixSocket && !authority.host.contains(".")
     }

@@ -1,5 +1,6 @@
 /// A host with an optional port, as in the Host field and in an http URL. Source: RFC 3986, section 3.2; RFC 9110,
-/// section 7.2. User information, percent-encoding, IPvFuture and zone identifiers are refused.
+/// section 7.2. User information, IPvFuture and zone identifiers are refused, and percent-encoding except in the path of
+/// a socket.
 public struct Authority: Equatable, Sendable {
   /// How the host is written.
   public enum Kind: Sendable {
@@ -9,6 +10,9 @@ public struct Authority: Equatable, Sendable {
     case ipv4
     /// An address, whose brackets are removed.
     case ipv6
+    /// The path of a Unix socket, as some of its clients write it: percent-encoded or not, also after `unix:`. A URL
+    /// parser refuses such a host, so that no browser sends it.
+    case socketPath
     /// Anything else. It need not be a valid domain name.
     case name
   }
@@ -34,6 +38,8 @@ public struct Authority: Equatable, Sendable {
       (host, digits) = (text[..<end].dropFirst(), rest.dropFirst())
       guard Self.isIPv6(host) else { return nil }
       kind = .ipv6
+    } else if Self.isSocketPath(text) {
+      kind = .socketPath
     } else {
       if let colon = text.utf8.firstIndex(of: .colon) {
         (host, digits) = (text[..<colon], text[text.utf8.index(after: colon)...])
@@ -49,6 +55,20 @@ public struct Authority: Equatable, Sendable {
   /// Whether the host is `localhost` or in the domain `localhost`, which resolves to the loopback interface. Source:
   /// RFC 6761, section 6.3.
   var isLocalhost: Bool { kind == .name && (host == "localhost" || host.hasSuffix(".localhost")) }
+
+  /// Colons may precede the path or follow it.
+  private static func isSocketPath(_ text: String) -> Bool {
+    var rest = (text.hasPrefix("unix:") ? text.dropFirst("unix:".count) : text[...]).utf8
+    guard rest.first == .slash || Substring(rest.prefix(3)).equalsIgnoringCase("%2F") else { return false }
+    while let byte = rest.popFirst() {
+      if byte == .percent {
+        guard rest.popFirst()?.hexValue != nil, rest.popFirst()?.hexValue != nil else { return false }
+      } else {
+        guard byte == .slash || byte == .colon || isNameCharacter(byte) else { return false }
+      }
+    }
+    return true
+  }
 
   /// An unreserved character or a sub-delimiter.
   private static func isNameCharacter(_ byte: UInt8) -> Bool {

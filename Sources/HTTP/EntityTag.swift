@@ -17,6 +17,9 @@ public struct EntityTag: Equatable, Sendable {
 
   /// Whether an If-None-Match field names this tag: the answer is 304 to GET and HEAD. The comparison is weak.
   ///
+  /// A proxy that compresses a response adds a suffix to its tag, and leaves it in the next condition. No tag of
+  /// ``fieldValue`` is another one with a suffix.
+  ///
   /// - Parameter condition: the field's value. `*` names every tag; nothing after a syntax error does. Source: RFC
   ///   9110, section 13.1.2.
   public func isNamed(by condition: String) -> Bool {
@@ -26,9 +29,17 @@ public struct EntityTag: Equatable, Sendable {
       rest = rest.drop { $0.isWhitespace || $0 == .comma }
       if rest.starts(with: "W/".utf8) { rest = rest.dropFirst(2) }
       guard rest.popFirst() == .quote, let end = rest.firstIndex(of: .quote) else { return false }
-      if rest[..<end].elementsEqual(opaque.utf8) { return true }
+      let tag = rest[..<end]
+      if tag.starts(with: opaque.utf8), Self.isSuffix(tag.dropFirst(opaque.utf8.count)) { return true }
       rest = rest[end...].dropFirst()
       guard rest.isEmpty || rest.first == .comma || rest.first?.isWhitespace == true else { return false }
     }
+  }
+
+  /// Nothing, or a coding as proxies add it: `-gzip` (Apache httpd, Caddy), `--gzip` (Jetty), `;gz` (LiteSpeed).
+  private static func isSuffix(_ bytes: Substring.UTF8View) -> Bool {
+    let coding = bytes.drop { $0 == UInt8(ascii: "-") || $0 == .semicolon }
+    let isCoding = coding.allSatisfy { UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0.lowercased }
+    return bytes.isEmpty || isCoding && !coding.isEmpty && coding.count < bytes.count
   }
 }

@@ -7,6 +7,9 @@ import Testing
     ("\"41\"", true), ("W/\"41\"", true), ("*", true), (" * ", true), ("\"1\", \"41\"", true), ("\"1\",W/\"41\"", true),
     (",, \"41\" ,", true), ("\"a,\" \"41\"", true), ("\"42\"", false), ("41", false), ("\"41", false), ("", false),
     ("w/\"41\"", false),
+    ("\"41-gzip\"", true), ("W/\"41-gzip\"", true), ("\"41;gz\"", true), ("\"41--gzip\"", true), ("\"41-br\"", true),
+    ("\"1-gzip\", W/\"41-ZSTD\"", true), ("\"41-\"", false), ("\"41-7\"", false), ("\"41gzip\"", false),
+    ("\"4-gzip\"", false), ("\"410-gzip\"", false), ("\"-gzip\"", false), ("\"41-gzip-1\"", false),
     ("\"4\"1\"", false), ("\"1\"\"41\"", false), ("*, \"41\"", false), ("x, \"41\"", false), ("\"41 \"", false),
   ])
   func tagIsComparedWithEachOfAList(condition: String, isNamed: Bool) {
@@ -70,6 +73,10 @@ import Testing
       ("[FE80::A]", .ipv6, "fe80::a", nil), ("[1:2:3:4:5:6:7:8]", .ipv6, "1:2:3:4:5:6:7:8", nil),
       ("[1:2:3:4:5:6:1.2.3.4]", .ipv6, "1:2:3:4:5:6:1.2.3.4", nil), ("[::ffff:1.2.3.4]", .ipv6, "::ffff:1.2.3.4", nil),
       ("[1::8]", .ipv6, "1::8", nil), ("[1:2:3:4:5:6:7::]", .ipv6, "1:2:3:4:5:6:7::", nil), ("a:00080", .name, "a", 80),
+      ("%2Frun%2Fstreamd.sock", .socketPath, "%2frun%2fstreamd.sock", nil),
+      ("%2frun%2fa%20b.sock:", .socketPath, "%2frun%2fa%20b.sock:", nil),
+      ("/run/a.sock", .socketPath, "/run/a.sock", nil),
+      ("unix:/run/a.sock", .socketPath, "unix:/run/a.sock", nil), ("unix:", .name, "unix", nil),
     ] as [(String, Authority.Kind, String, UInt16?)])
   func hostIsRead(text: String, kind: Authority.Kind, host: String, port: UInt16?) {
     let authority = Authority(text)
@@ -85,7 +92,8 @@ import Testing
     "[1.2.3.4::]",
     "[::1.2.3.4:1]", "[1:2:3:4:5:6:7:1.2.3.4]", "[::256.0.0.1]", "[:1:2:3:4:5:6:7]", "[1:2:3:4:5:6:7:]", "a%20b", "ä",
     "a\\b", "\"", "a?b",
-    "a,b c", "a#b", "[a]",
+    "a,b c", "a#b", "[a]", "%2F%", "%2Frun%2", "%2Frun%zz", "/run/a b", "/run/@a", "/run?a", "a%2Fb", "%2E%2F",
+    "unix:a", "[::1]/run",
   ])
   func malformedHostIsRefused(text: String) { #expect(Authority(text) == nil) }
 
@@ -108,7 +116,7 @@ import Testing
       #expect(status(tcp, host: host) == nil)
       #expect(status(unix, host: host) == nil)
     }
-    for host in ["", "docker", "a_b:80"] {
+    for host in ["", ":0", "docker", "a_b:80", "%2Frun%2Fa.sock", "/run/a.sock", "unix:/run/a.sock"] {
       #expect(status(tcp, host: host) == .forbidden)
       #expect(status(unix, host: host) == nil)
     }

@@ -37,7 +37,8 @@ import Testing
       #expect(response["Last-Modified"]?.hasSuffix(" GMT") == true && response["Date"] != nil)
       let tag = try #require(response["ETag"])
       #expect(tag.hasPrefix("\"") && UInt64(tag.dropFirst().dropLast()) != nil)
-      for field in [tag, "W/" + tag, "\"x\", " + tag, "*"] {
+      let gzip = tag.dropLast() + "-gzip\""
+      for field in [tag, "W/" + tag, "\"x\", " + tag, "*", gzip, "W/" + gzip, "\"x-gzip\", " + gzip] {
         again.get("/streams/weather/berlin", "If-None-Match: \(field)")
         let unchanged = try again.response()
         #expect(unchanged.status == 304 && unchanged["ETag"] == tag && unchanged["Content-Length"] == nil)
@@ -178,6 +179,40 @@ import Testing
       }
       let plain = try client.fetch("/streams/s", method: "OPTIONS")
       #expect(plain.status == 204 && plain["Access-Control-Allow-Methods"] == nil)
+    }
+  }
+
+  @Test func aPageOfAnAllowedOriginMayReadTagsPositionsAndTimes() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.httpOrigins = ["https://a.example"]
+    try await withServer(limits) { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65])
+      let client = try HTTPWireClient(harness)
+      let origin = "Origin: https://a.example"
+      for target in ["/streams/s", "/streams/none", "/streams/s?as=sse&follow=0"] {
+        let exposed = try client.fetch(target, origin)["Access-Control-Expose-Headers"]
+        #expect(exposed == "ETag, Last-Event-ID, Retry-After", "\(target)")
+      }
+      let other = try HTTPWireClient(harness)
+      #expect(try other.fetch("/streams/s")["Access-Control-Expose-Headers"] == nil)
+      let refused = try other.fetch("/streams/s", "Origin: https://b.example")
+      #expect(refused.status == 403 && refused["Access-Control-Expose-Headers"] == nil)
+    }
+  }
+
+  // MARK: Hosts
+
+  @Test(arguments: ["%2Frun%2Fstreamd.sock", "/run/streamd.sock", "unix:/run/streamd.sock", "", "docker", ":0"])
+  func aClientOfAUnixSocketMayWriteItsPathAsTheHost(host: String) async throws {
+    try await withServer { harness in
+      let client = try HTTPWireClient(harness)
+      client.send("GET /healthz HTTP/1.1\r\nHost: \(host)\r\n\r\n")
+      #expect(try client.response().status == 200)
+      // As over TCP, where a page of the web may have chosen the name.
+      let other = try HTTPWireClient(harness.server, user: nil)
+      other.send("GET /healthz HTTP/1.1\r\nHost: \(host)\r\n\r\n")
+      #expect(try other.response().status == 403)
     }
   }
 

@@ -70,6 +70,7 @@ extension ResponseHead {
     add("X-Content-Type-Options", "nosniff")
     if let origin = request.allowedOrigin {
       add("Access-Control-Allow-Origin", origin)
+      add("Access-Control-Expose-Headers", "ETag, Last-Event-ID, Retry-After")
       add("Vary", "Origin")
     }
   }
