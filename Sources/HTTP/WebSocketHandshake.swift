@@ -4,6 +4,11 @@ public enum WebSocketHandshake {
   public static let version = "13"
   private static let identifier = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
+  /// Whether a request asks for an upgrade to WebSocket. HTTP/1.0 has no upgrades.
+  public static func isRequested(by head: RequestHead) -> Bool {
+    head.version == .http11 && head.contains("websocket", in: "Upgrade") && head.contains("upgrade", in: "Connection")
+  }
+
   /// Checks a request to change to WebSocket.
   ///
   /// - Returns: the value of Sec-WebSocket-Accept for a response with 101, which also needs `Upgrade: websocket` and
@@ -11,8 +16,9 @@ public enum WebSocketHandshake {
   /// - Throws: 405, 400, or 426 if the request does not ask for version 13 of WebSocket.
   public static func accept(_ head: RequestHead) throws(Rejection) -> String {
     guard head.method == .get else { throw Rejection(.methodNotAllowed, "a WebSocket is opened with GET") }
-    guard head.version == .http11, head.contains("websocket", in: "Upgrade"), head.contains("upgrade", in: "Connection")
-    else { throw Rejection(.upgradeRequired, "the request does not ask for an upgrade to WebSocket") }
+    guard isRequested(by: head) else {
+      throw Rejection(.upgradeRequired, "the request does not ask for an upgrade to WebSocket")
+    }
     guard head["Sec-WebSocket-Version"] == version else {
       throw Rejection(.upgradeRequired, "version \(version) of WebSocket is supported")
     }

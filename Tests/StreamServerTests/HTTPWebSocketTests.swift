@@ -61,6 +61,31 @@ import Testing
     }
   }
 
+  @Test func aHandshakeAtAnotherPathIsToldTheRightOne() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") { $0.type = "text/plain" }
+      source.send([65])
+      let client = try HTTPWireClient(harness)
+      let handshake = [
+        "Upgrade: websocket", "Connection: keep-alive, Upgrade", "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+      ]
+      for target in ["/streams/s", "/streams/s?as=sse", "/streams/none", "/streams", "/", "/ws", "/metrics"] {
+        client.request("GET", target, handshake)
+        let response = try client.response()
+        #expect(response.status == 426 && response.text.contains("/rsocket"), "\(target): \(response)")
+        #expect(response["Upgrade"] == "websocket" && response["Connection"] == "Upgrade", "\(target): \(response)")
+      }
+      // What asks for no WebSocket, or cannot, gets what it asks for.
+      for fields in [["Upgrade: h2c", "Connection: Upgrade"], ["Upgrade: websocket"]] {
+        client.request("GET", "/streams/s", fields)
+        #expect(try client.response().text == "A", "\(fields)")
+      }
+      client.send("GET /streams/s HTTP/1.0\r\n" + handshake.map { $0 + "\r\n" }.joined() + "\r\n")
+      #expect(try client.response().text == "A")
+    }
+  }
+
   @Test func whatComesWithTheHandshakeIsRead() async throws {
     try await withServer { harness in
       let early =

@@ -35,6 +35,8 @@ extension HTTPConnection {
 
     private static let streamsPath = "/streams/"
 
+    var isSocket: Bool { if case .socket = self { true } else { false } }
+
     var methods: String {
       switch self {
       case .page, .metrics, .health: "GET, HEAD, OPTIONS"
@@ -50,7 +52,12 @@ extension HTTPConnection {
     do throws(Rejection) {
       request = HTTPRequest(head, allowedOrigin: try access.check(head))
       guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, OPTIONS") }
-      guard let resource = Resource(head.target.path) else {
+      let resource = Resource(head.target.path)
+      if head.method == .get, resource?.isSocket != true, WebSocketHandshake.isRequested(by: head) {
+        throw Rejection(
+          .upgradeRequired, "a WebSocket is opened at /rsocket: RSocket requests the streams in it by their names")
+      }
+      guard let resource else {
         throw Rejection(.notFound, "no resource has this path: streams are at /streams/NAME")
       }
       worker.trace(identity, "requests \(head.target.path)")
@@ -78,6 +85,7 @@ extension HTTPConnection {
       respond(error, to: request.withoutBody(of: head)) {
         if error.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
         if error.status == .upgradeRequired {
+          $0.add("Connection", "Upgrade")
           $0.add("Upgrade", "websocket")
           $0.add("Sec-WebSocket-Version", WebSocketHandshake.version)
         }
