@@ -4,10 +4,12 @@ nginx, and bytes that are no correct request. Each check has a daemon of its own
 import asyncio
 import base64
 import contextlib
+import gzip
 import json
 import pathlib
 import shutil
 import subprocess
+import urllib.parse
 
 import httpx
 import httpx_sse
@@ -106,6 +108,24 @@ async def curl_filters_events_and_sees_the_newest(daemon):
     [event, marker] = [json.loads(line) for line in body.splitlines()]
     expect(code == 0 and event["data"] == {"symbol": "AAPL"}, f"{code} {body}")
     expect(marker.get("caught_up") is True and int(marker["id"]) == int(event["id"]) + 1, f"{body}")
+
+
+async def libraries_quote_as_they_do(daemon):
+    """httpx and urllib: spaces as plus signs, the path of the socket as the host, and a body that is compressed"""
+    async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=daemon.socket), timeout=PATIENCE) as client:
+        values = [{"city": "New York"}, {"city": "New+York"}]
+        for value in values:
+            (await client.post("http://streamd/streams/notes", json=value)).raise_for_status()
+        refused = await client.post(
+            "http://streamd/streams/notes", content=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+        expect(refused.status_code == 415, f"{refused}")
+        expect(refused.headers["accept-encoding"] == "identity", f"{refused.headers}")
+        host = {"Host": urllib.parse.quote(daemon.socket, safe="")}
+        for value in values:
+            query = {"where": json.dumps({"/city": value["city"]}), "as": "ndjson", "follow": 0, "from": "replay"}
+            for target in (urllib.parse.urlencode(query), str(httpx.QueryParams(query))):
+                found = await client.get(f"http://streamd/streams/notes?{target}", headers=host)
+                expect(found.status_code == 200 and found.json() == value, f"{target}: {found} {found.text}")
 
 
 async def curl_publishes(daemon):
@@ -328,6 +348,7 @@ CHECKS = [
     curl_reads_values,
     curl_reads_streams,
     curl_filters_events_and_sees_the_newest,
+    libraries_quote_as_they_do,
     curl_publishes,
     a_stopped_daemon_ends_responses,
     a_half_closed_peer_is_answered,
