@@ -178,6 +178,13 @@ public final class StreamServer: Sendable {
     streams[name]?.log.read { storage, _ in storage.endPosition }
   }
 
+  /// The time since the newest event in a stream's log, by the wall clock: less than nothing if that was set back; nil:
+  /// there is no such event.
+  public func timeSinceLastEvent(of name: String) -> Duration? {
+    let newest = streams[name]?.log.read { storage, _ in storage.newestTime }
+    return newest.map { .microseconds(Int64(clamping: EventLog.wallClock()) - Int64(clamping: $0)) }
+  }
+
   /// Sets a remark on a stream, which `$streams` shows while its source is healthy.
   public func setRemark(_ remark: String, of name: String) {
     streams[name]?.setRemark(remark)

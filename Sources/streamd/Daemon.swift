@@ -39,8 +39,11 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var streams: RunningStreams?
   private var reload: Reload?
   private var isStopping = false
+  private var isLeaving = false
   private var handsOver = false
 
+  /// Maximum time for the events that throttles hold, before a stop begins.
+  private static let heldTime = Duration.seconds(1)
   /// Maximum time of a stop, short enough that systemd needs no extension.
   private static let stopTime = Duration.seconds(4)
   /// The part of it after which source programs are killed.
@@ -248,6 +251,13 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     handsOver = manager.storeLimit > 0 && ownSocket == nil && signal == SIGTERM && manager.ending() != .stop
     manager.notify(.stopping, .status(handsOver ? "Restarting" : "Stopping"))
     journal.write(.stop, .info, "streamd stops on \(signal == SIGTERM ? "SIGTERM" : "SIGINT")")
+    streams?.passHeld { [self] in loop.execute { self.leaveFleet() } }
+    _ = loop.schedule(after: Self.heldTime) { [self] in leaveFleet() }
+  }
+
+  private func leaveFleet() {
+    guard !isLeaving else { return }
+    isLeaving = true
     // Other hosts take over at once, and values that were published here are stored.
     guard let fleet else { return stopParts() }
     fleet.leave { [self] in loop.execute { self.stopParts() } }

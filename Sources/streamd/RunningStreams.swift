@@ -19,6 +19,8 @@ final class RunningStreams: @unchecked Sendable {
     let takesValues: Bool
     /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
+    /// What its throttle holds.
+    let hold = ThrottleHold()
     /// Whether the fleet does not have it yet.
     var isNew = true
 
@@ -73,6 +75,11 @@ final class RunningStreams: @unchecked Sendable {
   func apply(_ difference: ConfigurationDifference) throws {
     dispatchPrecondition(condition: .onQueue(queue))
     let added = try makeLogs(of: difference.added)
+    // The source counts what is held as taken, and published values are confirmed.
+    let ending = difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name)
+    let holds = (ending + difference.removed).compactMap { feeds[$0]?.hold }
+    passHeld(holds)
+    defer { sources.close(holds) }
     var remarks: [(String, String)] = []
     let changes = difference.changed.map { change in
       StreamChange(
@@ -99,6 +106,20 @@ final class RunningStreams: @unchecked Sendable {
     shareStreams(difference.streams)
     sources.endRests()
     if let count = difference.maxPerHost { sources.setTransfersPerHost(count) }
+  }
+
+  /// Lets the streams' logs have what their throttles hold, from now on: the daemon stops. Thread-safe.
+  /// - Parameter completed: called on any thread.
+  func passHeld(completed: @escaping @Sendable () -> Void) {
+    queue.async { [self] in sources.open(feeds.values.map(\.hold), completed: completed) }
+  }
+
+  /// Returns when the logs have what these throttles hold, or when the source thread is late, as it may have stopped.
+  private func passHeld(_ holds: [ThrottleHold]) {
+    guard !holds.isEmpty else { return }
+    let done = DispatchSemaphore(value: 0)
+    sources.open(holds) { done.signal() }
+    _ = done.wait(timeout: .now() + .seconds(1))
   }
 
   /// Writes all logs on disk and closes them. Called on the main thread; no append may follow.
@@ -170,7 +191,9 @@ final class RunningStreams: @unchecked Sendable {
     ) { reports.take($0) }
     return stream.pipeline(
       from: source, on: sources, checkpoint: { checkpoint(true) },
-      sinceLast: { [weak fleet] in fleet?.timeSinceLastEvent(of: name) }
+      sinceLast: { [weak server, weak fleet] in
+        fleet?.timeSinceLastEvent(of: name) ?? server?.timeSinceLastEvent(of: name)
+      }, hold: feed.hold
     ) { reports.take($0) }.setFailureType(to: StreamFailure.self)
   }
 }

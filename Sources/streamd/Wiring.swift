@@ -113,11 +113,12 @@ extension Configuration.Stream {
   /// - Parameters:
   ///   - checkpoint: in the stream's log.
   ///   - sinceLast: the time since the stream's last event, of all hosts.
+  ///   - hold: what throttle holds.
   ///   - report: called on the source thread.
   func pipeline(
     from source: AnyPublisher<EventBatch, Never>, on thread: SourceThread,
     checkpoint: @escaping @Sendable () -> Checkpoint?, sinceLast: @escaping @Sendable () -> Duration?,
-    report: @escaping @Sendable (PipelineReport) -> Void
+    hold: ThrottleHold, report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     var events = source
     var transform = JQTransform(program: jq)
@@ -131,7 +132,7 @@ extension Configuration.Stream {
         transform, name: name, executable: "/proc/self/exe", resumption: resumption, on: thread, report: report)
     }
     if distinct == .whole { events = events.distinct(resumption: resumption) }
-    if let throttle { events = events.throttle(to: throttle, sinceLast: sinceLast, on: thread) }
+    if let throttle { events = events.throttle(to: throttle, sinceLast: sinceLast, hold: hold, on: thread) }
     return events
   }
 }

@@ -355,6 +355,31 @@ import Testing
       second.cancel()
     }
   }
+
+  @Test func aHeldEventPassesBeforeItsSubscriptionEnds() async throws {
+    try await withSourceThread { thread in
+      let feed = Feed()
+      let taker = Taker(.unlimited)
+      let hold = ThrottleHold()
+      feed.throttle(to: .seconds(3600), hold: hold, on: thread).subscribe(taker)
+      try await feed.until { $0.requested == 1 }
+      feed.send("1")
+      #expect(await taker.next(1) == ["1"])
+      feed.send("2")
+      try await feed.until { $0.requested == 3 }  // 2 counts as taken
+      await withCheckedContinuation { passed in thread.open([hold]) { passed.resume() } }
+      #expect(taker.count == 2)
+      feed.send("3")
+      #expect(await taker.next(2) == ["2", "3"])
+      thread.close([hold])
+      let before = feed.now.requested
+      feed.send("4")
+      try await feed.until { $0.requested > before }
+      #expect(taker.count == 3)
+      taker.cancel()
+    }
+  }
+
   @Test func anIntervalContinuesAfterTheLastEventOfAnotherHost() async throws {
     try await withSourceThread { thread in
       for (elapsed, passes) in [(60, false), (3600, true), (-86400, false)] as [(Int, Bool)] {

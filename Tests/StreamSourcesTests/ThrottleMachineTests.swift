@@ -104,6 +104,25 @@ struct ThrottleMachineTests {
     #expect(idle.next(at: .zero) == .finish)
   }
 
+  @Test(arguments: [true, false]) func anOpenMachinePassesTheHeldEventAndEachBatchAtOnce(hasDemand: Bool) {
+    var machine = delivered()
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(bytes("c"))
+    #expect(machine.next(at: .zero) == .begin(second))
+    #expect(machine.next(at: .zero) == .ask)
+    if !hasDemand { machine.retract() }
+    machine.isOpen = true
+    #expect(machine.next(at: .milliseconds(100)) == .deliver(bytes("c")))
+    #expect(machine.next(at: .milliseconds(100)) == nil)
+    machine.receive(bytes("d"))
+    #expect(machine.next(at: .milliseconds(200)) == .deliver(bytes("d")))
+    machine.isOpen = false
+    machine.request(.max(1))
+    machine.receive(bytes("e"))
+    #expect(machine.next(at: .seconds(1)) == .begin(.milliseconds(1200)))
+  }
+
   @Test func anIntervalOutlivesASubscription() {
     var next = ThrottleMachine(interval: second)
     next.rest(until: delivered().due)

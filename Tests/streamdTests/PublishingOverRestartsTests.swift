@@ -76,6 +76,56 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  /// Ends the subscription that holds an event back.
+  enum End: CaseIterable { case stop, restart, otherThrottle, otherBuffer, smallerBuffer }
+
+  @Test(arguments: End.allCases)
+  func aConfirmedValueThatThrottleHoldsIsStoredBeforeItsSubscriptionEnds(end: End) async throws {
+    let daemon = try RestartedDaemon(hasManager: end == .restart)
+    if end == .restart { try daemon.makeListener() }
+    func stream(_ throttle: String = "1h", _ bytes: String = "1MiB") -> String {
+      """
+      [streams.s]
+      publish = true
+      keep = "disk"
+      throttle = "\(throttle)"
+      buffer = { bytes = "\(bytes)" }
+
+      """
+    }
+    func publish(_ value: String) async throws {
+      let program = ["--socket", daemon.folder.path("s"), "pub", "s", value]
+      #expect(await (try ChildProcess(ChildProcess.built("streamctl"), program)).end() == 0)
+    }
+    func stop() async throws {
+      daemon.signal(SIGTERM)
+      #expect(try await daemon.end() == 0)
+    }
+    func newest() async throws -> String { String(decoding: try await daemon.newest(of: "s").data, as: UTF8.self) }
+    try daemon.start(stream())
+    try await publish("1")
+    try await publish("2")
+    #expect(try await newest() == "1")
+    switch end {
+    case .stop, .restart:
+      try await stop()
+      try daemon.start(stream())
+    case .otherThrottle: try daemon.reload(stream("2h"))
+    case .otherBuffer: try daemon.reload(stream("1h", "2MiB"))
+    case .smallerBuffer: try daemon.reload(stream("1h", "512KiB"))
+    }
+    #expect(try await newest() == "2")
+    // The interval continues.
+    try await publish("3")
+    #expect(try await newest() == "2")
+    let texts = try await daemon.events(2).map { String(decoding: $0.data, as: UTF8.self) }
+    #expect(texts == ["1", "2"])
+    try await stop()
+    try daemon.start(stream())
+    #expect(try await newest() == "3")
+    try await stop()
+  }
+
   @Test func theOutputOfAShellPipelineIsPublishedOverRestarts() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(Self.stream())

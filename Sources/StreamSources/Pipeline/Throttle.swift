@@ -12,12 +12,58 @@ extension Publisher where Output == EventBatch, Failure == Never {
   ///   - interval: greater than zero.
   ///   - sinceLast: the time since the last event in the log, for the first subscription, or after another host's
   ///     events; nil: unknown. Called on the source thread.
+  ///   - hold: of this publisher only.
   ///   - thread: where values are delivered.
   public func throttle(
-    to interval: Duration, sinceLast: @escaping @Sendable () -> Duration? = { nil }, on thread: SourceThread
+    to interval: Duration, sinceLast: @escaping @Sendable () -> Duration? = { nil },
+    hold: ThrottleHold = ThrottleHold(), on thread: SourceThread
   ) -> AnyPublisher<EventBatch, Never> {
     precondition(interval > .zero, "an interval must be more than nothing, not \(interval)")
-    return Throttle(upstream: self, interval: interval, sinceLast: sinceLast, thread: thread).eraseToAnyPublisher()
+    return Throttle(
+      upstream: self, interval: interval, sinceLast: sinceLast, hold: hold, thread: thread
+    ).eraseToAnyPublisher()
+  }
+}
+
+/// The event that a throttle holds back, and the interval, which outlive a subscription.
+///
+/// The source counts the held event as taken, so a subscription that is about to end must pass it on before: see `open`.
+public final class ThrottleHold: @unchecked Sendable {  // confined to the source thread
+  fileprivate var due: Duration?
+  fileprivate weak var link: ThrottleLink?
+  fileprivate var isOpen = false
+
+  /// Holds nothing yet.
+  public init() {}
+
+  /// Passes the held event, and until `close()` each further one, at once. On the source thread; the subscriber has the
+  /// held event when this returns.
+  func open() {
+    isOpen = true
+    link?.open()
+  }
+
+  /// Holds events back again. On the source thread.
+  func close() {
+    isOpen = false
+    link?.machine.isOpen = false
+  }
+}
+
+extension SourceThread {
+  /// Passes the events that throttles hold, and until `close(_:)` all further ones, at once, as they have no other time:
+  /// their subscriptions are about to end.
+  /// - Parameter completed: called on the thread, when the subscribers have the held events.
+  public func open(_ holds: [ThrottleHold], completed: @escaping @Sendable () -> Void) {
+    loop.execute {
+      for hold in holds { hold.open() }
+      completed()
+    }
+  }
+
+  /// Lets throttles hold events back again.
+  public func close(_ holds: [ThrottleHold]) {
+    loop.execute { for hold in holds { hold.close() } }
   }
 }
 
@@ -27,38 +73,40 @@ private struct Throttle<Upstream: Publisher<EventBatch, Never>>: Publisher {
   let upstream: Upstream
   let interval: Duration
   let sinceLast: @Sendable () -> Duration?
+  let hold: ThrottleHold
   let thread: SourceThread
-  let memory = ThrottleMemory()
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
     upstream.subscribe(
-      ThrottleLink(interval: interval, sinceLast, memory, on: thread.loop, to: AnySubscriber(subscriber)))
+      ThrottleLink(interval: interval, sinceLast, hold, on: thread.loop, to: AnySubscriber(subscriber)))
   }
 }
 
-/// The state that outlives a subscription. Confined to the source thread.
-private final class ThrottleMemory: @unchecked Sendable {
-  var due: Duration?
-}
-
 private final class ThrottleLink: BatchLink<ThrottleMachine>, @unchecked Sendable {
-  private let memory: ThrottleMemory
+  private let hold: ThrottleHold
   private let interval: Duration
   private let sinceLast: @Sendable () -> Duration?
   private var timer: TimerID?
 
   init(
-    interval: Duration, _ sinceLast: @escaping @Sendable () -> Duration?, _ memory: ThrottleMemory, on loop: EventLoop,
+    interval: Duration, _ sinceLast: @escaping @Sendable () -> Duration?, _ hold: ThrottleHold, on loop: EventLoop,
     to down: AnySubscriber<EventBatch, Never>
   ) {
-    (self.memory, self.interval, self.sinceLast) = (memory, interval, sinceLast)
+    (self.hold, self.interval, self.sinceLast) = (hold, interval, sinceLast)
     super.init(ThrottleMachine(interval: interval), on: loop, to: down)
   }
 
   override func start() {
     // A clock that was set may claim any time: no event waits longer than the interval.
     let last = sinceLast().map { now + min(max(.zero, interval - $0), interval) }
-    if let due = [memory.due, last].compactMap({ $0 }).max() { machine.rest(until: due) }
+    if let due = [hold.due, last].compactMap({ $0 }).max() { machine.rest(until: due) }
+    machine.isOpen = hold.isOpen
+    hold.link = self
+  }
+
+  func open() {
+    machine.isOpen = true
+    advance()
   }
 
   override func begin(_ due: Duration) {
@@ -72,6 +120,6 @@ private final class ThrottleLink: BatchLink<ThrottleMachine>, @unchecked Sendabl
   override func end() {
     if let timer { loop.cancel(timer) }
     timer = nil
-    memory.due = machine.due
+    hold.due = machine.due
   }
 }

@@ -5,6 +5,8 @@ import Reactive
 ///
 /// During an interval with demand, upstream is asked for one batch at a time, so that the newest event is known.
 /// Without demand it is asked for none, and the held event waits. Completion follows the held event.
+///
+/// An open machine passes the newest event of each batch at once, and the held one, whether there is demand or not.
 struct ThrottleMachine: BatchMachine {
   private let interval: Duration
   private var demand = Subscribers.Demand.none
@@ -16,6 +18,7 @@ struct ThrottleMachine: BatchMachine {
   private var isCompleted = false
   /// The time from which the next event may pass.
   private(set) var due = Duration.zero
+  var isOpen = false
   /// The time that the caller already waits for.
   private var awaited: Duration?
 
@@ -44,8 +47,8 @@ struct ThrottleMachine: BatchMachine {
 
   /// The work is a call at that time.
   mutating func next(at now: Duration) -> BatchAction<Duration>? {
-    if var batch = newest, demand > .none {
-      if now >= due {
+    if var batch = newest, isOpen || demand > .none {
+      if isOpen || now >= due {
         newest = nil
         demand -= 1
         due = now + interval
