@@ -36,6 +36,17 @@ import Testing
     }
   }
 
+  @Test func aProcessThatHasGrownNoticesItWithoutFurtherRights() async {
+    await #expect(processExitsWith: .exitCode(7)) {
+      JQWorker.limitResources()
+      try JQWorker.confine()
+      let hadRoom = JQWorker.hasRoom()
+      let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+      let more = mmap(nil, JQWorker.renewalSize + 64 << 20, PROT_READ | PROT_WRITE, flags, -1, 0)
+      _exit(hadRoom && more != MAP_FAILED && !JQWorker.hasRoom() ? 7 : 1)
+    }
+  }
+
   /// `NAME: value` of /proc/PID/status.
   private func status(_ id: pid_t) -> [Substring: Substring] {
     let lines = contents("/proc/\(id)/status").split(separator: "\n").map { $0.split(separator: ":\t") }

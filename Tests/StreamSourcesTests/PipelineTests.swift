@@ -97,6 +97,18 @@ import Testing
     }
   }
 
+  @Test func noEventIsDroppedForMemoryThatEarlierOnesHaveLeaked() async throws {
+    try await withSourceThread { thread in
+      // jq 1.6 leaks the argument: 1.25 GiB, and 300 MiB at once for one event.
+      let program = #"[range(.) | "y" | ltrimstr("x" * 1024 * 1024)] | length"#
+      let counts = Array(repeating: "32", count: 40) + ["300", "1"]
+      let taker = Taker(.unlimited)
+      try jq(Feed([counts, ["2"]]), program, on: thread).subscribe(taker)
+      #expect(await taker.next(9) == [counts.joined(separator: "|"), "2"])
+      #expect(reports.withLock { $0.allSatisfy { $0 == .passing } })
+    }
+  }
+
   @Test func anEventOverTheTimeLimitIsDropped() async throws {
     try await withSourceThread { thread in
       let feed = Feed([["1", "2", "3"], ["4"]])

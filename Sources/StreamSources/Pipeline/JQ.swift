@@ -122,6 +122,8 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   private var process: JQProcess?
   /// Whether its programs are compiled.
   private var isReady = false
+  /// Whether it has answered an event.
+  private var hasAnswered = false
   private var isResumed = false
   private var failures = 0
   /// Whether the last event failed; initially true, because that event may have been another subscription's.
@@ -145,7 +147,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
 
   /// Starts the process before the first event arrives, because starting takes time.
   override func start() {
-    isReady = false
+    (isReady, hasAnswered) = (false, false)
     if !isResumed { memory.resume() }
     isResumed = true
     do throws(SystemError) {
@@ -203,6 +205,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
       failures = 0
       return
     }
+    hasAnswered = true
     if let failure = answer.failure { report(.valueError(failure)) }
     let isLost = answer.failure != nil && answer.outputs.isEmpty
     if isFailing || answer.failure != nil, !isLost { report(.passing) }
@@ -217,11 +220,12 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     advance()
   }
 
-  /// The first unanswered event caused the process's end.
-  func processEnded(_ reason: String) {
+  /// The first unanswered event caused the process's end, unless earlier ones have filled its memory: then a new process
+  /// has that event first.
+  func processEnded(_ reason: String, isForMemory: Bool) {
     process = nil
     guard isReady else { return retryLater(reason) }
-    if !machine.unanswered.isEmpty {
+    if !machine.unanswered.isEmpty, !(isForMemory && hasAnswered) {
       report(.valueError(reason))
       isFailing = true
       machine.answered([])

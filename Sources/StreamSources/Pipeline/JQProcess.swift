@@ -8,7 +8,8 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     /// The first answer is the programs' result; one for each event follows, in order.
     func processAnswered(_ answer: JQAnswer)
     /// The process has ended by itself, for this reason. No call follows.
-    func processEnded(_ reason: String)
+    /// - Parameter isForMemory: its memory is exhausted, or would soon have been.
+    func processEnded(_ reason: String, isForMemory: Bool)
   }
 
   private weak var owner: (any Owner)?
@@ -113,26 +114,26 @@ final class JQProcess: EventLoop.Handler, KeptProcess {
     guard let registration else { return }
     self.registration = nil
     thread.loop.unregister(registration)
-    let reason = reap()
+    let (reason, isForMemory) = reap()
     thread.forget(self)
-    owner?.processEnded(reason)
+    owner?.processEnded(reason, isForMemory: isForMemory)
   }
 
   // MARK: - The process
 
   /// Waits for a process that has ended or is about to: nothing else closes its end of the socket.
-  /// - Returns: why it ended.
-  private func reap() -> String {
+  /// - Returns: why it ended, and whether because of its memory.
+  private func reap() -> (reason: String, isForMemory: Bool) {
     kill(id, SIGKILL)
     isReaped = true
     var status: CInt = 0
     while unsafe waitpid(id, &status, 0) < 0, errno == EINTR {}
     let signal = status & 0x7f
     switch (signal, status >> 8 & 0xff) {
-    case (SIGPROF, _): return "no result within \(timePerEvent) of processor time"
-    case (0, JQWorker.outOfMemory): return "more than \(JQWorker.memoryLimit >> 20) MiB of memory needed"
-    case (0, let code): return "jq exited with status \(code)"
-    default: return unsafe "jq was terminated by signal \(signal) (\(String(cString: strsignal(signal))))"
+    case (SIGPROF, _): return ("no result within \(timePerEvent) of processor time", false)
+    case (0, JQWorker.outOfMemory): return ("more than \(JQWorker.memoryLimit >> 20) MiB of memory needed", true)
+    case (0, let code): return ("jq exited with status \(code)", false)
+    default: return unsafe ("jq was terminated by signal \(signal) (\(String(cString: strsignal(signal))))", false)
     }
   }
 }
