@@ -166,6 +166,32 @@ package struct JSONFinder: Sendable {
     let range = examination.visitor.found[path]
     return range.isEmpty ? nil : range
   }
+
+  /// The value at a path in a whole JSON text as it is written, without the space between its tokens; nil: it has none.
+  package func value(at path: Int, in text: Span<UInt8>) -> [UInt8]? {
+    guard var index = self[path]?.lowerBound, let end = self[path]?.upperBound else { return nil }
+    var bytes: [UInt8] = []
+    var (depth, isString, isEscaped) = (0, false, false)
+    repeat {
+      let byte = text[index]
+      index += 1
+      if isString {
+        bytes.append(byte)
+        isString = isEscaped || byte != UInt8(ascii: "\"")
+        isEscaped = !isEscaped && byte == UInt8(ascii: "\\")
+        continue
+      }
+      switch byte {
+      case 0x20, 0x09, 0x0A, 0x0D: continue
+      case UInt8(ascii: "{"), UInt8(ascii: "["): depth += 1
+      case UInt8(ascii: "}"), UInt8(ascii: "]"): depth -= 1
+      case UInt8(ascii: "\""): isString = true
+      case _: break
+      }
+      bytes.append(byte)
+    } while depth > 0 || index < end
+    return bytes
+  }
 }
 
 /// Follows paths through a text.

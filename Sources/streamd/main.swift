@@ -90,7 +90,9 @@ do throws(Arguments.UsageError) {
   case .version: print("streamd \(Version.description)")
   case .check(let path):
     let configuration = check(path)
-    let remarks = [LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration)]
+    let remarks = [
+      LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration), JQTransform.remark(on: configuration),
+    ]
     for remark in remarks.compactMap(\.self) { print("\(path): \(remark)") }
     print("\(path): \(counted(configuration.streams.count, "stream")), no errors")
   case .serve(let path): serve(path)

@@ -56,6 +56,20 @@ struct JQAnswerTests {
     #expect(outputs("1", nil, try JQProgram("., 2")).map(\.distinctBy) == [Array("1\n2".utf8)])
   }
 
+  @Test func valuesAtAPathAreComparedExactly() throws {
+    let id = try JQProgram(".id")
+    func compared(_ text: String) -> [UInt8]? {
+      JQWorker.answer(Array(text.utf8), [nil, id, nil, nil]).outputs[0].distinctBy
+    }
+    let texts = ["50000000014435121", "50000000014435122", "\"50000000014435121\"", "null", "[ ]", "{}", "true"]
+    let all = try texts.map { try #require(compared("{\"id\":\($0)}")) }
+    #expect(Set(all).count == texts.count)
+    for (first, second) in [
+      ("{\"id\":1}", "{\"id\": 10e-1 }"), ("{\"id\":\"A\"}", "{\"id\":\"\\u0041\"}"), ("{}", "{\"id\":null}"),
+      ("{\"id\":[1, 2]}", "{\"id\":[1,2]}"),
+    ] { #expect(compared(first) == compared(second)) }
+  }
+
   @Test(
     arguments: [
       ("\"a\"", "sa", nil), ("1.50", "n15e1", nil), ("true", "t", nil), ("null", nil, nil), ("[]", nil, nil),

@@ -18,11 +18,12 @@ struct JQProgramTests {
 
   @Test(arguments: [
     (".[]", "[]", []), (".[]", "[1,\"a\",null]", ["1", "\"a\"", "null"]), ("empty", "1", []),
-    (".", #" { "b" : 1 , "a" : [ 2.50 ] } "#, [#"{"b":1,"a":[2.5]}"#]),
+    (".", #" { "b" : 1 , "a" : [ 2.50 ] } "#, [#"{"b":1,"a":[2.50]}"#]),
+    (". | .", #" { "b" : 1 , "a" : [ 2.50 ] } "#, [#" { "b" : 1 , "a" : [ 2.50 ] } "#]),
     (".a, .b", #"{"b":"ü\u0000\ud83d\ude00"}"#, ["null", #""ü\u0000😀""#]),
     ("def f: . + 1; f", "1", ["2"]), ("# a comment\n.", "1", ["1"]), (".", "\u{feff}1", ["1"]),
   ])
-  func anEventHasNoneOneOrManyCompactResults(program: String, event: String, expected: [String]) throws {
+  func anEventHasNoneOneOrManyResults(program: String, event: String, expected: [String]) throws {
     #expect(try outputs(program, event) == expected)
   }
 
@@ -85,9 +86,45 @@ struct JQProgramTests {
     #expect(failure("input") == "no more inputs")
   }
 
-  @Test func integersAbove2To53AreRounded() throws {
+  @Test func integersAbove2To53AreRoundedInNewValues() throws {
     // jq 1.7 preserves numbers that it does not compute with.
-    #expect(try outputs(". + 0", "9007199254740993") == ["9007199254740992"])
+    #expect(try outputs("[. + 0]", "9007199254740993") == ["[9007199254740992]"])
+    #expect(JQTransform.roundsNumbers(".[]") == (try outputs("[.]", "9007199254740993") == ["[9007199254740992]"]))
+    #expect(!JQTransform.roundsNumbers(".a[0].b"))
+  }
+
+  @Test(arguments: [
+    (".id", #"{"id": 50000000014435121}"#, "50000000014435121"),
+    (".a[1]", #"{"a": [0, { "b" : [1e400, "\u0041 \"{ ", -0.0] } ], "c": 1}"#, #"{"b":[1e400,"\u0041 \"{ ",-0.0]}"#),
+    (#"."a b""#, #"{"a b":"x\\"}"#, #""x\\""#), (".", " 1.000 ", "1.000"), (".a", #"{"a":1,"a":[ ]}"#, "[]"),
+    (".a.b", #"{"a":null}"#, "null"), (".[0]", "null", "null"), (".a", #"{"a":"\ud83d\ude00"}"#, #""\ud83d\ude00""#),
+  ])
+  func theValueAtAPathIsAsWritten(program: String, event: String, expected: String) throws {
+    #expect(try outputs(program, event) == [expected])
+  }
+
+  @Test(arguments: [
+    "select(.id > 5)", "if .id then . else empty end", ". as $e | select($e.id != null) | $e", "select(.n | not)",
+    "first(., .)",
+    "try error(.) catch .",
+  ])
+  func anEventThatAProgramPassesOnIsAsWritten(program: String) throws {
+    let event = #"{ "id": 50000000014435121 , "a":[1.0,"\u0041"]}"#
+    #expect(try outputs(program, event) == [event])
+  }
+
+  @Test(arguments: [
+    (".id += 0", #"{"id":1.0}"#, #"{"id":1}"#), (".a[0] = 2", #"{"a":[ 1 ]}"#, #"{"a":[2]}"#),
+    ("del(.b)", #"{"a":1, "b":2}"#, #"{"a":1}"#), (".[1:]", "[1, 2, 3]", "[2,3]"), (". + [2]", "[1 ]", "[1,2]"),
+    (". + \"b\"", "\"a\" ", "\"ab\""), ("sort", "[2, 1]", "[1,2]"),
+  ])
+  func aChangedEventIsNeverTheEventAsWritten(program: String, event: String, expected: String) throws {
+    #expect(try outputs(program, event).map { $0.replacing("1.0", with: "1") } == [expected])
+  }
+
+  @Test func anEventThatIsNotStrictlyJSONIsNotPassedOnAsWritten() throws {
+    let output = try JQProgram("select(true)").outputs(for: [0x22, 0xFF, 0x22])
+    #expect(output == [Array("\"\u{FFFD}\"".utf8)])
   }
 
   @Test(arguments: [

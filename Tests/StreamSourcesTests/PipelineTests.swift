@@ -316,6 +316,18 @@ import Testing
     }
   }
 
+  @Test func idsAbove2To53AreComparedAndPassedOnExactly() async throws {
+    try await withSourceThread { thread in
+      let events = (121...124).map { #"{"id":50000000014435\#($0)}"# }
+      for (program, distinctBy) in [(nil, ".id"), ("select(.id > 1)", ".id"), (".", ".id"), ("select(true)", nil)] {
+        let taker = Taker(.unlimited)
+        try jq(Feed([events]), program, distinctBy: distinctBy, on: thread).subscribe(taker)
+        #expect(await taker.next(9) == [events.joined(separator: "|")])
+      }
+      #expect(errors.isEmpty)
+    }
+  }
+
   @Test func theComparedResultOutlivesASubscription() async throws {
     try await withSourceThread { thread in
       let feed = Feed()

@@ -3,6 +3,7 @@ import Glibc
 import ReplayLog
 import StreamClient
 import StreamRuntime
+import StreamSources
 import TestSupport
 import Testing
 
@@ -397,6 +398,27 @@ import Testing
     let check = try await run(["--check", "--config", folder.path("streamd.toml")])
     #expect(check.status != 0 && check.errors.contains("2J"))
     #expect(!check.errors.unicodeScalars.contains { $0 == "\u{1B}" || $0 == "\u{202E}" })
+  }
+
+  @Test func checkReportsProgramsThatRoundNumbers() async throws {
+    let folder = try TemporaryFolder()
+    let text = """
+      [streams.exact]
+      publish = true
+      jq = ".a"
+      distinct = ".id"
+      key = ".b[0]"
+      [streams.rounded]
+      publish = true
+      jq = ".[]"
+      distinct = ".id // 0"
+      key = ".a + 1"
+      """
+    try folder.write(Array(text.utf8), to: "streamd.toml")
+    let check = try await run(["--check", "--config", folder.path("streamd.toml")])
+    #expect(check.status == 0 && !check.output.contains("exact"))
+    let remark = "jq 1.6 rounds numbers above 2^53, except in events that a program passes on unchanged: "
+    #expect(check.output.contains(remark + "rounded (jq, key, distinct)\n") || !JQTransform.roundsNumbers(".[]"))
   }
 
   @Test func checkReportsAMissingStateDirectory() async throws {

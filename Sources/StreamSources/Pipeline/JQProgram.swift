@@ -3,8 +3,9 @@ import Events
 
 /// A jq program, compiled.
 ///
-/// jq 1.6 converts every number to a double, so an integer above 2^53 is rounded. Keys come in jq's order; output is
-/// compact. The program is a function of the event alone: `env` and `$ENV` are empty, `input` and `inputs` have no
+/// jq 1.6 converts every number to a double, so an integer above 2^53 is rounded: see `roundsNumbers`. Two kinds of output
+/// are as exact as the event: the value at a path, if the program is nothing else, and the event itself, such as that of
+/// `select`, which is passed on byte for byte. All other output is compact, with keys in jq's order. The program is a function of the event alone: `env` and `$ENV` are empty, `input` and `inputs` have no
 /// input, `input_filename` is null, `input_line_number` is 0, `debug` and `stderr` write nothing, and modules cannot be
 /// imported.
 ///
@@ -27,6 +28,10 @@ import Events
         sentence.utf8.count <= limit
         ? sentence : sentence[..<sentence.utf8.index(sentence.startIndex, offsetBy: limit)] + "…"
     }
+
+    fileprivate static var tooManyBytes: ValueError {
+      ValueError("more than \(JQProgram.bytesLimit >> 20) MiB of outputs")
+    }
   }
 
   /// Maximum number of outputs per event. A program with more, such as `range(1e12)`, does not end in useful time.
@@ -35,6 +40,8 @@ import Events
   static let bytesLimit = 64 << 20
 
   private var state: OpaquePointer?
+  /// Finds the result of a program that is a path; nil for any other.
+  private var path: JSONFinder?
   private let messages = Messages()
 
   /// Precedes every program: it overrides jq's own functions that reach outside the program, some of which abort
@@ -47,6 +54,7 @@ import Events
   /// Compiles a program.
   /// - Throws: `CompileError`.
   init(_ text: String) throws(CompileError) {
+    path = JSONPaths.steps(ofProgram: text).map { JSONFinder(JSONPaths([$0])) }
     guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
     guard let state = unsafe jq_init() else { throw CompileError(sentence: "no memory") }
     unsafe self.state = unsafe state
@@ -74,11 +82,18 @@ import Events
   /// Runs the program on one event.
   ///
   /// - Parameter event: one JSON text.
-  /// - Returns: its outputs, each one JSON text in compact form. Outputs before `halt` count.
+  /// - Returns: its outputs, each one JSON text. Outputs before `halt` count.
   /// - Throws: `ValueError` when the event is not JSON, when the program fails on it, even after some outputs, or when
   ///   a limit is exceeded.
   func outputs(for event: [UInt8]) throws(ValueError) -> EventBatch {
-    unsafe jq_start(state, try Self.parse(event).get(), 0)
+    if let value = value(in: event) {
+      guard value.count <= Self.bytesLimit else { throw .tooManyBytes }
+      return [value]
+    }
+    let input = try unsafe Self.parse(event).get()
+    // While it is referenced here, jq changes a copy of it: an output that is the same value is unchanged.
+    defer { unsafe jv_free(input) }
+    unsafe jq_start(state, jv_copy(input), 0)
     var outputs: EventBatch = []
     var byteCount = 0
     while true {
@@ -87,13 +102,27 @@ import Events
         if let failure = unsafe failure(ending: value) { throw failure }
         return outputs
       }
-      let output = unsafe Self.bytes(jv_dump_string(value, 0))
+      let isEvent = unsafe jv_identical(jv_copy(value), jv_copy(input)) != 0 && JSONSyntax.holds(for: event.span)
+      let output = unsafe isEvent ? event : Self.bytes(jv_dump_string(jv_copy(value), 0))
+      unsafe jv_free(value)
       byteCount += output.count
       guard outputs.count < Self.outputsLimit else { throw ValueError("more than \(Self.outputsLimit) outputs") }
-      guard byteCount <= Self.bytesLimit else { throw ValueError("more than \(Self.bytesLimit >> 20) MiB of outputs") }
+      guard byteCount <= Self.bytesLimit else { throw .tooManyBytes }
       outputs.append(output)
     }
   }
+
+  /// The result for one event of a program that is a path, as it is written there, in compact form; nil: only jq knows it.
+  func value(in event: [UInt8]) -> [UInt8]? {
+    guard path?.find(in: event.span) == true else { return nil }
+    return path?.value(at: 0, in: event.span)
+  }
+
+  /// Whether jq rounds integers above 2^53, as 1.6 does. 1.7 preserves numbers that it does not compute with.
+  static let roundsNumbers: Bool = {
+    let number = Array("[9007199254740993]".utf8)
+    return (try? JQProgram("[.[]]").outputs(for: number)) != [number]
+  }()
 
   /// - Parameter end: the last result of `jq_next`; consumed.
   private func failure(ending end: jv) -> ValueError? {

@@ -88,12 +88,12 @@ enum JQWorker {
       let event = answer.outputs[index].event ?? event
       if let distinctBy {
         do throws(JQProgram.ValueError) {
-          let joined = Array(try distinctBy.outputs(for: event).joined(separator: [UInt8(ascii: "\n")]))
-          byteCount += joined.count
+          let compared = try compared(event, by: distinctBy)
+          byteCount += compared.count
           guard byteCount <= JQProgram.bytesLimit else {
             throw .init("more than \(JQProgram.bytesLimit >> 20) MiB are compared")
           }
-          answer.outputs[index].distinctBy = joined
+          answer.outputs[index].distinctBy = compared
         } catch {
           answer.failure = "distinct: \(error.sentence)"
         }
@@ -107,6 +107,16 @@ enum JQWorker {
       }
     }
     return answer
+  }
+
+  /// What of an event is compared. Numbers at a path are equal if their decimal values are.
+  private static func compared(_ event: [UInt8], by program: JQProgram) throws(JQProgram.ValueError) -> [UInt8] {
+    guard let value = program.value(in: event) else {
+      return Array(try program.outputs(for: event).joined(separator: [UInt8(ascii: "\n")]))
+    }
+    var scalar: [UInt8] = []
+    EventKeyReader.append(value.span, to: &scalar)
+    return scalar.isEmpty ? value : scalar
   }
 
   private static func key(

@@ -36,6 +36,21 @@ extension ConfigurationReader {
   }
 }
 
+extension JQTransform {
+  /// The remark of `--check` on programs whose results may not be exact; nil: none.
+  static func remark(on configuration: Configuration) -> String? {
+    let streams = configuration.streams.compactMap { stream -> String? in
+      var programs = [("jq", stream.jq), ("key", stream.programKey?.key)]
+      if case .by(let program) = stream.distinct { programs.append(("distinct", program)) }
+      let rounding = programs.filter { $0.1.map { JQTransform.roundsNumbers($0) } == true }.map(\.0)
+      return rounding.isEmpty ? nil : "\(stream.name) (\(rounding.joined(separator: ", ")))"
+    }
+    guard !streams.isEmpty else { return nil }
+    return "jq 1.6 rounds numbers above 2^53, except in events that a program passes on unchanged: "
+      + streams.joined(separator: ", ")
+  }
+}
+
 extension ConfigurationShape where Value == String {
   /// A non-empty text.
   fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
