@@ -45,7 +45,7 @@ import Testing
     let b = Probe<Int, Never>()
     let recorder = Recorder<Int, Never>(.none)
     Publishers.MergeMany(a, b).subscribe(recorder)
-    #expect(a.state.requested.isEmpty)
+    #expect(a.requested == .max(1) && b.requested == .max(1))
     recorder.request(1)
     a.send(1)
     b.send(2)

@@ -2,9 +2,9 @@ import Synchronization
 
 /// Merges the values of any number of publishers for one subscriber, in the order of their arrival.
 ///
-/// While the demand is finite, the link requests one value at a time from each publisher. The value waits here for
-/// demand; the next one is requested after its delivery. A publisher counts as finished only when none of its values
-/// waits, which also bounds the waiting values. Nothing is requested before the subscriber's first demand.
+/// While the demand is finite, the link requests one value at a time from each publisher, the first one as soon as it
+/// attaches. The value waits here for demand; the next one is requested after its delivery. A publisher counts as
+/// finished only when none of its values waits, which also bounds the waiting values.
 @usableFromInline final class MergeLink<Down: Subscriber>: Junction {
   @usableFromInline enum Event {
     case value(Down.Input, from: MergeInlet<Down>)
@@ -16,7 +16,7 @@ import Synchronization
     @usableFromInline var outer: Inlet?
     @usableFromInline var free: [Int] = []
     /// The demand that a new inlet starts with.
-    @usableFromInline var firstDemand = Subscribers.Demand.none
+    @usableFromInline var firstDemand = Subscribers.Demand.max(1)
     /// The number of parts that have not ended yet. The merged stream finishes when it reaches 0.
     @usableFromInline var live = 0
     @usableFromInline var isOver = false
@@ -58,7 +58,7 @@ import Synchronization
     let inlet = MergeInlet(self, outer)
     guard let (index, demand) = register(inlet) else { return }
     inlet.index = index
-    if demand != .none { inlet.request(demand) }
+    inlet.request(demand)
     publisher.subscribe(inlet)
   }
 
@@ -121,13 +121,14 @@ import Synchronization
   @inlinable func drop() { waiting = Fifo() }
 
   @inlinable func request(_ demand: Subscribers.Demand, for down: Down) {
-    let each = core.demand == .unlimited ? Subscribers.Demand.unlimited : .max(1)
-    let inlets = registry.withLock { registry -> [Inlet?] in
-      if core.demand == .none || registry.firstDemand >= each { return [] }
-      registry.firstDemand = each
-      return registry.inlets
+    if core.demand == .unlimited {
+      let inlets = registry.withLock { registry -> [Inlet?] in
+        if registry.firstDemand == .unlimited { return [] }
+        registry.firstDemand = .unlimited
+        return registry.inlets
+      }
+      for inlet in inlets { inlet?.request(.unlimited) }
     }
-    for inlet in inlets { inlet?.request(each) }
     while core.demand > .none, !core.isOver, let (value, inlet) = waiting.popFirst() {
       if deliver(value, for: down) { inlet.request(.max(1)) }
       inlet.removePending()

@@ -15,15 +15,15 @@
 @usableFromInline final class PairLink<A, B, Down: Subscriber>: Junction {
   @usableFromInline typealias Event = PairEvent<A, B, Down.Failure>
   @usableFromInline let core: JunctionCore<Event, Down>
-  /// Decides about an event: deliver a value if there is demand, else drop it; skip, and request a replacement; finish;
-  /// or `nil` for no action: a value is then still used later.
-  @safe @usableFromInline @exclusivity(unchecked) var rule: ((Event) -> Verdict<Down.Input>?)?
+  /// Decides about an event: deliver a value if there is demand, else drop it; skip, and request a replacement; keep, for
+  /// no action; or finish.
+  @safe @usableFromInline @exclusivity(unchecked) var rule: ((Event) -> Verdict<Down.Input>)?
   @usableFromInline let first = Inlet()
   @usableFromInline let second = Inlet()
   @usableFromInline let secondIsTrigger: Bool
 
   @inlinable init(
-    _ down: Down, _ description: String, secondIsTrigger: Bool = false, rule: @escaping (Event) -> Verdict<Down.Input>?
+    _ down: Down, _ description: String, secondIsTrigger: Bool = false, rule: @escaping (Event) -> Verdict<Down.Input>
   ) {
     core = JunctionCore(down, description)
     (self.rule, self.secondIsTrigger) = (rule, secondIsTrigger)
@@ -78,7 +78,7 @@
     guard let rule else { return }
     switch rule(event) {
     case .emit(let value): deliver(value, for: down)
-    case nil: break
+    case .keep: break
     case .skip:
       guard core.demand != .unlimited else { break }
       if case .first = event { first.request(.max(1)) } else { second.request(.max(1)) }

@@ -32,6 +32,9 @@ import Synchronization
     slot.cancel()
   }
 
+  /// Called when the subscriber has received the subscription.
+  @usableFromInline func didStart() {}
+
   /// Called when upstream has ended, before the completion is delivered.
   @usableFromInline func willEnd() {}
 }

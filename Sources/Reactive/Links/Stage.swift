@@ -4,6 +4,8 @@
   case emit(Output)
   /// Deliver nothing and return the unit of demand that the value used.
   case skip
+  /// Deliver nothing: the value is used later, or the operator has requested it for itself.
+  case keep
   /// Deliver this value, if any, then finish and cancel upstream.
   case finish(last: Output?)
 }
@@ -95,6 +97,12 @@ where Mode.Failure == Down.Failure {
     (self.stage, self.mode, self.isOver, self.down) = (stage, mode, isOver, down)
   }
 
+  /// Creates the link of an operator that requests what it needs for itself by its handle.
+  @inlinable init(_ stage: Stage<Input, Down.Input, Mode.Thrown>, _ mode: Mode, _ handle: UpstreamHandle, down: Down) {
+    (upstream, isOver) = (handle, false)
+    (self.stage, self.mode, self.down) = (stage, mode, down)
+  }
+
   @inlinable var combineIdentifier: CombineIdentifier { upstream.combineIdentifier }
 
   @inlinable func receive(subscription: any Subscription) {
@@ -104,6 +112,7 @@ where Mode.Failure == Down.Failure {
       end(.finished)
     } else if upstream.slot.attach(subscription) {
       down.receive(subscription: upstream)
+      upstream.didStart()
     }
   }
 
@@ -113,6 +122,7 @@ where Mode.Failure == Down.Failure {
       switch try stage.next(value) {
       case .emit(let output): return down.receive(output)
       case .skip: return .max(1)
+      case .keep: break
       case .finish(let last):
         let isEnd = upstream.slot.finish { subscription in
           if let last { _ = down.receive(last) }

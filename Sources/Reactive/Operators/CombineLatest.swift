@@ -26,7 +26,7 @@ extension Publishers {
         case .second(let value): latestB = value
         case .firstFinished, .secondFinished, .failure:
           live -= 1
-          return live == 0 ? .finish(last: nil) : nil
+          return live == 0 ? .finish(last: nil) : .keep
         }
         guard let latestA, let latestB else { return .skip }
         return .emit((latestA, latestB))
@@ -67,7 +67,7 @@ extension Publishers {
         case .failure: break
         }
         if isOverA && valuesOfA.isEmpty || isOverB && valuesOfB.isEmpty { return .finish(last: pair) }
-        return pair.map { .emit($0) }
+        return pair.map { .emit($0) } ?? .keep
       }
       link.begin(a, b)
     }
@@ -90,7 +90,7 @@ extension Publishers {
         switch event {
         case .first(let value): .emit(value)
         case .second, .firstFinished: .finish(last: nil)
-        case .secondFinished, .failure: nil
+        case .secondFinished, .failure: .keep
         }
       }
       link.begin(upstream, other) { _ in .secondFinished }
@@ -119,9 +119,9 @@ extension Publishers {
         case .first(let value): return isOpen ? .emit(value) : .skip
         case .second:
           isOpen = true
-          return nil
+          return .keep
         case .firstFinished: return .finish(last: nil)
-        case .secondFinished, .failure: return isOpen ? nil : .finish(last: nil)
+        case .secondFinished, .failure: return isOpen ? .keep : .finish(last: nil)
         }
       }
       link.begin(upstream, other)

@@ -1,3 +1,5 @@
+import Synchronization
+
 // Operators that deliver some of the values, unchanged. An omitted value uses no demand.
 
 extension Publishers {
@@ -46,25 +48,30 @@ extension Publishers {
   }
 
   /// Delivers all values except the first ones.
-  public struct Drop<Upstream: Publisher>: CompositePublisher {
+  public struct Drop<Upstream: Publisher>: Operator {
     /// The upstream publisher.
     public let upstream: Upstream
     /// The number of values to omit.
     public let count: Int
 
     /// `upstream.dropFirst(count)`
+    ///
+    /// - Precondition: `count` is not negative.
     @inlinable public init(upstream: Upstream, count: Int) {
       precondition(count >= 0, "count must not be negative, it is \(count)")
       (self.upstream, self.count) = (upstream, count)
     }
 
-    /// The implementation.
-    @inlinable public var body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>> {
-      Staged(upstream, "Drop", from: count) { left, value in
+    /// Attaches the subscriber and requests `count` values from upstream.
+    @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
+      let handle = DropHandle(count)
+      var left = count
+      let stage = Stage<Upstream.Output, Upstream.Output, Never> { value in
         if left == 0 { return .emit(value) }
         left -= 1
-        return .skip
+        return handle.isRetracted.load(ordering: .acquiring) ? .skip : .keep
       }
+      upstream.subscribe(StageLink(stage, Unthrowing(), handle, down: subscriber))
     }
   }
 
@@ -94,6 +101,27 @@ extension Publishers {
         return isDropping ? .skip : .emit(value)
       }
     }
+  }
+}
+
+/// Requests the values to omit in addition to the subscriber's demand. When that demand is taken back, so are they: from
+/// then on each omitted value is replaced by another one.
+@usableFromInline final class DropHandle: UpstreamHandle {
+  @usableFromInline let count: Int
+  @usableFromInline let isRetracted = Atomic(false)
+
+  @usableFromInline init(_ count: Int) {
+    self.count = count
+    super.init("Drop")
+  }
+
+  @usableFromInline override func didStart() {
+    if count > 0, !isRetracted.load(ordering: .acquiring) { slot.request(.max(count)) }
+  }
+
+  @usableFromInline override func retract() {
+    isRetracted.store(true, ordering: .releasing)
+    super.retract()
   }
 }
 
@@ -150,7 +178,9 @@ extension Publisher {
     .init(upstream: self, predicate: predicate)
   }
 
-  /// Omits the first `count` values, which use no demand.
+  /// Omits the first `count` values. Demand: `count` values, requested on subscription, and the subscriber's.
+  ///
+  /// - Precondition: `count` is not negative.
   @inlinable public func dropFirst(_ count: Int = 1) -> Publishers.Drop<Self> { .init(upstream: self, count: count) }
 }
 

@@ -135,7 +135,7 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
 
 extension Publisher {
   /// Transforms each value into a publisher and delivers the values of all these publishers, in the order of their
-  /// arrival. While the demand is finite, one value ahead is requested from each.
+  /// arrival. While the demand is finite, one value ahead is requested from each, the first when it attaches.
   ///
   /// `maxPublishers` is the number of publishers active at a time. As many values are requested from upstream, and one
   /// more when a publisher has finished and none of its values waits.

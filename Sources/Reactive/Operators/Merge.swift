@@ -146,7 +146,7 @@ extension Publishers.MergeMany: Equatable where Upstream: Equatable {}
 
 extension Publisher {
   /// Delivers the values of both publishers in the order of their arrival, until both have finished or one fails. While
-  /// the demand is finite, one value ahead is requested from each.
+  /// the demand is finite, one value ahead is requested from each, the first when it attaches.
   @inlinable public func merge<B: Publishers.Peer<Self>>(with other: B) -> Publishers.Merge<Self, B> {
     .init(self, other)
   }

@@ -150,31 +150,63 @@ extension Publishers {
 
   /// Delivers the values in arrays; the last array has the remaining values, which need no further demand: their array
   /// was requested when it began.
-  public struct CollectByCount<Upstream: Publisher>: CompositePublisher {
+  public struct CollectByCount<Upstream: Publisher>: Operator {
+    /// The values in arrays.
+    public typealias Output = [Upstream.Output]
     /// The upstream publisher.
     public let upstream: Upstream
-    /// The number of values in an array, greater than 0.
+    /// The number of values in an array; 0: all values are in one array.
     public let count: Int
 
     /// `upstream.collect(count)`
+    ///
+    /// - Precondition: `count` is not negative.
     @inlinable public init(upstream: Upstream, count: Int) {
-      precondition(count > 0, "a count must be positive, it is \(count)")
+      precondition(count >= 0, "count must not be negative, it is \(count)")
       (self.upstream, self.count) = (upstream, count)
     }
 
-    /// The implementation.
-    @inlinable public var body: Staged<Upstream, [Upstream.Output], Unthrowing<Upstream.Failure>> {
-      Staged(upstream, "CollectByCount", Unthrowing()) { [count] in
-        var values: [Upstream.Output] = []
-        return Stage { value in
-          values.append(value)
-          return values.count < count ? .skip : .emit(values.take())
-        } rest: {
-          values.isEmpty ? nil : values
-        }
+    /// Attaches the subscriber. Requests `count` values from upstream for each array that it requests.
+    @inlinable public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
+      let size = count == 0 ? Int.max : count
+      var values: [Upstream.Output] = []
+      let stage = Stage<Upstream.Output, Output, Never> { value in
+        values.append(value)
+        return values.count < size ? .keep : .emit(values.take())
+      } rest: {
+        values.isEmpty ? nil : values
       }
+      upstream.subscribe(
+        StageLink(stage, Unthrowing(), ArrayHandle(size), down: ArraySubscriber(down: subscriber, size: size)))
     }
   }
+}
+
+/// Requests the values of as many arrays as the subscriber requests.
+@usableFromInline final class ArrayHandle: UpstreamHandle {
+  private let size: Int
+
+  @usableFromInline init(_ size: Int) {
+    self.size = size
+    super.init("CollectByCount")
+  }
+
+  @usableFromInline override func request(_ demand: Subscribers.Demand) { slot.request(demand * size) }
+}
+
+/// Passes signals on. The demand for arrays that it receives becomes a demand for their values.
+@usableFromInline struct ArraySubscriber<Down: Subscriber>: Subscriber {
+  @usableFromInline typealias Input = Down.Input
+  @usableFromInline typealias Failure = Down.Failure
+  @usableFromInline let down: Down
+  @usableFromInline let size: Int
+
+  @inlinable init(down: Down, size: Int) { (self.down, self.size) = (down, size) }
+
+  @inlinable var combineIdentifier: CombineIdentifier { down.combineIdentifier }
+  @inlinable func receive(subscription: any Subscription) { down.receive(subscription: subscription) }
+  @inlinable func receive(_ array: Down.Input) -> Subscribers.Demand { down.receive(array) * size }
+  @inlinable func receive(completion: Subscribers.Completion<Failure>) { down.receive(completion: completion) }
 }
 
 extension Publishers.Folded where Output == Upstream.Output {
@@ -224,8 +256,10 @@ extension Publisher {
   /// are held in memory.
   @inlinable public func collect() -> Publishers.Collect<Self> { .init(upstream: self) }
 
-  /// Delivers the values in arrays of `count`; the last has the remaining values. Demand: `count` values for each
-  /// array.
+  /// Delivers the values in arrays of `count`, or in one array if `count` is 0; the last has the remaining values.
+  /// Demand: `count` values for each array, requested together.
+  ///
+  /// - Precondition: `count` is not negative.
   @inlinable public func collect(_ count: Int) -> Publishers.CollectByCount<Self> {
     .init(upstream: self, count: count)
   }
