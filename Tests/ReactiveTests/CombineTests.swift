@@ -307,8 +307,9 @@ import Testing
     sink.cancel()
   }
 
-  @Test func stridesConvertFromSeconds() throws {
-    #expect(DispatchQueue.SchedulerTimeType.Stride(exactly: 2) == .seconds(2))
+  @Test func stridesConvertFromUnits() throws {
+    #expect(DispatchQueue.SchedulerTimeType.Stride(exactly: 2) == .nanoseconds(2))
+    #expect(DispatchQueue.SchedulerTimeType.Stride(2) == .seconds(2))
     #expect(ImmediateScheduler.SchedulerTimeType.Stride(exactly: 2)?.magnitude == 2)
     #expect(DispatchQueue.SchedulerTimeType.Stride(exactly: UInt.max) == nil)
     let json = try JSONEncoder().encode(DispatchQueue.SchedulerTimeType.Stride.nanoseconds(5))
@@ -400,5 +401,10 @@ import Testing
     let outputText = text(output)
     #expect(outputText.contains("index must not be negative"))
     await #expect(processExitsWith: .failure) { _ = Just(1).dropFirst(-1) }
+    let arrays = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+      _ = Empty<Int, Never>().collect(-1)
+    }
+    let arraysText = text(arrays)
+    #expect(arraysText.contains("count must not be negative"))
   }
 }

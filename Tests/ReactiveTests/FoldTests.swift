@@ -73,6 +73,13 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value([1, 2])])
   }
 
+  @Test func arrayOfNoParticularCountHasAllValues() {
+    #expect(signals(of: (1...5).publisher.collect(0)) == [.subscribed, .value([1, 2, 3, 4, 5]), .finished])
+    let recorder = Recorder<[Int], Never>(.max(1))
+    (1...5).publisher.collect(.byTimeOrCount(VirtualTimeScheduler(), .seconds(1), 0)).subscribe(recorder)
+    #expect(recorder.signals == [.subscribed])
+  }
+
   @Test func appendedAndPrependedValuesAreInOrder() {
     let both = [2, 3].publisher.append(4, 5).prepend([1]).append(Just(6))
     #expect(signals(of: both) == [.subscribed] + (1...6).map { .value($0) } + [.finished])

@@ -14,6 +14,48 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
 }
 
 @Suite struct OperatorTests {
+  @Test func rangesMayHaveAnyBounds() {
+    func values(_ range: some RangeExpression<Int>) -> [[Int]] {
+      let (subject, recorder) = (PassthroughSubject<Int, Never>(), Recorder<Int, Never>())
+      subject.output(in: range).subscribe(recorder)
+      for value in 0...3 { subject.send(value) }
+      subject.send(completion: .finished)
+      #expect(recorder.isEnded)
+      var known: [Int] = []
+      _ = Just(0).output(in: range).sink { known.append($0) }
+      return [recorder.values, known]
+    }
+    #expect(values(-1..<1) == [[0], [0]] && values(-3 ... -1) == [[], []] && values(-2...1) == [[0, 1], [0]])
+    #expect(values(..<(-1)) == [[], []] && values(...(-1)) == [[], []] && values(...0) == [[0], [0]])
+    #expect(values((-5)...) == [[0, 1, 2, 3], [0]] && values(2...) == [[2, 3], []])
+    #expect(values(0 ... .max) == [[0, 1, 2, 3], [0]] && values(...Int.max) == [[0, 1, 2, 3], [0]])
+    #expect(values(Int.min ... .max) == [[0, 1, 2, 3], [0]] && values(Int.max ... .max) == [[], []])
+    #expect(values(Int.min ..< .max) == [[0, 1, 2, 3], [0]] && values(Int.max...) == [[], []])
+    #expect(values(0..<0) == [[], []] && values(1..<3) == [[1, 2], []])
+  }
+
+  @Test func countsMayBeAsLargeAsTheirType() {
+    func values(_ publisher: some Publisher<Int, Never>) -> [Int] {
+      var values: [Int] = []
+      _ = publisher.sink { values.append($0) }
+      return values
+    }
+    let numbers = (0..<3).publisher.eraseToAnyPublisher()
+    #expect(values(numbers.prefix(.max)) == [0, 1, 2] && values(numbers.dropFirst(.max)) == [])
+    #expect(values(numbers.output(at: .max)) == [])
+    #expect(values(numbers.collect(.max).flatMap(\.publisher)) == [0, 1, 2])
+    #expect(values(numbers.buffer(size: .max, prefetch: .keepFull, whenFull: .dropNewest)) == [0, 1, 2])
+    #expect(values(numbers.flatMap(maxPublishers: .max(.max)) { Just($0) }) == [0, 1, 2])
+    var attempts = 0
+    let failing = Deferred { () -> AnyPublisher<Int, TestError> in
+      attempts += 1
+      return attempts < 5 ? Fail(error: TestError()).eraseToAnyPublisher() : Empty().eraseToAnyPublisher()
+    }
+    let recorder = Recorder<Int, TestError>()
+    failing.retry(.min).subscribe(recorder)
+    #expect(recorder.signals == [.subscribed, .finished] && attempts == 5)
+  }
+
   @Test func compositePublisherHasStateForEachSubscriber() {
     let numbered = Numbered(upstream: ["a", "b"].publisher).map { "\($0)\($1)" }
     #expect(signals(of: numbered) == [.subscribed, .value("0a"), .value("1b"), .finished])

@@ -23,6 +23,8 @@ extension Publishers {
     public let body: Timed<Upstream, Upstream.Output>
 
     /// `upstream.buffer(size: size, prefetch: prefetch, whenFull: whenFull)`
+    ///
+    /// - Precondition: `size` is not negative.
     @inlinable public init(
       upstream: Upstream, size: Int, prefetch: PrefetchStrategy, whenFull: BufferingStrategy<Upstream.Failure>
     ) {
@@ -91,7 +93,10 @@ extension Publishers {
 
 extension Publisher {
   /// Holds up to `size` values until there is demand for them. The completion, also a failure, follows the values held.
-  /// Demand: `size` values, and one more for each value delivered (`keepFull`), or unlimited (`byRequest`).
+  /// Demand: `size` values, and one more for each value delivered (`keepFull`), or unlimited (`byRequest`). A buffer of
+  /// size 0 that is kept full therefore requests and delivers nothing.
+  ///
+  /// - Precondition: `size` is not negative.
   @inlinable public func buffer(
     size: Int, prefetch: Publishers.PrefetchStrategy, whenFull: Publishers.BufferingStrategy<Failure>
   ) -> Publishers.Buffer<Self> {

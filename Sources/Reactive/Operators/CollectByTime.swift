@@ -3,7 +3,9 @@ extension Publishers {
   public enum TimeGroupingStrategy<Context: Scheduler> {
     /// At each whole interval since the subscription.
     case byTime(Context, Context.SchedulerTimeType.Stride)
-    /// At each whole interval since the subscription, and when the array has this number of values.
+    /// At each whole interval since the subscription, and when the array has this number of values; 0: no number.
+    ///
+    /// - Precondition: the number is not negative.
     case byTimeOrCount(Context, Context.SchedulerTimeType.Stride, Int)
   }
 
@@ -42,9 +44,9 @@ extension Publishers {
   @usableFromInline var tick: Moment?
 
   @inlinable init(interval: Moment.Stride, count: Int?) {
-    precondition(count.map { $0 > 0 } ?? true, "a collection must have a positive count, it is \(count ?? 0)")
+    precondition(count.map { $0 >= 0 } ?? true, "count must not be negative, it is \(count ?? 0)")
     self.interval = interval
-    limit = count
+    limit = count == 0 ? nil : count
   }
 
   @inlinable mutating func begin(at now: Moment, _ outbox: inout TimedOutbox<[Value], Moment>) -> Subscribers.Demand {

@@ -72,7 +72,7 @@ extension Publishers {
   public struct Retry<Upstream: Publisher>: Operator {
     /// The upstream publisher.
     public let upstream: Upstream
-    /// The number of retries; `nil`: no limit.
+    /// The number of retries; `nil` or negative: no limit.
     public let retries: Int?
 
     /// Creates the operator for `upstream`.
@@ -80,7 +80,7 @@ extension Publishers {
 
     /// Attaches the subscriber to upstream.
     @inlinable public func receive<S: Subscriber<Upstream.Output, Failure>>(subscriber: S) {
-      attempt(SequentialLink(subscriber, "Retry"), retries: retries)
+      attempt(SequentialLink(subscriber, "Retry"), retries: retries.flatMap { $0 < 0 ? nil : $0 })
     }
 
     @inlinable func attempt<S: Subscriber<Upstream.Output, Failure>>(_ link: SequentialLink<S>, retries: Int?) {
@@ -187,7 +187,8 @@ extension Publisher {
     Publishers.TryCatch(upstream: self, handler: handler)
   }
 
-  /// Subscribes to upstream again after each of the first `retries` failures, and requests the unmet demand.
+  /// Subscribes to upstream again after each of the first `retries` failures, and requests the unmet demand. A negative
+  /// number is no limit.
   @inlinable public func retry(_ retries: Int) -> Publishers.Retry<Self> {
     Publishers.Retry(upstream: self, retries: retries)
   }

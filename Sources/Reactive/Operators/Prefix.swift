@@ -9,10 +9,9 @@ extension Publishers {
     /// The indices of the values to deliver.
     public let range: CountableRange<Int>
 
-    /// `upstream.output(in: range)`
+    /// `upstream.output(in: range)`. Indices below 0 select nothing.
     @inlinable public init(upstream: Upstream, range: CountableRange<Int>) {
-      precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
-      (self.upstream, self.range) = (upstream, range)
+      (self.upstream, self.range) = (upstream, range.indices)
     }
 
     /// The implementation.
@@ -87,17 +86,38 @@ extension Publishers {
   }
 }
 
+extension RangeExpression<Int> {
+  /// The range's part from 0 up to, but not including, `Int.max`: no publisher comes so far.
+  @usableFromInline var indices: Range<Int> {
+    // A range through Int.max traps when it is made relative to a collection.
+    let range: Range<Int> =
+      switch self {
+      case let closed as ClosedRange<Int>: closed.lowerBound..<closed.upperBound.next
+      case let through as PartialRangeThrough<Int>: .min..<through.upperBound.next
+      default: relative(to: .min..<Int.max)
+      }
+    return range.clamped(to: 0..<Int.max)
+  }
+}
+
+extension Int {
+  /// The number after this one; `Int.max` has none and is returned itself.
+  fileprivate var next: Int { self == .max ? self : self + 1 }
+}
+
 extension Publishers.Output: Equatable where Upstream: Equatable {}
 extension Publishers.First: Equatable where Upstream: Equatable {}
 
 extension Publisher {
-  /// Delivers the values from index `range.lowerBound` on, counted from 0, and finishes before the upper bound. Demand:
-  /// passed upstream, plus one for each omitted value.
+  /// Delivers the values from index `range.lowerBound` on, counted from 0, and finishes before the upper bound. Indices
+  /// below 0 select nothing. Demand: passed upstream, plus one for each omitted value.
   @inlinable public func output<R: RangeExpression<Int>>(in range: R) -> Publishers.Output<Self> {
-    .init(upstream: self, range: range.relative(to: 0..<Int.max))
+    .init(upstream: self, range: range.indices)
   }
 
   /// Delivers the value with this index, counted from 0, and finishes; omitted values use no demand.
+  ///
+  /// - Precondition: `index` is not negative.
   @inlinable public func output(at index: Int) -> Publishers.Output<Self> {
     precondition(index >= 0, "index must not be negative, it is \(index)")
     return output(in: index...index)
@@ -105,6 +125,8 @@ extension Publisher {
 
   /// Delivers the first `maxLength` values and finishes with the last of them; for 0, immediately. Demand: passed
   /// upstream unchanged.
+  ///
+  /// - Precondition: `maxLength` is not negative.
   @inlinable public func prefix(_ maxLength: Int) -> Publishers.Output<Self> {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return output(in: 0..<maxLength)

@@ -4,7 +4,7 @@ import Dispatch
 public struct DispatchTimerConfiguration: Sendable {
   /// The queue that delivers values; `nil`: a separate queue for each subscription.
   public var queue: DispatchQueue?
-  /// The time between ticks, on the monotonic clock. The first tick is due with the first demand.
+  /// The time between ticks, on the monotonic clock; below zero: zero. The first tick is due with the first demand.
   public var interval: DispatchTimeInterval
   /// The time by which a tick may be late, so that wake-ups can be combined.
   public var leeway: DispatchTimeInterval
@@ -104,7 +104,9 @@ where Down.Input == DispatchTime, Down.Failure == Never {
       return (source, deadline)
     }
     guard let (source, deadline) = start else { return }
-    source.schedule(deadline: deadline, repeating: configuration.interval, leeway: configuration.leeway)
+    typealias Stride = DispatchQueue.SchedulerTimeType.Stride
+    source.schedule(
+      deadline: deadline, repeating: Stride(configuration.interval), leeway: Stride(configuration.leeway))
     let tick = Unchecked { [weak self] in self?.tick() }
     source.setEventHandler { tick.value() }
     source.activate()
@@ -143,6 +145,7 @@ extension DispatchTimeInterval {
     if case .never = self { return .distantFuture }
     let interval = UInt64(max(1, DispatchQueue.SchedulerTimeType.Stride(self).magnitude))
     let elapsed = time.uptimeNanoseconds - min(time.uptimeNanoseconds, origin.uptimeNanoseconds)
-    return DispatchTime(uptimeNanoseconds: origin.uptimeNanoseconds + (elapsed / interval + 1) * interval)
+    let tick = origin.uptimeNanoseconds + (elapsed / interval + 1) * interval
+    return tick > Int64.max ? .distantFuture : DispatchTime(uptimeNanoseconds: tick)
   }
 }

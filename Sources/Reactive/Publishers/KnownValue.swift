@@ -57,25 +57,30 @@ extension KnownOptionalPublisher {
   /// The value, unless the closure accepts it.
   public func drop(while predicate: (Output) -> Bool) -> Output?.Publisher { filter { !predicate($0) } }
   /// The value, unless `maxLength` is 0.
+  ///
+  /// - Precondition: `maxLength` is not negative.
   public func prefix(_ maxLength: Int) -> Output?.Publisher {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return filter { _ in maxLength > 0 }
   }
   /// The value, unless `count` omits it.
+  ///
+  /// - Precondition: `count` is not negative.
   public func dropFirst(_ count: Int = 1) -> Output?.Publisher {
     precondition(count >= 0, "count must not be negative, it is \(count)")
     return filter { _ in count == 0 }
   }
   /// The value, if `index` is 0.
+  ///
+  /// - Precondition: `index` is not negative.
   public func output(at index: Int) -> Output?.Publisher {
     precondition(index >= 0, "index must not be negative, it is \(index)")
     return filter { _ in index == 0 }
   }
   /// The value, if 0 is in the range.
   public func output<R: RangeExpression<Int>>(in range: R) -> Output?.Publisher {
-    let range = range.relative(to: 0..<Int.max)
-    precondition(range.lowerBound >= 0, "lowerBound must not be negative, it is \(range.lowerBound)")
-    return filter { _ in range.contains(0) }
+    let isIncluded = range.indices.contains(0)
+    return filter { _ in isIncluded }
   }
   /// The closure's result for the value, unless it is `nil`.
   public func compactMap<T>(_ transform: (Output) -> T?) -> T?.Publisher { knownValue.flatMap(transform).publisher }

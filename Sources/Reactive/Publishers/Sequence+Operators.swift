@@ -30,6 +30,8 @@ extension Publishers.Sequence {
     while predicate: (Output) -> Bool
   ) -> Publishers.Sequence<DropWhileSequence<Elements>, Failure> { .init(sequence: sequence.drop(while: predicate)) }
   /// All elements except the first `count`.
+  ///
+  /// - Precondition: `count` is not negative.
   @inlinable public func dropFirst(_ count: Int = 1) -> Publishers.Sequence<DropFirstSequence<Elements>, Failure> {
     precondition(count >= 0, "count must not be negative, it is \(count)")
     return .init(sequence: sequence.dropFirst(count))
@@ -45,6 +47,8 @@ extension Publishers.Sequence {
     .init(sequence: sequence.map(transform))
   }
   /// The first `maxLength` elements.
+  ///
+  /// - Precondition: `maxLength` is not negative.
   @inlinable public func prefix(_ maxLength: Int) -> Publishers.Sequence<PrefixSequence<Elements>, Failure> {
     precondition(maxLength >= 0, "maxLength must not be negative, it is \(maxLength)")
     return .init(sequence: sequence.prefix(maxLength))

@@ -21,7 +21,7 @@ extension DispatchQueue: Scheduler {
       try container.encode(dispatchTime.uptimeNanoseconds)
     }
 
-    /// Returns the time `n` later.
+    /// Returns the time `n` later; `DispatchTime.distantFuture` if it cannot be represented.
     public func advanced(by n: Stride) -> Self { Self(dispatchTime + n.timeInterval) }
 
     /// Returns the interval from this time to `other`, at most the longest interval.
@@ -35,7 +35,7 @@ extension DispatchQueue: Scheduler {
     /// Hashes the time.
     public func hash(into hasher: inout Hasher) { hasher.combine(dispatchTime.rawValue) }
 
-    /// An interval in nanoseconds. Intervals in larger units saturate at `Int.max` nanoseconds, 292 years.
+    /// An interval in nanoseconds. Units, literals and arithmetic saturate at `Int.max` nanoseconds, 292 years.
     public struct Stride: NumericTimeInterval, ExpressibleByFloatLiteral, Codable, Hashable {
       /// The number of nanoseconds.
       public var magnitude: Int
@@ -61,6 +61,14 @@ extension DispatchQueue: Scheduler {
       public init(integerLiteral value: Int) { self = .seconds(value) }
       /// Creates an interval of `magnitude` nanoseconds.
       public init(magnitude: Int) { self.magnitude = magnitude }
+
+      /// The product of the numbers of seconds, as on a run loop: `.seconds(10) * 2` is 20 seconds, because the literal is
+      /// 2 seconds. Fractions of a nanosecond are omitted.
+      public static func * (lhs: Self, rhs: Self) -> Self {
+        .nanoseconds(Int(clamping: Int128(lhs.magnitude) * Int128(rhs.magnitude) / 1_000_000_000))
+      }
+      /// Multiplies the numbers of seconds.
+      public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
 
       private init(_ count: Int, unit: Int) {
         let (product, overflow) = count.multipliedReportingOverflow(by: unit)
@@ -119,15 +127,26 @@ extension DispatchQueue: Scheduler {
     asyncAfter(deadline: date.dispatchTime, qos: options.qos, flags: options.flags) { action.value() }
   }
 
-  /// Starts a timer that enqueues the work. Cancelling the returned value stops it.
+  /// Starts a timer that enqueues the work. Cancelling the returned value stops it. An interval or a tolerance below zero
+  /// counts as zero; Dispatch repeats a timer without interval as often as the queue can take it.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void
   ) -> any Cancellable {
     let source = DispatchSource.makeTimerSource(queue: self)
-    source.schedule(deadline: date.dispatchTime, repeating: interval.timeInterval, leeway: tolerance.timeInterval)
+    source.schedule(deadline: date.dispatchTime, repeating: interval, leeway: tolerance)
     source.setEventHandler(handler: action)
     source.activate()
     return AnyCancellable { source.cancel() }
+  }
+}
+
+extension DispatchSourceTimer {
+  /// Sets the timer. Dispatch traps for an interval below zero, which counts as zero here.
+  func schedule(
+    deadline: DispatchTime, repeating interval: DispatchQueue.SchedulerTimeType.Stride,
+    leeway: DispatchQueue.SchedulerTimeType.Stride
+  ) {
+    schedule(deadline: deadline, repeating: max(0, interval).timeInterval, leeway: max(0, leeway).timeInterval)
   }
 }

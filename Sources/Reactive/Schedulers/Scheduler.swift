@@ -46,10 +46,10 @@ where Magnitude: SignedNumeric {
 }
 
 extension NumericTimeInterval {
-  /// Creates an interval of `source` seconds, if it is representable.
+  /// Creates an interval of `source` units, if it is representable. A Dispatch queue's unit is a nanosecond.
   public init?<T: BinaryInteger>(exactly source: T) {
-    guard let seconds = Int(exactly: source) else { return nil }
-    self = .seconds(seconds)
+    guard let magnitude = Magnitude(exactly: source) else { return nil }
+    self.init(magnitude: magnitude)
   }
 
   /// Whether `lhs` is shorter.
@@ -61,6 +61,27 @@ extension NumericTimeInterval {
   /// The difference of the intervals.
   public static func - (lhs: Self, rhs: Self) -> Self { Self(magnitude: lhs.magnitude - rhs.magnitude) }
   /// Multiplies the numbers of units.
+  public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
+}
+
+/// Intervals of a whole number of units. Arithmetic saturates: a result that is too large is the longest interval.
+extension NumericTimeInterval where Magnitude: FixedWidthInteger {
+  /// The product of the numbers of units, saturated.
+  public static func * (lhs: Self, rhs: Self) -> Self {
+    let (product, overflow) = lhs.magnitude.multipliedReportingOverflow(by: rhs.magnitude)
+    return Self(magnitude: overflow ? ((lhs.magnitude < 0) == (rhs.magnitude < 0) ? .max : .min) : product)
+  }
+  /// The sum of the intervals, saturated.
+  public static func + (lhs: Self, rhs: Self) -> Self {
+    let (sum, overflow) = lhs.magnitude.addingReportingOverflow(rhs.magnitude)
+    return Self(magnitude: overflow ? (rhs.magnitude < 0 ? .min : .max) : sum)
+  }
+  /// The difference of the intervals, saturated.
+  public static func - (lhs: Self, rhs: Self) -> Self {
+    let (difference, overflow) = lhs.magnitude.subtractingReportingOverflow(rhs.magnitude)
+    return Self(magnitude: overflow ? (rhs.magnitude < 0 ? .max : .min) : difference)
+  }
+  /// Multiplies the numbers of units, saturated.
   public static func *= (lhs: inout Self, rhs: Self) { lhs = lhs * rhs }
 }
 
@@ -123,15 +144,12 @@ public struct ImmediateScheduler: Scheduler, Sendable {
       public init(magnitude: Int) { self.magnitude = magnitude }
       /// Creates an interval of this size.
       public init(_ value: Int) { magnitude = value }
-      /// Creates an interval of this size, if it is representable.
-      public init?<T: BinaryInteger>(exactly source: T) {
-        guard let magnitude = Int(exactly: source) else { return nil }
-        self.magnitude = magnitude
-      }
       /// Creates an interval of this size.
       public init(integerLiteral value: Int) { magnitude = value }
-      /// Creates an interval of this size, rounded towards zero.
-      public init(floatLiteral value: Double) { magnitude = Int(value) }
+      /// Creates an interval of this size, rounded towards zero and saturated.
+      public init(floatLiteral value: Double) {
+        magnitude = Int(exactly: value.rounded(.towardZero)) ?? (value < 0 ? .min : .max)
+      }
 
       /// Zero.
       public static func seconds(_ s: Int) -> Self { 0 }

@@ -90,7 +90,9 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
     schedule(at: date, every: nil, action)
   }
 
-  /// Runs the work when the virtual time reaches `date`, and after each `interval`, which must be positive.
+  /// Runs the work when the virtual time reaches `date`, and after each `interval`.
+  ///
+  /// - Precondition: `interval` is positive; otherwise ``advance(by:)`` would not return.
   public func schedule(
     after date: SchedulerTimeType, interval: SchedulerTimeType.Stride, tolerance: SchedulerTimeType.Stride,
     options: SchedulerOptions?, _ action: @escaping () -> Void

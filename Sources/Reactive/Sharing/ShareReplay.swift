@@ -60,6 +60,8 @@ extension Publisher {
   ///     behind before it loses the oldest. 0: only new values.
   ///   - start: The time of the upstream subscription. Default: from the first subscriber until the last has left.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
+  ///
+  /// - Precondition: `capacity` is not negative.
   @inlinable public func shareReplay(
     capacity: Int, start: ShareStart = .whileSubscribed(linger: .zero), onLag: (@Sendable (UInt64) -> Void)? = nil
   ) -> Publishers.ShareReplay<Self> {
@@ -69,6 +71,8 @@ extension Publisher {
   /// Shares one subscription to this publisher; a new subscriber first receives the last `bufferSize` values.
   ///
   /// Demand: equals the largest demand of any subscriber.
+  ///
+  /// - Precondition: `bufferSize` is not negative.
   @inlinable
   public func shareReplay(_ bufferSize: Int) -> Publishers.ShareReplay<Self> { shareReplay(capacity: bufferSize) }
 }

@@ -70,6 +70,8 @@ public final class ReplaySubject<Output, Failure: Error>: Subject {
   /// - Parameters:
   ///   - bufferSize: The number of values to keep; `.max` keeps all.
   ///   - onLag: Called with the number of values that a subscriber has just lost, before its next value.
+  ///
+  /// - Precondition: `bufferSize` is not negative.
   public init(bufferSize: Int, onLag: (@Sendable (UInt64) -> Void)? = nil) {
     (self.bufferSize, self.onLag) = (bufferSize, onLag)
     log = SharedLog(
