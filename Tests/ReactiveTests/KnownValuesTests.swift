@@ -62,13 +62,13 @@ import Testing
     let (one, none) = (Int?.some(1).publisher, Int?.none.publisher)
     let text: String?.Publisher = one.map { "\($0)" }
     #expect(text.output == "1")
-    // Without a value there is no result.
+    // Without a value there is no result, except for an array.
     #expect(one.count().output == 1 && none.count().output == nil)
     #expect(one.contains(2).output == false && none.contains(2).output == nil)
     #expect(one.allSatisfy { $0 == 1 }.output == true && none.allSatisfy { $0 == 1 }.output == nil)
     #expect(one.contains { $0 == 1 }.output == true && none.contains { $0 == 1 }.output == nil)
     #expect(one.reduce(1, +).output == 2 && none.reduce(1, +).output == nil && none.scan(1, +).output == nil)
-    #expect(one.collect().output == [1] && none.collect().output == nil)
+    #expect(one.collect().output == [1] && none.collect().output == [])
     let filled: Just<Int> = none.replaceEmpty(with: 7)
     #expect(filled.output == 7 && one.replaceEmpty(with: 7).output == 1)
     let same: [Int?.Publisher] = [

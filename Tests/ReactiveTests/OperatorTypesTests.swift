@@ -100,6 +100,70 @@ extension Publishers.Share { fileprivate var name: String { "Share" } }
     #expect(Publishers.Zip3(one, one, two).c == two && Publishers.CombineLatest4(one, one, one, two).d == two)
   }
 
+  @Test func closuresAndSchedulersArePropertiesAsInCombine() throws {
+    let (one, time) = (PassthroughSubject<Int, TestError>(), VirtualTimeScheduler())
+    #expect(one.map { $0 + 1 }.transform(1) == 2 && one.compactMap { Int?($0) }.transform(1) == 1)
+    #expect(try one.tryMap { $0 + 1 }.transform(1) == 2 && one.tryCompactMap { Int?($0) }.transform(1) == 1)
+    #expect(one.map(\.description, \.magnitude).keyPath1 == \Int.magnitude)
+    #expect(one.map(\.description, \.magnitude, \.self).keyPath2 == \Int.self)
+    #expect(one.filter { $0 > 1 }.isIncluded(2))
+    #expect(try one.tryFilter { $0 > 1 }.isIncluded(2))
+    let scan = one.scan(3) { $0 + $1 }
+    #expect(scan.initialResult == 3 && scan.nextPartialResult(1, 2) == 3)
+    let reduce = one.reduce(3) { $0 + $1 }
+    #expect(reduce.initial == 3 && reduce.nextPartialResult(1, 2) == 3)
+    #expect(one.removeDuplicates().predicate(1, 1) && one.drop { $0 > 1 }.predicate(2))
+    #expect(one.prefix { $0 > 1 }.predicate(2) && one.first { $0 > 1 }.predicate(2) && one.last { $0 > 1 }.predicate(2))
+    #expect(one.contains { $0 > 1 }.predicate(2) && one.allSatisfy { $0 > 1 }.predicate(2))
+    #expect(one.max().areInIncreasingOrder(1, 2) && one.min().areInIncreasingOrder(2, 1))
+    #expect(one.mapError { _ in SingleError.noElements }.transform(TestError()) == .noElements)
+    #expect(one.assertNoFailure("here").prefix == "here")
+    let breakpoint = one.breakpoint { _ in true }
+    #expect(breakpoint.receiveSubscription?(Subscriptions.empty) == true && breakpoint.receiveOutput == nil)
+    #expect(one.print().stream == nil)
+    #expect(one.receive(on: time).scheduler === time && one.delay(for: 2, scheduler: time).interval == 2)
+    #expect(one.debounce(for: 2, scheduler: time).dueTime == 2)
+    #expect(one.throttle(for: 2, scheduler: time, latest: true).latest)
+    let timeout = one.timeout(2, scheduler: time) { TestError() }
+    #expect(timeout.interval == 2 && timeout.customError?() == TestError())
+    let buffer = one.buffer(size: 3, prefetch: .keepFull, whenFull: .dropNewest)
+    #expect(buffer.size == 3 && buffer.prefetch == .keepFull)
+    guard case .byTime(let scheduler, 2) = one.collect(.byTime(time, 2)).strategy else { throw TestError() }
+    #expect(scheduler === time)
+  }
+
+  /// The types are the test: a chain of two operators would not be of these types.
+  @Test func closuresInARowMakeOneOperatorAsInCombine() {
+    typealias Source = PassthroughSubject<Int, Never>
+    let source = Source()
+    let maps: Publishers.Map<Source, String> = source.map { $0 + 1 }.map { "\($0)" }
+    let tries: [Publishers.TryMap<Source, Int>] = [
+      source.map { $0 + 1 }.tryMap { $0 * 2 }, source.tryMap { $0 + 1 }.map { $0 * 2 },
+      source.tryMap { $0 + 1 }.tryMap { $0 * 2 },
+    ]
+    let compact: [Publishers.CompactMap<Source, Int>] = [
+      source.compactMap { $0 > 1 ? $0 : nil }.compactMap { $0 < 3 ? $0 : nil },
+      source.compactMap { $0 > 1 && $0 < 3 ? $0 : nil }.map { $0 },
+    ]
+    let tried: Publishers.TryCompactMap<Source, Int> = source.tryCompactMap { $0 > 1 ? $0 : nil }
+      .compactMap { $0 < 3 ? $0 : nil }
+    let filters: Publishers.Filter<Source> = source.filter { $0 > 1 }.filter { $0 < 3 }
+    let tryFilters: [Publishers.TryFilter<Source>] = [
+      source.filter { $0 > 1 }.tryFilter { $0 < 3 }, source.tryFilter { $0 > 1 }.filter { $0 < 3 },
+      source.tryFilter { $0 > 1 }.tryFilter { $0 < 3 },
+    ]
+    var seen: [String] = []
+    func note<P: Publisher>(_ publisher: P) -> AnyCancellable {
+      publisher.sink(receiveCompletion: { _ in }, receiveValue: { seen.append("\($0)") })
+    }
+    let sinks =
+      [note(maps), note(tried), note(filters)] + tries.map(note) + compact.map(note) + tryFilters.map(note)
+    for value in 1...3 { source.send(value) }
+    let counts = Dictionary(grouping: seen, by: \.self).mapValues(\.count)
+    #expect(counts == ["2": 8, "3": 1, "4": 4, "6": 3, "8": 3])
+    withExtendedLifetime(sinks) {}
+  }
+
   @Test func operatorsAreDistinctTypes() {
     let source = PassthroughSubject<Int, Never>()
     let now = ImmediateScheduler.shared

@@ -19,6 +19,12 @@ extension Publishers {
 
   /// Holds values until there is demand for them.
   public struct Buffer<Upstream: Publisher>: CompositePublisher {
+    /// The number of values that are held.
+    public let size: Int
+    /// The time at which values are requested.
+    public let prefetch: PrefetchStrategy
+    /// The treatment of a value that does not fit.
+    public let whenFull: BufferingStrategy<Upstream.Failure>
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
@@ -28,6 +34,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, size: Int, prefetch: PrefetchStrategy, whenFull: BufferingStrategy<Upstream.Failure>
     ) {
+      (self.size, self.prefetch, self.whenFull) = (size, prefetch, whenFull)
       precondition(size >= 0, "the size of a buffer must not be negative, it is \(size)")
       var rule = BufferRule<Upstream.Output>(size: size, replacesDelivered: prefetch == .keepFull)
       var failure: (() -> Upstream.Failure)?

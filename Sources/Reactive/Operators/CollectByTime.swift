@@ -11,6 +11,10 @@ extension Publishers {
 
   /// Delivers arrays of the values of an interval, with at least one value each.
   public struct CollectByTime<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The condition under which an array is delivered.
+    public let strategy: TimeGroupingStrategy<Context>
+    /// Options for the scheduler.
+    public let options: Context.SchedulerOptions?
     /// The implementation.
     public let body: Timed<Upstream, [Upstream.Output]>
 
@@ -18,6 +22,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, strategy: TimeGroupingStrategy<Context>, options: Context.SchedulerOptions?
     ) {
+      (self.strategy, self.options) = (strategy, options)
       let (scheduler, interval, count): (Context, Context.SchedulerTimeType.Stride, Int?) =
         switch strategy {
         case .byTime(let scheduler, let interval): (scheduler, interval, nil)

@@ -21,44 +21,56 @@ extension Publishers {
 
   /// Delivers whether the closure accepts one of the values.
   public struct ContainsWhere<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>>
 
     /// `upstream.contains(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "ContainsWhere", false, unless: true, predicate)
     }
   }
 
   /// Delivers whether the closure accepts one of the values; fails with the error that it throws.
   public struct TryContainsWhere<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Throwing<Upstream.Failure>>
 
     /// `upstream.tryContains(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "TryContainsWhere", false, unless: true, predicate)
     }
   }
 
   /// Delivers whether the closure accepts all values.
   public struct AllSatisfy<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>>
 
     /// `upstream.allSatisfy(predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "AllSatisfy", true, unless: false) { !predicate($0) }
     }
   }
 
   /// Delivers whether the closure accepts all values; fails with the error that it throws.
   public struct TryAllSatisfy<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Throwing<Upstream.Failure>>
 
     /// `upstream.tryAllSatisfy(predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "TryAllSatisfy", true, unless: false) { try !predicate($0) }
     }
   }

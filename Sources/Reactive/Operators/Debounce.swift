@@ -4,6 +4,12 @@ extension Publishers {
   /// Delivers the last value before each pause. Requests unlimited values from upstream; a pause without demand
   /// delivers nothing.
   public struct Debounce<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The time after a value in which no newer one may arrive.
+    public let dueTime: Context.SchedulerTimeType.Stride
+    /// The scheduler.
+    public let scheduler: Context
+    /// Options for the scheduler.
+    public let options: Context.SchedulerOptions?
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
@@ -12,6 +18,7 @@ extension Publishers {
       upstream: Upstream, dueTime: Context.SchedulerTimeType.Stride, scheduler: Context,
       options: Context.SchedulerOptions?
     ) {
+      (self.dueTime, self.scheduler, self.options) = (dueTime, scheduler, options)
       body = Timed(upstream, "Debounce", DebounceRule(dueTime: dueTime), on: scheduler, options: options)
     }
   }
@@ -19,6 +26,12 @@ extension Publishers {
   /// Delivers at most one value per interval. Requests unlimited values from upstream; a value without demand is
   /// dropped.
   public struct Throttle<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The shortest time between two values.
+    public let interval: Context.SchedulerTimeType.Stride
+    /// The scheduler.
+    public let scheduler: Context
+    /// Whether the newest value of an interval is delivered, rather than the first.
+    public let latest: Bool
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
@@ -26,6 +39,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context, latest: Bool
     ) {
+      (self.interval, self.scheduler, self.latest) = (interval, scheduler, latest)
       body = Timed(
         upstream, "Throttle", ThrottleRule(interval: interval, latest: latest), on: scheduler, options: nil)
     }

@@ -3,17 +3,30 @@
 extension Publishers {
   /// Delivers on a scheduler. Demand is passed upstream unchanged.
   public struct ReceiveOn<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The scheduler.
+    public let scheduler: Context
+    /// Options for the scheduler.
+    public let options: Context.SchedulerOptions?
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
     /// `upstream.receive(on: scheduler, options: options)`
     @inlinable public init(upstream: Upstream, scheduler: Context, options: Context.SchedulerOptions?) {
+      (self.scheduler, self.options) = (scheduler, options)
       body = Timed(upstream, "ReceiveOn", RelayRule(), on: scheduler, options: options)
     }
   }
 
   /// Delivers all signals, including the completion, after a delay. Demand is passed upstream unchanged.
   public struct Delay<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The delay of each signal.
+    public let interval: Context.SchedulerTimeType.Stride
+    /// The additional delay that is acceptable; `nil`: the scheduler's minimum.
+    public let tolerance: Context.SchedulerTimeType.Stride?
+    /// The scheduler.
+    public let scheduler: Context
+    /// Options for the scheduler.
+    public let options: Context.SchedulerOptions?
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
@@ -22,6 +35,7 @@ extension Publishers {
       upstream: Upstream, interval: Context.SchedulerTimeType.Stride, tolerance: Context.SchedulerTimeType.Stride?,
       scheduler: Context, options: Context.SchedulerOptions? = nil
     ) {
+      (self.interval, self.tolerance, self.scheduler, self.options) = (interval, tolerance, scheduler, options)
       let rule = DelayRule<Upstream.Output, Context.SchedulerTimeType>(interval: interval)
       body = Timed(upstream, "Delay", rule, on: scheduler, tolerance: tolerance, options: options)
     }

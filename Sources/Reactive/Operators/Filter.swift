@@ -5,44 +5,56 @@ import Synchronization
 extension Publishers {
   /// Delivers the values that the closure accepts.
   public struct Filter<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to deliver a value.
+    public let isIncluded: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.filter(isIncluded)`
     @inlinable public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) -> Bool) {
+      self.isIncluded = isIncluded
       body = Staged(upstream, "Filter") { isIncluded($0) ? .emit($0) : .skip }
     }
   }
 
   /// Delivers the values that the closure accepts; fails with the error that it throws.
   public struct TryFilter<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to deliver a value.
+    public let isIncluded: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryFilter(isIncluded)`
     @inlinable public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) throws -> Bool) {
+      self.isIncluded = isIncluded
       body = Staged(upstream, "TryFilter") { try isIncluded($0) ? .emit($0) : .skip }
     }
   }
 
   /// Delivers the values that differ from the previous one.
   public struct RemoveDuplicates<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether the second value equals the first.
+    public let predicate: (Upstream.Output, Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.removeDuplicates(by: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Staged(upstream, "RemoveDuplicates", equal: predicate)
     }
   }
 
   /// Delivers the values that differ from the previous one; fails with the error that the closure throws.
   public struct TryRemoveDuplicates<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether the second value equals the first.
+    public let predicate: (Upstream.Output, Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryRemoveDuplicates(by: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Staged(upstream, "TryRemoveDuplicates", equal: predicate)
     }
   }
@@ -77,11 +89,14 @@ extension Publishers {
 
   /// Delivers the first value that the closure rejects, and all after it.
   public struct DropWhile<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to omit a value.
+    public let predicate: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.drop(while: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Staged(upstream, "DropWhile", from: true) { isDropping, value in
         isDropping = isDropping && predicate(value)
         return isDropping ? .skip : .emit(value)
@@ -91,11 +106,14 @@ extension Publishers {
 
   /// Delivers the first value that the closure rejects, and all after it; fails with the error that it throws.
   public struct TryDropWhile<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to omit a value.
+    public let predicate: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryDrop(while: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Staged(upstream, "TryDropWhile", from: true) { isDropping, value in
         isDropping = try isDropping && predicate(value)
         return isDropping ? .skip : .emit(value)
@@ -139,6 +157,32 @@ extension Publishers.Staged where Mode: Fallibility, Output == Upstream.Output {
 }
 
 extension Publishers.Drop: Equatable where Upstream: Equatable {}
+
+// Two closures in a row make one operator, as in Combine: their types say so, and a value passes one link.
+
+extension Publishers.Filter {
+  /// Delivers the values that both closures accept; an omitted value uses no demand.
+  @inlinable public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.Filter<Upstream> {
+    .init(upstream: upstream) { [first = self.isIncluded] in first($0) && isIncluded($0) }
+  }
+
+  /// Delivers the values that both closures accept; an omitted value uses no demand. Fails with the first error thrown.
+  @inlinable public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Upstream> {
+    .init(upstream: upstream) { [first = self.isIncluded] in try first($0) && isIncluded($0) }
+  }
+}
+
+extension Publishers.TryFilter {
+  /// Delivers the values that both closures accept; an omitted value uses no demand.
+  @inlinable public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.TryFilter<Upstream> {
+    .init(upstream: upstream) { [first = self.isIncluded] in try first($0) && isIncluded($0) }
+  }
+
+  /// Delivers the values that both closures accept; an omitted value uses no demand. Fails with the first error thrown.
+  @inlinable public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Upstream> {
+    .init(upstream: upstream) { [first = self.isIncluded] in try first($0) && isIncluded($0) }
+  }
+}
 
 extension Publisher {
   /// Delivers the values that the closure accepts; an omitted value uses no demand.

@@ -3,22 +3,28 @@
 extension Publishers {
   /// Delivers the closure's result for each value.
   public struct Map<Upstream: Publisher, Output>: CompositePublisher {
+    /// Returns the value to deliver for a value.
+    public let transform: (Upstream.Output) -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.map(transform)`
     @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output) {
+      self.transform = transform
       body = Staged(upstream, "Map") { .emit(transform($0)) }
     }
   }
 
   /// Delivers the closure's result for each value; fails with the error that it throws.
   public struct TryMap<Upstream: Publisher, Output>: CompositePublisher {
+    /// Returns the value to deliver for a value.
+    public let transform: (Upstream.Output) throws -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryMap(transform)`
     @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output) {
+      self.transform = transform
       body = Staged(upstream, "TryMap") { .emit(try transform($0)) }
     }
   }
@@ -28,7 +34,8 @@ extension Publishers {
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
-    // A closure, formed where the key path is a literal: the optimiser then reads the property itself.
+    // A closure, formed where the key path is a literal: the optimiser then reads the property itself. It does not if the
+    // key path is kept, too: a value would cost three times as much.
     @inlinable init(_ upstream: Upstream, _ get: @escaping (Upstream.Output) -> Output) {
       body = Staged(upstream, "ValueForKey") { .emit(get($0)) }
     }
@@ -36,18 +43,29 @@ extension Publishers {
 
   /// Delivers two properties of each value.
   public struct MapKeyPath2<Upstream: Publisher, Output0, Output1>: CompositePublisher {
+    /// The first property.
+    public let keyPath0: KeyPath<Upstream.Output, Output0>
+    /// The second property.
+    public let keyPath1: KeyPath<Upstream.Output, Output1>
     /// The implementation.
     public let body: Staged<Upstream, (Output0, Output1), Unthrowing<Upstream.Failure>>
 
     @inlinable init(
       _ upstream: Upstream, _ keyPath0: KeyPath<Upstream.Output, Output0>, _ keyPath1: KeyPath<Upstream.Output, Output1>
     ) {
+      (self.keyPath0, self.keyPath1) = (keyPath0, keyPath1)
       body = Staged(upstream, "ValueForKeys") { .emit(($0[keyPath: keyPath0], $0[keyPath: keyPath1])) }
     }
   }
 
   /// Delivers three properties of each value.
   public struct MapKeyPath3<Upstream: Publisher, Output0, Output1, Output2>: CompositePublisher {
+    /// The first property.
+    public let keyPath0: KeyPath<Upstream.Output, Output0>
+    /// The second property.
+    public let keyPath1: KeyPath<Upstream.Output, Output1>
+    /// The third property.
+    public let keyPath2: KeyPath<Upstream.Output, Output2>
     /// The implementation.
     public let body: Staged<Upstream, (Output0, Output1, Output2), Unthrowing<Upstream.Failure>>
 
@@ -55,6 +73,7 @@ extension Publishers {
       _ upstream: Upstream, _ keyPath0: KeyPath<Upstream.Output, Output0>,
       _ keyPath1: KeyPath<Upstream.Output, Output1>, _ keyPath2: KeyPath<Upstream.Output, Output2>
     ) {
+      (self.keyPath0, self.keyPath1, self.keyPath2) = (keyPath0, keyPath1, keyPath2)
       body = Staged(upstream, "ValueForKeys") {
         .emit(($0[keyPath: keyPath0], $0[keyPath: keyPath1], $0[keyPath: keyPath2]))
       }
@@ -63,28 +82,38 @@ extension Publishers {
 
   /// Delivers the closure's result for each value, except `nil`.
   public struct CompactMap<Upstream: Publisher, Output>: CompositePublisher {
+    /// Returns the value to deliver for a value, or `nil`.
+    public let transform: (Upstream.Output) -> Output?
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.compactMap(transform)`
     @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output?) {
+      self.transform = transform
       body = Staged(upstream, "CompactMap") { transform($0).map { .emit($0) } ?? .skip }
     }
   }
 
   /// Delivers the closure's result for each value, except `nil`; fails with the error that it throws.
   public struct TryCompactMap<Upstream: Publisher, Output>: CompositePublisher {
+    /// Returns the value to deliver for a value, or `nil`.
+    public let transform: (Upstream.Output) throws -> Output?
     /// The implementation.
     public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryCompactMap(transform)`
     @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output?) {
+      self.transform = transform
       body = Staged(upstream, "TryCompactMap") { try transform($0).map { .emit($0) } ?? .skip }
     }
   }
 
   /// Delivers, for each value, the accumulated result of all values so far.
   public struct Scan<Upstream: Publisher, Output>: CompositePublisher {
+    /// The result before the first value.
+    public let initialResult: Output
+    /// Returns the result after a value, given the result before it.
+    public let nextPartialResult: (Output, Upstream.Output) -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
@@ -92,6 +121,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
     ) {
+      (self.initialResult, self.nextPartialResult) = (initialResult, nextPartialResult)
       body = Staged(upstream, "Scan", from: initialResult) { result, value in
         result = nextPartialResult(result, value)
         return .emit(result)
@@ -102,6 +132,10 @@ extension Publishers {
   /// Delivers, for each value, the accumulated result of all values so far; fails with the error that the closure
   /// throws.
   public struct TryScan<Upstream: Publisher, Output>: CompositePublisher {
+    /// The result before the first value.
+    public let initialResult: Output
+    /// Returns the result after a value, given the result before it.
+    public let nextPartialResult: (Output, Upstream.Output) throws -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
 
@@ -109,11 +143,62 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
     ) {
+      (self.initialResult, self.nextPartialResult) = (initialResult, nextPartialResult)
       body = Staged(upstream, "TryScan", from: initialResult) { result, value in
         result = try nextPartialResult(result, value)
         return .emit(result)
       }
     }
+  }
+}
+
+// Two closures in a row make one operator, as in Combine: their types say so, and a value passes one link.
+
+extension Publishers.Map {
+  /// Delivers the closure's result for each result. Demand: passed upstream unchanged.
+  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.Map<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in transform(first($0)) }
+  }
+
+  /// Delivers the closure's result for each result; fails with the first error thrown. Demand: passed upstream
+  /// unchanged.
+  @inlinable public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in try transform(first($0)) }
+  }
+}
+
+extension Publishers.TryMap {
+  /// Delivers the closure's result for each result. Demand: passed upstream unchanged.
+  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.TryMap<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in transform(try first($0)) }
+  }
+
+  /// Delivers the closure's result for each result; fails with the first error thrown. Demand: passed upstream
+  /// unchanged.
+  @inlinable public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in try transform(first($0)) }
+  }
+}
+
+extension Publishers.CompactMap {
+  /// Delivers the closure's result for each result, except `nil`, which uses no demand.
+  @inlinable public func compactMap<T>(_ transform: @escaping (Output) -> T?) -> Publishers.CompactMap<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in first($0).flatMap(transform) }
+  }
+
+  /// Delivers the closure's result for each result. Demand: passed upstream, plus one for each `nil`.
+  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.CompactMap<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in first($0).map(transform) }
+  }
+}
+
+extension Publishers.TryCompactMap {
+  /// Delivers the closure's result for each result, except `nil`, which uses no demand; fails with the first error
+  /// thrown.
+  @inlinable public func compactMap<T>(
+    _ transform: @escaping (Output) throws -> T?
+  ) -> Publishers.TryCompactMap<Upstream, T> {
+    .init(upstream: upstream) { [first = self.transform] in try first($0).flatMap(transform) }
   }
 }
 

@@ -3,11 +3,14 @@
 extension Publishers {
   /// Fails with the closure's result for upstream's failure.
   public struct MapError<Upstream: Publisher, Failure: Error>: CompositePublisher {
+    /// Returns the failure for upstream's failure.
+    public let transform: (Upstream.Failure) -> Failure
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>>
 
     /// `upstream.mapError(transform)`
     @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure) {
+      self.transform = transform
       body = Staged(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
     }
 
@@ -39,11 +42,18 @@ extension Publishers {
 
   /// Stops the program when upstream fails.
   public struct AssertNoFailure<Upstream: Publisher>: CompositePublisher {
+    /// The start of the message.
+    public let prefix: String
+    /// The file that the message names.
+    public let file: StaticString
+    /// The line that the message names.
+    public let line: UInt
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Never>>
 
     /// `upstream.assertNoFailure(prefix, file: file, line: line)`
     @inlinable public init(upstream: Upstream, prefix: String, file: StaticString, line: UInt) {
+      (self.prefix, self.file, self.line) = (prefix, file, line)
       let stop = Refailing<Upstream.Failure, Never> {
         fatalError("\(prefix.isEmpty ? "" : prefix + ": ")\($0)", file: file, line: line)
       }

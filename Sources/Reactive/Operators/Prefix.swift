@@ -43,44 +43,56 @@ extension Publishers {
 
   /// Delivers the first value that the closure accepts.
   public struct FirstWhere<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.first(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "FirstWhere") { Stage { predicate($0) ? .finish(last: $0) : .skip } }
     }
   }
 
   /// Delivers the first value that the closure accepts; fails with the error that it throws.
   public struct TryFirstWhere<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryFirst(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "TryFirstWhere") { Stage { try predicate($0) ? .finish(last: $0) : .skip } }
     }
   }
 
   /// Delivers values until the closure rejects one.
   public struct PrefixWhile<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to continue with a value.
+    public let predicate: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.prefix(while: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Staged(upstream, "PrefixWhile") { predicate($0) ? .emit($0) : .finish(last: nil) }
     }
   }
 
   /// Delivers values until the closure rejects one; fails with the error that it throws.
   public struct TryPrefixWhile<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to continue with a value.
+    public let predicate: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryPrefix(while: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Staged(upstream, "TryPrefixWhile") { try predicate($0) ? .emit($0) : .finish(last: nil) }
     }
   }

@@ -7,6 +7,8 @@ extension Publishers {
   public struct Print<Upstream: Publisher>: CompositePublisher {
     /// The text at the start of each line.
     public let prefix: String
+    /// Receives the lines; `nil`: standard output.
+    public let stream: (any TextOutputStream)?
     /// The implementation.
     public let body: HandleEvents<Upstream>
 
@@ -27,12 +29,18 @@ extension Publishers {
       }
       events.receiveCancel = { printer.print("receive cancel") }
       events.receiveReturned = { printer.print(line($0) + " (synchronous)") }
-      (self.prefix, body) = (prefix, events)
+      (self.prefix, self.stream, body) = (prefix, stream, events)
     }
   }
 
   /// Stops in the debugger when a closure returns true, and passes all signals on unchanged.
   public struct Breakpoint<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether to stop when a subscription arrives.
+    public let receiveSubscription: ((any Subscription) -> Bool)?
+    /// Returns whether to stop when a value arrives.
+    public let receiveOutput: ((Upstream.Output) -> Bool)?
+    /// Returns whether to stop when the completion arrives.
+    public let receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)?
     /// The implementation.
     public let body: HandleEvents<Upstream>
 
@@ -42,6 +50,8 @@ extension Publishers {
       receiveOutput: ((Upstream.Output) -> Bool)? = nil,
       receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
     ) {
+      (self.receiveSubscription, self.receiveOutput) = (receiveSubscription, receiveOutput)
+      self.receiveCompletion = receiveCompletion
       body = HandleEvents(
         upstream: upstream, receiveSubscription: { if receiveSubscription?($0) == true { raise(SIGTRAP) } },
         receiveOutput: { if receiveOutput?($0) == true { raise(SIGTRAP) } },

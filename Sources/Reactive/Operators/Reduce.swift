@@ -3,6 +3,10 @@
 extension Publishers {
   /// Delivers the accumulated result of all values.
   public struct Reduce<Upstream: Publisher, Output>: CompositePublisher {
+    /// The result before the first value.
+    public let initial: Output
+    /// Returns the result after a value, given the result before it.
+    public let nextPartialResult: (Output, Upstream.Output) -> Output
     /// The implementation.
     public let body: Folded<Upstream, Output, Unthrowing<Upstream.Failure>>
 
@@ -10,12 +14,17 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
     ) {
+      (self.initial, self.nextPartialResult) = (initial, nextPartialResult)
       body = Folded(upstream, "Reduce", from: initial, { $0 = nextPartialResult($0, $1) }, output: { $0 })
     }
   }
 
   /// Delivers the accumulated result of all values; fails with the error that the closure throws.
   public struct TryReduce<Upstream: Publisher, Output>: CompositePublisher {
+    /// The result before the first value.
+    public let initial: Output
+    /// Returns the result after a value, given the result before it.
+    public let nextPartialResult: (Output, Upstream.Output) throws -> Output
     /// The implementation.
     public let body: Folded<Upstream, Output, Throwing<Upstream.Failure>>
 
@@ -23,6 +32,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
     ) {
+      (self.initial, self.nextPartialResult) = (initial, nextPartialResult)
       body = Folded(upstream, "TryReduce", from: initial, { $0 = try nextPartialResult($0, $1) }, output: { $0 })
     }
   }
@@ -85,28 +95,36 @@ extension Publishers {
 
   /// Delivers the last value that the closure accepts.
   public struct LastWhere<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.last(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "LastWhere", from: nil, { if predicate($1) { $0 = $1 } }, output: { $0 })
     }
   }
 
   /// Delivers the last value that the closure accepts; fails with the error that it throws.
   public struct TryLastWhere<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether a value is accepted.
+    public let predicate: (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryLast(where: predicate)`
     @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+      self.predicate = predicate
       body = Folded(upstream, "TryLastWhere", from: nil, { if try predicate($1) { $0 = $1 } }, output: { $0 })
     }
   }
 
   /// Delivers the greatest value; of equal values the first.
   public struct Comparison<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether the first value is less than the second.
+    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
@@ -114,12 +132,15 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) -> Bool
     ) {
+      self.areInIncreasingOrder = areInIncreasingOrder
       body = Folded(upstream, "Comparison", greatestBy: areInIncreasingOrder)
     }
   }
 
   /// Delivers the greatest value, of equal values the first; fails with the error that the closure throws.
   public struct TryComparison<Upstream: Publisher>: CompositePublisher {
+    /// Returns whether the first value is less than the second.
+    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
@@ -127,6 +148,7 @@ extension Publishers {
     @inlinable public init(
       upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) throws -> Bool
     ) {
+      self.areInIncreasingOrder = areInIncreasingOrder
       body = Folded(upstream, "TryComparison", greatestBy: areInIncreasingOrder)
     }
   }

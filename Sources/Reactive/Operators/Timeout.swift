@@ -3,6 +3,14 @@
 extension Publishers {
   /// Ends the subscription when upstream takes too long. Demand is passed upstream unchanged.
   public struct Timeout<Upstream: Publisher, Context: Scheduler>: CompositePublisher {
+    /// The longest time to a value.
+    public let interval: Context.SchedulerTimeType.Stride
+    /// The scheduler.
+    public let scheduler: Context
+    /// Options for the scheduler.
+    public let options: Context.SchedulerOptions?
+    /// Returns the failure if upstream takes too long; `nil`: the subscription finishes.
+    public let customError: (() -> Upstream.Failure)?
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
@@ -15,6 +23,7 @@ extension Publishers {
       upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
       options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
     ) {
+      (self.interval, self.scheduler, self.options, self.customError) = (interval, scheduler, options, customError)
       body = Timed(
         upstream, "Timeout", TimeoutRule(interval: interval), on: scheduler, options: options, failure: customError)
     }

@@ -10,8 +10,8 @@ extension Optional.Publisher {
   public func allSatisfy(_ predicate: (Wrapped) -> Bool) -> Bool?.Publisher { map(predicate) }
   /// Whether the closure accepts the value, if any.
   public func contains(where predicate: (Wrapped) -> Bool) -> Bool?.Publisher { map(predicate) }
-  /// The value, if any, in an array.
-  public func collect() -> [Wrapped]?.Publisher { map { [$0] } }
+  /// The value, if any, in an array; without a value, an empty array.
+  public func collect() -> [Wrapped]?.Publisher { .init(output.map { [$0] } ?? []) }
   /// 1, if there is a value.
   public func count() -> Int?.Publisher { map { _ in 1 } }
   /// The closure's result for the value, if any.
