@@ -106,6 +106,25 @@ import Testing
     #expect(signals(of: failing.tryCatch { throw $0 } as Publishers.TryCatch<_, Just<Int>>).last == .failed)
   }
 
+  @Test func cancellationInsideCatchEndsTheSubscription() {
+    let source = Probe<Int, TestError>()
+    let (next, other) = (Probe<Int, Never>(), Probe<Int, any Error>())
+    let caught = Recorder<Int, Never>()
+    source.catch { _ in
+      caught.cancel()
+      return next
+    }.subscribe(caught)
+    source.send(completion: .failure(TestError()))
+    let tried = Recorder<Int, any Error>()
+    source.tryCatch { _ in
+      tried.cancel()
+      return other
+    }.subscribe(tried)
+    source.send(completion: .failure(TestError()))
+    #expect(next.state.subscriptions == 0 && other.state.subscriptions == 0)
+    #expect(caught.signals == [.subscribed] && tried.signals == [.subscribed])
+  }
+
   @Test func retrySubscribesAgainUpToItsLimit() {
     let source = CountingSource(1, end: .failure(TestError()))
     #expect(signals(of: source.retry(2)) == [.subscribed, .value(0), .value(0), .value(0), .failed])

@@ -130,6 +130,34 @@ import Testing
     #expect(from.signals == [.subscribed, .value(2)])
   }
 
+  @Test func promptOtherPublisherEndsAPrefixAfterItsSubscription() {
+    let (source, trigger) = (Probe<Int, Never>(), CurrentValueSubject<Int, Never>(1))
+    let until = Recorder<Int, Never>()
+    source.prefix(untilOutputFrom: trigger).subscribe(until)
+    #expect(until.signals == [.subscribed, .finished] && source.state.subscriptions == 0)
+    let end = Probe<Int, Never>()
+    let from = Recorder<Int, Never>()
+    source.drop(untilOutputFrom: end).subscribe(from)
+    end.send(1)
+    #expect(end.state.cancels == 1)
+  }
+
+  @Test func publisherThatArrivesDuringADeliveryFollowsIt() {
+    let outer = PassthroughSubject<AnyPublisher<Int, Never>, Never>()
+    var notes: [String] = []
+    let sink = outer.switchToLatest().sink { value in
+      notes.append("\(value)")
+      if value == 1 { outer.send([3, 4].publisher.eraseToAnyPublisher()) }
+      notes.append("end of \(value)")
+    }
+    let inner = PassthroughSubject<Int, Never>()
+    outer.send(inner.eraseToAnyPublisher())
+    inner.send(1)
+    inner.send(2)
+    #expect(notes == ["1", "end of 1", "3", "end of 3", "4", "end of 4"])
+    sink.cancel()
+  }
+
   @Test func endOfTheOtherPublisherLeavesAPrefixAndEndsADrop() {
     let source = Probe<Int, TestError>()
     let until = Recorder<Int, TestError>()

@@ -34,6 +34,22 @@ import Testing
     #expect(late.signals == [.subscribed, .finished])
   }
 
+  @Test func subscriberThatAttachesWhileConnectingSharesTheConnection() {
+    let probe = Probe<Int, Never>()
+    let second = Recorder<Int, Never>()
+    var attach: (() -> Void)?
+    let shared = probe.handleEvents(receiveSubscription: { _ in attach.take()?() }).share()
+    attach = { shared.subscribe(second) }
+    let first = Recorder<Int, Never>()
+    shared.subscribe(first)
+    probe.send(1)
+    #expect(first.values == [1] && second.values == [1] && probe.state.subscriptions == 1)
+    first.cancel()
+    #expect(probe.state.cancels == 0)
+    second.cancel()
+    #expect(probe.state.cancels == 1)
+  }
+
   @Test func cancelWhileConnectingReleasesTheConnection() {  // row 4
     let recorder = Recorder<Int, Never> { recorder, _ in
       recorder.cancel()
