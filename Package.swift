@@ -53,6 +53,7 @@ let package = Package(
     .systemLibrary(name: "CJq", path: "Sources/C/CJq", providers: [.apt(["libjq-dev"])]),
     .systemLibrary(
       name: "CSystemd", path: "Sources/C/CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+    .systemLibrary(name: "CZlib", path: "Sources/C/CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
     .target(name: "CChecksum", path: "Sources/C/CChecksum"),
     .target(name: "CNats", path: "Sources/C/CNats"),  // loads the library when it is used: nothing to link
     .target(name: "CToml", path: "Sources/C/CToml"),
@@ -77,7 +78,7 @@ let package = Package(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
     .target(
-      name: "StreamSources", dependencies: ["CCurl", "CJq", "Events", "Reactive", "StreamRuntime"],
+      name: "StreamSources", dependencies: ["CCurl", "CJq", "CZlib", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
     .target(
       name: "StreamServer",

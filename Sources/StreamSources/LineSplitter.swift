@@ -12,15 +12,18 @@ protocol EventSplitter: Sendable {
   /// - Throws: when an event exceeds the limit; the splitter must not be used afterwards.
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong)
   /// The response ended regularly.
-  mutating func end(into events: inout EventBatch)
+  /// - Throws: when the last event exceeds the limit.
+  mutating func end(into events: inout EventBatch) throws(EventTooLong)
 }
 
-/// One event per line, as in NDJSON. Lines end with LF or CRLF; empty lines, which servers send as keep-alives, are
-/// skipped. A last line without line end is an event if the response was complete.
+/// One event per line, as in NDJSON. Lines end with LF or CRLF. Lines of white space, which servers send as keep-alives, are
+/// skipped, and so is a byte order mark before the first line. A last line without line end is an event if the response was
+/// complete.
 struct LineSplitter: EventSplitter {
   /// Maximum bytes of a line, without its line end.
   let maximumBytes: Int
   private var line: [UInt8] = []
+  private var isFirstLine = true
 
   init(maximumBytes: Int) {
     self.maximumBytes = maximumBytes
@@ -32,42 +35,56 @@ struct LineSplitter: EventSplitter {
       let count = unsafe UnsafeRawPointer(end) - start
       let piece = unsafe UnsafeRawBufferPointer(rebasing: rest[..<count])
       if line.isEmpty {
-        try unsafe appendLine(piece, to: &events)
+        try check(piece.count)
+        try unsafe take(piece, into: &events)  // copied once, into the batch
       } else {
         try unsafe append(piece)
-        finishLine(into: &events)
+        try takeLine(into: &events)
       }
       unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(count + 1)...])
     }
     try unsafe append(rest)
   }
 
-  mutating func end(into events: inout EventBatch) {
-    finishLine(into: &events)
-  }
+  mutating func end(into events: inout EventBatch) throws(EventTooLong) { try takeLine(into: &events) }
 
   private mutating func append(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) {
     try check(line.count + bytes.count)
     unsafe line.append(contentsOf: bytes)
   }
 
-  /// Allows one byte more than an event: a CR that may belong to the end of the line.
+  /// Allows what may not belong to the event: a CR before the line's end, and a byte order mark.
   private func check(_ byteCount: Int) throws(EventTooLong) {
-    guard byteCount - 1 <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+    guard byteCount - (isFirstLine ? 4 : 1) <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
   }
 
-  /// A line that arrives whole is copied once, into the batch.
-  private func appendLine(_ bytes: UnsafeRawBufferPointer, to events: inout EventBatch) throws(EventTooLong) {
-    try check(bytes.count)
-    let count = unsafe bytes.last == 0x0D ? bytes.count - 1 : bytes.count
-    if count > 0 { unsafe events.append(UnsafeRawBufferPointer(rebasing: bytes[..<count])) }
-  }
-
-  private mutating func finishLine(into events: inout EventBatch) {
-    if line.last == 0x0D { line.removeLast() }
-    if !line.isEmpty { events.append(line) }
+  private mutating func takeLine(into events: inout EventBatch) throws(EventTooLong) {
+    let whole = line
     line.empty()
+    var failure: EventTooLong?
+    unsafe whole.withUnsafeBytes { bytes in
+      do throws(EventTooLong) { try unsafe take(bytes, into: &events) } catch { failure = error }
+    }
+    if let failure { throw failure }
   }
+
+  /// - Parameter bytes: a line without its LF.
+  private mutating func take(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
+    var text = unsafe bytes[...]
+    if isFirstLine { unsafe text = unsafe text.withoutByteOrderMark }
+    isFirstLine = false
+    if unsafe text.last == 0x0D { unsafe text = unsafe text.dropLast() }
+    guard unsafe text.count <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+    if unsafe !text.isWhiteSpace { unsafe events.append(UnsafeRawBufferPointer(rebasing: text)) }
+  }
+}
+
+extension Collection<UInt8> {
+  /// What follows a byte order mark at the beginning, which is no part of a text; everything, if there is none.
+  var withoutByteOrderMark: SubSequence { starts(with: [0xEF, 0xBB, 0xBF]) ? dropFirst(3) : self[...] }
+
+  /// Whether it has nothing but spaces, tabs and ends of lines.
+  var isWhiteSpace: Bool { allSatisfy { $0 == 0x20 || (0x09...0x0D).contains($0) } }
 }
 
 extension [UInt8] {

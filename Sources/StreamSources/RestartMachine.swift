@@ -1,4 +1,5 @@
 import Reactive
+import StreamRuntime
 
 /// Decides when a run, a streaming response or a program, begins and restarts. Works on demand, times and ends; uses no
 /// socket, clock or thread.
@@ -25,6 +26,9 @@ struct RestartMachine: TransferMachine {
   /// shorter one is the failure of a server without a stream. Also ends a series of failures.
   static let healthyTime = Duration.seconds(1)
 
+  /// A pause between two responses of at least this length is reported.
+  static let notedPause = Duration.seconds(60)
+
   /// The `retry` of server-sent events; nil: none.
   var reconnectionTime: Duration?
   private let retry: Backoff
@@ -33,7 +37,7 @@ struct RestartMachine: TransferMachine {
   private var demand = Subscribers.Demand.none
   /// Failures in a row, for the backoff. The start of a response does not end the series; an event or `healthyTime`
   /// does.
-  private var failures = 0
+  private(set) var failures = 0
   /// Whether the last report was a failure or a wait.
   private var isFailing = false
   private var hasWaited = false
@@ -72,9 +76,15 @@ struct RestartMachine: TransferMachine {
     return SourceSchedule(rest: due)
   }
 
-  /// Retries a failed run at once, whatever the server asked for.
+  /// Whether the server has asked for a pause, before or after an event, that a reload may end.
+  var rests: Bool {
+    guard case .idle = phase else { return false }
+    return isResting || serversPause >= Self.notedPause
+  }
+
+  /// Retries a failed run at once, and ends a pause between two runs, whatever the server asked for.
   mutating func endRest(at now: Duration) {
-    if failures > 0, case .idle = phase { phase = .idle(due: now) }
+    if failures > 0 || rests, case .idle = phase { phase = .idle(due: now) }
     isResting = false
   }
 
@@ -103,6 +113,11 @@ struct RestartMachine: TransferMachine {
     guard isFailing || hasWaited else { return nil }
     defer { (isFailing, hasWaited) = (false, false) }
     return .recovered(afterFailures: isFailing ? failures : 0)
+  }
+
+  /// Whether the response has begun.
+  var isAnswered: Bool {
+    if case .running(_, _?, _) = phase { true } else { false }
   }
 
   /// Whether a batch may be delivered now.
@@ -136,7 +151,10 @@ struct RestartMachine: TransferMachine {
       if isHealthy { failures = 0 }
       if isHealthy, failure == nil {
         phase = .idle(due: max(now + serversPause, since + leastPause()))
-        return recovered()
+        isResting = false
+        guard serversPause >= Self.notedPause else { return recovered() }
+        let seconds = serversPause.wholeMilliseconds / 1000
+        return waits("the server has asked for \(seconds) s before the next request (retry)")
       }
     }
     let failure = failure ?? HTTPFailure("the response ended without an event")

@@ -27,7 +27,7 @@ public struct SourceResumption: Sendable {
 /// no credential.
 enum SourcePosition: Equatable {
   /// - validators: also nil if they came from another URL than the source's.
-  case poll(BodyDigest, entityTag: String?, lastModified: String?)
+  case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?)
   case serverSentEvents(lastEventID: [UInt8], reconnectionTime: Duration?)
 
   private static let version: UInt8 = 1
@@ -39,8 +39,8 @@ enum SourcePosition: Equatable {
     case .poll(let digest, let entityTag, let lastModified):
       bytes.append(1)
       bytes.append(number: digest.value)
-      bytes.append(text: Array((entityTag ?? "").utf8))
-      bytes.append(text: Array((lastModified ?? "").utf8))
+      bytes.append(text: entityTag?.bytes ?? [])
+      bytes.append(text: lastModified?.bytes ?? [])
     case .serverSentEvents(let lastEventID, let time):
       bytes.append(2)
       bytes.append(number: UInt64(time?.wholeMilliseconds ?? 0))
@@ -61,10 +61,11 @@ enum SourcePosition: Equatable {
         let lastModified = rest.takeFieldValue(), rest.isEmpty
       else { return nil }
       self = .poll(
-        BodyDigest(value: digest), entityTag: entityTag.isEmpty ? nil : entityTag,
-        lastModified: lastModified.isEmpty ? nil : lastModified)
+        BodyDigest(value: digest), entityTag: entityTag.bytes.isEmpty ? nil : entityTag,
+        lastModified: lastModified.bytes.isEmpty ? nil : lastModified)
     case 2:
-      guard let time = rest.takeNumber(), let id = rest.takeText(), id.count <= Validators.limit, rest.isEmpty else {
+      guard let time = rest.takeNumber(), let id = rest.takeText(), id.count <= ServerSentEvents.longestID, rest.isEmpty
+      else {
         return nil
       }
       self = .serverSentEvents(
@@ -112,10 +113,10 @@ extension ArraySlice<UInt8> {
   }
 
   /// A text that is valid as a header's value.
-  fileprivate mutating func takeFieldValue() -> String? {
-    guard let text = takeText(), text.count <= Validators.limit,
-      text.allSatisfy({ $0 == 0x09 || ($0 >= 0x20 && $0 != 0x7F) })
-    else { return nil }
-    return String(validating: text, as: UTF8.self)
+  fileprivate mutating func takeFieldValue() -> FieldValue? {
+    guard let value = takeText().map({ FieldValue($0) }), value.bytes.count <= Validators.limit, value.isValid else {
+      return nil
+    }
+    return value
   }
 }

@@ -184,8 +184,8 @@ extension Configuration.Source {
       case .poll(let every):
         let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
-          request, every: every, phaseKey: stream.name, resumption: resumption, admission: admission,
-          handover: handover, on: thread, succeeded: succeeded, report: report
+          request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: resumption,
+          admission: admission, handover: handover, on: thread, succeeded: succeeded, report: report
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(

@@ -16,7 +16,7 @@ func events<S: EventSplitter>(
   for start in stride(from: 0, to: bytes.count, by: size) {
     try bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { try splitter.feed($0, into: &events) }
   }
-  splitter.end(into: &events)
+  try splitter.end(into: &events)
   return (events.map { String(decoding: $0, as: UTF8.self) }, splitter)
 }
 
@@ -29,6 +29,17 @@ private let cuts = [1, 2, 3, 7, 1000]
       try events("{\"a\":1}\n{\"b\":2}\r\n\n\r\nlast", cutAt: size, splitter) == ["{\"a\":1}", "{\"b\":2}", "last"])
     #expect(try events("a\rb\n", cutAt: size, splitter) == ["a\rb"])
     #expect(try events("", cutAt: size, splitter).isEmpty)
+  }
+
+  @Test(arguments: cuts) func aByteOrderMarkAndLinesOfWhiteSpaceAreNoEvents(size: Int) throws {
+    let splitter = LineSplitter(maximumBytes: 4)
+    #expect(
+      try events("\u{FEFF}1234\r\n \n\t \r\n\n \u{FEFF}\n  ", cutAt: size, splitter)
+        == ["1234", " \u{FEFF}"])
+    #expect(try events("\u{FEFF}\n\u{FEFF}\n", cutAt: size, splitter) == ["\u{FEFF}"])
+    #expect(try events("\u{FEFF}", cutAt: size, splitter).isEmpty)
+    #expect(throws: EventTooLong(maximumBytes: 4)) { try events("12345\n", cutAt: size, splitter) }
+    #expect(throws: EventTooLong(maximumBytes: 4)) { try events("12345", cutAt: size, splitter) }
   }
 
   @Test(arguments: cuts) func aLineOfTheLimitIsAcceptedAndALongerOneRefused(size: Int) throws {
@@ -96,6 +107,9 @@ private let cuts = [1, 2, 3, 7, 1000]
     Case(
       testDescription: "retry of digits is the reconnection time", text: "retry: 2500\n\n", events: [],
       retry: .milliseconds(2500)),
+    Case(
+      testDescription: "retry is a day at most", text: "retry: 99999999999999999999\n\n", events: [],
+      retry: .seconds(86_400)),
     Case(
       testDescription: "retry of anything else is ignored", text: "retry: 1s\nretry: -1\nretry:\nretry\n\n", events: []),
     Case(

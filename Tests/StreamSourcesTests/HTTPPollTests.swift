@@ -147,6 +147,86 @@ import Testing
     }
   }
 
+  private func raw(_ head: String = "", _ body: [UInt8] = []) -> String {
+    func hexadecimal(_ bytes: [UInt8]) -> String {
+      bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+    let head = head.unicodeScalars.map { UInt8($0.value) }
+    return "/raw/\(key)?head=\(hexadecimal(head))&body=\(hexadecimal(body))"
+  }
+
+  @Test(arguments: ["\"caf\u{E9}\"", "\"\u{FF}\u{C3}\""])
+  func validatorsGoBackAsTheBytesThatCame(tag: String) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      let path = raw("ETag: \(tag)\nLast-Modified: d\u{E9}cembre", Array("a".utf8))
+      poll(path, on: thread).subscribe(taker)
+      while try upstream.count(key) < 3 { await letTicksPass(1, on: thread) }
+      taker.cancel()
+      let headers = try await thread.lastHeaders(key, at: upstream)  // decoded as ISO 8859-1
+      #expect(headers["if-none-match"] == tag && headers["if-modified-since"] == "d\u{E9}cembre")
+    }
+  }
+
+  @Test func aByteOrderMarkIsNoPartOfAPage() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      poll(raw("", [0xEF, 0xBB, 0xBF] + Array("\u{FEFF}[1]\n".utf8)), on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["\u{FEFF}[1]\n"])
+      taker.cancel()
+    }
+  }
+
+  @Test(arguments: ["", " \r\n", "\u{FEFF}"])
+  func anEmptyPageIsAFailureIfItIsToBeJSONAndElseAnEvent(page: String) async throws {
+    try await withSourceThread { thread in
+      let reported = AsyncStream<SourceReport>.makeStream()
+      let configuration = HTTPConfiguration(url: upstream.url(raw("", Array(page.utf8))))
+      let taker = Taker(.max(1))
+      HTTPPoll(configuration, every: .milliseconds(1), isJSON: true, on: thread) { reported.continuation.yield($0) }
+        .subscribe(taker)
+      let first = await reported.stream.first { _ in true }
+      guard case .failing("the body is empty, which is not JSON", attempt: 1, _)? = first else {
+        Issue.record("\(String(describing: first))")
+        return
+      }
+      #expect(taker.count == 0)
+      taker.cancel()
+      let other = Taker(.max(1))
+      poll(raw("", Array(page.utf8)), on: thread).subscribe(other)
+      #expect(await other.next(1) == [page == "\u{FEFF}" ? "" : page])
+      other.cancel()
+    }
+  }
+
+  @Test(arguments: [500, 404]) func aServerThatRefusesItsValidatorsIsSoonAskedWithoutAny(code: Int) async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      poll("/stubborn/\(key)?code=\(code)", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["page"])
+      func recoveries() -> Int {
+        reports.withLock { $0.filter { if case .recovered = $0 { true } else { false } }.count }
+      }
+      while recoveries() < 2 { await letTicksPass(1, on: thread) }
+      let failures = sentences.count
+      await letTicksPass(20, on: thread)
+      taker.cancel()
+      #expect(sentences.count == failures)  // refused twice: none are sent any more
+      #expect(failures == (code == 500 ? 6 : 2))
+      #expect(sentences.last?.hasSuffix("; the next request is without validators") == true)
+      #expect(taker.count == 1)
+    }
+  }
+
+  @Test func aConnectionOnWhichAServerFailedIsNotUsedAgain() async throws {
+    try await withSourceThread { thread in
+      _ = try await thread.fetch(upstream.url("/status/\(key)?code=502"), plan: .discard)
+      let first = try await thread.lastHeaders(key, at: upstream)["peer"]
+      _ = try await thread.fetch(upstream.url("/count/\(key)"))
+      #expect(try await thread.lastHeaders(key, at: upstream)["peer"] != first)
+    }
+  }
+
   @Test func noContentIsNeitherAnEventNorAFailure() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)

@@ -70,17 +70,64 @@ import Testing
     }
   }
 
-  @Test func anIDThatIsTooLongIsNotSentAndReportedOnce() async throws {
+  @Test func anIDOf8KiBIsSentBackAndALongerOneLeavesTheOneBefore() async throws {
     try await withSourceThread { thread in
-      let taker = Taker(.max(3))
-      let id = String(repeating: "i", count: 1025)
-      stream(path("id: a\ndata: x\n\nid: \(id)\ndata: %n\n\n"), on: thread).subscribe(taker)
-      #expect(await taker.next(3) == ["x|1", "x|2", "x|3"])
+      let taker = Taker(.max(6))  // each event needs more than half of what is read at once
+      let (longest, tooLong) = (String(repeating: "i", count: 8 << 10), String(repeating: "j", count: (8 << 10) + 1))
+      stream(path("id: \(longest)\ndata: x\n\nid: \(tooLong)\ndata: %n\n\n"), on: thread).subscribe(taker)
+      #expect(await taker.next(6) == ["x", "1", "x", "2", "x", "3"])
       let headers = try await thread.lastHeaders(key, at: upstream)
-      #expect(headers["last-event-id"] == nil)
-      let limited = "an id of more than 1024 bytes is not used: a reconnection sends no Last-Event-ID"
+      #expect(headers["last-event-id"] == longest)
+      let limited =
+        "an id of more than 8 KiB is not used: a reconnection sends the one before, and events may come again"
       #expect(reports.withLock { $0 } == [.limited(limited)])
       taker.cancel()
+    }
+  }
+
+  @Test func aServerThatRefusesAnIDWithAnyStatusGetsNoneOnceThatIsProven() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream("/refuseid/\(key)?code=500", on: thread).subscribe(taker)
+      #expect(await taker.next(2) == ["1", "8"])
+      taker.cancel()
+      let refused = "HTTP 500 Internal Server Error"
+      #expect(
+        sentences.prefix(6) == [
+          refused, refused, refused, refused + "; the next request is without Last-Event-ID, as a test",
+          "it responds without Last-Event-ID; the next request has it again",
+          refused + "; the next request is without Last-Event-ID, so events may be missing",
+        ])
+    }
+  }
+
+  @Test func anEndedStreamIsNotReadAgainFromItsBeginning() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      stream("/refuseid/\(key)?code=204", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["1"])
+      while sentences.count < 12 { try await Task.sleep(for: .milliseconds(1)) }
+      taker.cancel()
+      #expect(taker.count == 1 && sentences.allSatisfy { $0 == "HTTP 204 No Content" })
+    }
+  }
+
+  @Test func aLongReconnectionTimeIsADayAtMostAndIsReported() async throws {
+    try await withSourceThread { thread in
+      for (retry, seconds) in [("3000000000", 86400), ("99999999999999999999", 86400), ("70000", 70)] {
+        let taker = Taker(.unlimited)
+        let reported = AsyncStream<SourceReport>.makeStream()
+        let configuration = HTTPConfiguration(url: upstream.url(path("retry: \(retry)\ndata: %n\n\n")))
+        HTTPStream(configuration, format: .serverSentEvents, on: thread) { reported.continuation.yield($0) }
+          .subscribe(taker)
+        _ = await taker.next(1)
+        let report = await reported.stream.first { _ in true }
+        #expect(report == .waiting("the server has asked for \(seconds) s before the next request (retry)"))
+        let before = try upstream.count(key)
+        thread.endRests()  // as a reload does
+        while try upstream.count(key) == before { try await Task.sleep(for: .milliseconds(1)) }
+        taker.cancel()
+      }
     }
   }
 

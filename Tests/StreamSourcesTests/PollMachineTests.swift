@@ -250,18 +250,72 @@ private struct Bench {
     #expect(BodyDigest(Array("a page".utf8)) == BodyDigest(Array("a page".utf8)))
   }
 
-  @Test func aClientErrorDropsTheValidators() throws {
+  /// Fails with `status`, from a fetch with these validators; moves to the next one.
+  private func fail(_ status: Int, with sent: Validators?, _ bench: inout Bench) throws -> String? {
+    #expect(bench.next() == .fetch(sent))
+    let report = bench.receive(.failed(.status(status, retryAfter: nil)))
+    guard case .failing(let sentence, _, _)? = report else { return nil }
+    try bench.wait()
+    return sentence
+  }
+
+  @Test func aClientErrorLeadsToOneRequestWithoutValidators() throws {
     var bench = Bench()
     bench.machine.request(.unlimited)
     _ = bench.next()
     _ = bench.receive(.event(tag))
-    for (status, next) in [(503, tag), (431, nil)] {
+    try bench.wait()
+    #expect(try fail(503, with: tag, &bench) == "HTTP 503 Service Unavailable")
+    #expect(try fail(431, with: tag, &bench) == "HTTP 431; the next request is without validators")
+    #expect(try fail(431, with: nil, &bench) == "HTTP 431")
+    #expect(bench.next() == .fetch(tag))  // they are not the reason
+    #expect(bench.receive(.unchanged) == .recovered(afterFailures: 3))
+  }
+
+  @Test func threeFailuresOfAnyKindLeadToOneRequestWithoutValidators() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    _ = bench.next()
+    _ = bench.receive(.event(tag))
+    try bench.wait()
+    for _ in 0..<2 { #expect(try fail(500, with: tag, &bench) == "HTTP 500 Internal Server Error") }
+    let sentence = try fail(500, with: tag, &bench)
+    #expect(sentence == "HTTP 500 Internal Server Error; the next request is without validators")
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.receive(.repeated(tag)) == .recovered(afterFailures: 3))
+    // The first time may be chance.
+    for _ in 0..<3 {
       try bench.wait()
       #expect(bench.next() == .fetch(tag))
-      _ = bench.receive(.failed(.status(status, retryAfter: nil)))
+      _ = bench.receive(.failed(HTTPFailure("it closed the connection")))
+    }
+    try bench.wait()
+    #expect(bench.next() == .fetch(nil))
+    _ = bench.receive(.event(tag))
+    for _ in 0..<10 {
       try bench.wait()
-      #expect(bench.next() == .fetch(next))
-      _ = bench.receive(.event(tag))
+      #expect(bench.next() == .fetch(nil))
+      _ = bench.receive(.repeated(tag))
+    }
+  }
+
+  @Test func validatorsThatWorkAreKeptOverFailures() throws {
+    var bench = Bench()
+    bench.machine.request(.unlimited)
+    _ = bench.next()
+    _ = bench.receive(.event(tag))
+    for _ in 0..<5 {
+      for _ in 0..<3 {
+        try bench.wait()
+        #expect(bench.next() == .fetch(tag))
+        _ = bench.receive(.failed(.status(500, retryAfter: nil)))
+      }
+      try bench.wait()
+      #expect(bench.next() == .fetch(nil))
+      _ = bench.receive(.repeated(tag))
+      try bench.wait()
+      #expect(bench.next() == .fetch(tag))
+      _ = bench.receive(.unchanged)
     }
   }
 

@@ -77,6 +77,46 @@ import Testing
     }
   }
 
+  @Test func aCookieLivesWithinOneFetch() async throws {
+    try await withSourceThread { thread in
+      for _ in 0..<2 {
+        let fetched = try await thread.fetch(upstream.url("/wall/\(key)"))
+        #expect(fetched.text == "wall=\(key)")
+      }
+      let seen = try await thread.seen(key, at: upstream)
+      #expect(seen == 4)  // the second fetch had none at first
+      let fetched = try await thread.fetch(upstream.url("/wall/\(key)")) {
+        $0.headers = [HTTPHeader(name: "Cookie", value: "mine=1")]
+      }
+      #expect(fetched.text == "wall=\(key); mine=1")
+    }
+  }
+
+  @Test func aCookieReturnsToItsOriginAndReachesNoOther() async throws {
+    try await withSourceThread { thread in
+      let other = uniqueKey()
+      // Here, to another port of the same host, and back.
+      let way = upstream.otherURL(Upstream.redirect(other, to: upstream.url("/wall/\(key)")))
+      let fetched = try await thread.fetch(upstream.url("/wall/\(key)?to=\(Upstream.escaped(way))")) {
+        $0.redirects = .any
+      }
+      #expect(fetched.text == "wall=\(key)")
+      let cookie = try await thread.lastHeaders(other, at: upstream)["cookie"]
+      #expect(cookie == nil)
+    }
+  }
+
+  @Test func theBytesOfALocationArePercentEncoded() async throws {
+    try await withSourceThread { thread in
+      let hexadecimal = "Location: /count/\(key)/".utf8.map { String($0, radix: 16) }.joined()
+      let head = hexadecimal + "e920c3a9"
+      let fetched = try await thread.fetch(upstream.url("/raw/x\(key)?code=302&head=\(head)"))
+      #expect(fetched.status == 200)
+      let path = try await thread.lastHeaders(key, at: upstream)["path"]
+      #expect(path == "/count/\(key)/%e9%20%c3%a9")
+    }
+  }
+
   @Test func aRedirectToAnInvalidURLIsAFailure() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url(Upstream.redirect(key, to: "http://h:99999/")))

@@ -140,6 +140,22 @@ import Testing
     #expect(try #require(time(machine.next(at: .seconds(30)))) == .seconds(130))
   }
 
+  @Test func aLongReconnectionTimeIsReportedADayAtMostAndEndsOnRequest() throws {
+    var machine = machine()
+    machine.request(.unlimited)
+    machine.reconnectionTime = .seconds(1_000_000)
+    _ = machine.next(at: .zero)
+    _ = machine.delivered()
+    #expect(
+      machine.ended(nil, at: .zero) == .waiting("the server has asked for 86400 s before the next request (retry)"))
+    #expect(time(machine.next(at: .zero)) == .seconds(86_400))
+    #expect(machine.rests && machine.schedule == SourceSchedule())
+    machine.endRest(at: .seconds(5))
+    #expect(machine.next(at: .seconds(5)) == .begin)
+    #expect(!machine.rests)
+    #expect(machine.answered(at: .seconds(6)) == .recovered(afterFailures: 0))
+  }
+
   @Test func theRetryAfterOfAnotherProcessIsRespected() throws {
     var first = machine()
     first.request(.max(1))

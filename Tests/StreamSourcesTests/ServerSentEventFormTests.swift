@@ -24,6 +24,14 @@ import Testing
     #expect(try events(text, .data) == ["{\"eur\":3}", "plain \"text\"\nmore", "[1,\n2]"])
   }
 
+  /// The recipe of streamd.toml(5).
+  @Test func theEndOfAModelsAnswerCanBeLeftOut() throws {
+    let events = try events("data: {\"a\":1}\n\ndata: [DONE]\n\n", .envelope)
+    let program = try JQProgram(#"select(.data != "[DONE]") | .data"#)
+    let outputs = try events.flatMap { try program.outputs(for: Array($0.utf8)) }
+    #expect(outputs.map { String(decoding: $0, as: UTF8.self) } == [#"{"a":1}"#])
+  }
+
   @Test func aNameAppliesToOneEventAndDataIsRequired() throws {
     #expect(
       try events("event: a\n\nevent: b\nevent: c\ndata: 1\n\ndata: 2\n\n", .envelope) == [

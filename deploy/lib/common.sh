@@ -1,7 +1,7 @@
 # Functions of the scripts in deploy/; sourced, not run. The caller sets -euo pipefail and is in the project's root.
 
 # Debian and Ubuntu packages, by purpose.
-build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libnats-dev libsystemd-dev libtomlplusplus-dev pkg-config)
+build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libnats-dev libsystemd-dev libtomlplusplus-dev pkg-config zlib1g-dev)
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(curl openssl python3 python3-venv)
 test_packages+=(nginx)  # a buffering proxy

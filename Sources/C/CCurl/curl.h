@@ -30,6 +30,10 @@ static inline CURLcode curl_easy_get_offset(CURL *easy, CURLINFO info, curl_off_
   return curl_easy_getinfo(easy, info, value);
 }
 
+static inline CURLcode curl_easy_get_list(CURL *easy, CURLINFO info, struct curl_slist **value) {
+  return curl_easy_getinfo(easy, info, value);
+}
+
 static inline CURLMcode curl_multi_set_long(CURLM *multi, CURLMoption option, long value) {
   return curl_multi_setopt(multi, option, value);
 }

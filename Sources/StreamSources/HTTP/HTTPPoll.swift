@@ -4,7 +4,8 @@ import StreamRuntime
 
 /// Polls a URL while there is demand.
 ///
-/// Each value is a batch of one event: the body of a 200 response, byte for byte, unless it equals the previous body.
+/// Each value is a batch of one event: the body of a 200 response, byte for byte except for a byte order mark at its
+/// beginning, unless it equals the previous body.
 /// One unit of demand is one fetch that yields an event; without demand there is no fetch. A 304 or 204 response, an
 /// unchanged page and a failure yield no event and use no demand. Never completes.
 /// For one subscription at a time, such as a shared log's: each continues the schedule and the backoff of the previous
@@ -16,6 +17,7 @@ public struct HTTPPoll: Publisher, Sendable {
   public typealias Failure = Never
 
   fileprivate let configuration: HTTPConfiguration
+  fileprivate let isJSON: Bool
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let memory: SourceMemory<PollMachine>
@@ -26,6 +28,7 @@ public struct HTTPPoll: Publisher, Sendable {
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
+  ///   - isJSON: whether the page is to be JSON: an empty one, which is not, is a failure. Otherwise it is an empty event.
   ///   - phaseKey: determines the offset of the fetches within the interval: a stream's name. nil: the URL.
   ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
   ///     checkpoint for later; nil: each subscription treats its first page as new.
@@ -35,13 +38,15 @@ public struct HTTPPoll: Publisher, Sendable {
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
-    _ configuration: HTTPConfiguration, every: Duration, phaseKey: String? = nil, resumption: SourceResumption? = nil,
+    _ configuration: HTTPConfiguration, every: Duration, isJSON: Bool = false, phaseKey: String? = nil,
+    resumption: SourceResumption? = nil,
     admission: FetchAdmission? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
     succeeded: @escaping @Sendable () -> Void = {},
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
     self.configuration = configuration
+    self.isJSON = isJSON
     self.thread = thread
     self.report = report
     self.resumption = resumption
@@ -176,6 +181,10 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
     switch result {
     case .success(let head) where head.status == 200:
+      if body.starts(with: [0xEF, 0xBB, 0xBF]) { body.removeFirst(3) }
+      if source.isJSON, body.isWhiteSpace {
+        return receive(.failed(HTTPFailure("the body is empty, which is not JSON")))
+      }
       if let field = head.oversizedValidators.first, !source.memory.hasReportedLimit {
         source.memory.hasReportedLimit = true
         report(

@@ -5,7 +5,8 @@ extension HTTPRequest {
   func options(for hop: HTTPURL) -> [(option: CURLoption, value: String?)] {
     var options: [(CURLoption, String?)] = [
       (CURLOPT_URL, hop.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, userAgent),
-      (CURLOPT_ACCEPT_ENCODING, ""),  // every encoding that this libcurl can decode
+      (CURLOPT_COOKIEFILE, ""),  // no file: keeps the cookies of this fetch in memory
+      (CURLOPT_COOKIE, cookies(for: hop)),
     ]
     let isHome = hop.origin == url.origin
     if isHome, bearer == nil, let login = login ?? url.login {

@@ -16,6 +16,8 @@ public struct HTTPHeader: Sendable, Equatable {
   var isPublic: Bool {
     ["accept", "accept-language", "content-language"].contains(name.lowercased())
   }
+
+  fileprivate var isCookie: Bool { name.lowercased() == "cookie" }
 }
 
 /// Where a redirect may lead. Any other redirect is a failure that names its target.
@@ -39,6 +41,8 @@ struct HTTPRequest: Equatable, Sendable {
   /// Takes precedence over a user and password in the URL.
   var login: HTTPLogin?
   var validators: Validators?
+  /// The id of the last server-sent event.
+  var lastEventID: FieldValue?
   /// The Unix socket to connect to instead of the URL's host; redirects use it, too.
   var unixSocket: String?
   var route = HTTPRoute.environment
@@ -51,18 +55,33 @@ struct HTTPRequest: Equatable, Sendable {
   var userAgent: String
 
   /// The header lines for a request to `hop`, in libcurl's format.
-  func headerLines(for hop: HTTPURL) -> [String] {
+  func headerLines(for hop: HTTPURL) -> [[UInt8]] {
     let isHome = hop.origin == url.origin
-    var lines = headers.filter { isHome || $0.isPublic }.map { header in
+    let sent = headers.filter { (isHome || $0.isPublic) && !$0.isCookie }
+    var lines = sent.map { header in
       // With a semicolon: libcurl removes a header whose colon is followed by nothing.
-      header.value.isEmpty ? "\(header.name);" : "\(header.name): \(header.value)"
+      Array((header.value.isEmpty ? "\(header.name);" : "\(header.name): \(header.value)").utf8)
     }
-    if isHome, let bearer { lines.append("Authorization: Bearer \(bearer)") }
+    func add(_ name: String, _ value: FieldValue?) {
+      if let value, !value.bytes.isEmpty { lines.append(Array("\(name): ".utf8) + value.bytes) }
+    }
+    if !sent.contains(where: { $0.name.lowercased() == "accept-encoding" }) {
+      add("Accept-Encoding", FieldValue(Array(ContentCoding.accepted.utf8)))
+    }
+    if isHome, let bearer { add("Authorization", FieldValue(Array("Bearer \(bearer)".utf8))) }
+    if isHome { add("Last-Event-ID", lastEventID) }
     if let validators, validators.url == hop.string {
-      if let entityTag = validators.entityTag { lines.append("If-None-Match: \(entityTag)") }
-      if let lastModified = validators.lastModified { lines.append("If-Modified-Since: \(lastModified)") }
+      add("If-None-Match", validators.entityTag)
+      add("If-Modified-Since", validators.lastModified)
     }
     return lines
+  }
+
+  /// The configured cookies for a request to `hop`; nil: none. Not among the header lines: a server's cookies of this fetch
+  /// are sent in the same field.
+  func cookies(for hop: HTTPURL) -> String? {
+    let values = hop.origin == url.origin ? headers.filter(\.isCookie).map(\.value) : []
+    return values.isEmpty ? nil : values.joined(separator: "; ")
   }
 
   /// Why a redirect to `target` is not allowed, as a sentence; nil: it is allowed.
@@ -92,8 +111,8 @@ struct ResponseHead: Equatable, Sendable {
   /// Bytes of the body as transferred, compressed or not; nil when the server does not send it.
   let contentLength: Int?
   let contentType: String?
-  let entityTag: String?
-  let lastModified: String?
+  let entityTag: FieldValue?
+  let lastModified: FieldValue?
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
 

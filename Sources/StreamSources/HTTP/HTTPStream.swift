@@ -66,7 +66,22 @@ public struct HTTPStream: Publisher, Sendable {
   /// The state that outlives a subscription. Confined to the source thread.
   fileprivate final class Memory: SourceMemory<RestartMachine>, @unchecked Sendable {
     var lastEventID: [UInt8] = []
+    var doubt = Doubt.none
+    var hasReportedStorage = false
   }
+}
+
+/// Whether the server refuses the event id that it gave. Forgetting an id may lose events. Therefore a request without it
+/// shows first that the server responds to that, and another one with the id that it still does not.
+private enum Doubt {
+  case none  // can become: asking
+  /// The next request is without the id; its response is not read.
+  case asking  // can become: confirming, none
+  /// There was a response to that. The next request has the id again: if it is refused, the id is forgotten.
+  case confirming  // can become: none
+
+  /// Refusals in a row after which there is doubt.
+  static let patience = 4
 }
 
 /// A subscription: connects the machine to an HTTP client and a splitter.
@@ -100,6 +115,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   /// Resumes after the last event in the log. An event that was delivered but is not in the log is fetched again.
   private func resume() {
+    source.memory.doubt = .none
     guard let resumption = source.resumption else { return }
     source.memory.lastEventID = []
     position = resumption.checkpoint().flatMap { SourcePosition($0, fingerprint) }
@@ -114,8 +130,16 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     guard source.resumption != nil, position != nil || !id.isEmpty else { return nil }
     let new = SourcePosition.serverSentEvents(lastEventID: id, reconnectionTime: machine?.reconnectionTime)
     guard new != position else { return nil }
-    position = new
-    return new.checkpoint(fingerprint)
+    let checkpoint = new.checkpoint(fingerprint)
+    if checkpoint != nil {
+      position = new
+    } else if !source.memory.hasReportedStorage {
+      source.memory.hasReportedStorage = true
+      report(
+        .limited(
+          "an id of \(id.count) bytes is not stored: after a restart, events that followed an earlier id come again"))
+    }
+    return checkpoint
   }
 
   override func advance() {
@@ -147,7 +171,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
         splitter = ServerSentEvents(
           maximumBytes: source.configuration.maximumBodyBytes, form: source.form, lastEventID: source.memory.lastEventID
         )
-        request.askForEvents(after: source.memory.lastEventID)
+        request.askForEvents(after: source.memory.doubt == .asking ? [] : source.memory.lastEventID)
       }
       try start(request, self)
     } catch {
@@ -177,8 +201,9 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   private func ended(_ failure: HTTPFailure?) {
     letGo()
+    let failure = failure.map(doubted)  // reads the machine
     tell(machine?.ended(failure, at: now))
-    thread.note(self, rests: failure?.retryAfter != nil)
+    thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
     if let handover = source.handover, let machine { handover.changed(machine.schedule) }
     advance()
   }
@@ -190,8 +215,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
         source.memory.hasReportedLimit = true
         report(
           .limited(
-            "an id of more than \(Validators.limit) bytes is not used: "
-              + "a reconnection sends no Last-Event-ID"))
+            "an id of more than \(ServerSentEvents.longestID >> 10) KiB is not used: "
+              + "a reconnection sends the one before, and events may come again"))
       }
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
     }
@@ -203,8 +228,15 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
     guard head.status == 200 else { return .discard }
     if source.format == .serverSentEvents, !head.isEventStream {
-      return .refuse(HTTPFailure("not an event stream: its Content-Type is not text/event-stream"))
+      var failure = HTTPFailure("not an event stream: its Content-Type is not text/event-stream")
+      failure.status = head.status
+      return .refuse(failure)
     }
+    if source.memory.doubt == .asking {
+      source.memory.doubt = .confirming
+      return .refuse(HTTPFailure("it responds without Last-Event-ID; the next request has it again"))
+    }
+    source.memory.doubt = .none
     tell(machine?.answered(at: now))
     heardAt = now
     if let idleTimeout = source.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
@@ -221,7 +253,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     do throws(EventTooLong) {
       try unsafe splitter.feed(bytes, into: &events)
     } catch {
-      return .stop(.over(error.maximumBytes, source.format == .lines ? "line" : "event"))
+      return .stop(tooLong(error))
     }
     deliver(events)
     return isLive ? .next : .stop(HTTPFailure("cancelled"))
@@ -231,7 +263,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     switch result {
     case .success(let head) where head.status == 200:
       var last = EventBatch()
-      splitter.end(into: &last)
+      do throws(EventTooLong) { try splitter.end(into: &last) } catch { return ended(tooLong(error)) }
       if isWanted { deliver(last) } else { held = last }
       ended(nil)
     case .success(let head): refused(head)
@@ -241,27 +273,51 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 }
 
 extension HTTPStreamSubscription {
+  private func tooLong(_ error: EventTooLong) -> HTTPFailure {
+    .over(error.maximumBytes, source.format == .lines ? "line" : "event")
+  }
+
   /// The server responded with something other than the stream.
   private func refused(_ head: ResponseHead) {
     var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
-    // The id may be the reason; without a reset the request would then fail for ever.
-    if !source.memory.lastEventID.isEmpty, [400, 412, 431].contains(head.status) {
-      source.memory.lastEventID = []
-      failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
-    }
+    // These statuses say that it is the request; without a reset it would then fail for ever.
+    let hadID = !source.memory.lastEventID.isEmpty && source.memory.doubt != .asking
+    if hadID, [400, 412, 431].contains(head.status) { forgetID(&failure) }
     ended(failure)
+  }
+
+  private func forgetID(_ failure: inout HTTPFailure) {
+    source.memory.lastEventID = []
+    source.memory.doubt = .none
+    failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
+  }
+
+  /// The failure, with what follows from it for the event id. Only what the server responds counts, and not 204: with that
+  /// it ends the stream.
+  private func doubted(_ failure: HTTPFailure) -> HTTPFailure {
+    guard let machine, !source.memory.lastEventID.isEmpty, let status = failure.status, status != 204 else {
+      return failure
+    }
+    var failure = failure
+    switch source.memory.doubt {
+    case .none where (machine.failures + 1) % Doubt.patience == 0:
+      source.memory.doubt = .asking
+      failure.sentence += "; the next request is without Last-Event-ID, as a test"
+    case .none: break
+    case .asking: source.memory.doubt = .none
+    case .confirming: forgetID(&failure)
+    }
+    return failure
   }
 }
 
 extension HTTPRequest {
   /// The header fields of an event source that the configuration does not set. Source: WHATWG HTML, 9.2.2.
   fileprivate mutating func askForEvents(after lastEventID: [UInt8]) {
-    var fields = [("Accept", "text/event-stream"), ("Cache-Control", "no-store")]
+    let fields = [("Accept", "text/event-stream"), ("Cache-Control", "no-store")]
     // An id may be any text without line breaks; one that a header field cannot contain is not sent back.
-    let id = String(decoding: lastEventID, as: UTF8.self)
-    if !id.isEmpty, id.utf8.allSatisfy({ $0 == 0x09 || ($0 >= 0x20 && $0 != 0x7F) }) {
-      fields.append(("Last-Event-ID", id))
-    }
+    let id = FieldValue(lastEventID)
+    if id.isValid, !headers.contains(where: { $0.name.lowercased() == "last-event-id" }) { self.lastEventID = id }
     for (name, value) in fields where !headers.contains(where: { $0.name.lowercased() == name.lowercased() }) {
       headers.append(HTTPHeader(name: name, value: value))
     }

@@ -37,7 +37,7 @@ public struct HTTPQueryItem: Sendable, Equatable {
 /// An absolute http or https URL, parsed by libcurl's own parser, so that the checked URL is the used one.
 struct HTTPURL: Equatable, Sendable {
   /// The server: secrets are sent only to this origin.
-  struct Origin: Equatable, Sendable {
+  struct Origin: Hashable, Sendable {
     /// `http` or `https`.
     let scheme: String
     /// As in the URL; an IPv6 address in brackets.
@@ -61,11 +61,20 @@ struct HTTPURL: Equatable, Sendable {
   let password: String?
 
   /// - Parameters:
-  ///   - text: absolute, or relative to `base` as in a Location header.
+  ///   - text: absolute.
   ///   - query: appended to the query of `text`.
   /// - Throws: a sentence, when it is not a URL or has another scheme. Never repeats `text`, which may contain a
   ///   password.
-  init(_ text: String, relativeTo base: HTTPURL? = nil, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
+  init(_ text: String, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
+    try self.init(FieldValue(Array(text.utf8)), relativeTo: nil, adding: query)
+  }
+
+  /// - Parameters:
+  ///   - location: the value of a Location field, absolute or relative to `base`. Bytes that a URL cannot contain are
+  ///     percent-encoded, whether they are UTF-8 or not.
+  /// - Throws: as for a text.
+  init(_ location: FieldValue, relativeTo base: HTTPURL?, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
+    let text = location.bytes.map { CChar(bitPattern: $0) } + [0]
     guard let url = unsafe curl_url() else { throw HTTPFailure("out of memory") }
     defer { unsafe curl_url_cleanup(url) }
     if let base { unsafe curl_url_set(url, CURLUPART_URL, base.string, 0) }
@@ -80,7 +89,7 @@ struct HTTPURL: Equatable, Sendable {
         return nil
       }
       defer { unsafe curl_free(bytes) }
-      return unsafe String(cString: bytes)
+      return unsafe String(validatingCString: bytes)
     }
     guard let scheme = part(CURLUPART_SCHEME), scheme == "http" || scheme == "https" else { throw .otherScheme }
     // A host with a malformed percent-encoding is kept; connecting to it then fails.
@@ -92,6 +101,10 @@ struct HTTPURL: Equatable, Sendable {
     origin = Origin(scheme: scheme, host: host.lowercased(), port: port)
     user = part(CURLUPART_USER, CURLU_URLDECODE)
     password = part(CURLUPART_PASSWORD, CURLU_URLDECODE)
+    // One that is not UTF-8 cannot be sent as it is meant.
+    guard (user != nil) == (part(CURLUPART_USER) != nil), (password != nil) == (part(CURLUPART_PASSWORD) != nil) else {
+      throw .malformedURL
+    }
     for secret in [CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_FRAGMENT] {
       unsafe curl_url_set(url, secret, nil, 0)
     }

@@ -48,9 +48,16 @@ struct PollMachine: TransferMachine {
   /// Whether the server has asked for no request until the next one is due.
   private var isResting = false
   private var validators: Validators?
+  /// Whether the next request is without validators: the server may refuse those that it gave.
+  private var isBare = false
+  /// How often in a row requests failed with validators and succeeded without. From the limit on, none are sent.
+  private var refusals = 0
   /// Of the last event.
   private var digest: BodyDigest?
 
+  /// Failures in a row after which one request is made without validators.
+  private static let patience = 3
+  private static let refusalLimit = 2
   /// Maximum random delay of a tick, as a share of the interval.
   private static let jitterShare = 0.05
   private static let jitterLimit = Duration.seconds(30)
@@ -80,7 +87,7 @@ struct PollMachine: TransferMachine {
   /// delay of the backoff. The next subscription has seen no event, so no page is unchanged to it.
   mutating func suspend(at _: Duration) {
     demand = .none
-    (validators, digest) = (nil, nil)
+    (validators, digest, isBare, refusals) = (nil, nil, false, 0)
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
   }
 
@@ -143,8 +150,10 @@ struct PollMachine: TransferMachine {
       tick = now - every * (0.5 - phaseFraction / 2)
     }
     phase = .fetching(since: now)
-    return .fetch(validators)
+    return .fetch(sentValidators)
   }
+
+  private var sentValidators: Validators? { isBare || refusals >= Self.refusalLimit ? nil : validators }
 
   /// The result for a whole page: an event, unless its bytes equal those of the last one.
   func answer(_ validators: Validators?, _ digest: BodyDigest) -> Answer {
@@ -154,19 +163,18 @@ struct PollMachine: TransferMachine {
   /// Takes the result of the fetch.
   /// - Returns: the report for the operator.
   mutating func receive(_ answer: Answer, at now: Duration) -> SourceReport? {
+    let sent = sentValidators
     switch answer {
+    case .failed(let failure): return fail(failure, at: now)
+    case .unchanged where sent == nil: return fail(.status(304, retryAfter: nil), at: now)
     case .event(let validators, let digest):
       (self.validators, self.digest) = (validators, digest)
       demand -= .max(1)
     case .repeated(let validators): self.validators = validators
-    case .unchanged:
-      guard validators != nil else { return fail(.status(304, retryAfter: nil), at: now) }
-    case .nothing: break
-    case .failed(let failure):
-      // The server refuses the request, possibly because of its validators.
-      if let status = failure.status, (400...499).contains(status) { validators = nil }
-      return fail(failure, at: now)
+    case .unchanged, .nothing: break
     }
+    if isBare { refusals += 1 } else if sent != nil { refusals = 0 }
+    isBare = false
     isResting = false
     tick = tickAfter(now)
     phase = .idle(due: tick + jitter())
@@ -176,11 +184,16 @@ struct PollMachine: TransferMachine {
 
   private mutating func fail(_ failure: HTTPFailure, at now: Duration) -> SourceReport {
     failures += 1
+    var sentence = failure.sentence
+    // A request without validators that fails, too, has shown that they are not the reason.
+    let isRefusal = failure.status.map { (400...499).contains($0) } == true
+    isBare = sentValidators != nil && (isRefusal || failures % Self.patience == 0)
+    if isBare { sentence += "; the next request is without validators" }
     isResting = failure.retryAfter != nil
     var delay = retry.delay(afterFailures: failures, fraction: random.fraction())
     if let wanted = failure.retryAfter { delay = max(delay, min(wanted, UpstreamHost.longestRest) + jitter()) }
     phase = .idle(due: now + delay)
-    return .failing(failure.sentence, attempt: failures, retryIn: delay)
+    return .failing(sentence, attempt: failures, retryIn: delay)
   }
 
   /// The first tick after `now`; ticks that passed during the fetch are skipped.

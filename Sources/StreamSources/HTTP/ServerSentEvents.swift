@@ -12,14 +12,19 @@ public enum ServerSentEventForm: String, Sendable, CaseIterable {
 /// A complete parser of the event stream format. Source: WHATWG HTML, 9.2.6 "Interpreting an event stream".
 ///
 /// An event is its data, or a JSON text with its name and id. The last event id and the reconnection time belong to the
-/// connection. An id longer than `Validators.limit` bytes is ignored.
+/// connection. An id longer than `longestID` bytes is ignored.
 struct ServerSentEvents: EventSplitter {
   /// The Last-Event-ID for the next connection; empty: none. Set when an event ends.
   private(set) var lastEventID: [UInt8]
   /// The server's `retry`; nil: none.
   private(set) var reconnectionTime: Duration?
-  /// Whether an id exceeded the limit.
+  /// Whether an id exceeded the limit: the one before it remains.
   private(set) var hasDroppedID = false
+
+  /// Maximum bytes of an id, which is sent back with each reconnection: what servers commonly accept as one header field.
+  static let longestID = 8 << 10
+  /// Maximum reconnection time; a server that asks for more is contacted after this time.
+  static let longestReconnectionTime = Duration.seconds(24 * 3600)
 
   /// Maximum data bytes of an event, and of any line.
   private let maximumBytes: Int
@@ -73,7 +78,7 @@ struct ServerSentEvents: EventSplitter {
   private static let longestFieldName = 16
 
   private mutating func interpret(_ line: some Collection<UInt8>, into events: inout EventBatch) throws(EventTooLong) {
-    let line = isFirstLine && line.starts(with: [0xEF, 0xBB, 0xBF]) ? line.dropFirst(3) : line[...]
+    let line = isFirstLine ? line.withoutByteOrderMark : line[...]
     isFirstLine = false
     guard !line.isEmpty else { return dispatch(into: &events) }
     let name = line.prefix { $0 != UInt8(ascii: ":") }
@@ -94,11 +99,12 @@ struct ServerSentEvents: EventSplitter {
       if form == .envelope { name = Array(value) }
     } else if field.elementsEqual("id".utf8) {
       guard !value.contains(0) else { return }
-      if value.count > Validators.limit { hasDroppedID = true }
-      nextID = value.count > Validators.limit ? [] : Array(value)
+      if value.count > Self.longestID { hasDroppedID = true } else { nextID = Array(value) }
     } else if field.elementsEqual("retry".utf8) {
       guard !value.isEmpty, value.allSatisfy({ (0x30...0x39).contains($0) }) else { return }
-      reconnectionTime = .milliseconds(Int64(String(decoding: value, as: UTF8.self)) ?? Int64.max / 1_000_000)
+      let milliseconds = Int64(String(decoding: value, as: UTF8.self))  // nil: more than any number
+      let longest = Self.longestReconnectionTime
+      reconnectionTime = min(milliseconds.map { .milliseconds($0) } ?? longest, longest)
     }
   }
 

@@ -1,4 +1,5 @@
 import CCurl
+import Glibc
 import StreamRuntime
 
 /// One request and its response, redirects included. Confined to the client's loop.
@@ -43,6 +44,9 @@ import StreamRuntime
   private var headerList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   private var hop: HTTPURL
+  /// The cookies that other origins than the hop's have set, in libcurl's format. They live as long as this transfer,
+  /// and return to their own origin only.
+  private var cookies: [HTTPURL.Origin: [[CChar]]] = [:]
   private var redirects = 0
   private var queueState = QueueState.nowhere
   /// Whether its turn has come: its request may have been sent.
@@ -64,8 +68,11 @@ import StreamRuntime
 
   // The state of the current hop.
   private var head: ResponseHead?
-  private var redirectsTo: String?
+  private var redirectsTo: FieldValue?
   private var plan = Plan.discard
+  private var decoder: ContentDecoder?
+  /// Bytes that the decoder has used, of the piece that libcurl delivers again after a pause.
+  private var decodedBytes = 0
   private var discarded = 0
   private var headerBytes = 0
   private var refusal: HTTPFailure?
@@ -157,14 +164,21 @@ import StreamRuntime
       return unsafe fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
     }
     guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not reply with HTTP")) }
-    if let redirectsTo { follow(redirectsTo, head) } else { finish(.success(head)) }
+    if let redirectsTo { return follow(redirectsTo, head) }
+    do throws(ContentFault) {
+      try decoder?.end()
+      finish(.success(head))
+    } catch {
+      fail(HTTPFailure(error.sentence))
+    }
   }
 
   func fail(_ failure: HTTPFailure) { finish(.failure(failure)) }
 
   // MARK: One hop
 
-  private func follow(_ location: String, _ head: ResponseHead) {
+  private func follow(_ location: FieldValue, _ head: ResponseHead) {
+    let origin = hop.origin
     redirects += 1
     guard redirects <= Self.redirectLimit else {
       return fail(HTTPFailure("more than \(Self.redirectLimit) redirects", retryAfter: head.retryAfter))
@@ -184,10 +198,30 @@ import StreamRuntime
     if let left = timeLeft { timeLeft = left - (.now - hopBegan) }
     if let easy = unsafe easy {
       unsafe client?.remove(easy)
-      unsafe curl_easy_reset(easy)
+      unsafe curl_easy_reset(easy)  // keeps the cookies
+      if hop.origin != origin { unsafe exchangeCookies(of: origin, in: easy) }
     }
     (self.head, redirectsTo, plan, discarded, headerBytes) = (nil, nil, .discard, 0, 0)
+    (decoder, decodedBytes) = (nil, 0)
     start()
+  }
+
+  /// Replaces the cookies of `origin` by those of the hop's: libcurl would send them to any port, and with a Domain to
+  /// other hosts.
+  private func exchangeCookies(of origin: HTTPURL.Origin, in easy: UnsafeMutableRawPointer) {
+    var list: UnsafeMutablePointer<curl_slist>?
+    unsafe curl_easy_get_list(easy, CURLINFO_COOKIELIST, &list)
+    defer { unsafe curl_slist_free_all(list) }
+    var (lines, next) = unsafe ([[CChar]](), list)
+    while let line = unsafe next {
+      if let text = unsafe line.pointee.data {
+        unsafe lines.append(Array(UnsafeBufferPointer(start: text, count: strlen(text) + 1)))
+      }
+      unsafe next = unsafe line.pointee.next
+    }
+    cookies[origin] = lines
+    unsafe curl_easy_set_string(easy, CURLOPT_COOKIELIST, "ALL")
+    for line in cookies[hop.origin] ?? [] { unsafe curl_easy_set_string(easy, CURLOPT_COOKIELIST, line) }
   }
 
   private func finish(_ result: Result<ResponseHead, HTTPFailure>) {
@@ -242,7 +276,9 @@ import StreamRuntime
     unsafe curl_slist_free_all(headerList)
     unsafe headerList = nil
     for line in request.headerLines(for: hop) {
-      guard let list = unsafe curl_slist_append(headerList, line) else { return false }
+      guard let list = unsafe curl_slist_append(headerList, line.map { CChar(bitPattern: $0) } + [0]) else {
+        return false
+      }
       unsafe headerList = unsafe list
     }
     for (option, value) in request.options(for: hop) {
@@ -296,41 +332,80 @@ import StreamRuntime
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     guard status >= 200 else { return true }
     let head = ResponseHead(
-      status: status, url: hop.string, contentLength: header("Content-Length").flatMap { Int($0) },
-      contentType: header("Content-Type"), entityTag: header("ETag"), lastModified: header("Last-Modified"),
+      status: status, url: hop.string, contentLength: field("Content-Length").flatMap { Int($0.text) },
+      contentType: field("Content-Type")?.text, entityTag: field("ETag"), lastModified: field("Last-Modified"),
       retryAfter: retryAfter())
     self.head = head
     if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queueState { host.rest(for: rest) }
-    if [301, 302, 303, 307, 308].contains(status), let location = header("Location") {
+    if [301, 302, 303, 307, 308].contains(status), let location = field("Location") {
       redirectsTo = location
       return true
     }
     guard let handler else { return false }
     plan = handler.transferReceived(head)
     switch plan {
-    case .discard: break
+    case .discard:
+      // The connection, or the server behind it, may be the reason: the next request is to use another one.
+      if [408, 421].contains(status) || status >= 500 {
+        discarded = Self.discardLimit + 1
+        return false
+      }
     case .refuse(let failure): refusal = failure
     case .take where request.isEndless:
       stopTimers()
       client?.outsideCurl { self.leaveHost() }
     case .take: break
     }
+    if case .take = plan { prepareDecoder() }
     return refusal == nil
+  }
+
+  private func prepareDecoder() {
+    do throws(ContentFault) {
+      // Not asked for, but decoded by libcurl, which does not notice when it is cut off.
+      let transfer = try ContentCoding.of(fields("Transfer-Encoding"))
+      guard transfer == nil else {
+        throw ContentFault(sentence: "the response has a Transfer-Encoding other than chunked")
+      }
+      decoder = try ContentCoding.of(fields("Content-Encoding")).map { ContentDecoder($0) }
+    } catch {
+      refusal = HTTPFailure(error.sentence)
+    }
   }
 
   /// - Returns: how many bytes were taken, or the value that means pause; fewer than all end the transfer.
   private func received(_ piece: UnsafeRawBufferPointer) -> Int {
-    guard let handler else { return 0 }
     guard case .take = plan else {
       discarded += piece.count
       return discarded > Self.discardLimit ? 0 : piece.count
     }
+    guard let decoder else { return unsafe deliver(piece) ?? piece.count }
+    do throws(ContentFault) {
+      while true {
+        if !decoder.hasOutput {
+          decodedBytes += try unsafe decoder.decode(UnsafeRawBufferPointer(rebasing: piece.dropFirst(decodedBytes)))
+          if !decoder.hasOutput { break }
+        }
+        if let result = unsafe deliver(decoder.output) { return result }
+        decoder.clear()
+      }
+    } catch {
+      refusal = HTTPFailure(error.sentence)
+      return 0
+    }
+    decodedBytes -= min(decodedBytes, piece.count)
+    return piece.count
+  }
+
+  /// - Returns: nil if all was taken, else what to return to libcurl.
+  private func deliver(_ piece: UnsafeRawBufferPointer) -> Int? {
+    guard let handler else { return 0 }
     guard let client, mayTake(piece.count, of: client) else {
       client?.resumeInNextTurn(self)
       return Int(CURL_WRITEFUNC_PAUSE)
     }
     switch unsafe handler.transferReceived(piece) {
-    case .next: return piece.count
+    case .next: return nil
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
     case .stop(let failure):
       refusal = failure
@@ -348,18 +423,29 @@ import StreamRuntime
     return true
   }
 
-  private func header(_ name: String) -> String? {
+  /// The first field of that name.
+  private func field(_ name: String, _ index: Int = 0) -> FieldValue? {
     var found: UnsafeMutablePointer<curl_header>?
-    guard let easy = unsafe easy, unsafe curl_easy_header(easy, name, 0, UInt32(CURLH_HEADER), -1, &found) == CURLHE_OK,
-      let found = unsafe found
+    guard let easy = unsafe easy,
+      unsafe curl_easy_header(easy, name, index, UInt32(CURLH_HEADER), -1, &found) == CURLHE_OK,
+      let found = unsafe found, let value = unsafe found.pointee.value
     else {
       return nil
     }
-    return unsafe String(cString: found.pointee.value)
+    return unsafe FieldValue(Array(UnsafeRawBufferPointer(start: value, count: strlen(value))))
+  }
+
+  /// All fields of that name.
+  private func fields(_ name: String) -> [FieldValue] {
+    Array(
+      sequence(state: 0) { index in
+        defer { index += 1 }
+        return self.field(name, index)
+      })
   }
 
   private func retryAfter() -> Duration? {
-    guard let easy = unsafe easy, header("Retry-After") != nil else { return nil }
+    guard let easy = unsafe easy, field("Retry-After") != nil else { return nil }
     var seconds: curl_off_t = 0
     // Seconds or a date, converted to seconds from now.
     unsafe curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)

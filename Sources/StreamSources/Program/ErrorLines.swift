@@ -1,4 +1,4 @@
-/// Splits a program's standard error into lines for the journal. Empty lines are skipped. A line that is too long is
+/// Splits a program's standard error into lines for the journal. Lines of white space are skipped. A line that is too long is
 /// returned at once, so that nothing waits for its end, and the rest of it is skipped.
 struct ErrorLines {
   /// Maximum bytes kept of a line: more than a person reads.
@@ -35,6 +35,6 @@ struct ErrorLines {
   mutating func end() -> [String] {
     if line.last == 0x0D { line.removeLast() }
     defer { line = [] }
-    return line.isEmpty ? [] : [String(decoding: line, as: UTF8.self)]
+    return line.isWhiteSpace ? [] : [String(decoding: line, as: UTF8.self)]
   }
 }

@@ -115,6 +115,10 @@ private final class ProgramSubscription: SourceSubscription<RestartMachine>, Chi
     }
   }
 
+  private func sentence(_ error: EventTooLong) -> String {
+    "wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)"
+  }
+
   // MARK: ChildProgram.Handler
 
   func programWrote(_ bytes: UnsafeRawBufferPointer) {
@@ -122,7 +126,7 @@ private final class ProgramSubscription: SourceSubscription<RestartMachine>, Chi
     do throws(EventTooLong) {
       try unsafe splitter.feed(bytes, into: &events)
     } catch {
-      fault = "wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)"
+      fault = sentence(error)
       program?.end()
     }
     give(events, nil)
@@ -138,13 +142,15 @@ private final class ProgramSubscription: SourceSubscription<RestartMachine>, Chi
       source.place.waiting?.advance()
       return
     }
+    var last = EventBatch()
+    if fault == nil, ending.fault == nil {
+      do throws(EventTooLong) { try splitter.end(into: &last) } catch { fault = sentence(error) }
+    }
     let fault = fault ?? ending.fault
     self.fault = nil
     if let fault {
       tell(machine?.failed("\(source.configuration.name) \(fault)", at: now))
     } else {
-      var last = EventBatch()
-      splitter.end(into: &last)
       if isWanted { give(last, nil) } else { held = last }
       tell(machine?.endedWell(at: now))
     }

@@ -1,4 +1,5 @@
 import Events
+import HTTP
 import StreamProtocol
 import ReplayLog
 
@@ -47,6 +48,13 @@ extension Configuration {
     /// The rules for publishing, for `Source.publish`: a client is admitted if any rule admits it. Never empty; `nil`:
     /// the daemon's own user and root.
     var write: [AccessRule]?
+
+    /// Whether its source is a poll whose pages are to be JSON: for jq, or as its events.
+    var pollsJSON: Bool {
+      guard case .http(let http) = source, case .poll = http.fetching else { return false }
+      let name = MediaType(type)?.name ?? ""
+      return jq != nil || name == "application/json" || name.hasSuffix("+json")
+    }
 
     /// The definition of its keys if that is more than paths, so that the jq process computes them; `nil` otherwise.
     var programKey: KeyDefinition? { key.flatMap { EventKeyReader($0) == nil ? $0 : nil } }

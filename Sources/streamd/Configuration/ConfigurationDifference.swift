@@ -9,7 +9,7 @@ struct ConfigurationDifference: Equatable {
     var hasOtherFeed: Bool {
       stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
         || stream.distinct != former.distinct || stream.throttle != former.throttle || stream.share != former.share
-        || stream.programKey != former.programKey
+        || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
         || stream.lead != former.lead
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
         || stream.share == .fleet && stream.buffer != former.buffer

@@ -16,6 +16,36 @@ func fuzzEventSplitters(_ input: UnsafeRawBufferPointer) {
   let events = check(ServerSentEvents(maximumBytes: limit), bytes, choice, limit)
   precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
   checkErrorLines(bytes, choice)
+  for coding in [ContentCoding.gzip, .deflate] { checkDecoder(coding, bytes, choice) }
+}
+
+/// The same content, or the same fault, whatever the splits.
+private func checkDecoder(_ coding: ContentCoding, _ bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
+  let (whole, others) = (decoded(coding, bytes, max(1, bytes.count)), decoded(coding, bytes, Int(seed) % 7 + 1))
+  precondition(whole.fault == others.fault, "a split decided whether it is refused")
+  if whole.fault == nil { precondition(whole.content == others.content, "a split made a difference") }
+}
+
+private func decoded(
+  _ coding: ContentCoding, _ bytes: UnsafeRawBufferPointer, _ size: Int
+) -> (content: [UInt8], fault: ContentFault?) {
+  let decoder = ContentDecoder(coding)
+  var content: [UInt8] = []
+  do throws(ContentFault) {
+    for start in stride(from: 0, to: bytes.count, by: size) {
+      var piece = bytes[start..<min(bytes.count, start + size)]
+      repeat {
+        piece = piece.dropFirst(try decoder.decode(UnsafeRawBufferPointer(rebasing: piece)))
+        precondition(decoder.output.count <= 16 << 10, "more than a piece at once")
+        content += decoder.output
+        precondition(!decoder.output.isEmpty || piece.isEmpty, "input that is neither used nor refused")
+      } while !decoder.output.isEmpty
+    }
+    try decoder.end()
+    return (content, nil)
+  } catch {
+    return (content, error)
+  }
 }
 
 /// The same lines whatever the splits, none much over the limit.
@@ -64,6 +94,6 @@ private func run<S: EventSplitter>(
     }
     offset += count
   }
-  splitter.end(into: &events)
+  do { try splitter.end(into: &events) } catch { return (events, true, splitter) }
   return (events, false, splitter)
 }

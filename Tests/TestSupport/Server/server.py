@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import zlib
 
 import certificates
 import proxy
@@ -136,6 +137,59 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, gzip.compress(body), Content_Encoding="gzip")
         else:
             self.answer(200, body)
+
+    def answer_coded(self, key, number, query):
+        """/coded/KEY?text=…&coding=gzip&names=…&cut=1&tail=00&chunked=1: the text, encoded, without the last `cut` bytes and
+        with `tail`, in hexadecimal, behind them. Each `|` in the text begins another gzip member."""
+        text = query.get("text", "").encode()
+        coding = query.get("coding", "gzip")
+        if coding == "gzip":
+            body = b"".join(gzip.compress(part) for part in text.split(b"|"))
+        elif coding == "zlib":
+            body = zlib.compress(text)
+        elif coding == "raw":
+            encoder = zlib.compressobj(wbits=-15)
+            body = encoder.compress(text) + encoder.flush()
+        else:
+            body = text
+        body = body[: len(body) - int(query.get("cut", "0"))] + bytes.fromhex(query.get("tail", ""))
+        self.send_response(200)
+        for name in query.get("names", "gzip" if coding == "gzip" else "deflate").split(";"):
+            self.send_header("Content-Encoding", name)
+        if "transfer" in query:
+            self.send_header("Transfer-Encoding", query["transfer"] + ", chunked")
+        elif "chunked" in query:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if "chunked" in query:
+            for byte in body:
+                self.wfile.write(b"1\r\n%c\r\n" % byte)
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.wfile.write(body)
+
+    def answer_raw(self, key, number, query):
+        """/raw/KEY?head=…&body=…&code=200: these header lines, and this body, in hexadecimal."""
+        body = bytes.fromhex(query.get("body", ""))
+        lines = [line for line in bytes.fromhex(query.get("head", "")).split(b"\n") if line]
+        lines += [b"Content-Length: %d" % len(body), b"", b""]
+        self.wfile.write(b"HTTP/1.1 %s X\r\n" % query.get("code", "200").encode() + b"\r\n".join(lines) + body)
+
+    def answer_stubborn(self, key, number, query):
+        """/stubborn/KEY?code=500: a page with an ETag, but not for a client that has one. /seen/KEY counts."""
+        if "If-None-Match" in self.headers:
+            self.answer(int(query["code"]), b"sorry")
+        else:
+            self.answer(200, b"page", ETag='"1"')
+
+    def answer_wall(self, key, number, query):
+        """/wall/KEY?to=…: sets a cookie and redirects to itself, or to `to`; a client that has the cookie gets it."""
+        if "wall=" + key in self.headers.get("Cookie", ""):
+            self.answer(200, self.headers["Cookie"].encode())
+        else:
+            self.answer(302, Location=query.get("to", self.path), Set_Cookie="wall=%s; Path=/" % key)
 
     def answer_announce(self, key, number, query):
         """Says how much is coming; sends none of it."""
