@@ -52,7 +52,7 @@ final class InputLines: Subscription, Sendable {
         line += rest[..<end]
         guard line.count <= Self.lineByteLimit else { return .lineTooLong(lineNumber, limit: Self.lineByteLimit) }
         guard waitUntilWanted() else { return nil }
-        _ = sink.receive(line)
+        _ = sink.receive(Self.value(of: line, lineNumber))
         line = []
         lineNumber += 1
         rest = rest[(end + 1)...]
@@ -60,10 +60,16 @@ final class InputLines: Subscription, Sendable {
       line += rest
       guard line.count <= Self.lineByteLimit else { return .lineTooLong(lineNumber, limit: Self.lineByteLimit) }
       if count == 0 {
-        if !line.isEmpty, waitUntilWanted() { _ = sink.receive(line) }
+        if !line.isEmpty, waitUntilWanted() { _ = sink.receive(Self.value(of: line, lineNumber)) }
         return nil
       }
     }
+  }
+
+  /// A line without the CR of its end; the first one without a byte order mark.
+  private static func value(of line: [UInt8], _ number: Int) -> [UInt8] {
+    let text = number == 1 && line.starts(with: [0xEF, 0xBB, 0xBF]) ? line[3...] : line[...]
+    return Array(text.last == UInt8(ascii: "\r") ? text.dropLast() : text)
   }
 
   /// - Returns: false when no more values are needed.

@@ -164,6 +164,23 @@ import Testing
     }
   }
 
+  @Test func endsOfLinesAndAByteOrderMarkAreNotPublished() async throws {
+    try await ScriptedServer.run { server in
+      let command = try Command(["--socket", server.path, "pub", "--no-reconnect", "log"], holdsInput: true)
+      await command.write("\u{FEFF}1\r\n\r\n\u{FEFF}2\r")
+      #expect(await server.next() == .request(StreamID(1), .channel, 1, "log", "1"))
+      command.endInput()
+      server.act { $0.machine.sendRequestN(StreamID(1), 9) }
+      for value in ["", "\u{FEFF}2"] {
+        let payload = Payload(data: Array(value.utf8))
+        #expect(await server.next() == .other(.payload(StreamID(1), payload, isComplete: false)))
+      }
+      #expect(await server.next() == .other(.complete(StreamID(1))))
+      server.act { $0.machine.sendComplete(StreamID(1)) }
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
   @Test func anInterruptCancelsPublishing() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "pub", "--no-reconnect", "log"], holdsInput: true)
