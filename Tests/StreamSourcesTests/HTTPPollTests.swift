@@ -220,10 +220,13 @@ import Testing
 
   @Test func aConnectionOnWhichAServerFailedIsNotUsedAgain() async throws {
     try await withSourceThread { thread in
-      _ = try await thread.fetch(upstream.url("/status/\(key)?code=502"), plan: .discard)
-      let first = try await thread.lastHeaders(key, at: upstream)["peer"]
-      _ = try await thread.fetch(upstream.url("/count/\(key)"))
-      #expect(try await thread.lastHeaders(key, at: upstream)["peer"] != first)
+      for (path, isKept) in [("/count/\(key)-kept", true), ("/status/\(key)-failed?code=502", false)] {
+        let key = "\(key)-\(isKept ? "kept" : "failed")"
+        _ = try await thread.fetch(upstream.url(path), plan: .discard)
+        _ = try await thread.fetch(upstream.url("/count/\(key)"))
+        let peers = try #require(try await thread.lastHeaders(key, at: upstream)["peers"]).split(separator: " ")
+        #expect(peers.count == 2 && (peers[0] == peers[1]) == isKept, "\(peers)")
+      }
     }
   }
 

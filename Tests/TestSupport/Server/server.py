@@ -49,10 +49,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with lock:
             if kind not in ("seen", "head", "release", "proxied"):
                 counts[key] += 1
+                peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
                 heads[key]["path"] = self.path
                 heads[key]["client"] = client_of(self.connection)
-                heads[key]["peer"] = str(self.client_address[1]) if self.client_address else ""
+                heads[key]["peers"] = " ".join([*peers, str(self.client_address[1]) if self.client_address else "-"])
             number = counts[key]
         getattr(self, "answer_" + kind)(key, number, query)
 
