@@ -73,7 +73,7 @@ import Testing
     }
   }
 
-  @Test(arguments: ["GZIP", "x-gzip", " gzip , identity", "aws-chunked,gzip", "UTF-8;gzip"])
+  @Test(arguments: ["GZIP", "x-gzip", " gzip , identity", "aws-chunked,gzip", "UTF-8;gzip", "\"gzip\""])
   func aCodingIsFoundAmongOtherNames(names: String) async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(url("coding=gzip&names=\(Upstream.escaped(names))"))

@@ -27,7 +27,8 @@ enum ContentCoding: Equatable {
   static func of(_ fields: [FieldValue]) throws(ContentFault) -> ContentCoding? {
     var coding: ContentCoding?
     for name in fields.flatMap({ $0.text.lowercased().split(separator: ",") }) {
-      let name = name.drop { $0.isWhitespace }.prefix { !$0.isWhitespace }
+      // Some servers write a name in quotes, or a quality after it.
+      let name = name.drop { $0.isWhitespace || $0 == "\"" }.prefix { !$0.isWhitespace && $0 != "\"" && $0 != ";" }
       let next: ContentCoding
       switch name {
       case "gzip", "x-gzip": next = .gzip
