@@ -134,7 +134,8 @@ extension HTTPConnection {
   private static func positions(_ text: String, count: Int) throws(Rejection) -> [UInt64] {
     let ids = text.split(separator: ",", omittingEmptySubsequences: false).map { UInt64($0) }
     guard ids.count == count, !ids.contains(nil) else {
-      throw Rejection(.badRequest, "Last-Event-ID must be \(count) event ids, separated by commas")
+      let wanted = count == 1 ? "an event id" : "\(count) event ids, separated by commas"
+      throw Rejection(.badRequest, "Last-Event-ID must be \(wanted)")
     }
     return ids.compactMap(\.self)
   }
