@@ -222,8 +222,8 @@ package final class FleetMachine {
 
   /// Decides about a poll that is due: whether it is made; nil: if another host wants the event.
   ///
-  /// A poll goes on without another request until it has an event: that it was asked for one when it could be appended does
-  /// not say that it can be now.
+  /// A poll continues after responses without an event. Each fetch is decided anew, because the log may have stopped to
+  /// append since the event was requested.
   package func admitsFetch(_ stream: String) -> Bool? {
     guard mayFetch(stream) else { return false }
     return isWantedHere(stream) ? true : nil

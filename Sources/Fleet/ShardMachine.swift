@@ -211,7 +211,7 @@ package struct ShardMachine {
   /// lead. What is read proves nothing: a broker that is cut off from the others answers reads, and stores nothing. A
   /// leader appends something to find out.
   package private(set) var isInDoubt = false
-  /// Of the last own entry that is known to be stored: the tail may bring it before the acknowledgement.
+  /// The attempt of the last own entry that is known to be stored. The tail may bring the entry before the acknowledgement.
   private var lastOwnAttempt: UInt64 = 0
 
   /// Entries under way.
@@ -242,7 +242,7 @@ package struct ShardMachine {
   /// Whether the host may fetch: it leads, and the log appends, as far as is known.
   package var mayFetch: Bool { mayAppend && !isInDoubt }
 
-  /// Whether the host may submit a record: it leads, knows of nothing that it should read before, and the window has room.
+  /// Whether the host may submit a record: it leads, nothing has to be read first, and the window has room.
   package var maySubmit: Bool {
     mayAppend && submitted.count < Self.windowCount
       && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount

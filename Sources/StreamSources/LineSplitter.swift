@@ -80,7 +80,7 @@ struct LineSplitter: EventSplitter {
 }
 
 extension Collection<UInt8> {
-  /// What follows a byte order mark at the beginning, which is no part of a text; everything, if there is none.
+  /// The text without a byte order mark at its beginning.
   var withoutByteOrderMark: SubSequence { starts(with: [0xEF, 0xBB, 0xBF]) ? dropFirst(3) : self[...] }
 
   /// Whether it has nothing but spaces, tabs and ends of lines.

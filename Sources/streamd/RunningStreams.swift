@@ -19,7 +19,7 @@ final class RunningStreams: @unchecked Sendable {
     let takesValues: Bool
     /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
-    /// What its throttle holds.
+    /// The event that its throttle holds back.
     let hold = ThrottleHold()
     /// Whether the fleet does not have it yet.
     var isNew = true

@@ -6,8 +6,8 @@
 import Foundation
 import Testing
 
-/// What `Tests/Fuzz/run` calls with each input, by the name of the target's folder, and how many inputs to derive from the
-/// corpus: together they take a few seconds of processor time in a debug build.
+/// The functions that `Tests/Fuzz/run` calls with each input, by the names of the targets' folders, and the numbers of inputs
+/// to derive from the corpus. All together take a few seconds of processor time in a debug build.
 private let targets: [String: (read: @Sendable (UnsafeRawBufferPointer) -> Void, derivedCount: Int)] = [
   "EventFilters": (fuzzEventFilters, 3000),
   "EventSplitters": (fuzzEventSplitters, 3000),

@@ -2,8 +2,8 @@ import Dispatch
 import Reactive
 import Testing
 
-// What an operator needs for itself is requested by itself: a value that arrives before the subscriber's first demand, or
-// between two of its requests, is not lost for lack of it.
+// An operator requests the values that it needs for itself. A value that arrives before the subscriber's first demand, or
+// between two of its requests, is therefore not lost.
 @Suite(.timeLimit(.minutes(10))) struct OwnDemandTests {
   typealias Source = Probe<Int, Never>
 

@@ -478,7 +478,7 @@ import Testing
       client.get("/streams/s?as=sse&on_lag=latest&from=new")
       harness.eventually { harness.server.statistics.subscribers == 1 }
       for _ in 0..<50 { source.send([UInt8](repeating: 65, count: 20_000)) }
-      // What comes after the socket is full is not sent before the client reads.
+      // Once the socket is full, nothing more is sent before the client reads.
       while await !harness.isBlocked() {}
       for _ in 0..<500 { source.send([UInt8](repeating: 65, count: 20_000)) }
       source.send([66])

@@ -104,7 +104,7 @@ extension HTTPConnection {
       head.add("Allow", methods)
       guard request.allowedOrigin != nil else { return }
       head.add("Access-Control-Allow-Methods", methods)
-      // What libraries for event streams send, and Authorization, which is for a proxy.
+      // Libraries for event streams send these fields; Authorization is for a proxy.
       head.add(
         "Access-Control-Allow-Headers",
         "Authorization, Cache-Control, Content-Type, If-None-Match, Last-Event-ID, X-Requested-With")

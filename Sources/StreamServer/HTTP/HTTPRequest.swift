@@ -143,7 +143,7 @@ struct StreamQuery: Equatable {
     }
   }
 
-  /// What libraries add for their user: against caches, and for old browsers.
+  /// Libraries add these parameters by themselves, against caches and for old browsers.
   private static let ignored: Set = ["_", "r", "evs_buffer_size_limit", "evs_preamble"]
 
   /// Whether a parameter is `lastEventID`, which each library spells in its own way: `lastEventId`, `Last-Event-ID`,

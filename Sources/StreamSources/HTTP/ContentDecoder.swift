@@ -74,7 +74,7 @@ enum ContentCoding: Equatable {
     unsafe buffer.deallocate()
   }
 
-  /// What the last call of `decode` has yielded. Valid until the next one.
+  /// The bytes that the last call of `decode` has produced. They are valid until the next call.
   var output: UnsafeRawBufferPointer { unsafe UnsafeRawBufferPointer(rebasing: buffer[..<outputCount]) }
 
   var hasOutput: Bool { outputCount > 0 }

@@ -109,7 +109,7 @@ enum JQWorker {
     return answer
   }
 
-  /// What of an event is compared. Numbers at a path are equal if their decimal values are.
+  /// The part of an event that is compared. Numbers at a path are equal if their decimal values are.
   private static func compared(_ event: [UInt8], by program: JQProgram) throws(JQProgram.ValueError) -> [UInt8] {
     guard let value = program.value(in: event) else {
       return Array(try program.outputs(for: event).joined(separator: [UInt8(ascii: "\n")]))
