@@ -132,6 +132,34 @@ struct ConfigurationErrorTests {
     #expect(errors(text) == [sentence])
   }
 
+  @Test(arguments: [
+    (
+      "[streams.s.http]\nurl = \"http://h/\"\nevry = \"1s\"",
+      #"3: streams.s.http.evry: unknown key; did you mean "every"?"#
+    ),
+    ("[streams.s]\ntimer = { evry = \"1s\" }", #"2: streams.s.timer.evry: unknown key; did you mean "every"?"#),
+    ("[streams.s.htpp]\nurl = \"http://h/\"", #"1: streams.s.htpp: unknown key; did you mean "http"?"#),
+    (
+      "[streams.s.http]\nurl = \"http://h/\"\nstrem = \"lines\"\nidle_timeout = \"1s\"",
+      #"3: streams.s.http.strem: unknown key; did you mean "stream"?"#
+    ),
+    ("[streams.s]\nexec.comand = [\"date\"]", #"2: streams.s.exec.comand: unknown key; did you mean "command"?"#),
+    (
+      "[cluster]\nnmae = \"a\"\nnats = [\"tls://a\"]", #"2: cluster.nmae: unknown key; did you mean "name"?"#
+    ),
+  ])
+  func aMisspelledKeyIsOneError(text: String, sentence: String) {
+    #expect(errors(text) == ["test.toml:\(sentence)"])
+  }
+
+  @Test func aMisspelledKeyHidesNoErrorThatItDoesNotExplain() {
+    #expect(
+      errors("[streams.s.http]\ntimeuot = \"1s\"\nurl = \"http://h/\"") == [
+        "test.toml:1: streams.s.http: expected every, such as every = \"30s\", or stream, got neither",
+        #"test.toml:2: streams.s.http.timeuot: unknown key; did you mean "timeout"?"#,
+      ])
+  }
+
   @Test func anUnquotedNameWithADotIsExplained() {
     #expect(
       errors("[streams.a]\ntimer = { every = \"1s\" }\n[streams.a.kitchen]\ntimer = { every = \"1s\" }") == [

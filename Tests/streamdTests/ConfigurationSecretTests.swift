@@ -63,8 +63,8 @@ struct ConfigurationSecretTests {
       ])
     #expect(
       errors(bearer + "{ token = \"s3cret\" }") == [
-        #"test.toml:4: streams.s.http.bearer: expected { credential = "name" }, got no credential"#,
         "test.toml:4: streams.s.http.bearer.token: unknown key; expected one of: credential",
+        #"test.toml:4: streams.s.http.bearer: expected { credential = "name" }, got no credential"#,
       ])
     #expect(
       errors("[streams.s]\nhttp = { every = \"1s\", url = \"http://me:s3cret@h/\" }") == [

@@ -21,7 +21,7 @@ import Testing
     #expect(await daemon.stop() == 0)
     manager.receiveAll()
     try daemon.start(broken)
-    #expect(daemon.log.contains("streams.s.timer: "))
+    #expect(daemon.log.contains("streams.s.timer.evry: "))
     #expect(daemon.log.contains("serving the previous configuration: "))
     #expect(try await daemon.events(10) == before)
     // Mended, it is applied as ever, and kept in place of the former.

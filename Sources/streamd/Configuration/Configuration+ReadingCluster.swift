@@ -4,7 +4,9 @@ extension ConfigurationReader {
   /// - Returns: `nil`, after recording an error, without a server or a name.
   func cluster(_ table: ConfigurationTable) -> Configuration.Cluster? {
     let servers = servers(table)
-    if !table.holds("name") { table.addError("expected name, such as name = \"prod\", got none") }
+    if !table.holds("name") {
+      table.addError("expected name, such as name = \"prod\", got none", lacking: ["name"])
+    }
     let name = table.value("name", .fleetName)
     var cluster = Configuration.Cluster(servers: servers ?? [], name: name ?? "")
     cluster.shards = table.value("shards", .count(1...256), default: cluster.shards)
@@ -32,7 +34,7 @@ extension ConfigurationReader {
 
   private func servers(_ table: ConfigurationTable) -> [String]? {
     if !table.holds("nats") {
-      table.addError("expected nats, such as nats = [\"tls://nats.example.org:4222\"], got none")
+      table.addError("expected nats, such as nats = [\"tls://nats.example.org:4222\"], got none", lacking: ["nats"])
     }
     guard let servers = table.values("nats", .natsServer) else { return nil }
     if servers.count > 16 {
@@ -59,7 +61,7 @@ extension ConfigurationReader {
     let user = hasUser ? login(table) : nil
     for (first, second) in [("nkey", "nkey_seed"), ("nkey_seed", "nkey")]
     where table.holds(first) && !table.holds(second) {
-      table.addError("expected \(second) with \(first), got none")
+      table.addError("expected \(second) with \(first), got none", lacking: [second])
     }
     let ways =
       ["creds", "nkey", "token"].filter { table.holds($0) }
@@ -98,7 +100,7 @@ extension ConfigurationReader {
     guard stream.share == .fleet else {
       // After an error in share, its default is no reason for another one.
       if table.holds("lead"), table.text("share") ?? "host" == "host" {
-        table.addError("expected lead only with share = \"fleet\"", at: "lead")
+        table.addError("expected lead only with share = \"fleet\"", at: "lead", lacking: ["share"])
       }
       return
     }

@@ -13,7 +13,7 @@ extension ConfigurationReader {
   private func command(_ table: ConfigurationTable) -> [String]? {
     let form = #"a list such as ["sensor", "--json"] (no shell is used)"#
     guard table.holds("command") else {
-      table.addError("expected command, \(form), got none")
+      table.addError("expected command, \(form), got none", lacking: ["command"])
       return nil
     }
     guard table.text("command") == nil else {

@@ -14,7 +14,7 @@ extension ConfigurationReader {
     var http = Configuration.HTTP(url: url ?? "", fetching: fetching ?? .poll(every: .seconds(1)))
     http.eventForm = table.value("sse", .choice, default: http.eventForm)
     if table.holds("sse"), fetching.map({ !$0.isServerSentEvents }) == true {
-      table.addError("expected sse only with stream = \"sse\"", at: "sse")
+      table.addError("expected sse only with stream = \"sse\"", at: "sse", lacking: ["stream"])
     }
     http.timeout = table.value("timeout", .duration(), default: http.timeout)
     http.maxBodyBytes = table.value("max_body", .size(1...1 << 30))
@@ -34,8 +34,13 @@ extension ConfigurationReader {
     let format: Configuration.HTTP.Format? = table.value("stream", .choice)
     let idleTimeout = table.value("idle_timeout", .duration())
     guard table.holds("stream") else {
-      if table.holds("idle_timeout") { table.addError("expected idle_timeout only with stream", at: "idle_timeout") }
-      if !table.holds("every") { table.addError("expected every, such as every = \"30s\", or stream, got neither") }
+      if table.holds("idle_timeout") {
+        table.addError("expected idle_timeout only with stream", at: "idle_timeout", lacking: ["stream"])
+      }
+      if !table.holds("every") {
+        table.addError(
+          "expected every, such as every = \"30s\", or stream, got neither", lacking: ["every", "stream"])
+      }
       return table.value("every", .duration()).map { .poll(every: $0) }
     }
     if table.holds("every") {
@@ -46,7 +51,9 @@ extension ConfigurationReader {
   }
 
   private func url(_ table: ConfigurationTable) -> String? {
-    if !table.holds("url") { table.addError("expected url, such as url = \"https://example.org/\", got none") }
+    if !table.holds("url") {
+      table.addError("expected url, such as url = \"https://example.org/\", got none", lacking: ["url"])
+    }
     guard let text = table.value("url", .text("a URL such as \"https://example.org/\"") { _ in true }) else {
       return nil
     }

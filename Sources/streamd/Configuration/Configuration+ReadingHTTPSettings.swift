@@ -41,7 +41,7 @@ extension ConfigurationReader {
     }
     return table.table("proxy", expecting: form) { table in
       if !table.holds("url") {
-        table.addError("expected url, such as url = \"http://proxy.example.org:3128\", got none")
+        table.addError("expected url, such as url = \"http://proxy.example.org:3128\", got none", lacking: ["url"])
       }
       let login = table.holds("user") || table.holds("password") ? login(table) : nil
       guard let url = table.text("url"), isProxy(url) else {
@@ -75,7 +75,9 @@ extension ConfigurationReader {
     let passphrase = table.table("client_key_passphrase", expecting: "{ credential = \"name\" }", secret)
     let isNone = table.text("client_certificate") == "none"
     if table.holds("client_key_passphrase"), isNone || !table.holds("client_certificate") {
-      table.addError("expected client_key_passphrase only with client_certificate", at: "client_key_passphrase")
+      table.addError(
+        "expected client_key_passphrase only with client_certificate", at: "client_key_passphrase",
+        lacking: ["client_certificate"])
     }
     let files = certificateAndKey(table, isNone: isNone)
     if isNone { return Said(value: nil) }
@@ -91,7 +93,10 @@ extension ConfigurationReader {
   func certificateAndKey(_ table: ConfigurationTable, isNone: Bool = false) -> (certificate: String, key: String)? {
     let hasKey = table.holds("client_key")
     guard table.holds("client_certificate"), !isNone else {
-      if hasKey { table.addError("expected client_key only with client_certificate", at: "client_key") }
+      if hasKey {
+        table.addError(
+          "expected client_key only with client_certificate", at: "client_key", lacking: ["client_certificate"])
+      }
       return nil
     }
     let certificate = file("client_certificate", table, label: "CERTIFICATE")

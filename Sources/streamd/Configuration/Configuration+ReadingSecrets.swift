@@ -8,7 +8,9 @@ extension ConfigurationReader {
   ///
   /// - Parameter allowsLines: whether it may have several lines.
   func secret(_ table: ConfigurationTable, allowsLines: Bool) -> Secret? {
-    if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
+    if !table.holds("credential") {
+      table.addError("expected { credential = \"name\" }, got no credential", lacking: ["credential"])
+    }
     let name = table.value(
       "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
     guard let name else { return nil }
@@ -25,7 +27,9 @@ extension ConfigurationReader {
   ///
   /// - Returns: `nil`, after recording an error, when either is missing or invalid.
   func login(_ table: ConfigurationTable) -> Configuration.Login? {
-    for key in ["user", "password"] where !table.holds(key) { table.addError("expected \(key), got none") }
+    for key in ["user", "password"] where !table.holds(key) {
+      table.addError("expected \(key), got none", lacking: [key])
+    }
     let form = "a name of at most 256 bytes without a colon and control characters"
     let user = table.value(
       "user",
@@ -66,7 +70,9 @@ extension ConfigurationReader {
         secret: key != "ca_file")
     }
     return table.table(key, expecting: form) { table in
-      if !table.holds("credential") { table.addError("expected { credential = \"name\" }, got no credential") }
+      if !table.holds("credential") {
+        table.addError("expected { credential = \"name\" }, got no credential", lacking: ["credential"])
+      }
       let name = table.value(
         "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
       guard let name else { return nil }

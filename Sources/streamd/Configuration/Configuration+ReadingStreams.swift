@@ -37,7 +37,7 @@ extension ConfigurationReader {
     stream.blockTimeout = table.value("block_timeout", .durationOrNever, default: stream.blockTimeout)
     stream.blockPace = table.value("block_pace", .duration(), default: stream.blockPace)
     for key in ["block_timeout", "block_pace"] where stream.overflow != .block && table.holds(key) {
-      table.addError("expected \(key) only with overflow = \"block\"", at: key)
+      table.addError("expected \(key) only with overflow = \"block\"", at: key, lacking: ["overflow"])
     }
     stream.expectEvery = table.value("expect_every", .duration())
     stream.retry = table.table("retry", retry) ?? stream.retry
@@ -49,7 +49,9 @@ extension ConfigurationReader {
         table.addError("expected no \(key) with publish: clients may publish at any time", at: key)
       }
     } else if table.holds("write") {
-      table.addError("expected write only with publish: no other source accepts values from clients", at: "write")
+      table.addError(
+        "expected write only with publish: no other source accepts values from clients", at: "write",
+        lacking: ["publish"])
     }
     checkSharing(stream, table)
     return source == nil ? nil : stream
@@ -65,7 +67,9 @@ extension ConfigurationReader {
     let exec = table.table("exec", exec)
     let publish = publish(table)
     switch present.count {
-    case 0: table.addError("expected one source (timer, http, exec or publish), got none")
+    case 0:
+      table.addError(
+        "expected one source (timer, http, exec or publish), got none", lacking: ["timer", "http", "exec", "publish"])
     case 1: break
     default: table.addError("expected one source, got \(present.joined(separator: " and "))")
     }
@@ -97,7 +101,9 @@ extension ConfigurationReader {
 
   /// The interval, which the source requires.
   private func every(_ table: ConfigurationTable) -> Duration? {
-    if !table.holds("every") { table.addError("expected every, such as every = \"30s\", got none") }
+    if !table.holds("every") {
+      table.addError("expected every, such as every = \"30s\", got none", lacking: ["every"])
+    }
     return table.value("every", .duration())
   }
 

@@ -8,6 +8,8 @@ final class ConfigurationTable {
   private let members: [String: ConfigurationNode]
   private let collector: ConfigurationErrorCollector
   private var knownKeys: Set<String> = []
+  /// Errors that one of these keys would have prevented.
+  private var lacks: [(error: ConfigurationError, keys: [String])] = []
   /// The hint in the error message for an unknown table.
   var hintForTable: ((_ key: String) -> String)?
 
@@ -93,9 +95,13 @@ final class ConfigurationTable {
   }
 
   /// Records an error at `key`, or about the table itself.
-  func addError(_ text: String, at key: String? = nil) {
+  ///
+  /// - Parameter keys: one of these would have prevented the error. If the table has a key that looks like one of them, the
+  ///   misspelled key is the only error.
+  func addError(_ text: String, at key: String? = nil, lacking keys: [String] = []) {
     let node = key.flatMap { members[$0] }
-    collector.add(.init(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text))
+    let error = ConfigurationError(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text)
+    if keys.isEmpty { collector.add(error) } else { lacks.append((error, keys)) }
   }
 
   private func node(_ key: String) -> ConfigurationNode? {
@@ -118,11 +124,13 @@ final class ConfigurationTable {
   /// Records an error for every key that was not read. Called once, after reading.
   func refuseUnknownKeys() {
     collector.addKnownKeys(knownKeys, at: place)
+    var meant: Set<String> = []
     for key in keys where !knownKeys.contains(key) {
       let homes = ConfigurationPlaces.tables(with: key, for: place) { members[$0] != nil }
       if !homes.isEmpty, !place.isEmpty || nearest(to: key, among: knownKeys) == nil {
         addError("unknown key; \(key) belongs \(homes.joined(separator: " or "))", at: key)
       } else if let neighbour = nearest(to: key, among: knownKeys) {
+        meant.insert(neighbour)
         addError("unknown key; did you mean \"\(neighbour)\"?", at: key)
       } else if let hintForTable, case .table = members[key]?.value {
         addError("unknown key; \(hintForTable(key))", at: key)
@@ -131,6 +139,7 @@ final class ConfigurationTable {
         addError("unknown key; expected \(offered.isEmpty ? "none" : "one of: \(offered)")", at: key)
       }
     }
+    for (error, keys) in lacks where meant.isDisjoint(with: keys) { collector.add(error) }
   }
 
   /// Tables whose keys are names of values. What is not one may be such a value.
