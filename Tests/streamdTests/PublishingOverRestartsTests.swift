@@ -35,13 +35,15 @@ import Testing
       publisher.endInput()
       return true
     }
+    // A program that never had a connection does not wait for one.
+    _ = try await daemon.newest(of: "build")
     for isKill in [true, false, true, true] {
       try await Task.sleep(for: .milliseconds(200))
       if isKill { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
       try daemon.start(configuration)
     }
-    #expect(try await writing.value)
-    #expect(await publisher.end() == 0)
+    try #require(try await writing.value)
+    try #require(await publisher.end() == 0)
     let events = try await daemon.events(lines.count, of: "build")
     #expect(events.map { String(decoding: $0.data, as: UTF8.self) } == lines)
     #expect(try await daemon.newest(of: "build").id == events.last?.id)
