@@ -167,8 +167,10 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
     if limits.connections > most {
+      // The default is what a large machine can have: that a smaller one has less is no news.
+      let isChosen = limits.connections != Configuration.Server().maxConnections
       journal.write(
-        .limitReached, .notice,
+        .limitReached, isChosen ? .notice : .debug,
         "max_connections is \(limits.connections), of which \(most) fit: "
           + "the descriptor limit (LimitNOFILE=) is \(budget.limit)")
       limits.connections = most
