@@ -273,6 +273,8 @@ public struct LogRefusal: Error, Equatable, CustomStringConvertible {
     case setAside(String)
     /// Inaccessible, and possibly intact: leave it.
     case leave
+    /// In use by another process: leave it until that has ended.
+    case wait
   }
 
   /// The reason, as the end of a sentence that begins with the region's name.

@@ -190,9 +190,9 @@ import Glibc
     { [writeFailed] in region.syncSoon { writeFailed(stream, reason($0)) } }
   }
 
-  /// Locks the folder.
+  /// Locks the folder, as the first use of it does.
   /// - Returns: false when it does not exist.
-  private func enter() throws(LogRefusal) -> Bool {
+  @discardableResult public func enter() throws(LogRefusal) -> Bool {
     switch use {
     case .own: return true
     case .refused(let refusal): throw refusal
@@ -205,9 +205,9 @@ import Glibc
     while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
       let code = errno
       guard code == EWOULDBLOCK, left > 0 else {
+        let refusal =
+          code == EWOULDBLOCK ? Self.inUse(descriptor) : Self.outOfReach("it cannot be locked: \(reason(code))")
         close(descriptor)
-        let refusal = Self.outOfReach(
-          code == EWOULDBLOCK ? "another process uses it" : "it cannot be locked: \(reason(code))")
         use = .refused(refusal)
         throw refusal
       }
@@ -220,6 +220,25 @@ import Glibc
     // No stream's file has this name: theirs end in .log.
     marks = IDMarks(path: path + "/ids", report: report)
     return true
+  }
+
+  private static func inUse(_ folder: CInt) -> LogRefusal {
+    LogRefusal("\(owner(of: folder).map { "process \($0)" } ?? "another process") uses it", .wait)
+  }
+
+  /// The process that has locked a folder; nil where the kernel does not tell, as for one of another container.
+  private static func owner(of folder: CInt) -> pid_t? {
+    var status = stat()
+    guard unsafe fstat(folder, &status) == 0, let locks = unsafe fopen("/proc/locks", "re") else { return nil }
+    defer { unsafe fclose(locks) }
+    var room = [CChar](repeating: 0, count: 256)
+    while let line = unsafe fgets(&room, CInt(room.count), locks) {
+      // 2: FLOCK  ADVISORY  WRITE 9054 fe:00:16237291 0 EOF
+      let fields = unsafe String(cString: line).split(separator: " ")
+      guard fields.count == 8, fields[1] == "FLOCK", fields[5].hasSuffix(":\(status.st_ino)") else { continue }
+      return pid_t(fields[4]).flatMap { $0 > 0 ? $0 : nil }
+    }
+    return nil
   }
 
   private static func outOfReach(_ description: String) -> LogRefusal {

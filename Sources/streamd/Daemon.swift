@@ -93,7 +93,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   }
 
   /// Serves until a signal.
-  /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
+  /// - Throws: `SystemError`, `StreamServer.AddStreamError`, `LogStore.FolderInUse`.
   func run() throws {
     signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [self] in handle($0) }
     Self.openTimers()
@@ -102,9 +102,9 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let configuration = source.configuration
     var descriptors = passed.stored
     let connections = ConnectionHandover.restore(from: &descriptors, atMost: limits.connections, manager, journal)
-    let streams = RunningStreams(
-      server, sources, journal,
-      LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal), fleet)
+    let logs = LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal)
+    try logs.lockFolder(for: configuration.streams)
+    let streams = RunningStreams(server, sources, journal, logs, fleet)
     self.streams = streams
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }

@@ -60,13 +60,13 @@ import Testing
     #expect(try #require(try state.remains(of: "a")).isSalvaged)
   }
 
-  @Test func aFolderLockedByAnotherProcessIsRefusedUnchanged() throws {
+  @Test func aFolderThatIsInUseIsRefusedUnchangedAndNamesTheProcess() throws {
     let folder = try TemporaryFolder()
     let one = state(folder)
     let log = try one.makeLog(of: "a", limits: limits, takingOver: nil)
     log.append([[1]])
     let other = state(folder)
-    let refusal = LogRefusal("another process uses it", .leave)
+    let refusal = LogRefusal("process \(getpid()) uses it", .wait)
     #expect(throws: refusal) { try other.remains(of: "a") }
     #expect(throws: refusal) { try other.makeLog(of: "b", limits: limits, takingOver: nil) }
     other.remove("a")

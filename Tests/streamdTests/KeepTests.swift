@@ -53,6 +53,21 @@ import Testing
     #expect(!daemon.log.contains("starts anew") && !daemon.log.contains("remain"))
   }
 
+  @Test func aSecondDaemonRefusesTheStateDirectoryOfAnother() async throws {
+    let first = try RestartedDaemon(hasManager: false)
+    try first.start(keptStream(keep: "disk"))
+    let second = try RestartedDaemon(hasManager: false)
+    try second.write(keptStream(keep: "memory"), state: first.state)
+    let process = try ChildProcess(
+      ChildProcess.built("streamd"), ["--config", second.folder.path("streamd.toml")])
+    let owner = try #require(first.id)
+    #expect(await process.end() == 75)
+    #expect(
+      await process.text(of: process.errors).contains(
+        "cannot start: \(first.state) is the state directory of another daemon: process \(owner) uses it"))
+    #expect(try await first.events(1).count == 1)
+  }
+
   @Test func eventsInTheDescriptorStoreSurviveAKill() async throws {
     let daemon = try RestartedDaemon()
     try await expectNothingLost(daemon, "memory") { await daemon.kill() }

@@ -75,6 +75,22 @@ final class LogStore {
     for stored in stored { take(stored) }
   }
 
+  /// Locks the state directory, if streams need it.
+  /// - Throws: another daemon uses it. Whatever else is wrong with it concerns single streams, which are then in memory.
+  func lockFolder(for streams: [Configuration.Stream]) throws(FolderInUse) {
+    guard isOwnFolder || streams.contains(where: { $0.keep == .disk }) else { return }
+    do throws(LogRefusal) {
+      try folder.enter()
+    } catch  where error.remedy == .wait {
+      throw FolderInUse(description: "\(folder.path) is the state directory of another daemon: \(error)")
+    } catch {}
+  }
+
+  /// The state directory belongs to another daemon.
+  struct FolderInUse: Error, CustomStringConvertible {
+    let description: String
+  }
+
   /// The remark of `--check` on the folder; nil: none.
   static func remark(on configuration: Configuration) -> String? {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
