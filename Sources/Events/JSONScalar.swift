@@ -18,7 +18,8 @@ package enum JSONScalar {
     }
   }
 
-  /// Appends the characters of a string in UTF-8. Half of a surrogate pair without the other becomes U+FFFD.
+  /// Appends the characters of a string in UTF-8. Half of a surrogate pair without the other, which is no character, becomes
+  /// the three bytes that UTF-8 would have for it: they equal those of no text. Source: WTF-8, section 3.
   /// - Parameter content: what is between the quotes, as written.
   package static func appendUnescaped(_ content: Span<UInt8>, to bytes: inout [UInt8]) {
     let isPlain = unsafe content.withUnsafeBytes { unsafe appendIfPlain($0, to: &bytes) }
@@ -52,7 +53,11 @@ package enum JSONScalar {
             index += 6
           }
         }
-        bytes += (scalar ?? "\u{FFFD}").utf8
+        if let scalar {
+          bytes += String(scalar).utf8
+        } else {
+          bytes += [0xED, UInt8(0x80 | unit >> 6 & 0x3F), UInt8(0x80 | unit & 0x3F)]
+        }
       case _: bytes.append(escaped)
       }
     }
@@ -143,6 +148,30 @@ package struct JSONNumber: Sendable {
       guard !isOver, !isOtherOver else { return isOver == isOtherOver ? 0 : isOver ? -sign : sign }
       if text[index] != otherText[otherIndex] { return text[index] < otherText[otherIndex] ? -sign : sign }
       (index, otherIndex) = (index + 1, otherIndex + 1)
+    }
+  }
+
+  /// Whether the point of its decimal notation is so far from its digits that no program means it.
+  package var isExtreme: Bool { !(-1_000_000_000...1_000_000_000).contains(magnitude) }
+
+  /// Appends the JSON number that stands for all texts of this value: with an exponent where zeros would be many.
+  /// - Precondition: it is not extreme.
+  package func appendJSON(in text: Span<UInt8>, to bytes: inout [UInt8]) {
+    guard !digits.isEmpty else { return bytes.append(UInt8(ascii: "0")) }
+    var plain: [UInt8] = []
+    for index in digits where text[index] != UInt8(ascii: ".") { plain.append(text[index]) }
+    if isNegative { bytes.append(UInt8(ascii: "-")) }
+    switch magnitude {
+    case 1...max(1, plain.count + 15):
+      bytes += plain.prefix(magnitude)
+      bytes += repeatElement(UInt8(ascii: "0"), count: max(0, magnitude - plain.count))
+      if magnitude < plain.count { bytes += [UInt8(ascii: ".")] + plain[magnitude...] }
+    case -5...0:
+      bytes += Array("0.".utf8) + repeatElement(UInt8(ascii: "0"), count: -magnitude) + plain
+    case _:
+      bytes.append(plain[0])
+      if plain.count > 1 { bytes += [UInt8(ascii: ".")] + plain[1...] }
+      bytes += "e\(magnitude - 1)".utf8
     }
   }
 

@@ -82,14 +82,25 @@ import Testing
   @Test(arguments: [
     ("plain", "plain"), (#"\"\\\/\b\f\n\r\t"#, "\"\\/\u{8}\u{C}\n\r\t"), (#"\u0041\u00e9"#, "Aé"),
     (#"\ud83d\ude00"#, "😀"),
-    (#"\uD83D\uDE00x"#, "😀x"), (#"\ud83d"#, "\u{FFFD}"), (#"\ud83dx"#, "\u{FFFD}x"),
-    (#"\ude00\ud83d"#, "\u{FFFD}\u{FFFD}"),
-    (#"\ud83d\u0041"#, "\u{FFFD}A"), ("", ""),
+    (#"\uD83D\uDE00x"#, "😀x"), ("", ""),
   ])
   func stringHasItsCharacters(written: String, characters: String) {
     var bytes: [UInt8] = []
     JSONScalar.appendUnescaped(Array(written.utf8).span, to: &bytes)
     #expect(String(decoding: bytes, as: UTF8.self) == characters)
+  }
+
+  /// They are no characters; U+FFFD is one, and they differ from each other.
+  @Test(
+    arguments: [
+      (#"\ud83d"#, [0xED, 0xA0, 0xBD]), (#"\ud83dx"#, [0xED, 0xA0, 0xBD, 0x78]), (#"\uDE00"#, [0xED, 0xB8, 0x80]),
+      (#"\ude00\ud83d"#, [0xED, 0xB8, 0x80, 0xED, 0xA0, 0xBD]), (#"\ud83d\u0041"#, [0xED, 0xA0, 0xBD, 0x41]),
+    ] as [(String, [UInt8])])
+  func halfOfASurrogatePairIsWrittenAsItsOwnBytes(written: String, bytes: [UInt8]) {
+    var characters: [UInt8] = []
+    JSONScalar.appendUnescaped(Array(written.utf8).span, to: &characters)
+    #expect(characters == bytes)
+    #expect(String(validating: characters, as: UTF8.self) == nil)
   }
 
   private static func compared(_ one: String, _ other: String) -> Int {
