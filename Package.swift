@@ -67,7 +67,7 @@ let package = Package(
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
-    .target(name: "StreamProtocol", dependencies: ["CVersion"], swiftSettings: strictSettings),
+    .target(name: "StreamProtocol", dependencies: ["CVersion", "Events"], swiftSettings: strictSettings),
     .target(name: "StateFormat", swiftSettings: strictSettings + optimised),
     .target(name: "Events", swiftSettings: strictSettings + optimised),
     .target(

@@ -1,4 +1,4 @@
-import Foundation
+import Events
 
 /// Which events of a stream a subscription receives: those for which all conditions hold. An event that is no JSON text
 /// fits no condition. Source: WIRE.md, "Filters".
@@ -10,20 +10,69 @@ public struct EventFilter: Hashable, Sendable {
     ExpressibleByBooleanLiteral, ExpressibleByNilLiteral
   {
     case string(String)
-    case number(Decimal)
+    case number(Number)
     case boolean(Bool)
     case null
 
     /// From a literal.
     public init(stringLiteral value: String) { self = .string(value) }
     /// From a literal.
-    public init(integerLiteral value: Int) { self = .number(Decimal(value)) }
+    public init(integerLiteral value: Int) { self = .number(Number(value)) }
     /// From a literal.
-    public init(floatLiteral value: Double) { self = .number(Decimal(string: "\(value)") ?? Decimal(value)) }
+    public init(floatLiteral value: Double) { self = .number(Number(floatLiteral: value)) }
     /// From a literal.
     public init(booleanLiteral value: Bool) { self = .boolean(value) }
     /// From a literal.
     public init(nilLiteral: ()) { self = .null }
+  }
+
+  /// A number by its decimal value, which no conversion rounds.
+  public struct Number: Hashable, Sendable, CustomStringConvertible, ExpressibleByIntegerLiteral,
+    ExpressibleByFloatLiteral
+  {
+    /// Maximum characters of a number in a filter, and of one in an event that fits a condition on numbers.
+    public static let characterLimit = 1024
+
+    /// As a JSON number: the same for all texts of this value.
+    public let description: String
+
+    /// - Parameter text: a number as JSON allows it, of at most `characterLimit` characters, with an exponent of at most nine
+    ///   digits.
+    /// - Returns: `nil` for any other text.
+    public init?(_ text: String) {
+      guard let value = JSONValue(Array(text.utf8)), value.bytes.count == text.utf8.count else { return nil }
+      self.init(value)
+    }
+
+    /// A whole number.
+    public init(_ value: some BinaryInteger) { description = String(value) }
+
+    /// The shortest number that is nearest to this one, which is what prints it: 0.1 is one tenth.
+    /// - Returns: `nil` for infinity and for what is no number.
+    public init?(_ value: Double) {
+      guard value.isFinite else { return nil }
+      self.init("\(value)")
+    }
+
+    /// From a literal.
+    public init(integerLiteral value: Int) { self.init(value) }
+
+    /// From a literal.
+    /// - Precondition: it is finite.
+    public init(floatLiteral value: Double) {
+      guard let number = Number(value) else { preconditionFailure("a filter compares with \(value)") }
+      self = number
+    }
+
+    init?(_ value: JSONValue) {
+      let text = Array(value.bytes)
+      guard value.kind == .number, text.count <= Self.characterLimit else { return nil }
+      let number = JSONNumber(text.span)
+      guard !number.isExtreme else { return nil }
+      var bytes: [UInt8] = []
+      number.appendJSON(in: text.span, to: &bytes)
+      description = String(decoding: bytes, as: UTF8.self)
+    }
   }
 
   /// What must hold for a value. Only `exists(false)` holds where there is none.
@@ -33,10 +82,10 @@ public struct EventFilter: Hashable, Sendable {
     /// The value is a string with these first code points.
     case hasPrefix(String)
     /// The value is a number.
-    case greaterThan(Decimal)
-    case atLeast(Decimal)
-    case lessThan(Decimal)
-    case atMost(Decimal)
+    case greaterThan(Number)
+    case atLeast(Number)
+    case lessThan(Number)
+    case atMost(Number)
     /// Whether there is a value; null is one.
     case exists(Bool)
   }
@@ -69,14 +118,13 @@ public struct EventFilter: Hashable, Sendable {
   /// - Throws: as above.
   package init(_ conditions: [Condition]) throws(SubscribeOptions.Malformed) {
     guard (1...Self.conditionLimit).contains(conditions.count) else {
-      throw .init("a filter has 1 to \(Self.conditionLimit) conditions, not \(conditions.count)")
+      throw .init("a filter has 1 to \(Self.conditionLimit) conditions")
     }
     var members: [[UInt8]: [Test]] = [:]
     for condition in conditions {
       guard Self.isPointer(condition.pointer) else {
         throw .init("\(SubscribeOptions.quoted(condition.pointer)) is no JSON pointer, such as \"/symbol\"")
       }
-      guard !condition.test.hasNaN else { throw .init("a filter compares with NaN") }
       members[Array(condition.pointer.utf8), default: []].append(condition.test)
     }
     let sorted = members.sorted { $0.key.lexicographicallyPrecedes($1.key) }
@@ -121,13 +169,17 @@ extension EventFilter.Scalar {
     }
   }
 
-  fileprivate init?(_ value: SubscribeOptions.Value) {
-    switch value {
-    case .string(let text): self = .string(text)
-    case .number(let number): self = .number(number)
-    case .bool(let flag): self = .boolean(flag)
+  fileprivate init?(_ value: JSONValue) {
+    switch value.kind {
+    case .string:
+      guard let text = value.string else { return nil }
+      self = .string(text)
+    case .number:
+      guard let number = EventFilter.Number(value) else { return nil }
+      self = .number(number)
+    case .boolean: self = .boolean(value.flag == true)
     case .null: self = .null
-    case .array, .object, .other: return nil
+    case .array, .object: return nil
     }
   }
 }
@@ -157,29 +209,31 @@ extension EventFilter.Test {
     }
   }
 
-  fileprivate var hasNaN: Bool {
-    switch self {
-    case .equals(.number(let number)), .greaterThan(let number), .atLeast(let number), .lessThan(let number),
-      .atMost(let number):
-      number.isNaN
-    case .oneOf(let scalars): scalars.contains { if case .number(let number) = $0 { number.isNaN } else { false } }
-    case .equals, .hasPrefix, .exists: false
-    }
-  }
-
-  fileprivate init?(_ name: String, _ operand: SubscribeOptions.Value) {
-    switch (name, operand) {
-    case ("in", .array(let values)):
-      let scalars = values.compactMap { EventFilter.Scalar($0) }
-      guard scalars.count == values.count else { return nil }
+  fileprivate init?(_ name: String, _ operand: JSONValue) {
+    switch name {
+    case "in":
+      guard let elements = operand.elements else { return nil }
+      var scalars: [EventFilter.Scalar] = []
+      for element in elements {
+        guard let scalar = EventFilter.Scalar(element) else { return nil }
+        scalars.append(scalar)
+      }
       self = .oneOf(scalars)
-    case ("prefix", .string(let text)): self = .hasPrefix(text)
-    case ("gt", .number(let number)): self = .greaterThan(number)
-    case ("ge", .number(let number)): self = .atLeast(number)
-    case ("lt", .number(let number)): self = .lessThan(number)
-    case ("le", .number(let number)): self = .atMost(number)
-    case ("exists", .bool(let flag)): self = .exists(flag)
-    case _: return nil
+    case "prefix":
+      guard let text = operand.string else { return nil }
+      self = .hasPrefix(text)
+    case "exists":
+      guard let flag = operand.flag else { return nil }
+      self = .exists(flag)
+    case _:
+      guard let number = EventFilter.Number(operand) else { return nil }
+      switch name {
+      case "gt": self = .greaterThan(number)
+      case "ge": self = .atLeast(number)
+      case "lt": self = .lessThan(number)
+      case "le": self = .atMost(number)
+      case _: return nil
+      }
     }
   }
 }
@@ -187,33 +241,36 @@ extension EventFilter.Test {
 extension EventFilter {
   /// - Parameter json: a filter as in the option `where`.
   package init(json: [UInt8]) throws(SubscribeOptions.Malformed) {
-    guard json.count <= Self.byteLimit else {
-      throw .init("option \"where\" has \(json.count) bytes: \(Self.byteLimit) at most")
-    }
-    guard let value = try? JSONDecoder().decode(SubscribeOptions.Value.self, from: Data(json)) else {
-      throw .init("option \"where\" must be a JSON object of conditions")
-    }
+    guard let value = JSONValue(json) else { throw Self.noObject }
     try self.init(value)
   }
 
   /// - Parameter value: of the option `where`.
-  init(_ value: SubscribeOptions.Value) throws(SubscribeOptions.Malformed) {
-    guard case .object(let members) = value else {
-      throw .init("option \"where\" must be an object of JSON pointers and conditions")
+  init(_ value: JSONValue) throws(SubscribeOptions.Malformed) {
+    guard value.bytes.count <= Self.byteLimit else {
+      throw .init("option \"where\" has \(value.bytes.count) bytes: \(Self.byteLimit) at most")
     }
+    guard let members = value.members else { throw Self.noObject }
     var conditions: [Condition] = []
-    for (pointer, value) in members.sorted(by: { $0.key < $1.key }) {
+    var pointers: Set<[UInt8]> = []
+    for (name, value) in members where conditions.count <= Self.conditionLimit {
+      guard let pointer = name.string else {
+        throw .init("option \"where\": \(String(decoding: name.bytes, as: UTF8.self)) is no JSON pointer")
+      }
+      guard pointers.insert(Array(pointer.utf8)).inserted else {
+        throw .init("option \"where\": \(SubscribeOptions.quoted(pointer)) is given twice")
+      }
       if let scalar = Scalar(value) {
         conditions.append(Condition(pointer, .equals(scalar)))
         continue
       }
-      guard case .object(let tests) = value, !tests.isEmpty else {
-        throw Self.noCondition(pointer)
-      }
-      for (name, operand) in tests {
-        guard let test = Test(name, operand) else { throw Self.noCondition(pointer) }
+      let count = conditions.count
+      guard let tests = value.members else { throw Self.noCondition(pointer) }
+      for (name, operand) in tests where conditions.count <= Self.conditionLimit {
+        guard let test = name.string.flatMap({ Test($0, operand) }) else { throw Self.noCondition(pointer) }
         conditions.append(Condition(pointer, test))
       }
+      guard conditions.count > count else { throw Self.noCondition(pointer) }
     }
     do {
       try self.init(conditions)
@@ -221,6 +278,9 @@ extension EventFilter {
       throw .init("option \"where\": \(error.sentence)")
     }
   }
+
+  private static let noObject = SubscribeOptions.Malformed(
+    "option \"where\" must be a JSON object of pointers and conditions")
 
   private static func noCondition(_ pointer: String) -> SubscribeOptions.Malformed {
     .init(

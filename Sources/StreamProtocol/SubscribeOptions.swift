@@ -1,3 +1,4 @@
+import Events
 import FoundationEssentials
 
 /// What happens to a subscription whose next event was evicted.
@@ -141,66 +142,42 @@ extension SubscribeOptions {
     guard data.count <= Self.byteLimit else {
       throw Malformed("options of \(data.count) bytes: \(Self.byteLimit) at most")
     }
-    guard let options = try? JSONDecoder().decode([String: Value].self, from: Data(data)) else {
-      throw Malformed("options must be a JSON object")
-    }
-    for (name, value) in options.sorted(by: { $0.key < $1.key }) {
-      switch (name, value) {
-      case ("from", .string(let text)): from = try Start(position: text)
-      case ("from", .number(let number)):
-        guard let id = UInt64(number.description) else { fallthrough }
-        from = .after(id: id)
-      case ("from", _): throw Malformed("option \"from\" must be a position such as \"replay\" or an event id")
-      case ("on_lag", .string(let text)):
-        guard let policy = LagPolicy(rawValue: text) else { fallthrough }
-        onLag = policy
-      case ("on_lag", _): throw Malformed("option \"on_lag\" must be \"skip\", \"latest\" or \"fail\"")
-      case ("ids", .bool(let flag)): ids = flag
-      case ("ids", _): throw Malformed("option \"ids\" must be true or false")
-      case ("gaps", .bool(let flag)): gaps = flag
-      case ("gaps", _): throw Malformed("option \"gaps\" must be true or false")
-      case ("marker", .bool(let flag)): marker = flag
-      case ("marker", _): throw Malformed("option \"marker\" must be true or false")
-      case ("where", let value): filter = try EventFilter(value)
-      default: throw Malformed("unknown option \"\(name)\"")
-      }
+    guard let members = JSONValue(data)?.members else { throw Malformed("options must be a JSON object") }
+    var names: Set<String> = []
+    for (key, value) in members {
+      let name = String(decoding: key.characters ?? [], as: UTF8.self)
+      guard names.insert(name).inserted else { throw Malformed("option \(Self.quoted(name)) is given twice") }
+      try read(name, value)
     }
     guard ids || !marker else { throw Malformed("option \"marker\" requires ids") }
   }
 
-  /// A value of an option.
-  enum Value: Decodable {
-    case string(String)
-    case number(Decimal)
-    case bool(Bool)
-    case null
-    case array([Value])
-    case object([String: Value])
-    /// A number that is too large, or an array or an object further in than any option has one.
-    case other
-
-    private static let depthLimit = 4
-
-    init(from decoder: any Decoder) throws {
-      let container = try decoder.singleValueContainer()
-      if container.decodeNil() {
-        self = .null
-      } else if let flag = try? container.decode(Bool.self) {
-        self = .bool(flag)
-      } else if let number = try? container.decode(Decimal.self) {
-        self = .number(number)
-      } else if let text = try? container.decode(String.self) {
-        self = .string(text)
-      } else if decoder.codingPath.count > Self.depthLimit {
-        self = .other
-      } else if let values = try? container.decode([Value].self) {
-        self = .array(values)
-      } else if let members = try? container.decode([String: Value].self) {
-        self = .object(members)
+  private mutating func read(_ name: String, _ value: JSONValue) throws(Malformed) {
+    switch name {
+    case "from":
+      if let text = value.string {
+        from = try Start(position: text)
+      } else if let id = EventFilter.Number(value).flatMap({ UInt64($0.description) }) {
+        from = .after(id: id)
       } else {
-        self = .other
+        throw Malformed("option \"from\" must be a position such as \"replay\" or an event id")
       }
+    case "on_lag":
+      guard let policy = value.string.flatMap({ LagPolicy(rawValue: $0) }) else {
+        throw Malformed("option \"on_lag\" must be \"skip\", \"latest\" or \"fail\"")
+      }
+      onLag = policy
+    case "ids": ids = try flag(name, value)
+    case "gaps": gaps = try flag(name, value)
+    case "marker": marker = try flag(name, value)
+    case "where": filter = try EventFilter(value)
+    default: throw Malformed("unknown option \(Self.quoted(name))")
     }
+  }
+
+  private func flag(_ name: String, _ value: JSONValue) throws(Malformed) -> Bool {
+    guard let flag = value.flag else { throw Malformed("option \"\(name)\" must be true or false") }
+    return flag
   }
 }
 
@@ -224,6 +201,11 @@ extension SubscribeOptions.Start {
 
   /// - Parameter text: also an event id in decimal digits, as in a URL.
   package init(text: String) throws(SubscribeOptions.Malformed) {
-    if let id = UInt64(text) { self = .after(id: id) } else { try self.init(position: text) }
+    // `UInt64` also takes a plus sign.
+    if text.utf8.first != UInt8(ascii: "+"), let id = UInt64(text) {
+      self = .after(id: id)
+    } else {
+      try self.init(position: text)
+    }
   }
 }

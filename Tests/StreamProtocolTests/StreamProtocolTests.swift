@@ -32,6 +32,30 @@ import Testing
   }
 }
 
+@Suite struct MalformedOptionsTests {
+  @Test(arguments: [
+    ("[]", "options must be a JSON object"), (#"{"ids":1}"#, #"option "ids" must be true or false"#),
+    (#"{"ids":true,"ids":true}"#, #"option "ids" is given twice"#),
+    (#"{"ids":true,"\u0069ds":false}"#, #"option "ids" is given twice"#),
+    (#"{"where":{"/a":1},"where":{"/b":1}}"#, #"option "where" is given twice"#),
+    (#"{"from":-1}"#, #"option "from" must be a position such as "replay" or an event id"#),
+    (#"{"from":1.5}"#, #"option "from" must be a position such as "replay" or an event id"#),
+    (#"{"a\"b":1}"#, #"unknown option "a\"b""#),
+    (#"{"on_lag":"x"}"#, #"option "on_lag" must be "skip", "latest" or "fail""#),
+  ]) func malformedOptionsAreRefusedInOneSentence(json: String, sentence: String) {
+    #expect(throws: SubscribeOptions.Malformed(sentence)) { try SubscribeOptions(json: Array(json.utf8)) }
+  }
+
+  @Test func idIsANumberOfAnyNotation() throws {
+    #expect(try SubscribeOptions(json: Array(#"{"from":1.5e3}"#.utf8)).from == .after(id: 1500))
+  }
+
+  @Test func idInTextHasDigitsOnly() throws {
+    #expect(try SubscribeOptions.Start(text: "17") == .after(id: 17))
+    #expect(throws: SubscribeOptions.Malformed.self) { try SubscribeOptions.Start(text: "+17") }
+  }
+}
+
 @Suite struct StartTimeTests {
   @Test(arguments: [
     ("-500ms", StartTime.ago(500_000)), ("-10s", .ago(10_000_000)), ("-5m", .ago(300_000_000)),

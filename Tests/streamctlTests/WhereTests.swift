@@ -24,10 +24,10 @@ struct WhereTests {
   @Test(
     arguments: [
       (["/a==1"], "unknown operator =="), (["/a!=1"], "unknown operator !="), (["/a=>b"], "unknown operator =>"),
-      (["/a=1e999"], "option"), (["/a<x"], "compares with something that is no number"),
+      (["/a=1e9999999999"], "option"), (["/a<x"], "compares with something that is no number"),
       (["a=1"], "\"a\" is no JSON pointer"),
       ([""], "empty"), (["!/a=1"], "\"!/a\" is no JSON pointer"), (["{"], "must be a JSON object"),
-      (["/a=1", "/a=2"], "two conditions of one kind"), ([String](repeating: "/a", count: 17), "17"),
+      (["/a=1", "/a=2"], "two conditions of one kind"), ([String](repeating: "/a", count: 17), "1 to 16 conditions"),
     ] as [([String], String)]) func aMistakeIsNamed(words: [String], part: String) throws
   {
     let stop = #expect(throws: Stop.self) { try EventFilter(words) }

@@ -1,26 +1,33 @@
 import Events
 import StreamProtocol
 
-/// Decides which events fit a filter. Its time depends only on the event's size and the filter's.
+/// Decides which events fit a filter. It examines an event once; what it does besides has a bound that depends on the filter
+/// alone, however long the event's values and the filter's lists are.
 struct EventMatcher {
   fileprivate enum Test {
-    case equalsOne(of: [Scalar])
+    case equalsOne(of: Scalars)
     case hasPrefix([UInt8])
     /// The value compared to the number is among the results: -1, 0, 1.
     case isNumber([UInt8], JSONNumber, results: ClosedRange<Int>)
     case exists(Bool)
   }
 
-  fileprivate enum Scalar {
-    case string([UInt8])
-    case number([UInt8], JSONNumber)
-    case literal([UInt8])
+  /// Scalars, to be looked up.
+  fileprivate struct Scalars {
+    /// The characters of strings.
+    var strings: Set<[UInt8]> = []
+    /// Numbers in their normal form.
+    var numbers: Set<[UInt8]> = []
+    /// true, false and null as they are written.
+    var literals: Set<[UInt8]> = []
+    /// Of the longest string, with each byte as an escape, which has at most six.
+    var contentLimit = 0
   }
 
   private let tests: [(path: Int, test: Test)]
   private var finder: JSONFinder
-  /// The characters of a string with escapes; kept for its memory.
-  private var characters: [UInt8] = []
+  /// What is looked up; kept for its memory.
+  private var key: [UInt8] = []
 
   init(_ filter: EventFilter) {
     finder = JSONFinder(JSONPaths(filter.conditions.map { JSONPaths.steps(ofPointer: $0.pointer) ?? [] }))
@@ -56,32 +63,61 @@ struct EventMatcher {
     let kind = JSONScalar.kind(value[0])
     switch test {
     case .exists(let flag): return flag
-    case .hasPrefix(let prefix): return kind == .string && compare(value, prefix, isWhole: false)
+    case .hasPrefix(let prefix): return kind == .string && begins(value, with: prefix)
     case .isNumber(let text, let number, let results):
-      return kind == .number && results.contains(JSONNumber(value).compared(in: value, to: number, in: text.span))
-    case .equalsOne(let scalars):
-      for scalar in scalars {
-        switch scalar {
-        case .string(let text): if kind == .string, compare(value, text, isWhole: true) { return true }
-        case .literal(let text): if kind == .boolean || kind == .null, value.isEqual(to: text.span) { return true }
-        case .number(let text, let number):
-          if kind == .number, JSONNumber(value).compared(in: value, to: number, in: text.span) == 0 { return true }
-        }
-      }
-      return false
+      guard kind == .number, value.count <= EventFilter.Number.characterLimit else { return false }
+      return results.contains(JSONNumber(value).compared(in: value, to: number, in: text.span))
+    case .equalsOne(let scalars): return isOne(of: scalars, value, kind)
     }
   }
 
-  /// Whether a string, with its quotes, has these characters.
-  private mutating func compare(_ string: Span<UInt8>, _ text: [UInt8], isWhole: Bool) -> Bool {
-    let content = string.extracting(1..<string.count - 1)
-    for index in content.indices where content[index] == UInt8(ascii: "\\") {
-      characters.removeAll(keepingCapacity: true)
-      JSONScalar.appendUnescaped(content, to: &characters)
-      return isWhole ? characters == text : characters.starts(with: text)
+  private mutating func isOne(of scalars: Scalars, _ value: Span<UInt8>, _ kind: JSONScalar.Kind) -> Bool {
+    key.removeAll(keepingCapacity: true)
+    switch kind {
+    case .array, .object: return false
+    case .string:
+      let content = value.extracting(1..<value.count - 1)
+      guard content.count <= scalars.contentLimit else { return false }
+      JSONScalar.appendUnescaped(content, to: &key)
+      return scalars.strings.contains(key)
+    case .number:
+      guard !scalars.numbers.isEmpty, value.count <= EventFilter.Number.characterLimit else { return false }
+      JSONNumber(value).appendNormalForm(in: value, to: &key)
+      return scalars.numbers.contains(key)
+    case .boolean, .null:
+      for index in value.indices { key.append(value[index]) }
+      return scalars.literals.contains(key)
     }
-    guard isWhole ? content.count == text.count : content.count >= text.count else { return false }
-    return content.extracting(0..<text.count).isEqual(to: text.span)
+  }
+
+  /// Whether a string, with its quotes, begins with these characters.
+  private mutating func begins(_ string: Span<UInt8>, with prefix: [UInt8]) -> Bool {
+    var content = string.extracting(1..<string.count - 1)
+    // The end can be in the middle of an escape, of which one has six bytes for the last character of the prefix.
+    content = content.extracting(first: Self.end(ofCharacters: prefix.count, in: content))
+    key.removeAll(keepingCapacity: true)
+    JSONScalar.appendUnescaped(content, to: &key)
+    return key.starts(with: prefix)
+  }
+
+  /// Where a part of a string's content ends that has at least so many bytes as characters, and no half of an escape.
+  private static func end(ofCharacters count: Int, in content: Span<UInt8>) -> Int {
+    var (index, left) = (0, count)
+    while index < content.count, left > 0 {
+      guard content[index] == UInt8(ascii: "\\") else {
+        (index, left) = (index + 1, left - 1)
+        continue
+      }
+      // Both halves of a surrogate pair, of which the first alone has three bytes.
+      let isUnit = content[index + 1] == UInt8(ascii: "u")
+      (index, left) = (index + (isUnit ? 6 : 2), left - 1)
+      if isUnit, index + 6 <= content.count, content[index] == UInt8(ascii: "\\"),
+        content[index + 1] == UInt8(ascii: "u")
+      {
+        index += 6
+      }
+    }
+    return index
   }
 }
 
@@ -92,8 +128,8 @@ extension EventMatcher.Test {
       return .isNumber(bytes, JSONNumber(bytes.span), results: results)
     }
     switch test {
-    case .equals(let scalar): self = .equalsOne(of: [EventMatcher.Scalar(scalar)])
-    case .oneOf(let scalars): self = .equalsOne(of: scalars.map { EventMatcher.Scalar($0) })
+    case .equals(let scalar): self = .equalsOne(of: EventMatcher.Scalars([scalar]))
+    case .oneOf(let scalars): self = .equalsOne(of: EventMatcher.Scalars(scalars))
     case .hasPrefix(let text): self = .hasPrefix(Array(text.utf8))
     case .greaterThan(let value): self = number(1...1, value.description)
     case .atLeast(let value): self = number(0...1, value.description)
@@ -104,23 +140,21 @@ extension EventMatcher.Test {
   }
 }
 
-extension EventMatcher.Scalar {
-  fileprivate init(_ scalar: EventFilter.Scalar) {
-    switch scalar {
-    case .string(let text): self = .string(Array(text.utf8))
-    case .number(let value):
-      let bytes = Array(value.description.utf8)
-      self = .number(bytes, JSONNumber(bytes.span))
-    case .boolean(let flag): self = .literal(Array((flag ? "true" : "false").utf8))
-    case .null: self = .literal(Array("null".utf8))
+extension EventMatcher.Scalars {
+  fileprivate init(_ scalars: [EventFilter.Scalar]) {
+    for scalar in scalars {
+      switch scalar {
+      case .string(let text):
+        strings.insert(Array(text.utf8))
+        contentLimit = max(contentLimit, 6 * text.utf8.count)
+      case .number(let value):
+        let bytes = Array(value.description.utf8)
+        var normal: [UInt8] = []
+        JSONNumber(bytes.span).appendNormalForm(in: bytes.span, to: &normal)
+        numbers.insert(normal)
+      case .boolean(let flag): literals.insert(Array((flag ? "true" : "false").utf8))
+      case .null: literals.insert(Array("null".utf8))
+      }
     }
-  }
-}
-
-extension Span<UInt8> {
-  fileprivate func isEqual(to other: Span<UInt8>) -> Bool {
-    guard count == other.count else { return false }
-    for index in indices where self[index] != other[index] { return false }
-    return true
   }
 }

@@ -51,6 +51,15 @@ private func checkNumbers(_ one: [UInt8], _ other: [UInt8]) {
   first.appendNormalForm(in: one.span, to: &forms[0])
   second.appendNormalForm(in: other.span, to: &forms[1])
   precondition((order == 0) == (forms[0] == forms[1]), "equal numbers of two forms, or others of one")
+  if let number = EventFilter.Number(String(decoding: one, as: UTF8.self)) {
+    let text = Array(number.description.utf8)
+    precondition(isNumber(text), "a number's text is none")
+    precondition(
+      first.compared(in: one.span, to: JSONNumber(text.span), in: text.span) == 0, "a number's text is another's")
+    if order == 0 {
+      precondition(number == EventFilter.Number(String(decoding: other, as: UTF8.self)) || other.count > 1024)
+    }
+  }
   guard let left = Double(String(decoding: one, as: UTF8.self)),
     let right = Double(String(decoding: other, as: UTF8.self)),
     left != right
