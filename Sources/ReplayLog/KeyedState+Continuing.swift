@@ -73,7 +73,7 @@ extension KeyedState {
       let version = unsafe other.nodes[Int(node)]
       let id = other.id(node)
       if id < end, !version.has(Node.isReplaced), !version.has(Node.isTombstone) || id >= begin {
-        let record = unsafe other.record(node)
+        let record = unsafe other.record(node).whole
         unsafe other.withKey(Int(version.offset) - 1) { key in
           let time = unsafe UInt64(bigEndian: record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
           let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...])

@@ -121,11 +121,11 @@ extension KeyedState {
   ///
   /// - Parameters:
   ///   - steps: maximum number of versions that are considered.
-  ///   - visit: receives the record as `EventLog.record(at:)` has it, valid during the call, and its id. Returns false
+  ///   - visit: receives the record, valid during the call, and its id. Returns false
   ///     for an event that it does not take: the next call begins there.
   /// - Complexity: O(steps); after a walk's first calls, which find its position, each step is one version.
   public func advance(
-    _ walk: StateWalk, atMost steps: Int, _ visit: (_ record: UnsafeRawBufferPointer, _ id: UInt64) -> Bool
+    _ walk: StateWalk, atMost steps: Int, _ visit: (_ record: StateEvent, _ id: UInt64) -> Bool
   ) -> StateWalk.Progress {
     guard walk.end >= horizon else { return .fellBehind }
     var node = node(of: walk)
@@ -140,7 +140,7 @@ extension KeyedState {
         if !version.has(Node.isTombstone) || id >= walk.begin,
           !version.has(Node.isReplaced) || self.id(version.link) >= walk.end
         {
-          guard unsafe visit(record(next), id) else { return .more }
+          guard visit(record(next), id) else { return .more }
         }
         walk.position = id + 1
       }

@@ -197,28 +197,21 @@ import Synchronization
   // MARK: Reading
 
   /// The newest event of a key.
-  /// - Returns: its record as `EventLog.record(at:)` has it, valid until the next append or the next record that is read
-  ///   from the state; nil if there is none.
-  public func newest(_ key: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer? {
+  /// - Returns: its record, valid until the next append or the next record that is read from the state; nil if there is none.
+  public func newest(_ key: UnsafeRawBufferPointer) -> StateEvent? {
     let node = unsafe find(key, hash(key)).node
     guard node != 0, unsafe !nodes[Int(node)].has(Node.isTombstone) else { return nil }
-    return unsafe record(node)
+    return record(node)
   }
 
   func id(_ node: UInt32) -> UInt64 { unsafe area.record(Int(nodes[Int(node)].offset) - 1).id }
 
-  func record(_ node: UInt32) -> UnsafeRawBufferPointer {
-    let unit = unsafe Int(nodes[Int(node)].offset) - 1
-    let record = area.record(unit)
-    guard record.isDivided else {
-      return unsafe UnsafeRawBufferPointer(
-        start: record.content + record.keyBytes, count: EventLog.stampBytes + record.dataBytes)
-    }
-    return unsafe UnsafeRawBufferPointer(rebasing: collected(unit)[record.keyBytes...])
-  }
+  func record(_ node: UInt32) -> StateEvent { StateEvent(self, unsafe Int(nodes[Int(node)].offset) - 1) }
 
   /// A copy of the content of a record in pieces, valid until the next call.
-  @inline(never) func collected(_ unit: Int) -> UnsafeRawBufferPointer {
+  ///
+  /// - Parameter part: what is copied besides the first `head` bytes; the rest is undefined.
+  @inline(never) func collected(_ unit: Int, head: Int = 0, part: Range<Int>? = nil) -> UnsafeRawBufferPointer {
     let count = area.record(unit).contentBytes
     if unsafe room.count < count {
       unsafe room.deallocate()
@@ -226,8 +219,14 @@ import Synchronization
     }
     var start = 0
     _ = unsafe area.forEachPiece(of: unit) { _, _, content in
-      unsafe UnsafeMutableRawBufferPointer(rebasing: room[start...]).copyMemory(from: content)
-      start += content.count
+      let piece = start..<start + content.count
+      for wanted in [0..<head, part ?? piece] {
+        let range = wanted.clamped(to: piece)
+        guard !range.isEmpty else { continue }
+        unsafe UnsafeMutableRawBufferPointer(rebasing: room[range]).copyMemory(
+          from: UnsafeRawBufferPointer(rebasing: content[range.lowerBound - start..<range.upperBound - start]))
+      }
+      start = piece.upperBound
     }
     return unsafe UnsafeRawBufferPointer(rebasing: room[..<count])
   }
@@ -302,5 +301,37 @@ import Synchronization
       unsafe buckets[bucket] = rest
       rest = next
     }
+  }
+}
+
+/// An event of a state, during a visit: id and time, 8 bytes each, then the data. Its memory is valid until another record is
+/// read.
+public struct StateEvent {
+  private let state: KeyedState
+  private let unit: Int
+
+  init(_ state: KeyedState, _ unit: Int) { (self.state, self.unit) = (state, unit) }
+
+  /// Of the record, with id and time.
+  public var byteCount: Int { EventLog.stampBytes + state.area.record(unit).dataBytes }
+
+  /// Whether the heap has it in several pieces.
+  public var isDivided: Bool { state.area.record(unit).isDivided }
+
+  /// All of it; copied, if it is divided.
+  /// - Complexity: O(n) if it is divided, else O(1).
+  public var whole: UnsafeRawBufferPointer { unsafe part(0..<byteCount) }
+
+  /// All of it, of which only id, time and these bytes may be read.
+  /// - Complexity: O(bytes + pieces) if it is divided, else O(1).
+  public func part(_ range: Range<Int>) -> UnsafeRawBufferPointer {
+    let record = state.area.record(unit)
+    guard record.isDivided else {
+      return unsafe UnsafeRawBufferPointer(start: record.content + record.keyBytes, count: byteCount)
+    }
+    let start = record.keyBytes
+    let collected = unsafe state.collected(
+      unit, head: start + EventLog.stampBytes, part: start + range.lowerBound..<start + range.upperBound)
+    return unsafe UnsafeRawBufferPointer(rebasing: collected[start...])
   }
 }

@@ -58,7 +58,8 @@ extension KeyedState {
 }
 
 extension StateModel.Event {
-  init(_ record: UnsafeRawBufferPointer, _ id: UInt64) {
+  init(_ record: StateEvent, _ id: UInt64) {
+    let record = record.whole
     let words = (0..<2).map { UInt64(bigEndian: record.loadUnaligned(fromByteOffset: $0 * 8, as: UInt64.self)) }
     #expect(words[0] == id)
     (self.id, time, data) = (id, words[1], Array(record[16...]))
@@ -102,7 +103,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     let isEqual = state.events(asOf: log.endPosition) == model.events
     try #require(isEqual, sourceLocation: sourceLocation)
     for (key, event) in model.newest {
-      let isNewest = key.withUnsafeBytes { state.newest($0).map { Array($0[16...]) } } == event.data
+      let isNewest = key.withUnsafeBytes { state.newest($0).map { Array($0.whole[16...]) } } == event.data
       try #require(isNewest, sourceLocation: sourceLocation)
     }
   }
@@ -171,7 +172,9 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
           // An evicted event's time is in the state only.
           let stored = old.flatMap { key in
             key.bytes.withUnsafeBytes {
-              log.state?.newest($0).map { UInt64(bigEndian: $0.loadUnaligned(fromByteOffset: 8, as: UInt64.self)) }
+              log.state?.newest($0).map {
+                UInt64(bigEndian: $0.whole.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+              }
             }
           }
           model.put(LoggedEvent(id: id, time: time == 0 ? stored ?? 0 : time, data: data), old)
@@ -193,7 +196,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     #expect(state.renew(walk, asOf: log.endPosition))
     var data: [[UInt8]] = []
     let progress = state.advance(walk, atMost: 10) { record, _ in
-      data.append(Array(record[16...]))
+      data.append(Array(record.whole[16...]))
       return true
     }
     #expect(progress == .finished && data == [[2], [4], [1, 0, 9], [5, 0, 9], [7]])
@@ -230,7 +233,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
       #expect(state.renew(walk, asOf: next.endPosition))
       var data: [[UInt8]] = []
       let progress = state.advance(walk, atMost: 10) { record, _ in
-        data.append(Array(record[16...]))
+        data.append(Array(record.whole[16...]))
         return true
       }
       #expect(progress == .finished && data == [[4], [1, 0, 9], [2], [5, 0]])
@@ -411,16 +414,27 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
     for key in 0..<100 as Range<UInt8> { append(key, 260) }
     for key in 100..<148 as Range<UInt8> { append(key, 40) }
     for key in 0..<100 as Range<UInt8> where key & 1 == 0 { append(key, 0, isTombstone: true) }
+    var dividedCount = 0
     for round in 0..<5 as Range<UInt8> {
       append(149, 14000 + Int(round))
       let state = try #require(log.state)
       #expect(state.isComplete)
-      let data = [149 as UInt8].withUnsafeBytes { state.newest($0).map { Array($0[16...]) } }
+      let data = [149 as UInt8].withUnsafeBytes { state.newest($0).map { Array($0.whole[16...]) } }
       #expect(data == [UInt8](repeating: 149, count: 14000 + Int(round)))
+      let event = try #require([149 as UInt8].withUnsafeBytes { state.newest($0) })
+      #expect(event.byteCount == 16 + 14000 + Int(round))
+      dividedCount += event.isDivided ? 1 : 0
+      let whole = Array(event.whole)
+      for range in [0..<1, 16..<17, 20..<6000, 5990..<14016, 14015..<14016 + Int(round)] {
+        let part = event.part(range)
+        #expect(part.count == whole.count && Array(part[..<16]) == Array(whole[..<16]))
+        #expect(Array(part[range]) == Array(whole[range]))
+      }
       let again = try LogRemains(memory: dup(log.descriptor)).log(limits: limits)
       let isEqual = again.state?.events(asOf: log.endPosition) == state.events(asOf: log.endPosition)
       #expect(isEqual && again.state?.count == 99)
       log = again
     }
+    #expect(dividedCount > 0)
   }
 }

@@ -234,6 +234,7 @@ final class Truth {
     let walk = state.walk(asOf: state.end, begin: 0)
     _ = state.advance(walk, atMost: .max) { record, id in
       guard id < end else { return false }
+      let record = record.whole
       // A tombstone that nothing reads.
       guard record.count > EventLog.stampBytes else { return true }
       let time = record.loadUnaligned(fromByteOffset: 8, as: UInt64.self).bigEndian

@@ -195,6 +195,60 @@ import Testing
     }
   }
 
+  @Test func largeEventOfAStateIsExaminedOnceForAFilterWhateverReadsIt() async throws {
+    try await withServer { harness in
+      let source = try add(harness) { $0.type = "application/json" }
+      let large = Array(#"{"k":"a","v":""#.utf8) + [UInt8](repeating: 120, count: 500_000) + Array("\"}".utf8)
+      source.send(large, Self.event("b"))
+      let where_ = #"{"from":"state","where":{"/k":"a"}}"#
+      let clients = try (0..<3).map { _ in try WireClient.ready(harness.path) }
+      for client in clients {
+        client.subscribe("s", credit: 1, options: where_)
+        try expect(client, 1000, large, leftOut: 0)
+      }
+      let other = try HTTPWireClient(harness)
+      other.request("GET", "/streams/s?as=ndjson&from=state&follow=0&where=%7B%22/k%22:%22a%22%7D", [])
+      #expect(try other.response().text.utf8.elementsEqual(large + [0x0A]))
+      let stream = try #require(harness.server.streams["s"])
+      #expect(stream.log.read { _, _ in stream.filters.all.map(\.examinationCount) } == [2])
+    }
+  }
+
+  /// The log's lock is held meanwhile.
+  @Test func largeEventOfAStateIsExaminedInSlicesAndThenRemembered() throws {
+    let log = try #require(EventLog(name: "s", limits: Self.configuration().limits, firstID: 1000))
+    var batch: EventBatch = [
+      Array(#"{"k":"a","v":""#.utf8) + [UInt8](repeating: 120, count: 500_000) + Array("\"}".utf8)
+    ]
+    var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
+    batch.setKeys(reader.keys(of: batch))
+    log.append(batch)
+    let state = try #require(log.state)
+    let verdicts = FilterVerdicts(try EventFilter(.init("/k", .equals("a"))), eventCount: 64)
+    let walk = state.walk(asOf: log.endPosition)
+    defer { state.finish(walk) }
+    var (parts, verdict) = (0, Bool?.none)
+    while verdict == nil, parts < 100 {
+      var budget = EventBlock.examinedBytes
+      parts += 1
+      _ = state.advance(walk, atMost: 1) { event, id in
+        verdict = verdicts.fits(event, at: id, &budget)
+        // Another event waits for this one.
+        var other = EventBlock.examinedBytes
+        #expect(verdict != nil || verdicts.fits(event, at: id + 1, &other) == nil)
+        return false
+      }
+      #expect(budget <= 0)
+    }
+    #expect(verdict == true && parts == (500_000 + EventBlock.examinedBytes) / EventBlock.examinedBytes)
+    _ = state.advance(walk, atMost: 1) { event, id in
+      var budget = 1
+      #expect(verdicts.fits(event, at: id, &budget) == true)
+      return false
+    }
+    #expect(verdicts.examinationCount == 1)
+  }
+
   @Test func nextProcessReadsOn() async throws {
     try await withTwoServers { first, next in
       let source = try add(first)

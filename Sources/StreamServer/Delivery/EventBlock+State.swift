@@ -63,19 +63,44 @@ extension EventBlock {
     let writer = writer
     var byteCount = byteCount
     var isReplaced = false
-    let progress = unsafe state.advance(walk, atMost: Self.consideredVersions) { record, id in
+    let progress = state.advance(walk, atMost: Self.consideredVersions) { record, id in
       guard byteCount < Self.targetBytes, pieceCount < most, budget > 0 else { return false }
       if isExact, pieceCount == 0, id != end.position {
         isReplaced = true
         return false
       }
-      guard unsafe fits(record, at: id, &budget) else {
+      guard let isFit = fits(record, at: id, &budget) else { return false }
+      guard isFit else {
         leftOut += 1
         end = Cursor(position: id + 1)
         return true
       }
-      return unsafe write(record, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
+      return write(record, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
     }
     return isReplaced ? nil : progress
+  }
+  /// Whether an event fits the filter; nil at the end of the budget.
+  private func fits(_ record: StateEvent, at id: UInt64, _ budget: inout Int) -> Bool? {
+    guard let verdicts, end.sentBytes == 0 else { return true }
+    return verdicts.fits(record, at: id, &budget)
+  }
+
+  /// Adds the next piece of an event.
+  /// - Returns: whether the event ends with it; false, too, while it is examined.
+  private func write(
+    _ record: StateEvent, at id: UInt64, from storage: EventLog, by writer: EventWriter, _ byteCount: inout Int,
+    _ jsonVerdicts: JSONVerdicts
+  ) -> Bool {
+    guard record.isDivided else {
+      return unsafe write(record.whole, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
+    }
+    // It is copied whole only to be examined; a piece needs no more of its data than it has room for.
+    let part = EventLog.stampBytes + end.sentBytes
+    let range = max(0, part - 8)..<min(record.byteCount, part + EventWriter.maximumPieceBytes + 8)
+    if writer.embedsJSON, jsonVerdicts.known(id) == nil {
+      return unsafe write(
+        record.whole, at: id, from: storage, by: writer, &byteCount, jsonVerdicts, isCopied: true)
+    }
+    return unsafe write(record.part(range), at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
   }
 }

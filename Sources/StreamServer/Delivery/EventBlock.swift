@@ -20,7 +20,7 @@ import ReplayLog
   private let ends: UnsafeMutablePointer<UInt32>
   /// For each piece, the position of its event; only with a filter, or of a state.
   private let positions: UnsafeMutablePointer<UInt64>
-  private var verdicts: FilterVerdicts?
+  private(set) var verdicts: FilterVerdicts?
   /// The end of the state that the events are of; nil: they are of the log.
   var stateEnd: UInt64?
   var pieceCount = 0
@@ -238,26 +238,23 @@ import ReplayLog
       && label == subscriber.label && verdicts === subscriber.verdicts && self.stateEnd == stateEnd
   }
 
-  /// Whether an event of a state fits the filter.
-  func fits(_ record: UnsafeRawBufferPointer, at id: UInt64, _ budget: inout Int) -> Bool {
-    guard let verdicts, end.sentBytes == 0 else { return true }
-    return unsafe verdicts.fits(record, &budget)
-  }
-
   /// Adds the next piece of an event.
   ///
   /// - Parameters:
   ///   - id: of the event.
   ///   - writer: the block's, which the caller has copied once.
   ///   - byteCount: of the block; the caller's copy.
+  ///   - isCopied: the record is a copy, which each call costs.
   /// - Returns: whether the event is complete.
   @inline(__always) func write(
     _ record: UnsafeRawBufferPointer, at id: UInt64, from storage: EventLog, by writer: EventWriter,
-    _ byteCount: inout Int, _ jsonVerdicts: JSONVerdicts
+    _ byteCount: inout Int, _ jsonVerdicts: JSONVerdicts, isCopied: Bool = false
   ) -> Bool {
     var isOther = false
     if writer.embedsJSON {
-      guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: id, in: storage) else { return false }
+      guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: id, in: storage, isCopied: isCopied) else {
+        return false
+      }
       isOther = !isJSON
     }
     let piece = unsafe writer.write(

@@ -15,13 +15,22 @@ final class FilterVerdicts: @unchecked Sendable {
   private let mask: UInt64
   /// After the highest examined position. Verdicts on positions of as many before it as there are bits are remembered.
   private var end: UInt64 = 0
-  /// The event that is examined in parts.
-  private var partial: UInt64?
+  /// The event that is examined in parts, and how often another one had to wait for it since its last part. All of this
+  /// is done under one lock: two at a time would take as long.
+  private var partial: (id: UInt64, waits: Int)?
+  /// Of large events of a state that are before the remembered positions.
+  private var largeVerdicts: [UInt64: Bool] = [:]
   /// How often an event was examined.
   private(set) var examinationCount = 0
 
   /// Verdicts beyond this number are not remembered; two bits each.
   private static let verdictLimit = 1 << 18
+  /// Verdicts on large events that have left the log; with more, they are forgotten.
+  private static let largeVerdictLimit = 256
+  /// An event is large from this size on; to examine a smaller one again takes no longer than to send it.
+  private static let largeByteCount = 16 << 10
+  /// As many subscriptions as a user may have: whoever examines an event in parts has had a turn by then, or is gone.
+  private static let waitLimit = 65_536
   /// What it costs to look at an event, in bytes of an event that are examined in that time.
   private static let eventCost = 64
 
@@ -57,47 +66,65 @@ final class FilterVerdicts: @unchecked Sendable {
     return .none(before: position)
   }
 
-  /// Whether an event fits that need not be in the log. The verdict is not remembered.
+  /// Whether an event of a state fits, which need not be in the log.
   ///
-  /// - Parameters:
-  ///   - record: id and time, 8 bytes each, then the data.
-  ///   - budget: reduced by the cost, also below 0.
-  func fits(_ record: UnsafeRawBufferPointer, _ budget: inout Int) -> Bool {
-    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
-    partial = nil
-    budget -= data.count + Self.eventCost
-    return unsafe matcher.fits(data.span)
+  /// - Parameter budget: as above.
+  /// - Returns: nil at the end of the budget: the next call continues.
+  func fits(_ record: StateEvent, at id: UInt64, _ budget: inout Int) -> Bool? {
+    // A copy costs as much as the examination of a part of it.
+    unsafe verdict(on: id, &budget, leastPart: record.isDivided ? record.byteCount / 4 + 1 : 0) { unsafe record.whole }
   }
 
   /// - Returns: nil at the end of the budget.
   private func verdict(on position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
+    unsafe verdict(on: position, &budget) { unsafe storage.record(at: position) }
+  }
+
+  /// - Parameter record: id and time, 8 bytes each, then the data.
+  private func verdict(
+    on id: UInt64, _ budget: inout Int, leastPart: Int = 0, _ record: () -> UnsafeRawBufferPointer
+  ) -> Bool? {
     guard budget > 0 else { return nil }
-    let (word, bit) = (Int(position & mask) >> 6, UInt64(1) << (position & 63))
-    let isRemembered = position < end && end - position <= mask
-    if isRemembered, examined[word] & bit != 0 {
+    if let known = remembered(id) {
       budget -= 1
-      return fitting[word] & bit != 0
+      return known
     }
-    guard let isFit = examine(position, in: storage, &budget) else { return nil }
-    if position >= end { forget(through: position) }
-    if end - position <= mask {
-      examined[word] |= bit
-      if isFit { fitting[word] |= bit } else { fitting[word] &= ~bit }
+    if let other = partial, other.id != id, other.waits < Self.waitLimit {
+      partial?.waits += 1
+      budget = 0
+      return nil
     }
+    let record = unsafe record()
+    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
+    if partial?.id != id { matcher.begin() }
+    let count = max(budget, Self.eventCost, leastPart)
+    budget -= min(count, data.count) + Self.eventCost
+    guard let isFit = matcher.advance(in: unsafe data.span, by: count) else {
+      partial = (id, 0)
+      return nil
+    }
+    partial = nil
+    examinationCount += 1
+    remember(isFit, on: id, isLarge: data.count >= Self.largeByteCount)
     return isFit
   }
 
-  /// - Returns: nil at the end of the budget: the next call continues.
-  private func examine(_ position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
-    let record = unsafe storage.record(at: position)
-    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
-    if partial != position { matcher.begin() }
-    let count = max(budget, Self.eventCost)
-    budget -= min(count, data.count) + Self.eventCost
-    let isFit = matcher.advance(in: unsafe data.span, by: count)
-    partial = isFit == nil ? position : nil
-    if isFit != nil { examinationCount += 1 }
-    return isFit
+  private func remembered(_ id: UInt64) -> Bool? {
+    guard id < end, end - id <= mask else { return largeVerdicts.isEmpty ? nil : largeVerdicts[id] }
+    let (word, bit) = (Int(id & mask) >> 6, UInt64(1) << (id & 63))
+    return examined[word] & bit != 0 ? fitting[word] & bit != 0 : nil
+  }
+
+  private func remember(_ isFit: Bool, on id: UInt64, isLarge: Bool) {
+    if id >= end { forget(through: id) }
+    guard end - id <= mask else {
+      if largeVerdicts.count >= Self.largeVerdictLimit { largeVerdicts = [:] }
+      if isLarge { largeVerdicts[id] = isFit }
+      return
+    }
+    let (word, bit) = (Int(id & mask) >> 6, UInt64(1) << (id & 63))
+    examined[word] |= bit
+    if isFit { fitting[word] |= bit } else { fitting[word] &= ~bit }
   }
 
   /// Makes `position` the highest one: forgets the verdicts whose bits it and those before it take.

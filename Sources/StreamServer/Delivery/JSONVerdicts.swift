@@ -21,16 +21,23 @@ final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the s
   /// The number of verdicts: at most twice that of the large events in the log, and 64.
   var count: Int { verdicts.count }
 
+  /// What is remembered of an event.
+  func known(_ id: UInt64) -> Bool? { verdicts[id] }
+
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
   ///   - id: of the event, which never has other data.
+  ///   - isCopied: the record is a copy, which each call costs: it is examined in four parts.
   /// - Returns: nil while a large event is examined: the next call examines more of it.
-  func isJSON(_ record: UnsafeRawBufferPointer, at id: UInt64, in storage: EventLog) -> Bool? {
+  func isJSON(
+    _ record: UnsafeRawBufferPointer, at id: UInt64, in storage: EventLog, isCopied: Bool = false
+  ) -> Bool? {
     let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
     guard data.count >= Self.leastByteCount else { return JSONSyntax.holds(for: unsafe data.span) }
     if let known = verdicts[id] { return known }
     var examination = examinations.removeValue(forKey: id) ?? JSONSyntax.Examination()
-    guard let isJSON = examination.advance(in: unsafe data.span, by: Self.sliceByteCount) else {
+    let slice = max(Self.sliceByteCount, isCopied ? data.count / 4 + 1 : 0)
+    guard let isJSON = examination.advance(in: unsafe data.span, by: slice) else {
       // Readers of a state may examine several events that the log has lost; of what nobody reads on nothing must stay.
       if examinations.count >= Self.mostExaminations {
         examinations = examinations.filter { $0.key >= storage.firstPosition }

@@ -72,7 +72,9 @@ extension HTTPConnection {
       Result { () throws(SubscribeOptions.Malformed) in
         let state = try SubscribeOptions.Start.state(of: storage)
         for key in keys {
-          if let record = unsafe key.withUnsafeBytes({ unsafe state.newest($0) }) { return unsafe newest(record) }
+          guard let record = unsafe key.withUnsafeBytes({ unsafe state.newest($0) }) else { continue }
+          let copied = min(record.byteCount, EventLog.stampBytes + inlineBytes)
+          return unsafe newest(record.part(0..<copied))
         }
         return nil
       }

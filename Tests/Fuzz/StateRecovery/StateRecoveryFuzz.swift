@@ -105,7 +105,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer, _ choice: UInt8) {
     if let key = event.data.withUnsafeBytes({ key(of: $0) }) { newest[key.bytes] = key.isTombstone ? 0 : id }
   }
   for (key, id) in newest {
-    let found = key.withUnsafeBytes { keyed.newest($0).map { UInt64(bigEndian: $0.loadUnaligned(as: UInt64.self)) } }
+    let found = key.withUnsafeBytes { keyed.newest($0).map { UInt64(bigEndian: $0.whole.loadUnaligned(as: UInt64.self)) } }
     precondition(found == (id == 0 ? nil : id), "another newest event")
     model[key] = id == 0 ? nil : id
   }
@@ -125,7 +125,7 @@ private func fold(_ state: KeyedState) -> [[UInt8]: UInt64] {
     let progress = state.advance(walk, atMost: 7) { record, id in
       precondition(id > last || last == 0, "an event is not in order")
       (count, last) = (count + 1, id)
-      let data = UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...])
+      let data = UnsafeRawBufferPointer(rebasing: record.whole[EventLog.stampBytes...])
       // Without checksums its data may have another key.
       if let key = key(of: data) { ids[key.bytes] = id }
       return true
