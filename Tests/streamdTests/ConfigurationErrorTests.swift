@@ -76,6 +76,26 @@ struct ConfigurationErrorTests {
     #expect(errors(nested) == ["test.toml:1: tables and arrays nest more than 32 deep"])
   }
 
+  @Test func dotsInStringsAndCommentsAreNoKeys() {
+    let dots = String(repeating: ".", count: 300)
+    for text in ["# \(dots)", "[log] # \(dots)", "x = \"\(dots)\"", "x = '\(dots)'", "x = '''\n\(dots)'''"] {
+      #expect(!errors(text).joined().contains("dots"))
+    }
+  }
+
+  @Test(arguments: [
+    #"x = ["a\"b", "#, "x = [\"\"\"\na\"\"\"\"\", ", #"x = ['a\', "#, "x = ['''b''''', ", "x = [\"\", ",
+    "x = \"a\ny = [", "x = [\"\"\"\\\"\"\"\", ",
+  ]) func dotsAfterAStringCount(text: String) {
+    let key = "a" + String(repeating: ".a", count: 300)
+    #expect(errors(text + "{ \(key) = 1 }]").joined().contains("256 dots"))
+  }
+
+  @Test func keyIsAPathOf512Steps() {
+    let path = String(repeating: ".a", count: 512)
+    #expect(errors("[streams.s]\npublish = true\nkey = \"\(path)\"") == [])
+  }
+
   @Test func invalidUTF8IsRefused() throws {
     let thrown = #expect(throws: ConfigurationErrors.self) {
       try ConfigurationSource.parse(

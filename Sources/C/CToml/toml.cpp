@@ -124,16 +124,49 @@ private:
   }
 };
 
-/// Rejects lines with too many dots: a dotted key nests as deep as it has dots, which toml++ 3.3 does not limit, and it
-/// traverses a tree by recursion.
+/// Where a string ends that begins with `text`: one on one line at the line's end at the latest. Source: TOML 1.0.
+size_t string_end(std::string_view text) {
+  const auto quote = text[0];
+  const auto quotes = std::string(3, quote);
+  const bool has_lines = text.substr(0, 3) == quotes;
+  for (size_t index = has_lines ? 3 : 1; index < text.size(); index += 1) {
+    if (text[index] == '\\' && quote == '"') {
+      index += 1;
+    } else if (text[index] == '\n' && !has_lines) {
+      return index;
+    } else if (has_lines ? text.substr(index, 3) == quotes : text[index] == quote) {
+      auto end = index + (has_lines ? 3 : 1);
+      // Up to two more quotes belong to the string, before those that close it.
+      while (has_lines && end < std::min(index + 5, text.size()) && text[end] == quote) { end += 1; }
+      return end;
+    }
+  }
+  return text.size();
+}
+
+/// Rejects lines with too many dots outside of strings and comments: a dotted key nests as deep as it has dots, which
+/// toml++ 3.3 does not limit, and it traverses a tree by recursion.
 void refuse_bottomless_keys(std::string_view text) {
   unsigned line = 1;
-  for (auto start = text.begin(); start != text.end(); line += 1) {
-    auto end = std::find(start, text.end(), '\n');
-    if (std::count(start, end, '.') > most_dots_in_a_line) {
-      throw SyntaxError{"this line has more than 256 dots", line, 1};
+  int dots = 0;
+  for (size_t index = 0, end = 0; index < text.size(); index = end) {
+    end = index + 1;
+    switch (text[index]) {
+    case '.':
+      dots += 1;
+      if (dots > most_dots_in_a_line) { throw SyntaxError{"this line has more than 256 dots", line, 1}; }
+      break;
+    case '\n':
+      line += 1;
+      dots = 0;
+      break;
+    case '#': end = std::min(text.find('\n', index), text.size()); break;
+    case '"':
+    case '\'':
+      end = index + string_end(text.substr(index));
+      line += static_cast<unsigned>(std::count(text.begin() + index, text.begin() + end, '\n'));
+      break;
     }
-    start = end == text.end() ? end : end + 1;
   }
 }
 

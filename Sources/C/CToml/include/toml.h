@@ -23,8 +23,8 @@ struct toml_outcome {
 
 /// Parses `length` bytes at `text` as TOML 1.0. Never throws; running out of memory is an error, too.
 ///
-/// Tables and arrays nest at most 32 deep. A line has at most 256 dots, wherever they occur: each dot of a dotted key
-/// is one more table on the stack.
+/// Tables and arrays nest at most 32 deep. A line has at most 256 dots outside of strings and comments: each dot of a
+/// dotted key is one more table on the stack.
 struct toml_outcome toml_read(const char *text, size_t length);
 
 /// Frees what `outcome` points to. Call once for each `toml_read`.
