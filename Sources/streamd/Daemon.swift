@@ -269,18 +269,19 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     loop.assertOnLoop()
     let loop = loop
     let parts = DispatchGroup()
-    parts.enter()
+    for _ in 0..<2 { parts.enter() }
     if handsOver {
       let room = manager.storeLimit - stored.count - (streams?.storedLogCount ?? 0)
-      server.save { [manager, journal] saved in
+      server.save { [manager, journal, sources] saved in
+        // Until then its programs have had values of publishers.
+        sources.stop(within: Self.programTime) { parts.leave() }
         ConnectionHandover.save(saved, with: manager, room: room, journal)
         parts.leave()
       }
     } else {
       server.stop { parts.leave() }
+      sources.stop(within: Self.programTime) { parts.leave() }
     }
-    parts.enter()
-    sources.stop(within: Self.programTime) { parts.leave() }
     parts.notify(queue: .global()) { loop.stop() }
     _ = loop.schedule(after: Self.stopTime) { loop.stop() }
   }

@@ -167,6 +167,7 @@ final class RunningStreams: @unchecked Sendable {
       takesValues: stream.source == .publish,
       place: former?.place ?? ProgramPlace())
     feed.publishSource.separatesPublishers = stream.share == .fleet
+    feed.publishSource.isDirect = stream.isDirect
     feeds[stream.name] = feed
     return feed
   }

@@ -108,6 +108,17 @@ extension Configuration.Stream {
       .joined()
   }
 
+  /// What runs in the jq process.
+  private var transform: JQTransform {
+    var transform = JQTransform(program: jq)
+    if case .by(let program) = distinct { transform.distinctBy = program }
+    (transform.key, transform.keyDigest) = (programKey, programKey?.digest ?? 0)
+    return transform
+  }
+
+  /// Whether nothing between a source and the stream's log holds an event back.
+  var isDirect: Bool { transform == JQTransform() && throttle == nil && share != .fleet }
+
   /// The operators between a source and the stream's log: jq, distinct, throttle.
   ///
   /// - Parameters:
@@ -121,9 +132,7 @@ extension Configuration.Stream {
     hold: ThrottleHold, report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     var events = source
-    var transform = JQTransform(program: jq)
-    if case .by(let program) = distinct { transform.distinctBy = program }
-    (transform.key, transform.keyDigest) = (programKey, programKey?.digest ?? 0)
+    let transform = transform
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {

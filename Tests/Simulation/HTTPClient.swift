@@ -552,7 +552,9 @@ final class HTTPClient: Client {
     let accepted =
       text.components(by: "\"accepted\":").dropFirst().first
       .flatMap { UInt64($0.prefix { $0.isNumber }) } ?? 0
-    let isLost = ["was changed", "has ended", "restarts before", "no longer"].contains { text.contains($0) }
+    require(
+      !text.contains("restarts before"), "every request is answered", "a restart ends \(name)'s publication: \(text)")
+    let isLost = ["was changed", "has ended", "no longer"].contains { text.contains($0) }
     if isLost {
       // What it has given to its stream may be there, too.
       truth.confirm(accepted, of: posting.maker, since: posting.forgets, isFinal: false, to: name)

@@ -115,6 +115,7 @@ final class Machine {
     switch stream.feed {
     case .clients:
       let source = publishSources[stream.name] ?? PublishSource()
+      source.isDirect = true
       publishSources[stream.name] = source
       return source.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
     case .world:

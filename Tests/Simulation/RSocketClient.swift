@@ -287,7 +287,12 @@ class RSocketClient: Client {
   private func judge(_ id: UInt32, _ code: ErrorCode, _ message: String) {
     Report.shared.say("\(name) gets \(code) for \(id): \(message)")
     guard id > 0 else { return world.connectionFailed(self, code, message) }
-    if let channel = channels.removeValue(forKey: id) { leave(channel) }
+    if let channel = channels.removeValue(forKey: id) {
+      leave(channel)
+      require(
+        !message.contains("restarts"), "every request is answered", "a restart ends \(name)'s channel \(id): \(message)"
+      )
+    }
     partial[id] = nil
     guard let subscription = subscriptions.removeValue(forKey: id) else { return }
     subscription.stateFailed(message, self)

@@ -1,9 +1,11 @@
+import Dispatch
 import Events
 import Glibc
 import RSocket
 import Reactive
 import ReplayLog
 import StreamRuntime
+import Synchronization
 import TestSupport
 import Testing
 
@@ -163,6 +165,88 @@ import Testing
     }
   }
 
+  private func expectCompletion(_ publisher: WireClient) throws {
+    var frame = try publisher.receive()
+    while case .requestN = frame { frame = try publisher.receive() }
+    if case .error(_, let code, let text) = frame { Issue.record("\(code): \(text)") }
+  }
+
+  /// The loop of one publisher delivers the values of all: while it does so, they wait in their queues.
+  @Test func valuesThatAnotherLoopDeliversAreStoredBeforeTheHandover() async throws {
+    try await withTwoServers { first, next, _ in
+      let (source, gate) = (PublishSource(), Gate())
+      let gated = source.map { batch in
+        gate.pass()
+        return batch
+      }
+      try first.server.add(
+        StreamConfiguration(name: "p", source: "publish"), source: gated.setFailureType(to: StreamFailure.self),
+        publishSource: source)
+      _ = try next.addPublished("p")
+      defer { gate.open() }
+      // The last connection is on the second loop, which delivers.
+      let clients = try (0...first.server.limits.neighbours).map { _ in try WireClient.ready(first.path) }
+      let publishers = [clients[clients.count - 1], clients[0]]
+      publishers[0].publish("p", [0])
+      first.eventually { gate.isReached }
+      publishers[1].publish("p", [1])
+      first.eventually { source.heldBytes == 2 }
+      let loops = first.server.loops
+      try await first.handOver(to: next) {
+        // The loop that is free has had its part of the handover by then.
+        loops[0].execute { for loop in loops { loop.execute { gate.open() } } }
+      }
+      for publisher in publishers {
+        guard case .requestN = try publisher.receive() else {
+          Issue.record("a publisher has no credit")
+          return
+        }
+        publisher.complete()
+        try expectCompletion(publisher)
+      }
+      #expect(first.server.statistics.eventsIn == 2)
+    }
+  }
+
+  @Test(arguments: [false, true]) func valuesWithoutSpaceAreHandedOverWithTheirRequest(isComplete: Bool) async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] {
+        _ = try harness.addPublished("p") {
+          $0.limits = .init(events: 4)
+          $0.overflow = .block(timeout: nil)
+        }
+      }
+      let reader = try WireClient.ready(first.path)
+      reader.subscribe("p", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let publishers = try (0..<2).map { _ in try WireClient.ready(first.path) }
+      for (index, publisher) in publishers.enumerated() {
+        let number = UInt8(100 * index)
+        publisher.publish("p", [number])
+        guard case .requestN(_, let credit) = try publisher.receive() else {
+          Issue.record("no credit")
+          return
+        }
+        for value in 1...UInt8(min(credit, 3)) { publisher.value([number + value]) }
+        if isComplete { publisher.complete() }
+      }
+      #expect(try reader.events(1) == [[0]])
+      first.eventually { (first.server.streams["p"]?.publishSource?.heldBytes ?? 0) > 0 }
+      try await handOver()
+      reader.send(.requestN(StreamID(1), Self.unlimited))
+      if !isComplete { for publisher in publishers { publisher.complete() } }
+      for publisher in publishers { try expectCompletion(publisher) }
+      // What was stored is lost with the log of this test; every value is there once, in the order of its publisher.
+      let count = Int(first.server.statistics.eventsIn + next.server.statistics.eventsIn)
+      #expect(count == 8)
+      let events = try reader.events(Int(next.server.statistics.eventsIn))
+      for index in 0..<2 {
+        let own = events.filter { $0[0] / 100 == index }
+        #expect(own == Array((0...3).map { [UInt8(100 * index + $0)] }.suffix(own.count)))
+      }
+    }
+  }
+
   @Test func heldEventsOfALosslessStreamFollowTheStoredOnes() async throws {
     try await withTwoServers { first, next, handOver in
       func block(_ configuration: inout StreamConfiguration) {
@@ -284,5 +368,26 @@ import Testing
       #expect(throws: InvalidSavedState.self) { try SavedConnections(state: state, []) }
       #expect(throws: InvalidSavedState.self) { try SavedConnections(state: state + [0], [3]) }
     }
+  }
+}
+
+/// Holds the thread that passes it until it is open.
+private final class Gate: Sendable {
+  private let condition = DispatchSemaphore(value: 0)
+  private let reached = Atomic(false)
+  private let opened = Atomic(false)
+
+  var isReached: Bool { reached.load(ordering: .acquiring) }
+
+  func pass() {
+    reached.store(true, ordering: .releasing)
+    guard !opened.load(ordering: .acquiring) else { return }
+    condition.wait()
+    condition.signal()
+  }
+
+  func open() {
+    opened.store(true, ordering: .releasing)
+    condition.signal()
   }
 }

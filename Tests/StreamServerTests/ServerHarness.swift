@@ -125,21 +125,24 @@ final class ServerHarness: Sendable {
     var configuration = StreamConfiguration(name: name, source: "publish", replay: 65536)
     change(&configuration)
     let publishSource = PublishSource()
+    publishSource.isDirect = true
     try server.add(
       configuration, source: publishSource.setFailureType(to: StreamFailure.self), publishSource: publishSource)
     return publishSource
   }
 
   /// Hands every connection over to another server, as to another process.
-  func handOver(to next: ServerHarness) async throws {
-    await next.restore(try await handOver())
+  /// - Parameter meanwhile: called once the handover has begun.
+  func handOver(to next: ServerHarness, meanwhile: () -> Void = {}) async throws {
+    await next.restore(try await handOver(meanwhile: meanwhile))
   }
 
   /// Saves every connection.
   /// - Returns: the connections as another process receives them.
-  func handOver() async throws -> SavedConnections {
+  func handOver(meanwhile: () -> Void = {}) async throws -> SavedConnections {
     let saved = await withCheckedContinuation { continuation in
       server.save { continuation.resume(returning: $0) }
+      meanwhile()
     }
     let (ends, count) = try DescriptorParcel.pack(saved.descriptors)
     #expect(count == saved.descriptors.count)

@@ -234,18 +234,17 @@ class RSocketConnection: Connection {
   /// Saves the state for the process that continues with the socket. Nothing is read or written
   /// afterwards.
   ///
-  /// A publisher whose values wait for space gets CANCELED: they are not in the stream.
   /// - Returns: nil for a connection that ends here.
   override func save() -> SavedConnection? {
     guard phase == .open else { return nil }
-    inbound?.abandon("streamd restarts before the stream has stored all values")
+    let channels = inbound?.save(ending: "streamd restarts before the stream has stored all values") ?? []
     _ = flush()
     guard phase == .open else { return nil }
     let (input, unsent) = savedBytes
     let saved = SavedConnection(
       descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: silence, input: input,
       unsent: unsent,
-      subscriptions: subscriptions.map(SavedConnection.Subscription.init), channels: inbound?.saved ?? [])
+      subscriptions: subscriptions.map(SavedConnection.Subscription.init), channels: channels)
     leaveSocket()
     inbound?.leaveAll()
     inbound = nil
@@ -270,7 +269,7 @@ class RSocketConnection: Connection {
       return sendFailure(request, .canceled("\"\(saved.stream)\" no longer accepts values"))
     }
     guard admits(stream.configuration.write) else { return refuse(request, mayNotWrite(stream)) }
-    needInbound().restore(saved.id, to: stream, source, credit: saved.credit, saved.named)
+    needInbound().restore(saved, to: stream, source)
   }
 
   override func finishRestoringProtocol() {

@@ -44,6 +44,8 @@ import Synchronization
   private(set) var restored: [Connection] = []
   /// Whether connections are saved: nothing is sent any more, and no subscription is ended.
   private(set) var hasSaved = false
+  /// Whether no input is read any more, because connections will be saved.
+  private var isPaused = false
   private var listeners: [Listener] = []
   /// Lanes to measure at the end of the turn.
   var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
@@ -173,6 +175,12 @@ import Synchronization
     connections.insert(connection)
   }
 
+  /// Reads no more input, which waits in the sockets: connections will be saved. On the loop.
+  func pause() {
+    loop.assertOnLoop()
+    isPaused = true
+  }
+
   /// Saves every connection; its descriptor stays open until the worker is released. On the loop.
   func save() -> [SavedConnection] {
     saved = Array(connections)
@@ -264,7 +272,7 @@ import Synchronization
     loop.assertOnLoop()
     takeWaitingInput()
     let delay = sendReady()
-    return inputRound.isEmpty ? delay : 0
+    return inputRound.isEmpty || isPaused ? delay : 0
   }
 
   // MARK: Input
@@ -273,7 +281,7 @@ import Synchronization
   func take(inputOf connection: Connection) {
     loop.assertOnLoop()
     let share = connection.share
-    guard share.hasTime(at: loop.now) else { return connection.waitForTurn() }
+    guard !isPaused, share.hasTime(at: loop.now) else { return connection.waitForTurn() }
     let start = EventLoop.monotonicNow()
     connection.takeInput(until: start + Slices.connection)
     share.spend(EventLoop.monotonicNow() - start)
@@ -290,7 +298,7 @@ import Synchronization
   }
 
   private func takeWaitingInput() {
-    guard !inputRound.isEmpty else { return }
+    guard !inputRound.isEmpty, !isPaused else { return }
     var now = EventLoop.monotonicNow()
     let end = now + Slices.input
     while now < end, let share = inputRound.popFirst() {

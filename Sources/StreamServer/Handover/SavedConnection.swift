@@ -42,7 +42,7 @@ struct SavedConnection: Equatable, Sendable {
     case current
   }
 
-  /// One channel of a publisher; the stream has all its received values.
+  /// One channel of a publisher.
   struct Channel: Equatable, Sendable {
     var id = StreamID.connection
     var stream = ""
@@ -50,6 +50,18 @@ struct SavedConnection: Equatable, Sendable {
     var credit = 0
     /// For a named publisher.
     var named: InboundNumbering?
+    /// The received values that the stream has not stored; nil: none.
+    var held: HeldValues?
+  }
+
+  /// Received values of a channel that its stream has not stored.
+  struct HeldValues: Equatable, Sendable {
+    /// Those that the stream was not given.
+    var values: [[UInt8]] = []
+    /// The values before them: the stream waits with them for space.
+    var unsettled = UnsettledValues()
+    /// Whether the publisher has sent COMPLETE.
+    var isComplete = false
   }
 
   var descriptor: CInt = -1
@@ -92,13 +104,24 @@ struct SavedConnection: Equatable, Sendable {
     }
     return machine.isPossible && subscriptions.allSatisfy { !$0.format.isBody } && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)
-      && channels.allSatisfy { $0.credit <= Self.creditLimit && $0.named?.isPossible ?? true }
+      && channels.allSatisfy { $0.isPossible && $0.credit <= Self.creditLimit }
   }
 
   /// Maximum number of a connection.
   private static let numberLimit = UInt64.max / 2
   /// Maximum credit, as on the wire.
   private static let creditLimit = 0x7FFF_FFFF
+}
+
+extension SavedConnection.Channel {
+  fileprivate var isPossible: Bool {
+    let heldCount = UInt64((held?.values.count ?? 0) + (held?.unsettled.count ?? 0))
+    return named.map { $0.isPossible && $0.next > heldCount } ?? true
+      && (held?.unsettled).map { $0.count <= PublishWindow.mostValues && $0.byteCount <= Self.byteLimit } ?? true
+  }
+
+  /// Maximum bytes of values that wait: more than any buffer has.
+  private static let byteLimit = 1 << 40
 }
 
 extension InboundNumbering {

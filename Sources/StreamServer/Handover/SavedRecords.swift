@@ -150,14 +150,30 @@ extension SavedConnection.Channel: SavedRecord {
   package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
     var (id, credit) = (id.rawValue, UInt64(credit))
     var named = named.map { [$0] } ?? []
+    var held = held.map { [$0] } ?? []
     try fields.field(1, &id)
     try fields.field(2, &stream)
     try fields.field(3, &credit)
     try fields.field(4, &named)
+    try fields.field(0x8001, &held)
     try fields.require(id)
     self.id = StreamID(id)
     self.credit = Int(clamping: credit)
     self.named = named.last
+    self.held = held.last
+  }
+}
+
+extension SavedConnection.HeldValues: SavedRecord {
+  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    var values = values.map { SavedHTTP.Item($0) }
+    var (count, byteCount) = (UInt64(unsettled.count), UInt64(unsettled.byteCount))
+    try fields.field(1, &values)
+    try fields.field(2, &count)
+    try fields.field(3, &byteCount)
+    try fields.field(4, &isComplete)
+    self.values = values.map(\.bytes)
+    unsettled = UnsettledValues(count: Int(clamping: count), byteCount: Int(clamping: byteCount))
   }
 }
 

@@ -2,12 +2,13 @@ import StreamRuntime
 import Events
 import Reactive
 
-// A handover has three steps: the old server saves its connections, the new one restores them, and
-// serves them once nothing can fail any more.
+// A handover has four steps: the old server reads no more, and lets its streams store what publishers have sent; it saves
+// its connections; the new one restores them, and serves them once nothing can fail any more.
 
 extension StreamServer {
-  /// Saves every connection, instead of `stop`: nothing is accepted, read or written from now on, and sources stop.
-  /// Input waits in the sockets, and new clients in the listening sockets, until another process restores them.
+  /// Saves every connection, instead of `stop`: nothing is accepted or read from now on. Input waits in the sockets, and new
+  /// clients in the listening sockets, until another process restores them. Once the values that publishers have sent are in
+  /// their streams, as far as these ask for them, nothing is written any more either, and sources stop.
   /// This server must be retained until then, because it owns the descriptors.
   ///
   /// - Parameter completed: called once, on one of the loops.
@@ -16,15 +17,44 @@ extension StreamServer {
       workers[0].stopListening()
       refusedConnections.close()
       let left = Countdown(workers.count)
-      let connections = Locked<[SavedConnection]>([])
       for worker in workers {
         worker.loop.execute { [self] in
-          let saved = worker.save()
-          connections.withLock { $0 += saved }
+          worker.pause()
           guard left.isLast() else { return }
-          for stream in streams.all { stream.shutDown() }
-          completed(savedConnections(of: connections.withLock { $0 }))
+          settlePublished(on: worker.loop, until: EventLoop.monotonicNow() + Self.settleTime) { [self] in
+            saveWorkers(completed: completed)
+          }
         }
+      }
+    }
+  }
+
+  /// Nanoseconds for the operators between publishers and their streams, such as a jq process.
+  private static let settleTime: UInt64 = 500_000_000
+  /// Nanoseconds from one look at them to the next.
+  private static let settlePeriod = Duration.milliseconds(1)
+
+  /// No loop reads any more: waits until no value is on its way into a stream.
+  private func settlePublished(
+    on loop: EventLoop, until deadline: UInt64, completed: @escaping @Sendable () -> Void
+  ) {
+    let moving = streams.all.filter { stream in stream.publishSource?.settle { stream.isFull } ?? false }
+    guard !moving.isEmpty, EventLoop.monotonicNow() < deadline else { return completed() }
+    _ = loop.schedule(after: Self.settlePeriod) { [self] in
+      settlePublished(on: loop, until: deadline, completed: completed)
+    }
+  }
+
+  private func saveWorkers(completed: @escaping @Sendable (SavedConnections) -> Void) {
+    let left = Countdown(workers.count)
+    let connections = Locked<[SavedConnection]>([])
+    for worker in workers {
+      worker.loop.execute { [self] in
+        let saved = worker.save()
+        connections.withLock { $0 += saved }
+        guard left.isLast() else { return }
+        for stream in streams.all { stream.shutDown() }
+        completed(savedConnections(of: connections.withLock { $0 }))
       }
     }
   }

@@ -93,9 +93,9 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   /// The publisher has sent COMPLETE.
   func complete() { isComplete = true }
 
-  /// Restores the credit of a channel from another process.
-  func restore(credit: Int) {
-    self.credit = credit
+  /// Restores the credit and the numbering of a channel from another process.
+  func restore(credit: Int, _ named: InboundNumbering?) {
+    (self.credit, self.named) = (credit, named)
     receivedCount = max(receivedCount, PublishWindow.firstValues)
   }
 
@@ -208,7 +208,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   /// - Parameter numbering: of a named publisher, from its request.
   private func join(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ numbering: InboundNumbering? = nil,
-    isRestored: Bool = false
+    isRestored: Bool = false, unsettled: UnsettledValues = .init()
   ) -> InboundChannel? {
     let wake: @Sendable () -> Void = { [self, worker] in
       worker.loop.execute {
@@ -222,7 +222,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       if let numbering {
         let key = PublisherKey(numbering.name, of: connection.identity.credentials)
         let (joined, committed, next, isKnown) = try publishSource.join(
-          key, firstNumber: numbering.next, isRestored: isRestored, wake: wake)
+          key, firstNumber: numbering.next, isRestored: isRestored, unsettled: unsettled, wake: wake)
         queue = joined
         named?.next = next
         if !isRestored {
@@ -231,7 +231,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
           named?.confirmed = committed
           if numbering.demand != Credit.unlimited { named?.demand -= 1 }
         }
-      } else if let joined = publishSource.join(wake: wake) {
+      } else if let joined = publishSource.join(unsettled: unsettled, wake: wake) {
         queue = joined
       } else {
         throw .noRoom
@@ -374,34 +374,48 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
 
   // MARK: Handover
 
-  /// The channels that another process can continue, after `abandon`.
-  var saved: [SavedConnection.Channel] {
-    ids.map {
-      SavedConnection.Channel(
-        id: $0, stream: channels[$0]!.stream.name, credit: channels[$0]!.credit, named: channels[$0]!.named)
-    }
-  }
-
-  /// Ends the channels whose values the stream has not all stored.
-  func abandon(_ sentence: String) {
+  /// The channels that another process continues, with their values that wait for space.
+  ///
+  /// - Parameter sentence: ends a channel some of whose values may still be between it and its stream.
+  func save(ending sentence: String) -> [SavedConnection.Channel] {
     worker.loop.assertOnLoop()
-    for id in ids {
-      guard let channel = channels[id], channel.publishSource.status(of: channel.queue).heldCount > 0 else {
-        continue
+    return ids.compactMap { id in
+      guard let channel = channels[id] else { return nil }
+      let values = channel.publishSource.withdraw(channel.queue)
+      let unsettled = channel.publishSource.unsettled(of: channel.queue)
+      guard unsettled.count == 0 || channel.stream.isFull else {
+        connection.machine.sendError(id, .canceled, sentence)
+        forget(channel)
+        return nil
       }
-      connection.machine.sendError(id, .canceled, sentence)
-      forget(channel)
+      var saved = SavedConnection.Channel(
+        id: id, stream: channel.stream.name, credit: channel.credit, named: channel.named)
+      if !values.isEmpty || unsettled.count > 0 || channel.isComplete {
+        saved.held = .init(values: values.map { Array($0) }, unsettled: unsettled, isComplete: channel.isComplete)
+      }
+      return saved
     }
   }
 
-  /// Restores a channel with its remaining credit.
-  func restore(
-    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, credit: Int, _ named: InboundNumbering?
-  ) {
+  /// Restores a channel.
+  func restore(_ saved: SavedConnection.Channel, to stream: ServedStream, _ publishSource: PublishSource) {
     worker.loop.assertOnLoop()
-    guard let channel = join(id, to: stream, publishSource, named, isRestored: true) else { return }
-    channel.restore(credit: credit)
-    answer(channel, publishSource.status(of: channel.queue))
+    let held = saved.held ?? .init()
+    var first = saved.named
+    first?.next -= UInt64(held.values.count + held.unsettled.count)
+    guard let channel = join(saved.id, to: stream, publishSource, first, isRestored: true, unsettled: held.unsettled)
+    else { return }
+    if let large = held.values.first(where: { $0.count > stream.maximumEventBytes }) {
+      // The earlier ones stay, as those of a publisher that sends it now.
+      let earlier = held.values.prefix { $0.count <= stream.maximumEventBytes }
+      let sentence = stream.valueError(ofSize: large.count) ?? "it is too large"
+      _ = publishSource.take(EventBatch(Array(earlier)), isComplete: false, from: channel.queue)
+      connection.machine.sendError(saved.id, .invalid, "a value that was received before a restart: \(sentence)")
+      return forget(channel)
+    }
+    channel.restore(credit: saved.credit, saved.named)
+    if held.isComplete { channel.complete() }
+    answer(channel, publishSource.take(EventBatch(held.values), isComplete: held.isComplete, from: channel.queue))
   }
 
   // MARK: The end

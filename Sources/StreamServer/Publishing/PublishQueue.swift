@@ -1,6 +1,12 @@
 import StreamRuntime
 import Events
 
+/// Values of one publisher that a stream was given and has not stored.
+struct UnsettledValues: Equatable, Sendable {
+  var count = 0
+  var byteCount = 0
+}
+
 /// The values of one publisher that its stream has not stored. Guarded by the lock of its `PublishSource`.
 final class PublishQueue: @unchecked Sendable {  // every access is under that lock
   /// The values that wait for a batch.
@@ -25,12 +31,21 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   /// Whether some of its taken values may be lost.
   private(set) var hasLostValues = false
 
-  /// - Parameter number: for a named publisher, of the last value that the stream has.
-  init(wake: (@Sendable () -> Void)?, key: PublisherKey? = nil, after number: UInt64 = 0) {
+  /// - Parameters:
+  ///   - number: for a named publisher, of the last value that the stream has.
+  ///   - unsettled: values after it that a former process gave to the stream, which waits with them for space.
+  init(
+    wake: (@Sendable () -> Void)?, key: PublisherKey? = nil, after number: UInt64 = 0,
+    unsettled: UnsettledValues = .init()
+  ) {
     self.wake = wake
     self.key = key
-    (takenNumber, committedNumber) = (number, number)
+    (takenNumber, committedNumber) = (number + UInt64(unsettled.count), number)
+    (unsettledCount, unsettledBytes) = (unsettled.count, unsettled.byteCount)
   }
+
+  /// The values that were given to the stream, and wait there.
+  var unsettled: UnsettledValues { UnsettledValues(count: unsettledCount, byteCount: unsettledBytes) }
 
   /// For a named publisher: the number of the last received value.
   var acceptedNumber: UInt64 { takenNumber + UInt64(values.count) }

@@ -53,6 +53,7 @@ public final class PublishSource: Publisher, Sendable {
 
   fileprivate struct State {
     var separatesPublishers = false
+    var isDirect = false
     var limits = EventLog.Limits()
     var hadSubscriber = false
     /// Raised with each replacement of the pipeline: signals of the former subscriber have no effect.
@@ -89,6 +90,12 @@ public final class PublishSource: Publisher, Sendable {
   package var separatesPublishers: Bool {
     get { state.withLock { $0.separatesPublishers } }
     set { state.withLock { $0.separatesPublishers = newValue } }
+  }
+
+  /// Whether the stream has each batch when its delivery returns: no operator between holds it back.
+  package var isDirect: Bool {
+    get { state.withLock { $0.isDirect } }
+    set { state.withLock { $0.isDirect = newValue } }
   }
 
   // MARK: Downstream
@@ -216,13 +223,16 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: From publishers, each on its own loop
 
-  /// - Parameter wake: called outside the lock, on any thread: the loop must call ``deliver()`` and ``status(of:)``.
+  /// - Parameters:
+  ///   - unsettled: of a publisher that began in another process: values that wait in the stream.
+  ///   - wake: called outside the lock, on any thread: the loop must call ``deliver()`` and ``status(of:)``.
   /// - Returns: `nil` while values of disconnected publishers use all the space.
-  func join(wake: @escaping @Sendable () -> Void) -> PublishQueue? {
-    let queue = PublishQueue(wake: wake)
+  func join(unsettled: UnsettledValues = .init(), wake: @escaping @Sendable () -> Void) -> PublishQueue? {
+    let queue = PublishQueue(wake: wake, unsettled: unsettled)
     return state.withLock { state in
       guard state.hasRoom else { return nil }
       state.publishers[ObjectIdentifier(queue)] = queue
+      if queue.isUnsettled { state.unsettled.append(queue) }
       return queue
     }
   }
@@ -242,10 +252,12 @@ public final class PublishSource: Publisher, Sendable {
   /// - Parameters:
   ///   - firstNumber: of its first unconfirmed value.
   ///   - isRestored: whether it began in another process, and the log has all values before that one.
+  ///   - unsettled: of a restored one, values from that one on that wait in the stream.
   /// - Returns: the queue, the number of the last value that the stream has, the number of the first value to send, and
   ///   whether the stream has a mark of the publisher.
   func join(
-    _ key: PublisherKey, firstNumber: UInt64, isRestored: Bool = false, wake: @escaping @Sendable () -> Void
+    _ key: PublisherKey, firstNumber: UInt64, isRestored: Bool = false, unsettled: UnsettledValues = .init(),
+    wake: @escaping @Sendable () -> Void
   ) throws(Obstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64, isKnown: Bool) {
     try state.withLock { state in
       Result { () throws(Obstacle) in
@@ -267,9 +279,10 @@ public final class PublishSource: Publisher, Sendable {
         }
         let known = state.marks[key]
         let last = Swift.max(firstNumber - 1, known ?? 0)
-        let queue = PublishQueue(wake: wake, key: key, after: last)
+        let queue = PublishQueue(wake: wake, key: key, after: last, unsettled: unsettled)
         state.named[key] = queue
         state.publishers[ObjectIdentifier(queue)] = queue
+        if queue.isUnsettled { state.unsettled.append(queue) }
         return (queue, last, last + 1, known != nil)
       }
     }.get()
@@ -292,6 +305,26 @@ public final class PublishSource: Publisher, Sendable {
       state.ready.removeAll { $0 === queue }
       return state.weigh(queue) { $0.withdraw() }
     }
+  }
+
+  /// The values of the queue that the stream was given, and has not stored.
+  func unsettled(of queue: PublishQueue) -> UnsettledValues { state.withLock { _ in queue.unsettled } }
+
+  /// Delivers before a handover, when no further values come: what the stream has, and does not only wait for space with, is
+  /// settled although it asks for no more.
+  ///
+  /// - Parameter isStreamFull: it waits with what it was given for space.
+  /// - Returns: whether values are on their way into the stream.
+  func settle(isStreamFull: () -> Bool) -> Bool {
+    deliver()
+    let isFull = isStreamFull()
+    let (isMoving, wakes) = state.withLock { state -> (Bool, [@Sendable () -> Void]) in
+      if state.isDelivering || state.demand > .none && !state.ready.isEmpty { return (true, []) }
+      guard !isFull else { return (false, []) }
+      return state.isDirect ? (false, state.settle()) : (!state.unsettled.isEmpty, [])
+    }
+    for wake in wakes { wake() }
+    return isMoving
   }
 
   /// Adds values, and delivers them if there is demand.
@@ -368,13 +401,7 @@ public final class PublishSource: Publisher, Sendable {
   private static func step(_ state: inout State, after batchCount: Int) -> Step {
     var step = Step()
     guard state.demand > .none else { return step }
-    if !state.unsettled.isEmpty {
-      for queue in state.unsettled {
-        if state.weigh(queue, { $0.settle() }), let wake = queue.wake { step.calls.append(wake) }
-        state.forgetIfDone(queue)
-      }
-      state.unsettled.removeAll(keepingCapacity: true)
-    }
+    if !state.unsettled.isEmpty { step.calls = state.settle() }
     guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
     // Marks from before `interrupt` may include lost values.
     guard !state.needsMarks || state.named.isEmpty else { return step }
@@ -393,6 +420,18 @@ public final class PublishSource: Publisher, Sendable {
 extension PublishSource.State {
   fileprivate var window: PublishWindow {
     PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
+  }
+
+  /// The stream has stored its last batch.
+  /// - Returns: notifies the loops of publishers.
+  fileprivate mutating func settle() -> [@Sendable () -> Void] {
+    var wakes: [@Sendable () -> Void] = []
+    for queue in unsettled {
+      if weigh(queue, { $0.settle() }), let wake = queue.wake { wakes.append(wake) }
+      forgetIfDone(queue)
+    }
+    unsettled.removeAll(keepingCapacity: true)
+    return wakes
   }
 
   /// Changes the values of a queue.

@@ -181,6 +181,9 @@ final class ServedStream: Sendable {
   /// The current size limit of an event in bytes.
   var maximumEventBytes: Int { eventLimit.bytes.load(ordering: .relaxed) }
 
+  /// Whether it waits with events for space. A restart hands them over.
+  var isFull: Bool { !log.overflowInputs.isEmpty }
+
   /// Cancels the source permanently; the server ends the requests.
   func shutDown() {
     publishSource?.stop()
