@@ -17,6 +17,10 @@ extension Session {
   /// - Throws: unless the daemon serves its files. The signal may have been sent.
   func reload(_ process: pid_t, within timeout: Duration) throws(Stop) {
     let start = EventLoop.monotonicNow() / 1000
+    // SIGHUP ends most other programs.
+    if let name = Self.name(of: process), name != "streamd" {
+      throw .unavailable("process \(process) is \"\(name)\", not streamd")
+    }
     guard kill(process, SIGHUP) == 0 else { throw .refused(SystemError("kill", "process \(process)")) }
     connection.stream("$config", options: SubscribeOptions(from: .latest, onLag: .latest)).subscribe(inbox)
     inbox.request(1)
@@ -40,5 +44,14 @@ extension Session {
       }
       _ = inbox.wait(until: min(deadline, .now() + Self.checkInterval))
     }
+  }
+
+  /// The name of a process's program; nil if there is none, or it is hidden from this user, who then may not signal it.
+  private static func name(of process: pid_t) -> String? {
+    guard let file = unsafe fopen("/proc/\(process)/comm", "re") else { return nil }
+    defer { unsafe fclose(file) }
+    var room = [CChar](repeating: 0, count: 64)  // the kernel keeps 15 bytes
+    guard let line = unsafe fgets(&room, CInt(room.count), file) else { return nil }
+    return unsafe String(cString: line).split(separator: "\n").first.map(String.init)
   }
 }

@@ -360,7 +360,8 @@ import Testing
 
   /// A child that outlives SIGHUP in place of the daemon.
   private func stubborn() async throws -> ChildProcess {
-    let process = try ChildProcess("sh", ["-c", "trap '' HUP; echo ready; sleep 600 & wait"])
+    let process = try ChildProcess(
+      "sh", ["-c", "echo streamd > /proc/$$/comm; trap '' HUP; echo ready; sleep 600 & wait"])
     _ = await process.line()
     return process
   }
@@ -383,6 +384,16 @@ import Testing
         #expect(await command.end() == (code, errors))
       }
     }
+  }
+
+  @Test func onlyStreamdIsSignalled() async throws {
+    let other = try ChildProcess(
+      "sh", ["-c", "trap 'echo signalled; exit' HUP; echo ready; read line; echo left"], holdsInput: true)
+    #expect(await other.line() == "ready")
+    let command = try Command(["--socket", "/nowhere", "reload", "\(other.id)"])
+    #expect(await command.end() == (69, "streamctl: process \(other.id) is \"sh\", not streamd\n"))
+    other.endInput()
+    #expect(await other.line() == "left")
   }
 
   @Test func aReloadWithoutAnOutcomeEndsSoonAndSaysSo() async throws {
