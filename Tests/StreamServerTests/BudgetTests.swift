@@ -43,7 +43,7 @@ import Testing
       turns += 1
     }
     // One slice as it comes, and those of the user in what waits: 4 ms of 100 us each, and as many as a slice begins.
-    #expect(most <= 40 + 4 * Slices.frames)
+    #expect(most <= 40 + 4)
     #expect(refused.withLock { $0 } == (0..<500).map { "no stream named \"no \($0)\"" })
   }
 

@@ -60,15 +60,12 @@ class RSocketConnection: Connection {
     var (offset, frameCount) = (0, 0)
     var events: [ConnectionMachine.Event] = []
     repeat {
-      let end = frameCount + Slices.frames
-      while frameCount < end, offset < bytes.count, phase == .open {
-        let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[offset...])
-        // One frame at a time: a frame may end its request, and the next frame may reuse the ID.
-        unsafe offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
-        frameCount += 1
-        for event in events where phase == .open { unsafe handle(event, of: rest) }
-        events.removeAll(keepingCapacity: true)
-      }
+      let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[offset...])
+      // One frame at a time: a frame may end its request, and the next frame may reuse the ID.
+      unsafe offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
+      frameCount += 1
+      for event in events where phase == .open { unsafe handle(event, of: rest) }
+      events.removeAll(keepingCapacity: true)
     } while offset < bytes.count && phase == .open && frameCount < Slices.connectionFrames
       && EventLoop.monotonicNow() < deadline
     return phase == .open ? offset : bytes.count

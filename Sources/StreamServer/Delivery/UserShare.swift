@@ -4,7 +4,7 @@ import StreamRuntime
 // The sharing of a loop. Work caused by clients waits in queues of its user: unprocessed input, and subscriptions with
 // events to send. Each turn iterates over the users and gives each a slice, until the turn's time is over; the rest
 // waits for the next turn. The input of one user, over any number of connections, therefore delays that user's own
-// work. Time is shared, because the costs of frames differ; within a slice the clock is read every few frames.
+// work. Time is shared, because the costs of frames differ; the clock is read after each frame and each write.
 
 /// The connections of one user on one event loop, and their waiting work.
 final class UserShare {
@@ -42,8 +42,6 @@ enum Slices {
   static let connection: UInt64 = 100_000
   /// Frames of one connection's input before the next connection's turn.
   static let connectionFrames = 32
-  /// Frames between two reads of the clock.
-  static let frames = 8
   /// For one user's input that is processed on arrival. Further input waits.
   static let arriving: UInt64 = 1_000_000
   /// For one user's waiting input, or one user's output, before the next user's turn.
@@ -54,6 +52,4 @@ enum Slices {
   static let subscriptions: Int32 = 4
   /// For all output.
   static let output: UInt64 = 10_000_000
-  /// Writes between two reads of the clock.
-  static let writes = 16
 }

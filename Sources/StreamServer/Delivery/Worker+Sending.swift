@@ -79,8 +79,11 @@ extension Worker {
     var now = start
     while budget > 0, now - start < Slices.output, let share = outputRound.popFirst() {
       let sliceEnd = min(start + Slices.output, now + Slices.user)
-      while budget > 0, now < sliceEnd, !share.output.isEmpty {
-        serve(share, &budget, &writes)
+      while budget > 0, now < sliceEnd, let subscription = share.output.popFirst() {
+        guard subscription.machine.take() else { continue }
+        leaveQueue(subscription.connection)
+        budget -= serve(subscription)
+        writes += 1
         now = EventLoop.monotonicNow()
       }
       share.isInOutputRound = !share.output.isEmpty
@@ -91,17 +94,6 @@ extension Worker {
       }
     }
     pauseAfter(writes, bytes: Self.turnBytes - budget, since: start)
-  }
-
-  /// Serves some of the user's subscriptions.
-  private func serve(_ share: UserShare, _ budget: inout Int, _ writes: inout Int) {
-    for _ in 0..<Slices.writes {
-      guard budget > 0, let subscription = share.output.popFirst() else { return }
-      guard subscription.machine.take() else { continue }
-      leaveQueue(subscription.connection)
-      budget -= serve(subscription)
-      writes += 1
-    }
   }
 
   private func pauseAfter(_ writes: Int, bytes: Int, since start: UInt64) {
