@@ -105,7 +105,9 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer, _ choice: UInt8) {
     if let key = event.data.withUnsafeBytes({ key(of: $0) }) { newest[key.bytes] = key.isTombstone ? 0 : id }
   }
   for (key, id) in newest {
-    let found = key.withUnsafeBytes { keyed.newest($0).map { UInt64(bigEndian: $0.whole.loadUnaligned(as: UInt64.self)) } }
+    let found = key.withUnsafeBytes {
+      keyed.newest($0).map { UInt64(bigEndian: $0.whole.loadUnaligned(as: UInt64.self)) }
+    }
     precondition(found == (id == 0 ? nil : id), "another newest event")
     model[key] = id == 0 ? nil : id
   }
