@@ -90,6 +90,17 @@ struct Stop: Error, Equatable {
       case .lagged: 75
       case .failed: 70
       }
-    self.init(error.description, code)
+    self.init(error.description + Self.hint(on: error), code)
+  }
+
+  /// What to do without a connection.
+  private static func hint(on error: StreamError) -> String {
+    guard case .cannotConnect(let system) = error else { return "" }
+    return switch system.code {
+    case EACCES, EPERM: "; members of its group may connect: adduser NAME streamd, and log in again"
+    case ENOENT, ECONNREFUSED:
+      "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET"
+    case _: ""
+    }
   }
 }

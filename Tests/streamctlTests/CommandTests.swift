@@ -358,6 +358,26 @@ import Testing
     }
   }
 
+  /// What to do without a daemon.
+  private static let hint =
+    "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET\n"
+
+  @Test func socketOfOthersIsExplained() async throws {
+    let folder = try TemporaryFolder()
+    let listener = try UnixSocket.listen(at: folder.path("s"), mode: 0)
+    defer { withExtendedLifetime(listener) {} }
+    // Root may connect to any socket.
+    let words = geteuid() == 0 ? ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all"] : ["env"]
+    chmod(folder.path, 0o755)
+    let program = try ChildProcess.built("streamctl")
+    let command = try ChildProcess(words[0], words.dropFirst() + [program, "--socket", folder.path("s"), "list"])
+    let text = await command.text(of: command.errors)
+    #expect(
+      text == "streamctl: connect \(folder.path("s")): Permission denied; members of its group may connect: "
+        + "adduser NAME streamd, and log in again\n")
+    #expect(await command.end() == 77)
+  }
+
   /// A child that outlives SIGHUP in place of the daemon.
   private func stubborn() async throws -> ChildProcess {
     let process = try ChildProcess(
@@ -400,7 +420,7 @@ import Testing
     let daemon = try await stubborn()
     let unknown = "streamctl: a reload was requested, but its outcome is unknown: "
     let alone = try Command(["--socket", "/nowhere", "reload", "\(daemon.id)"])
-    #expect(await alone.end() == (69, unknown + "connect /nowhere: No such file or directory\n"))
+    #expect(await alone.end() == (69, unknown + "connect /nowhere: No such file or directory" + Self.hint))
     try await ScriptedServer.run { server in
       let late = try Command(["--socket", server.path, "reload", "\(daemon.id)", "--timeout", "100ms"])
       #expect(await late.end() == (69, unknown + "no reply from the daemon for 0.1 seconds\n"))
