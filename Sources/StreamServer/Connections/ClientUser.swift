@@ -41,3 +41,8 @@ enum ClientUser: Hashable, Sendable {
     }
   }
 }
+
+extension ClientUser: CustomStringConvertible {
+  /// As `ClientIdentity.user`: the subject of messages.
+  var description: String { if case .uid(let id) = self { "uid \(id)" } else { "a client without credentials" } }
+}
