@@ -200,6 +200,94 @@ import Testing
     }
   }
 
+  /// Of `/n` and a number: as long as each other.
+  private static func filter(_ number: Int) -> String { #"{"where":{"/n":\#(100 + number)}}"# }
+
+  /// The first of these filters that a limit refuses, and with which sentence.
+  private func firstRefused(_ client: WireClient, of count: Int) throws -> (number: Int, sentence: String)? {
+    for number in 0..<count {
+      client.subscribe("s", credit: 1, options: Self.filter(number), id: UInt32(2 * number + 1))
+    }
+    guard case .error(let id, .rejected, let sentence)? = try client.receive() else { return nil }
+    return (Int(id.rawValue) / 2, sentence)
+  }
+
+  @Test func userHasABudgetOfFiltersAndKeepsItsConnections() async throws {
+    try await withServer(ServerLimits(workers: 1, inputBytesPerUser: 1 << 20)) { harness in
+      _ = try add(harness)
+      let client = try WireClient(harness.server, user: 1001)
+      let refused = try #require(try firstRefused(client, of: 200))
+      #expect(refused.sentence == "uid 1001 would have filters of more than 1048576 bytes (max_input_per_user)")
+      #expect(refused.number == (1 << 20) / (verdicts(harness).first?.byteCount ?? 1))
+      for _ in refused.number + 1..<200 { _ = try client.receive() }
+      // The connection continues. A filter that its user has costs nothing more, and one that ends makes space.
+      client.subscribe("s", credit: 1, options: Self.filter(0), id: 1001)
+      #expect(try client.isSilent())
+      client.send(.cancel(StreamID(3)))
+      client.subscribe("s", credit: 1, options: Self.filter(500), id: 1003)
+      #expect(try client.isSilent())
+      client.send(.cancel(StreamID(1)))  // another subscription has it, too
+      client.subscribe("s", credit: 1, options: Self.filter(501), id: 1005)
+      guard case .error(StreamID(1005), .rejected, _)? = try client.receive() else { throw WireClient.Silence() }
+      let other = try WireClient(harness.server, user: 1002)
+      other.subscribe("s", credit: 1, options: Self.filter(501))
+      #expect(try other.isSilent())
+      let web = try HTTPWireClient(harness.server, user: 1001)
+      web.request("GET", "/streams/s?where=%7B%22/n%22:1000%7D", ["Accept: application/x-ndjson"])
+      let response = try web.response()
+      #expect(response.status == 503 && response.text.contains("max_input_per_user"), "\(response)")
+    }
+  }
+
+  @Test func filterIsInTheAccountOfEachUserThatHasIt() async throws {
+    try await withServer(ServerLimits(workers: 2)) { harness in
+      _ = try add(harness)
+      let accounts = harness.server.accounts
+      var clients = try [1001, 1001, 1002].map { try WireClient(harness.server, user: $0) }
+      for client in clients { client.subscribe("s", credit: 1, options: Self.even) }
+      harness.eventually { harness.server.statistics.subscribers == 3 }
+      let byteCount = try #require(verdicts(harness).first).byteCount
+      #expect(accounts.filterBytes.load(ordering: .relaxed) == 2 * byteCount)
+      clients.removeFirst()
+      harness.eventually { harness.server.statistics.subscribers == 2 }
+      #expect(accounts.filterBytes.load(ordering: .relaxed) == 2 * byteCount)
+      clients.removeFirst()
+      harness.eventually { accounts.filterBytes.load(ordering: .relaxed) == byteCount }
+      #expect(verdicts(harness).count == 1)
+      clients = []
+      harness.eventually { accounts.filterBytes.load(ordering: .relaxed) == 0 }
+      #expect(verdicts(harness).isEmpty)
+    }
+  }
+
+  @Test func filtersOfAllUsersHaveABudget() async throws {
+    try await withServer(ServerLimits(workers: 1, inputBytes: 1 << 20, inputBytesPerUser: 1 << 19)) { harness in
+      _ = try add(harness)
+      var counts: [Int] = []
+      var clients: [WireClient] = []
+      for user in 1001...1003 as ClosedRange<UInt32> {
+        clients.append(try WireClient(harness.server, user: user))
+        counts.append(try #require(try firstRefused(clients[clients.count - 1], of: 200)).number)
+      }
+      #expect(counts[0] > counts[1] && counts[1] > counts[2] && counts[2] > 0, "\(counts)")
+    }
+  }
+
+  @Test func filtersAreInTheAccountInTheNextProcess() async throws {
+    try await withTwoServers { first, next in
+      for harness in [first, next] { _ = try add(harness) }
+      var clients = try (0..<2).map { _ in try WireClient.ready(first.path) }
+      for client in clients { client.subscribe("s", credit: 1, options: Self.even) }
+      first.eventually { first.server.statistics.subscribers == 2 }
+      let held = first.server.accounts.filterBytes.load(ordering: .relaxed)
+      try await first.handOver(to: next)
+      next.eventually { next.server.statistics.subscribers == 2 }
+      #expect(held > 0 && next.server.accounts.filterBytes.load(ordering: .relaxed) == held)
+      clients = []
+      next.eventually { next.server.accounts.filterBytes.load(ordering: .relaxed) == 0 }
+    }
+  }
+
   // MARK: Waiting
 
   @Test func waitingSubscriptionDoesNotFallBehindWhatItsFilterLeavesOut() async throws {

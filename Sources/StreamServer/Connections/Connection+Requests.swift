@@ -129,7 +129,7 @@ extension Connection {
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     let lane = worker.lane(of: stream)
     defer { worker.release(lane) }
-    do throws(SubscribeOptions.Malformed) {
+    do throws(RequestFailure) {
       let start = options.from
       let isCurrent = start == .new || refresh(stream)
       var (position, gap, count) = try stream.log.read { storage, _ in
@@ -139,8 +139,9 @@ extension Connection {
             position, start.gap(before: position, in: storage), storage.count(from: position, to: storage.endPosition)
           )
         }
-      }.get()
-      let extras = try extras(options.filter, hasMarkers: options.marker, isReading: start == .state, of: stream)
+      }.mapError { RequestFailure.invalid($0.sentence) }.get()
+      let extras = try extras(
+        options.filter, hasMarkers: options.marker, isReading: start == .state, of: stream, within: worker.limits)
       if start == .state, let keys = extras?.beginReading(of: stream, from: first) {
         (position, count) = (first, UInt64(keys))
       }
@@ -157,17 +158,22 @@ extension Connection {
         identity, stream: stream.name,
         isSingle ? "requests a value" : "subscribes from event \(position), with a demand of \(demand)")
     } catch {
-      sendFailure(request, .invalid(error.sentence))
+      if case .rejected = error { return refuse(request, Refusal(stream.name, error)) }
+      sendFailure(request, error)
     }
   }
 
   /// What a subscription with these options has beside its machine; it joins the others with its filter.
+  /// - Parameter limits: of a new subscription's filter; nil: it exists already.
   private func extras(
-    _ filter: EventFilter?, hasMarkers: Bool, isReading: Bool = false, of stream: ServedStream
-  ) throws(SubscribeOptions.Malformed) -> SubscriptionExtras? {
+    _ filter: EventFilter?, hasMarkers: Bool, isReading: Bool = false, of stream: ServedStream,
+    within limits: ServerLimits? = nil
+  ) throws(RequestFailure) -> SubscriptionExtras? {
     guard filter != nil || hasMarkers || isReading else { return nil }
     var verdicts: FilterVerdicts?
-    if let filter { verdicts = try stream.filters.join(filter, share.account.user, of: stream) }
+    if let filter {
+      verdicts = try stream.filters.join(filter, share.account, of: stream, in: worker.accounts, within: limits)
+    }
     return SubscriptionExtras(verdicts: verdicts, hasMarkers: hasMarkers)
   }
 
@@ -330,7 +336,7 @@ extension Connection {
     if let state = saved.state {
       extras?.beginReading(of: stream, from: cursor.position, continuing: state)
       guard extras?.reading != nil else {
-        if let filter = saved.filter { stream.filters.leave(filter) }
+        if let filter = saved.filter { stream.filters.leave(filter, share.account, in: worker.accounts) }
         return sendFailure(request, .lostState(of: name))
       }
     }

@@ -20,6 +20,8 @@ final class FilterVerdicts: @unchecked Sendable {
   private var partial: (id: UInt64, waits: Int)?
   /// Of large events of a state that are before the remembered positions.
   private var largeVerdicts: [UInt64: Bool] = [:]
+  /// The most memory that it takes.
+  let byteCount: Int
   /// How often an event was examined.
   private(set) var examinationCount = 0
 
@@ -33,16 +35,36 @@ final class FilterVerdicts: @unchecked Sendable {
   private static let waitLimit = 65_536
   /// What it costs to look at an event, in bytes of an event that are examined in that time.
   private static let eventCost = 64
+  /// Bytes of memory for each byte of a filter's text: its JSON, its conditions, and the scalars that are looked up.
+  private static let textCost = 24
+  /// Bytes of memory for each step of a pointer.
+  private static let stepCost = 128
+  /// Bytes of memory for any filter, with the verdicts on large events.
+  private static let baseCost = 8 << 10
 
   /// - Parameter eventCount: as many events as the log can have.
   init(_ filter: EventFilter, eventCount: Int) {
     self.filter = filter
     matcher = EventMatcher(filter)
-    let words = (min(max(eventCount, 1), Self.verdictLimit) + 63) / 64
-    let wordCount = 1 << (Int.bitWidth - (words - 1).leadingZeroBitCount)
+    let wordCount = Self.wordCount(forEvents: eventCount)
+    byteCount = Self.byteCount(of: filter, eventCount: eventCount)
     examined = [UInt64](repeating: 0, count: wordCount)
     fitting = examined
     mask = UInt64(wordCount * 64 - 1)
+  }
+
+  private static func wordCount(forEvents count: Int) -> Int {
+    let words = (min(max(count, 1), verdictLimit) + 63) / 64
+    return 1 << (Int.bitWidth - (words - 1).leadingZeroBitCount)
+  }
+
+  /// As the property, before there is one.
+  static func byteCount(of filter: EventFilter, eventCount: Int) -> Int {
+    let steps = filter.conditions.reduce(0) { count, condition in
+      condition.pointer.utf8.reduce(count) { $1 == UInt8(ascii: "/") ? $0 + 1 : $0 }
+    }
+    return wordCount(forEvents: eventCount) * 2 * MemoryLayout<UInt64>.size + filter.json.count * textCost
+      + steps * stepCost + baseCost
   }
 
   /// The next event that fits, from a position on.
@@ -143,7 +165,8 @@ final class StreamFilters: Sendable {
   private struct Entry {
     let verdicts: FilterVerdicts
     let owner: ClientUser
-    var subscriptionCount = 0
+    /// Subscriptions by user. The filter is in the account of each of them, as another may leave first.
+    var subscriptionCounts: [ClientUser: Int] = [:]
   }
 
   /// Different filters of one stream. Each takes a part of the time that its subscribers' event loops have, and two bits
@@ -154,31 +177,42 @@ final class StreamFilters: Sendable {
 
   /// Adds a subscription to those with this filter.
   ///
-  /// - Throws: one sentence, at the limit: a user has at most three times as many filters as are free.
+  /// - Parameter limits: of the user's account; nil: the subscription exists already, and continues.
+  /// - Throws: at a limit. A user has at most three times as many filters of a stream as are free.
   func join(
-    _ filter: EventFilter, _ user: ClientUser, of stream: ServedStream
-  ) throws(SubscribeOptions.Malformed) -> FilterVerdicts {
-    let eventCount = stream.log.read { storage, _ in storage.limits.events }
-    let joined = entries.withLock { entries -> FilterVerdicts? in
-      if entries[filter] == nil {
-        let ownCount = entries.values.count { $0.owner == user }
-        guard ownCount < 3 * (Self.limit - entries.count) else { return nil }
-        entries[filter] = Entry(verdicts: FilterVerdicts(filter, eventCount: eventCount), owner: user)
+    _ filter: EventFilter, _ account: UserAccount, of stream: ServedStream, in accounts: UserAccounts,
+    within limits: ServerLimits?
+  ) throws(RequestFailure) -> FilterVerdicts {
+    let (user, eventCount) = (account.user, stream.log.read { storage, _ in storage.limits.events })
+    return try entries.withLock { entries -> Result<FilterVerdicts, RequestFailure> in
+      let known = entries[filter]
+      let ownCount = known == nil ? entries.values.count { $0.owner == user } : 0
+      guard known != nil || ownCount < 3 * (Self.limit - entries.count) else {
+        return .failure(
+          .invalid("\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most"))
       }
-      entries[filter]?.subscriptionCount += 1
-      return entries[filter]?.verdicts
-    }
-    guard let joined else {
-      throw .init("\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most")
-    }
-    return joined
+      if known?.subscriptionCounts[user] == nil {
+        let byteCount =
+          known?.verdicts.byteCount ?? FilterVerdicts.byteCount(of: filter, eventCount: eventCount)
+        if let sentence = accounts.holdFilter(byteCount, account, within: limits) {
+          return .failure(.rejected(sentence))
+        }
+      }
+      var entry = known ?? Entry(verdicts: FilterVerdicts(filter, eventCount: eventCount), owner: user)
+      entry.subscriptionCounts[user, default: 0] += 1
+      entries[filter] = entry
+      return .success(entry.verdicts)
+    }.get()
   }
 
   /// Removes a subscription from those with this filter.
-  func leave(_ filter: EventFilter) {
+  func leave(_ filter: EventFilter, _ account: UserAccount, in accounts: UserAccounts) {
     entries.withLock { entries in
-      entries[filter]?.subscriptionCount -= 1
-      if entries[filter]?.subscriptionCount == 0 { entries[filter] = nil }
+      guard let entry = entries[filter], let count = entry.subscriptionCounts[account.user] else { return }
+      entries[filter]?.subscriptionCounts[account.user] = count > 1 ? count - 1 : nil
+      guard count == 1 else { return }
+      accounts.releaseFilter(entry.verdicts.byteCount, account)
+      if entry.subscriptionCounts.count == 1 { entries[filter] = nil }
     }
   }
 

@@ -112,7 +112,7 @@ extension Lane {
     if let group = filterGroups[ObjectIdentifier(verdicts)], group.waiting.isEmpty, group.scout == nil {
       filterGroups[ObjectIdentifier(verdicts)] = nil
     }
-    stream.filters.leave(verdicts.filter)
+    stream.filters.leave(verdicts.filter, subscription.connection.share.account, in: worker.accounts)
   }
 
   /// Up to where a member has been sent what it is to receive of the log.

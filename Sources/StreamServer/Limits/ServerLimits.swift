@@ -17,7 +17,7 @@ public struct ServerLimits: Equatable, Sendable {
   public var requestBytes: Int
   /// Bytes of partial frames and requests, of input that waits to be processed, of replies that clients do
   /// not read, and of values beyond a publisher's share of its stream, on all connections; one that exceeds it gets
-  /// CONNECTION_ERROR.
+  /// CONNECTION_ERROR. As many bytes again may be those of filters; a subscription that exceeds this is REJECTED.
   public var inputBytes: Int
   /// The same, on all connections of one user. If it is below `inputBytes`, a user also gets no more than is free of
   /// that: a single user half of it, and later users a part of the rest.

@@ -9,6 +9,8 @@ final class UserAccount: Sendable {
   let requests = Atomic(0)
   /// Bytes of partially received and unprocessed input, and of unread replies.
   let heldBytes = Atomic(0)
+  /// Bytes of the different filters of its subscriptions. They are no input: no connection is closed for them.
+  let filterBytes = Atomic(0)
 
   init(_ user: ClientUser) {
     self.user = user
@@ -19,6 +21,8 @@ final class UserAccount: Sendable {
 final class UserAccounts: Sendable {
   /// As `UserAccount.heldBytes`, of all users.
   let heldBytes = Atomic(0)
+  /// As `UserAccount.filterBytes`, of all users.
+  let filterBytes = Atomic(0)
   let memory = MemoryReturn()
   private let accounts = Locked<[ClientUser: (account: UserAccount, connections: Int)]>([:])
 
@@ -50,6 +54,36 @@ final class UserAccounts: Sendable {
     heldBytes.add(bytes, ordering: .relaxed)
     account.heldBytes.add(bytes, ordering: .relaxed)
     memory.note(released: -bytes)
+  }
+
+  /// Adds bytes of a filter, unless the user then exceeds a limit.
+  ///
+  /// - Parameter limits: nil: the subscription exists already, and continues.
+  /// - Returns: the exceeded limit, as a sentence; nil: they are added.
+  func holdFilter(_ bytes: Int, _ account: UserAccount, within limits: ServerLimits?) -> String? {
+    let total = filterBytes.add(bytes, ordering: .relaxed).newValue
+    let own = account.filterBytes.add(bytes, ordering: .relaxed).newValue
+    guard let sentence = limits?.excess(ofFilters: own, ofAll: total, account.user) else { return nil }
+    releaseFilter(bytes, account)
+    return sentence
+  }
+
+  /// Removes bytes of a filter that the user does not use any more.
+  func releaseFilter(_ bytes: Int, _ account: UserAccount) {
+    filterBytes.subtract(bytes, ordering: .relaxed)
+    account.filterBytes.subtract(bytes, ordering: .relaxed)
+    memory.note(released: bytes)
+  }
+}
+
+extension ServerLimits {
+  /// The limit that a user's filters exceed, as a sentence; nil: none.
+  fileprivate func excess(ofFilters bytes: Int, ofAll total: Int, _ user: ClientUser) -> String? {
+    if bytes > inputBytesPerUser {
+      return "\(user) would have filters of more than \(inputBytesPerUser) bytes (max_input_per_user)"
+    }
+    guard exceedsInputShare(bytes, ofAll: total) else { return nil }
+    return "\(user) would have filters of more bytes than are free of \(inputBytes) (max_input)"
   }
 }
 
