@@ -137,9 +137,14 @@ import Testing
 
   @Test func exceedingTheCreditClosesOnlyThatConnection() async throws {
     try await withServer(ServerLimits(workers: 1)) { harness in
-      try harness.addPublished("p") { $0.limits.events = 16 }
+      // Full with the greedy publisher's values: it is granted no more between two slices of its input.
+      try harness.addPublished("p") {
+        $0.limits.events = 16
+        $0.overflow = .block(timeout: nil)
+      }
       let subscriber = try WireClient.ready(harness.path)
-      subscriber.subscribe("p", credit: 1000)
+      subscriber.subscribe("p", credit: 2)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
       let bystander = try WireClient.ready(harness.path)
       bystander.publish("p", [1])
       #expect(try grant(bystander) == 16)
@@ -152,6 +157,7 @@ import Testing
       #expect(end == .error(.connection, .connectionError, "a value for request 1 exceeds the credit"))
       #expect(try greedy.receive() == nil)
       // Its values within the credit are stored.
+      subscriber.send(.requestN(StreamID(1), 1000))
       #expect(try subscriber.events(16) == [[UInt8]](repeating: [3], count: 16))
       bystander.value([4], isComplete: true)
       #expect(try bystander.receive() == complete())
