@@ -70,6 +70,24 @@ import Testing
     #expect(try SavedConnections(state: saved.state(ofFirst: 0)) == saved)
   }
 
+  @Test func valuesOfAPublisherThatTheStreamHasNotStoredAreSaved() throws {
+    var saved = Self.connections
+    saved.connections[0].channels[0].held = .init(
+      values: [[], [1, 2]], unsettled: UnsettledValues(count: 3, byteCount: 40), isComplete: true)
+    saved.connections[0].channels[1].held = .init(values: [[7]])
+    let read = try SavedConnections(state: saved.state(ofFirst: 2))
+    #expect(read == saved && read.connections.allSatisfy { $0.isPossible })
+  }
+
+  @Test(arguments: [
+    UnsettledValues(count: .max, byteCount: 0), UnsettledValues(count: -1, byteCount: 0),
+    UnsettledValues(count: 1, byteCount: .max), UnsettledValues(count: 9, byteCount: 9),
+  ]) func impossibleValuesOfAPublisherAreFound(unsettled: UnsettledValues) {
+    var connection = Self.connections.connections[0]
+    connection.channels[1].held = .init(values: [[1]], unsettled: unsettled)
+    #expect(!connection.isPossible)
+  }
+
   // MARK: Other versions
 
   @Test func version4IsRead() throws {

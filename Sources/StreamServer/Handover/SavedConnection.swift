@@ -115,9 +115,11 @@ struct SavedConnection: Equatable, Sendable {
 
 extension SavedConnection.Channel {
   fileprivate var isPossible: Bool {
-    let heldCount = UInt64((held?.values.count ?? 0) + (held?.unsettled.count ?? 0))
-    return named.map { $0.isPossible && $0.next > heldCount } ?? true
-      && (held?.unsettled).map { $0.count <= PublishWindow.mostValues && $0.byteCount <= Self.byteLimit } ?? true
+    let held = held ?? .init()
+    guard 0...PublishWindow.mostValues ~= held.unsettled.count, 0...Self.byteLimit ~= held.unsettled.byteCount else {
+      return false
+    }
+    return named.map { $0.isPossible && $0.next > UInt64(held.values.count + held.unsettled.count) } ?? true
   }
 
   /// Maximum bytes of values that wait: more than any buffer has.
