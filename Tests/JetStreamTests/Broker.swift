@@ -6,6 +6,8 @@ import TestSupport
 /// A nats-server on loopback, with JetStream, for as long as this value lives. Its store is kept over restarts.
 final class Broker: @unchecked Sendable {  // a test uses it in one task at a time
   let port: UInt16
+  /// Of its HTTP server, which says whether it is healthy.
+  private let monitorPort: UInt16
   private let folder: URL
   private let more: String
   private var process: ChildProcess?
@@ -16,6 +18,7 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
   /// - Parameter more: lines of its configuration.
   init(_ more: String = "", port: UInt16? = nil) async throws {
     self.port = try port ?? Self.freePort()
+    monitorPort = try Self.freePort()
     self.more = more
     folder = URL(filePath: "/tmp/streamd-test-nats-\(uniqueKey())")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
@@ -33,6 +36,7 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
     try Data(
       """
       listen: "127.0.0.1:\(port)"
+      http: "127.0.0.1:\(monitorPort)"
       jetstream: { store_dir: "\(folder.path())/store" }
       \(more)
       """.utf8
@@ -55,6 +59,15 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
     }
     let log = (try? String(contentsOf: folder.appending(path: "log"), encoding: .utf8)) ?? "no log"
     throw BrokerError("nats-server, of Debian's package nats-server, does not listen: \(log)")
+  }
+
+  /// Waits until its replicas have caught up with the leaders of their logs.
+  func catchesUp() async throws {
+    let deadline = hangDeadline()
+    while !Self.isHealthy(monitorPort) {
+      guard EventLoop.monotonicNow() < deadline else { throw BrokerError("nats-server does not become healthy") }
+      try await Task.sleep(for: .milliseconds(50))
+    }
   }
 
   /// As a crash.
@@ -105,11 +118,28 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
     return UInt16(bigEndian: address.sin_port)
   }
 
-  private static func listens(_ port: UInt16) -> Bool {
-    let socket = OwnedDescriptor(Glibc.socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
+  private static func listens(_ port: UInt16) -> Bool { isConnected(makeSocket(), to: port) }
+
+  /// The answer to `GET /healthz` has the status 200.
+  private static func isHealthy(_ port: UInt16) -> Bool {
+    let socket = makeSocket()
+    let request = "GET /healthz HTTP/1.0\r\n\r\n"
+    var answer = [UInt8](repeating: 0, count: 64)
+    guard isConnected(socket, to: port),
+      send(socket.raw, request, request.utf8.count, CInt(MSG_NOSIGNAL)) == request.utf8.count
+    else { return false }
+    let count = recv(socket.raw, &answer, answer.count, 0)
+    return count > 0 && String(decoding: answer[..<count], as: UTF8.self).contains(" 200 ")
+  }
+
+  private static func makeSocket() -> OwnedDescriptor {
+    OwnedDescriptor(Glibc.socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
+  }
+
+  private static func isConnected(_ socket: borrowing OwnedDescriptor, to port: UInt16) -> Bool {
     var address = loopback(port)
-    return withUnsafePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+    return withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
         connect(socket.raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
       }
     }
