@@ -296,7 +296,7 @@ extension HTTPConnection {
     publishing.withdrawn = publishing.source.withdraw(publishing.queue)
     publishing.count -= UInt64(publishing.withdrawn.count)
     let held = publishing.source.status(of: publishing.queue).heldCount
-    guard held > 0, !publishing.stream.isFull else { return publishing.leave() }
+    guard held > 0, !publishing.stream.hasAll(of: publishing.source) else { return publishing.leave() }
     publishing.update(publishing.source.status(of: publishing.queue))
     end(
       publishing, Rejection(.serviceUnavailable, "streamd restarts before the stream has stored all values"),

@@ -383,7 +383,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       guard let channel = channels[id] else { return nil }
       let values = channel.publishSource.withdraw(channel.queue)
       let unsettled = channel.publishSource.unsettled(of: channel.queue)
-      guard unsettled.count == 0 || channel.stream.isFull else {
+      guard unsettled.count == 0 || channel.stream.hasAll(of: channel.publishSource) else {
         connection.machine.sendError(id, .canceled, sentence)
         forget(channel)
         return nil

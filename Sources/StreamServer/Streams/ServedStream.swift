@@ -184,6 +184,9 @@ final class ServedStream: Sendable {
   /// Whether it waits with events for space. A restart hands them over.
   var isFull: Bool { !log.overflowInputs.isEmpty }
 
+  /// Whether what the source has given and not settled waits here for space: an operator between may have a part of it.
+  func hasAll(of source: PublishSource) -> Bool { source.isDirect && isFull }
+
   /// Cancels the source permanently; the server ends the requests.
   func shutDown() {
     publishSource?.stop()
