@@ -45,7 +45,7 @@ public struct EventFilter: Hashable, Sendable {
     }
 
     /// A whole number.
-    public init(_ value: some BinaryInteger) { description = String(value) }
+    public init(_ value: some FixedWidthInteger) { self.init(valid: Array(String(value).utf8)) }
 
     /// The shortest number that is nearest to this one, which is what prints it: 0.1 is one tenth.
     /// - Returns: `nil` for infinity and for what is no number.
@@ -67,10 +67,14 @@ public struct EventFilter: Hashable, Sendable {
     init?(_ value: JSONValue) {
       let text = Array(value.bytes)
       guard value.kind == .number, text.count <= Self.characterLimit else { return nil }
-      let number = JSONNumber(text.span)
-      guard !number.isExtreme else { return nil }
+      guard !JSONNumber(text.span).isExtreme else { return nil }
+      self.init(valid: text)
+    }
+
+    /// - Parameter text: a number as JSON allows it, which is not extreme.
+    private init(valid text: [UInt8]) {
       var bytes: [UInt8] = []
-      number.appendJSON(in: text.span, to: &bytes)
+      JSONNumber(text.span).appendJSON(in: text.span, to: &bytes)
       description = String(decoding: bytes, as: UTF8.self)
     }
   }

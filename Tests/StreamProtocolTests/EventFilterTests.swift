@@ -47,6 +47,9 @@ import Testing
   @Test func literalsAndBinaryNumbersAreTheDecimalNumbersThatTheyPrintAs() {
     #expect(0.1 as EventFilter.Number == EventFilter.Number("0.1"))
     #expect(1e23 as EventFilter.Number == EventFilter.Number("1e23"))
+    for value in [9_000_000_000_000_000_000, 1_000_000_000_000_000_000, -10, 0] {
+      #expect(EventFilter.Number(value) == EventFilter.Number("\(value)"))
+    }
     #expect(EventFilter.Number(1 << 60) == EventFilter.Number("1152921504606846976"))
     #expect(EventFilter.Number(Double.nan) == nil && EventFilter.Number(-Double.infinity) == nil)
   }
