@@ -312,7 +312,7 @@ public struct StateEvent {
 
   init(_ state: KeyedState, _ unit: Int) { (self.state, self.unit) = (state, unit) }
 
-  /// Of the record, with id and time.
+  /// The size of the record, which includes id and time.
   public var byteCount: Int { EventLog.stampBytes + state.area.record(unit).dataBytes }
 
   /// Whether the heap has it in several pieces.

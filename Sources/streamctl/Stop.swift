@@ -93,7 +93,7 @@ struct Stop: Error, Equatable {
     self.init(error.description + Self.hint(on: error), code)
   }
 
-  /// What to do without a connection.
+  /// The end of a message, which says what a user can do about a failed connection.
   private static func hint(on error: StreamError) -> String {
     guard case .cannotConnect(let system) = error else { return "" }
     return switch system.code {

@@ -108,7 +108,7 @@ extension Configuration.Stream {
       .joined()
   }
 
-  /// What runs in the jq process.
+  /// The programs that run in the jq process.
   private var transform: JQTransform {
     var transform = JQTransform(program: jq)
     if case .by(let program) = distinct { transform.distinctBy = program }

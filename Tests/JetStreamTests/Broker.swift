@@ -6,7 +6,7 @@ import TestSupport
 /// A nats-server on loopback, with JetStream, for as long as this value lives. Its store is kept over restarts.
 final class Broker: @unchecked Sendable {  // a test uses it in one task at a time
   let port: UInt16
-  /// Of its HTTP server, which says whether it is healthy.
+  /// The port of its HTTP server, which says whether it is healthy.
   private let monitorPort: UInt16
   private let folder: URL
   private let more: String

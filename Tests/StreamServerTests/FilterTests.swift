@@ -200,7 +200,7 @@ import Testing
     }
   }
 
-  /// Of `/n` and a number: as long as each other.
+  /// A filter on `/n`. All of them have the same length.
   private static func filter(_ number: Int) -> String { #"{"where":{"/n":\#(100 + number)}}"# }
 
   /// The first of these filters that a limit refuses, and with which sentence.

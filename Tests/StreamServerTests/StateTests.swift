@@ -221,9 +221,11 @@ import Testing
       Array(#"{"k":"a","v":""#.utf8) + [UInt8](repeating: 120, count: 500_000) + Array("\"}".utf8)
     ]
     var reader = try #require(EventKeyReader(KeyDefinition(key: ".k", tombstone: ".d")))
+    batch.append(Self.event("b"))
     batch.setKeys(reader.keys(of: batch))
     log.append(batch)
     let state = try #require(log.state)
+    let small = try #require(EventKeyReader.keys(namedBy: "b")[0].withUnsafeBytes { state.newest($0) })
     let verdicts = FilterVerdicts(try EventFilter(.init("/k", .equals("a"))), eventCount: 64)
     let walk = state.walk(asOf: log.endPosition)
     defer { state.finish(walk) }
@@ -233,9 +235,11 @@ import Testing
       parts += 1
       _ = state.advance(walk, atMost: 1) { event, id in
         verdict = verdicts.fits(event, at: id, &budget)
-        // Another event waits for this one.
+        // Another large event waits for this one, and a small one does not.
         var other = EventBlock.examinedBytes
-        #expect(verdict != nil || verdicts.fits(event, at: id + 1, &other) == nil)
+        #expect(verdict != nil || verdicts.fits(event, at: id + 5, &other) == nil)
+        other = EventBlock.examinedBytes
+        #expect(verdicts.fits(small, at: id + 1, &other) == false)
         return false
       }
       #expect(budget <= 0)
@@ -246,7 +250,7 @@ import Testing
       #expect(verdicts.fits(event, at: id, &budget) == true)
       return false
     }
-    #expect(verdicts.examinationCount == 1)
+    #expect(verdicts.examinationCount == 2)
   }
 
   @Test func nextProcessReadsOn() async throws {

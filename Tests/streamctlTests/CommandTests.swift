@@ -358,7 +358,7 @@ import Testing
     }
   }
 
-  /// What to do without a daemon.
+  /// The end of a message for a user without a daemon.
   private static let hint =
     "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET\n"
 

@@ -5,6 +5,7 @@ import StreamProtocol
 /// alone, however long the event's values and the filter's lists are.
 struct EventMatcher {
   fileprivate enum Test {
+    case equals(Scalar)
     case equalsOne(of: Scalars)
     case hasPrefix([UInt8])
     /// The value compared to the number is among the results: -1, 0, 1.
@@ -12,21 +13,45 @@ struct EventMatcher {
     case exists(Bool)
   }
 
-  /// Scalars, to be looked up.
-  fileprivate struct Scalars {
+  /// A scalar, to be compared: most filters have one, and a comparison takes less time than to look a value up.
+  fileprivate enum Scalar {
+    case string([UInt8])
+    case number([UInt8], JSONNumber)
+    case literal([UInt8])
+  }
+
+  /// Scalars, to be looked up. A class, because tests are copied for every event.
+  fileprivate final class Scalars {
     /// The characters of strings.
-    var strings: Set<[UInt8]> = []
+    private(set) var strings: Set<[UInt8]> = []
     /// Numbers in their normal form.
-    var numbers: Set<[UInt8]> = []
+    private(set) var numbers: Set<[UInt8]> = []
     /// true, false and null as they are written.
-    var literals: Set<[UInt8]> = []
-    /// Of the longest string, with each byte as an escape, which has at most six.
-    var contentLimit = 0
+    private(set) var literals: Set<[UInt8]> = []
+    /// The longest string has at most so many bytes as it is written: an escape of one byte has six.
+    private(set) var contentLimit = 0
+
+    init(_ scalars: [EventFilter.Scalar]) {
+      for scalar in scalars {
+        switch scalar {
+        case .string(let text):
+          strings.insert(Array(text.utf8))
+          contentLimit = max(contentLimit, 6 * text.utf8.count)
+        case .number(let value):
+          let bytes = Array(value.description.utf8)
+          var normal: [UInt8] = []
+          JSONNumber(bytes.span).appendNormalForm(in: bytes.span, to: &normal)
+          numbers.insert(normal)
+        case .boolean(let flag): literals.insert(Array((flag ? "true" : "false").utf8))
+        case .null: literals.insert(Array("null".utf8))
+        }
+      }
+    }
   }
 
   private let tests: [(path: Int, test: Test)]
   private var finder: JSONFinder
-  /// What is looked up; kept for its memory.
+  /// The value that is looked up. It is a property because its memory is used again.
   private var key: [UInt8] = []
 
   init(_ filter: EventFilter) {
@@ -67,7 +92,27 @@ struct EventMatcher {
     case .isNumber(let text, let number, let results):
       guard kind == .number, value.count <= EventFilter.Number.characterLimit else { return false }
       return results.contains(JSONNumber(value).compared(in: value, to: number, in: text.span))
+    case .equals(let scalar): return isEqual(value, kind, to: scalar)
     case .equalsOne(let scalars): return isOne(of: scalars, value, kind)
+    }
+  }
+
+  private mutating func isEqual(_ value: Span<UInt8>, _ kind: JSONScalar.Kind, to scalar: Scalar) -> Bool {
+    switch scalar {
+    case .string(let text):
+      guard kind == .string else { return false }
+      let content = value.extracting(1..<value.count - 1)
+      if content.count == text.count { return content.isEqual(toPlain: text.span) }
+      // With escapes it is longer, and up to six times as long.
+      guard text.count..<6 * text.count + 1 ~= content.count else { return false }
+      key.removeAll(keepingCapacity: true)
+      JSONScalar.appendUnescaped(content, to: &key)
+      return key == text
+    case .number(let text, let number):
+      guard kind == .number, value.count <= EventFilter.Number.characterLimit else { return false }
+      return JSONNumber(value).compared(in: value, to: number, in: text.span) == 0
+    case .literal(let text):
+      return (kind == .boolean || kind == .null) && value.count == text.count && value.isEqual(toPlain: text.span)
     }
   }
 
@@ -128,7 +173,7 @@ extension EventMatcher.Test {
       return .isNumber(bytes, JSONNumber(bytes.span), results: results)
     }
     switch test {
-    case .equals(let scalar): self = .equalsOne(of: EventMatcher.Scalars([scalar]))
+    case .equals(let scalar): self = .equals(EventMatcher.Scalar(scalar))
     case .oneOf(let scalars): self = .equalsOne(of: EventMatcher.Scalars(scalars))
     case .hasPrefix(let text): self = .hasPrefix(Array(text.utf8))
     case .greaterThan(let value): self = number(1...1, value.description)
@@ -140,21 +185,23 @@ extension EventMatcher.Test {
   }
 }
 
-extension EventMatcher.Scalars {
-  fileprivate init(_ scalars: [EventFilter.Scalar]) {
-    for scalar in scalars {
-      switch scalar {
-      case .string(let text):
-        strings.insert(Array(text.utf8))
-        contentLimit = max(contentLimit, 6 * text.utf8.count)
-      case .number(let value):
-        let bytes = Array(value.description.utf8)
-        var normal: [UInt8] = []
-        JSONNumber(bytes.span).appendNormalForm(in: bytes.span, to: &normal)
-        numbers.insert(normal)
-      case .boolean(let flag): literals.insert(Array((flag ? "true" : "false").utf8))
-      case .null: literals.insert(Array("null".utf8))
-      }
+extension EventMatcher.Scalar {
+  fileprivate init(_ scalar: EventFilter.Scalar) {
+    switch scalar {
+    case .string(let text): self = .string(Array(text.utf8))
+    case .number(let value):
+      let bytes = Array(value.description.utf8)
+      self = .number(bytes, JSONNumber(bytes.span))
+    case .boolean(let flag): self = .literal(Array((flag ? "true" : "false").utf8))
+    case .null: self = .literal(Array("null".utf8))
     }
+  }
+}
+
+extension Span<UInt8> {
+  /// Whether it is this text of the same length, without an escape.
+  fileprivate func isEqual(toPlain text: Span<UInt8>) -> Bool {
+    for index in indices where self[index] != text[index] || self[index] == UInt8(ascii: "\\") { return false }
+    return true
   }
 }

@@ -15,10 +15,12 @@ final class FilterVerdicts: @unchecked Sendable {
   private let mask: UInt64
   /// After the highest examined position. Verdicts on positions of as many before it as there are bits are remembered.
   private var end: UInt64 = 0
-  /// The event that is examined in parts, and how often another one had to wait for it since its last part. All of this
-  /// is done under one lock: two at a time would take as long.
+  /// The event that is examined in parts, and how often another one has waited for it since its last part. All examinations
+  /// are done under one lock: two at a time would take as long. Events that need no parts do not wait.
   private var partial: (id: UInt64, waits: Int)?
-  /// Of large events of a state that are before the remembered positions.
+  /// The matcher of that event.
+  private var partialMatcher: EventMatcher?
+  /// The verdicts on large events of a state that are before the remembered positions.
   private var largeVerdicts: [UInt64: Bool] = [:]
   /// The most memory that it takes.
   let byteCount: Int
@@ -31,8 +33,9 @@ final class FilterVerdicts: @unchecked Sendable {
   private static let largeVerdictLimit = 256
   /// An event is large from this size on; to examine a smaller one again takes no longer than to send it.
   private static let largeByteCount = 16 << 10
-  /// As many subscriptions as a user may have: whoever examines an event in parts has had a turn by then, or is gone.
-  private static let waitLimit = 65_536
+  /// After that many waits, which take some 40 ms, the subscription that examines an event in parts is taken to be gone: each
+  /// user with a subscription has had a slice by then.
+  private static let waitLimit = 16_384
   /// What it costs to look at an event, in bytes of an event that are examined in that time.
   private static let eventCost = 64
   /// Bytes of memory for each byte of a filter's text: its JSON, its conditions, and the scalars that are looked up.
@@ -92,40 +95,70 @@ final class FilterVerdicts: @unchecked Sendable {
   ///
   /// - Parameter budget: as above.
   /// - Returns: nil at the end of the budget: the next call continues.
-  func fits(_ record: StateEvent, at id: UInt64, _ budget: inout Int) -> Bool? {
-    // A copy costs as much as the examination of a part of it.
-    unsafe verdict(on: id, &budget, leastPart: record.isDivided ? record.byteCount / 4 + 1 : 0) { unsafe record.whole }
-  }
-
-  /// - Returns: nil at the end of the budget.
-  private func verdict(on position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
-    unsafe verdict(on: position, &budget) { unsafe storage.record(at: position) }
-  }
-
-  /// - Parameter record: id and time, 8 bytes each, then the data.
-  private func verdict(
-    on id: UInt64, _ budget: inout Int, leastPart: Int = 0, _ record: () -> UnsafeRawBufferPointer
-  ) -> Bool? {
+  func fits(_ event: StateEvent, at id: UInt64, _ budget: inout Int) -> Bool? {
     guard budget > 0 else { return nil }
     if let known = remembered(id) {
       budget -= 1
       return known
     }
-    if let other = partial, other.id != id, other.waits < Self.waitLimit {
-      partial?.waits += 1
+    let byteCount = event.byteCount
+    // To copy an event costs as much as to examine a part of it.
+    let count = max(budget, event.isDivided ? byteCount / 4 : 0)
+    guard !waits(id, byteCount, count) else {
       budget = 0
       return nil
     }
-    let record = unsafe record()
-    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
-    if partial?.id != id { matcher.begin() }
-    let count = max(budget, Self.eventCost, leastPart)
-    budget -= min(count, data.count) + Self.eventCost
-    guard let isFit = matcher.advance(in: unsafe data.span, by: count) else {
-      partial = (id, 0)
+    return unsafe examine(event.whole, id, count, &budget)
+  }
+
+  /// - Returns: nil at the end of the budget.
+  private func verdict(on position: UInt64, in storage: EventLog, _ budget: inout Int) -> Bool? {
+    guard budget > 0 else { return nil }
+    if let known = remembered(position) {
+      budget -= 1
+      return known
+    }
+    let record = unsafe storage.record(at: position)
+    guard !waits(position, record.count, budget) else {
+      budget = 0
       return nil
     }
-    partial = nil
+    return unsafe examine(record, position, budget, &budget)
+  }
+
+  /// Whether an event must wait for another one that is examined in parts.
+  ///
+  /// - Parameter count: bytes of it that may be examined now.
+  private func waits(_ id: UInt64, _ byteCount: Int, _ count: Int) -> Bool {
+    guard let other = partial, other.id != id, byteCount - EventLog.stampBytes > max(count, Self.eventCost),
+      other.waits < Self.waitLimit
+    else { return false }
+    partial?.waits += 1
+    return true
+  }
+
+  /// - Parameters:
+  ///   - record: id and time, 8 bytes each, then the data.
+  ///   - count: bytes to examine.
+  /// - Returns: nil before the last part.
+  private func examine(_ record: UnsafeRawBufferPointer, _ id: UInt64, _ count: Int, _ budget: inout Int) -> Bool? {
+    let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
+    let count = max(count, Self.eventCost)
+    budget -= min(count, data.count) + Self.eventCost
+    let isFit: Bool
+    if data.count <= count, partial?.id != id {
+      isFit = unsafe matcher.fits(data.span)
+    } else {
+      if partial?.id != id {
+        partialMatcher = matcher
+        partialMatcher?.begin()
+      }
+      let verdict = unsafe partialMatcher?.advance(in: data.span, by: count) ?? nil
+      partial = verdict == nil ? (id, 0) : nil
+      guard let verdict else { return nil }
+      partialMatcher = nil
+      isFit = verdict
+    }
     examinationCount += 1
     remember(isFit, on: id, isLarge: data.count >= Self.largeByteCount)
     return isFit

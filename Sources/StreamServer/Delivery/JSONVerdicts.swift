@@ -21,7 +21,7 @@ final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the s
   /// The number of verdicts: at most twice that of the large events in the log, and 64.
   var count: Int { verdicts.count }
 
-  /// What is remembered of an event.
+  /// The remembered verdict on an event; nil: none is.
   func known(_ id: UInt64) -> Bool? { verdicts[id] }
 
   /// - Parameters:

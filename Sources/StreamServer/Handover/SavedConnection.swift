@@ -56,7 +56,7 @@ struct SavedConnection: Equatable, Sendable {
 
   /// Received values of a channel that its stream has not stored.
   struct HeldValues: Equatable, Sendable {
-    /// Those that the stream was not given.
+    /// The values that were not passed to the stream.
     var values: [[UInt8]] = []
     /// The values before them: the stream waits with them for space.
     var unsettled = UnsettledValues()
