@@ -208,6 +208,33 @@ import Testing
     }
   }
 
+  /// A subscriber that reads makes room, for which the stream takes values that are being saved.
+  @Test func nothingIsSentOnceTheHandoverHasBegun() async throws {
+    try await withTwoServers(1) { first, next, _ in
+      // Until its operator is given up, the handover waits.
+      let held = PublishSource()
+      let pipeline = held.delay(for: .seconds(1), scheduler: VirtualTimeScheduler())
+      try first.server.add(
+        StreamConfiguration(name: "p", source: "publish"), source: pipeline.setFailureType(to: StreamFailure.self),
+        publishSource: held)
+      let source = try first.add("s")
+      _ = try next.add("s")
+      let subscriber = try WireClient.ready(first.path)
+      subscriber.subscribe("s", credit: Self.unlimited)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let publisher = try WireClient.ready(first.path)
+      publisher.publish("p", [0])
+      first.eventually { held.heldBytes == 1 }
+      let loop = first.server.loops[0]
+      try await first.handOver(to: next) {
+        // The handover has begun on the loop by then.
+        loop.execute { loop.execute { source.send([1]) } }
+      }
+      #expect(first.server.statistics.eventsIn == 1 && first.server.statistics.eventsOut == 0)
+      #expect(next.server.statistics.connections == 2)
+    }
+  }
+
   @Test(arguments: [false, true]) func valuesWithoutSpaceAreHandedOverWithTheirRequest(isComplete: Bool) async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] {

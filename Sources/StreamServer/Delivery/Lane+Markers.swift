@@ -10,7 +10,7 @@ extension Lane {
   /// Begins to look for members to which a marker is due, if it does not.
   func watchForMarkers() {
     worker.loop.assertOnLoop()
-    guard markerTimer == nil, !worker.hasSaved else { return }
+    guard markerTimer == nil, !worker.isPaused else { return }
     markerTimer = worker.loop.schedule(after: checkInterval) { [self] in
       markerTimer = nil
       sendDueMarkers()

@@ -72,7 +72,7 @@ extension Lane {
   /// Starts the checks, which continue while a member rests or has a debt.
   func watchForStalls() {
     worker.loop.assertOnLoop()
-    guard stallDetector == nil, !worker.hasSaved else { return }
+    guard stallDetector == nil, !worker.isPaused else { return }
     stallDetector = StallDetector(lastCheck: worker.loop.now)
     check()
   }

@@ -64,7 +64,7 @@ extension Worker {
 
   /// - Returns: if there is more to send, the delay in nanoseconds; the loop reads input meanwhile.
   func sendReady() -> UInt64? {
-    guard !hasSaved, restored.isEmpty else { return nil }
+    guard !isPaused, restored.isEmpty else { return nil }
     guard loop.now >= pauseEnd || outputRound.isEmpty else { return pauseEnd - loop.now }
     measureLanes()
     serveUsers()

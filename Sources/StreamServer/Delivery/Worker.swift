@@ -42,10 +42,8 @@ import Synchronization
   private var saved: [Connection] = []
   /// Connections that `finishRestore` starts; until then no connection reads or writes.
   private(set) var restored: [Connection] = []
-  /// Whether connections are saved: nothing is sent any more, and no subscription is ended.
-  private(set) var hasSaved = false
-  /// Whether no input is read any more, because connections will be saved.
-  private var isPaused = false
+  /// Whether connections are saved, or will be: no input is read, no event is sent, and no subscription is ended any more.
+  private(set) var isPaused = false
   private var listeners: [Listener] = []
   /// Lanes to measure at the end of the turn.
   var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
@@ -175,18 +173,18 @@ import Synchronization
     connections.insert(connection)
   }
 
-  /// Reads no more input, which waits in the sockets: connections will be saved. On the loop.
+  /// Reads no more input, which waits in the sockets, and sends no more events, so that no stream gets room: connections will
+  /// be saved. On the loop.
   func pause() {
     loop.assertOnLoop()
     isPaused = true
+    for lane in lanes.values { lane.stopForSaving() }
   }
 
   /// Saves every connection; its descriptor stays open until the worker is released. On the loop.
   func save() -> [SavedConnection] {
     saved = Array(connections)
-    hasSaved = true
     connections = []
-    for lane in lanes.values { lane.stopForSaving() }
     return saved.compactMap { connection in
       let saved = connection.save()
       if saved == nil { connection.close() }  // otherwise the timer of a closing one would retain it
