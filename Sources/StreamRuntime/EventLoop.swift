@@ -247,6 +247,8 @@ import Synchronization
       deliveredCount += 1
       unsafe deliver(readyEvents[deliveredCount - 1])
     } while Self.monotonicNow() < deadline
+    // The wake-up may be among the descriptors that wait for further turns: posted work does not wait for them.
+    if deliveredCount < readyCount { takePostedWork() }
     deadline = Self.monotonicNow() &+ Self.slice
     repeat {
       guard let work = nextPostedWork() else { break }
@@ -277,6 +279,10 @@ import Synchronization
     (readyCount, deliveredCount) = (max(0, Int(count)), 0)
     now = Self.monotonicNow()
     if isWaiting { countedUntil = now } else { countBusy(until: now) }
+  }
+
+  private func takePostedWork() {
+    if postedWork.isEmpty { postedWork = mailbox.takeAll() } else { postedWork += mailbox.takeAll() }
   }
 
   /// Removes the oldest posted item that has not run.
@@ -312,8 +318,7 @@ import Synchronization
     if unsafe event.data.u64 == Self.wakeUpToken {
       var count: UInt64 = 0
       _ = unsafe read(wakeUp.raw, &count, 8)
-      if postedWork.isEmpty { postedWork = mailbox.takeAll() } else { postedWork += mailbox.takeAll() }
-      return
+      return takePostedWork()
     }
     let slot = unsafe slots[Int(truncatingIfNeeded: event.data.u64 & 0xFFFF_FFFF)]
     guard let handler = slot.handler, unsafe slot.generation == UInt32(event.data.u64 >> 32) else { return }

@@ -183,6 +183,31 @@ final class ReadingHandler: EventLoop.Handler {
     #expect(told.count == 13)
   }
 
+  @Test func postedWorkDoesNotWaitForABatchOfDescriptors() throws {
+    let loop = try EventLoop(name: "test")
+    var pipes: [[CInt]] = []
+    var told = 0
+    let done = Mutex(false)
+    for _ in 0..<12 {
+      var ends: [CInt] = [0, 0]
+      pipe2(&ends, O_CLOEXEC)
+      pipes.append(ends)
+      let handler = ReadingHandler(ends[0]) { _ in
+        Self.spin(sliceOver: 2)
+        told += 1
+      }
+      _ = try loop.register(ends[0], for: .readable, handler: handler)
+    }
+    defer { for end in pipes.joined() { close(end) } }
+    for ends in pipes { write(ends[1], "x", 1) }
+    loop.runOneTurn()
+    #expect(told < 12)
+    loop.execute { done.withLock { $0 = true } }
+    loop.runOneTurn()
+    #expect(told < 12)
+    #expect(done.withLock { $0 })
+  }
+
   @Test func workFromManyThreadsAllArrives() async throws {
     try await withRunningLoop { loop in
       let counter = Counter()
