@@ -206,7 +206,13 @@ final class StreamFilters: Sendable {
   /// for each event of the log.
   static let limit = 2048
 
-  private let entries = Locked<[EventFilter: Entry]>([:])
+  private struct Table {
+    var entries: [EventFilter: Entry] = [:]
+    /// The filters of each owner; none is 0.
+    var counts: [ClientUser: Int] = [:]
+  }
+
+  private let table = Locked(Table())
 
   /// Adds a subscription to those with this filter.
   ///
@@ -217,10 +223,9 @@ final class StreamFilters: Sendable {
     within limits: ServerLimits?
   ) throws(RequestFailure) -> FilterVerdicts {
     let (user, eventCount) = (account.user, stream.log.read { storage, _ in storage.limits.events })
-    return try entries.withLock { entries -> Result<FilterVerdicts, RequestFailure> in
-      let known = entries[filter]
-      let ownCount = known == nil ? entries.values.count { $0.owner == user } : 0
-      guard known != nil || ownCount < 3 * (Self.limit - entries.count) else {
+    return try table.withLock { table -> Result<FilterVerdicts, RequestFailure> in
+      let known = table.entries[filter]
+      guard known != nil || table.counts[user, default: 0] < 3 * (Self.limit - table.entries.count) else {
         return .failure(
           .invalid("\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most"))
       }
@@ -231,24 +236,28 @@ final class StreamFilters: Sendable {
           return .failure(.rejected(sentence))
         }
       }
+      if known == nil { table.counts[user, default: 0] += 1 }
       var entry = known ?? Entry(verdicts: FilterVerdicts(filter, eventCount: eventCount), owner: user)
       entry.subscriptionCounts[user, default: 0] += 1
-      entries[filter] = entry
+      table.entries[filter] = entry
       return .success(entry.verdicts)
     }.get()
   }
 
   /// Removes a subscription from those with this filter.
   func leave(_ filter: EventFilter, _ account: UserAccount, in accounts: UserAccounts) {
-    entries.withLock { entries in
-      guard let entry = entries[filter], let count = entry.subscriptionCounts[account.user] else { return }
-      entries[filter]?.subscriptionCounts[account.user] = count > 1 ? count - 1 : nil
+    table.withLock { table in
+      guard let entry = table.entries[filter], let count = entry.subscriptionCounts[account.user] else { return }
+      table.entries[filter]?.subscriptionCounts[account.user] = count > 1 ? count - 1 : nil
       guard count == 1 else { return }
       accounts.releaseFilter(entry.verdicts.byteCount, account)
-      if entry.subscriptionCounts.count == 1 { entries[filter] = nil }
+      guard entry.subscriptionCounts.count == 1 else { return }
+      table.entries[filter] = nil
+      let ownCount = table.counts[entry.owner, default: 1] - 1
+      table.counts[entry.owner] = ownCount > 0 ? ownCount : nil
     }
   }
 
   /// Those of all subscriptions, each once.
-  var all: [FilterVerdicts] { entries.withLock { $0.values.map(\.verdicts) } }
+  var all: [FilterVerdicts] { table.withLock { $0.entries.values.map(\.verdicts) } }
 }
